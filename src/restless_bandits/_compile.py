@@ -1,0 +1,24 @@
+"""The project's one way to compile a kernel with Numba.
+
+Kernels take and return plain arrays. They are compiled at their first call, kept on disk where that is possible,
+release the interpreter lock, and never use fast-math: results are the same on every run and in every thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def njit(function: F) -> F:
+    """Compile a kernel: cached where the package's folder or the user's cache folder can be written."""
+    try:
+        compiled = numba.njit(cache=True, nogil=True, fastmath=False)(function)
+    except RuntimeError:
+        # Numba finds no folder to write to and says so here, before it compiles anything.
+        compiled = numba.njit(nogil=True, fastmath=False)(function)
+    return cast(F, compiled)

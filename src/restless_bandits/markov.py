@@ -1,0 +1,309 @@
+"""Finite Markov chains: powers, limits, eigenvalues, mixing, and the facts about birth-death chains.
+
+A chain is a row-stochastic matrix ``P`` with ``P[j, k] = Pr(next = k | now = j)``. The state seen τ slots after
+``s`` has the law ``P^τ[s]``. Distances between laws are total variation unless a name says otherwise.
+
+Birth-death chains move by at most one state. The eigenvalues of such a chain other than 1 are those of its
+*edge matrix*: with ``up_k = P[k, k+1]``, ``down_k = P[k, k-1]`` and f an eigenvector, the differences
+``f(k) - f(k+1)`` satisfy
+
+    λ d_k = down_k d_{k-1} + (1 - up_k - down_{k+1}) d_k + up_{k+1} d_{k+1},
+
+a matrix of one dimension less. Its transpose is a birth-death chain on the edges, killed at both ends. This is what
+turns the paper's λ_max, a supremum of eigenvalues over a box of matrices, into something that can be bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LONGEST_WAIT = 1 << 40
+
+
+def powers(P: Array, length: int) -> Array:
+    """Return the stack ``[I, P, P², …, P^length]``, so that ``powers(P, L)[τ][s]`` is the law τ slots after s."""
+    stack = np.empty((length + 1, *P.shape))
+    stack[0] = np.eye(P.shape[0])
+    if length:
+        stack[1] = P
+        have = 1
+        while have < length:
+            more = min(have, length - have)
+            stack[have + 1 : have + more + 1] = stack[1 : more + 1] @ stack[have]
+            have += more
+    return stack
+
+
+def _reachable(P: Array) -> npt.NDArray[np.bool_]:
+    """``reachable[j, k]``: k can be reached from j in zero or more steps."""
+    reach = (P > 0) | np.eye(P.shape[0], dtype=bool)
+    for _ in range(max(1, math.ceil(math.log2(P.shape[0] + 1)))):
+        reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
+    return reach
+
+
+def recurrent_classes(P: Array) -> list[IntArray]:
+    """Return the closed communicating classes, each as a sorted array of states."""
+    reach = _reachable(P)
+    classes: list[IntArray] = []
+    seen: set[int] = set()
+    for j in range(P.shape[0]):
+        if j in seen:
+            continue
+        members = np.flatnonzero(reach[j])
+        if np.all(reach[members, j]):
+            classes.append(members.astype(np.int64))
+            seen.update(members.tolist())
+    return classes
+
+
+def period(P: Array, members: IntArray) -> int:
+    """Return the period of one closed class: the greatest common divisor of its cycle lengths."""
+    level = {int(members[0]): 0}
+    queue = [int(members[0])]
+    divisor = 0
+    for j in queue:
+        for k in np.flatnonzero(P[j] > 0).tolist():
+            if k in level:
+                divisor = math.gcd(divisor, level[j] + 1 - level[k])
+            else:
+                level[k] = level[j] + 1
+                queue.append(k)
+    return abs(divisor)
+
+
+def is_ergodic(P: Array) -> bool:
+    """Whether there is one recurrent class and it is aperiodic; transient states are allowed.
+
+    Then ``P^τ`` converges to a matrix with equal rows, and an arm that nobody looks at forgets its state.
+    """
+    classes = recurrent_classes(P)
+    return len(classes) == 1 and period(P, classes[0]) == 1
+
+
+def _stationary_of_class(P: Array) -> Array:
+    """Stationary law of an irreducible chain by the GTH elimination, which never subtracts."""
+    work = P.copy()
+    n = work.shape[0]
+    for last in range(n - 1, 0, -1):
+        work[:last, last] /= work[last, :last].sum()
+        work[:last, :last] += np.outer(work[:last, last], work[last, :last])
+    law = np.zeros(n)
+    law[0] = 1.0
+    for k in range(1, n):
+        law[k] = law[:k] @ work[:k, k]
+    return law / law.sum()
+
+
+def limit_laws(P: Array) -> Array:
+    """Return the matrix whose row s is the long-run share of time in each state, starting from s.
+
+    For an ergodic chain every row is the stationary law; with several recurrent classes the rows differ.
+    """
+    n = P.shape[0]
+    classes = recurrent_classes(P)
+    limit = np.zeros((n, n))
+    recurrent = np.concatenate(classes)
+    transient = np.setdiff1d(np.arange(n), recurrent)
+    stay = P[np.ix_(transient, transient)]
+    for members in classes:
+        law = np.zeros(n)
+        law[members] = _stationary_of_class(P[np.ix_(members, members)])
+        limit[members] = law
+        if transient.size:
+            enter = P[np.ix_(transient, members)].sum(axis=1)
+            absorbed = np.linalg.solve(np.eye(transient.size) - stay, enter)
+            limit[transient] += np.outer(absorbed, law)
+    return limit
+
+
+def stationary(P: Array) -> Array:
+    """Return the stationary law.
+
+    A chain with several recurrent classes has many; this one starts from the uniform law.
+    """
+    limit = limit_laws(P)
+    law: Array = limit.mean(axis=0)
+    return law
+
+
+def second_eigenvalue(P: Array) -> float:
+    """Return the eigenvalue of second largest modulus: signed where it is real, its modulus where it is complex."""
+    if P.shape[0] == 1:
+        return 0.0
+    if P.shape[0] == 2:
+        return float(P[0, 0] - P[1, 0])
+    values = np.linalg.eigvals(P)
+    values = values[np.argsort(-np.abs(values), kind="stable")]
+    if is_ergodic(P):
+        # Rounding may put another eigenvalue near 1 first; the one nearest to 1 is the trivial one.
+        values = np.delete(values, int(np.argmin(np.abs(values - 1.0))))
+        second: Any = values[0]
+    else:
+        second = values[1]
+    if abs(second.imag) > 1e-12 * max(1.0, abs(second)):
+        return float(abs(second))
+    return float(second.real)
+
+
+def distances(stack: Array, law: Array) -> Array:
+    """Return, for each matrix of a stack of powers, the largest total variation between one of its rows and a law."""
+    gaps: Array = 0.5 * np.abs(stack - law).sum(axis=-1).max(axis=-1)
+    return gaps
+
+
+def mixing_time(P: Array, epsilon: float) -> int | None:
+    """Return the first τ ≥ 1 from which every row of P^τ is within ``epsilon`` of the stationary law in L1 norm.
+
+    ``None`` where no τ does: chains that are periodic or have several recurrent classes. The textbook mixing time,
+    a quarter in total variation, is ``epsilon=0.5``.
+    """
+    if not is_ergodic(P):
+        return None
+    law = stationary(P)
+
+    def mixed(matrix: Array) -> bool:
+        return bool(2 * distances(matrix, law) <= epsilon)
+
+    if mixed(P):
+        return 1
+    squares = [P]
+    while not mixed(squares[-1]):
+        if 1 << len(squares) > LONGEST_WAIT:
+            return None
+        squares.append(squares[-1] @ squares[-1])
+    # The distance never increases with τ, so a binary search over the bits of τ finds the first one.
+    last_unmixed, matrix = 1 << (len(squares) - 2), squares[-2]
+    for bit in range(len(squares) - 3, -1, -1):
+        further = matrix @ squares[bit]
+        if not mixed(further):
+            matrix, last_unmixed = further, last_unmixed + (1 << bit)
+    return last_unmixed + 1
+
+
+def is_birth_death(P: Array) -> bool:
+    """Whether the chain moves by at most one state."""
+    return not np.any(np.triu(P, 2)) and not np.any(np.tril(P, -2))
+
+
+def dominates(better: Array, worse: Array, tolerance: float = 1e-12) -> bool:
+    """Whether each law in ``better`` is at least as good as its partner: more mass on every set of best states."""
+    return bool(np.all(np.cumsum(better, axis=-1) >= np.cumsum(worse, axis=-1) - tolerance))
+
+
+def neighbour_eigenvalue_bounds(P: Array, distance: float) -> tuple[float, float]:
+    """Bracket the paper's λ^i, the supremum of |λ₂| over birth-death chains near ``P``.
+
+    The neighbour space holds every birth-death chain whose entries differ from those of ``P`` by at most
+    ``distance``. For two states the answer is ``|λ| + 2·distance``, attained, and both bounds are equal.
+
+    For more states the lower bound is the best chain found by a search over the space. The upper bound is
+    proved: dropping the box on the diagonal, the choice of ``(up_k, down_{k+1})`` is free for each edge k, and for any
+    positive x every non-trivial eigenvalue of every such chain is at most
+
+        max_k max_{up, down} (|1 - up - down| x_k + up x_{k-1} + down x_{k+1}) / x_k
+
+    in modulus (Collatz and Wielandt, on the transposed edge matrix). Iterating that map makes x nearly the best one.
+    """
+    if not is_birth_death(P):
+        raise ValueError("the neighbour space is defined for birth-death chains")
+    n = P.shape[0]
+    if n == 1:
+        return 0.0, 0.0
+    up = np.diagonal(P, 1)
+    down = np.diagonal(P, -1)
+    box_up = np.clip([up - distance, up + distance], 0.0, 1.0)
+    box_down = np.clip([down - distance, down + distance], 0.0, 1.0)
+    if n == 2:
+        edges = 1.0 - box_up - box_down
+        value = float(np.abs(edges).max())
+        return value, value
+    upper, choice = _robust_edge_radius(box_up, box_down)
+    return _search_neighbours(P, distance, choice), min(1.0, upper)
+
+
+def _robust_edge_radius(box_up: Array, box_down: Array) -> tuple[float, tuple[Array, Array]]:
+    """Upper bound for the edge matrices of a box, and the corner chosen for every edge."""
+    ups = np.stack([box_up[0], box_up[0], box_up[1], box_up[1]])
+    downs = np.stack([box_down[0], box_down[1], box_down[0], box_down[1]])
+    x = np.ones(box_up.shape[1])
+    best = math.inf
+    corner = np.zeros(x.size, dtype=np.int64)
+    for _ in range(10_000):
+        left = np.concatenate([[0.0], x[:-1]])
+        right = np.concatenate([x[1:], [0.0]])
+        image = np.abs(1.0 - ups - downs) * x + ups * left + downs * right
+        corner = image.argmax(axis=0)
+        image = image.max(axis=0)
+        ratio = image / x
+        best = min(best, float(ratio.max()))
+        if ratio.max() - ratio.min() <= 1e-13:
+            break
+        # Averaging with the last x keeps the iteration from oscillating and x positive.
+        x = 0.5 * (x / x.max() + image / image.max())
+    edge = np.arange(x.size)
+    return best, (ups[corner, edge], downs[corner, edge])
+
+
+def _tridiagonal(up: Array, down: Array) -> Array:
+    matrix = np.diag(up, 1) + np.diag(down, -1)
+    return matrix + np.diag(1.0 - matrix.sum(axis=1))
+
+
+def _search_neighbours(P: Array, distance: float, choice: tuple[Array, Array]) -> float:
+    """Best |λ₂| found in the neighbour space: coordinate search from P and from the relaxed maximiser."""
+    n = P.shape[0]
+    up, down = np.diagonal(P, 1), np.diagonal(P, -1)
+    exits = 1.0 - np.diagonal(P)
+
+    def repaired(candidate: Array) -> Array:
+        """Pull a candidate into the space: boxes first, then the exits of each state back to their own box."""
+        u = np.clip(candidate[: n - 1], np.maximum(0, up - distance), up + distance)
+        d = np.clip(candidate[n - 1 :], np.maximum(0, down - distance), down + distance)
+        out_up, out_down = np.append(u, 0.0), np.insert(d, 0, 0.0)
+        excess = np.maximum(0, out_up + out_down - np.minimum(1.0, exits + distance))
+        lack = np.maximum(0, exits - distance - out_up - out_down)
+        both = np.maximum(out_up + out_down, 1e-300)
+        out_up, out_down = (
+            out_up + (lack - excess) * out_up / both,
+            out_down + (lack - excess) * out_down / both,
+        )
+        return np.concatenate(
+            [
+                np.clip(out_up[:-1], np.maximum(0, up - distance), up + distance),
+                np.clip(out_down[1:], np.maximum(0, down - distance), down + distance),
+            ]
+        )
+
+    def value(candidate: Array) -> float:
+        matrix = _tridiagonal(candidate[: n - 1], candidate[n - 1 :])
+        inside = np.abs(np.diagonal(matrix) - np.diagonal(P)) <= distance + 1e-12
+        if not inside.all() or matrix.min() < -1e-12:
+            return -math.inf
+        return abs(second_eigenvalue(matrix))
+
+    best = value(np.concatenate([up, down]))
+    for start in (np.concatenate([up, down]), repaired(np.concatenate(choice))):
+        here, here_value = start, value(start)
+        step = distance
+        while step > distance * 1e-4:
+            improved = False
+            for i in range(here.size):
+                for move in (-step, step):
+                    trial = here.copy()
+                    trial[i] += move
+                    trial = repaired(trial)
+                    trial_value = value(trial)
+                    if trial_value > here_value + 1e-13:
+                        here, here_value, improved = trial, trial_value, True
+            if not improved:
+                step /= 4
+        best = max(best, here_value)
+    return best

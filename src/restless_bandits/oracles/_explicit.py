@@ -1,0 +1,302 @@
+"""Small problems written out: every joint belief that can be reached, with its transitions as a sparse matrix.
+
+Two questions are answered here. What does a given policy earn, from the start: the chain it makes may have several
+recurrent classes (a myopic player locks onto an arm), so each class is solved and weighted by the chance of ending
+there. And what can be earned at best where arms have several recurrent classes or a period: then the optimum
+depends on where one starts, no bracket over all beliefs closes, and the problem is split into its maximal end
+components, inside which a player can stay for ever and the gain is constant. Each component is solved by value
+iteration with bounds; which of them to aim for is a reachability problem, iterated from below and from above.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
+
+from restless_bandits.beliefs import JointBeliefs
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.policies import Policy
+
+MOST_BELIEFS = 200_000
+LONG = 1e6
+"""Slots of the horizon whose value orders the choices of a multichain problem: gains first, then bias."""
+
+
+class TooLargeError(Exception):
+    """More joint beliefs than an explicit solution is made for."""
+
+
+@dataclass(frozen=True)
+class Explored:
+    """Joint beliefs reached from the start (row 0), and what every choice leads to.
+
+    ``matrix`` has one row for each pair of a choice and a belief, choice by choice; ``reward`` and ``deviation`` likewise, with
+    the mean reward and the total variation that capping may have added to the law.
+    """
+
+    beliefs: IntArray
+    matrix: Any
+    reward: Array
+    deviation: Array
+    n_choices: int
+    plays: int
+
+    @property
+    def size(self) -> int:
+        return len(self.beliefs)
+
+
+def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_BELIEFS) -> Explored:
+    """Follow a policy, or every action, from the start through all joint beliefs that can occur."""
+    sizes = [arm.size for arm in joint.arms]
+    if float(np.prod([float(size) for size in sizes])) > 2**62:
+        raise TooLargeError
+    weights = np.array([int(np.prod(sizes[i + 1 :], dtype=np.int64)) for i in range(len(sizes))], dtype=np.int64)
+    frontier = joint.start[None, :]
+    known = frontier @ weights
+    layers = [frontier]
+    while len(frontier):
+        after = np.concatenate([states[chance > 0] for states, chance, _ in _choices(joint, frontier, policy)])
+        _, where = np.unique(after @ weights, return_index=True)
+        frontier = after[where]
+        keys = frontier @ weights
+        fresh = ~np.isin(keys, known, assume_unique=True)
+        frontier = frontier[fresh]
+        known = np.union1d(known, keys[fresh])
+        if len(known) > most:
+            raise TooLargeError
+        layers.append(frontier)
+    beliefs = np.concatenate(layers)
+    order = np.argsort(beliefs @ weights)
+    sorted_keys = (beliefs @ weights)[order]
+
+    rows, columns, chances, rewards, deviations = [], [], [], [], []
+    n_choices = 0
+    for choice, (after, chance, pulled) in enumerate(_choices(joint, beliefs, policy)):
+        n_choices += 1
+        # What has no chance to follow was not visited: any place will do for it.
+        target = order[np.searchsorted(sorted_keys, after @ weights).clip(max=len(order) - 1)]
+        rows.append(np.repeat(np.arange(len(beliefs)) + choice * len(beliefs), after.shape[1]))
+        columns.append(target.reshape(-1))
+        chances.append(chance.reshape(-1))
+        reward, deviation = np.zeros(len(beliefs)), np.zeros(len(beliefs))
+        for i, arm in enumerate(joint.arms):
+            mine = pulled == i
+            hit = mine.any(axis=1)
+            reward[hit] += arm.reward[beliefs[hit, i]]
+            deviation[hit] += arm.deviation[beliefs[hit, i]]
+        rewards.append(reward)
+        deviations.append(np.minimum(deviation, 1.0))
+    matrix = sparse.csr_array(
+        (np.concatenate(chances), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(n_choices * len(beliefs), len(beliefs)),
+    )
+    matrix.eliminate_zeros()
+    return Explored(beliefs, matrix, np.concatenate(rewards), np.concatenate(deviations), n_choices, joint.plays)
+
+
+def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> list[tuple[IntArray, Array, IntArray]]:
+    """For each choice (one for a policy, else one an action): successors, their chances, the arms pulled.
+
+    Rows of a policy's choice may come from different actions, so outcomes are padded with chances of zero.
+    """
+    if policy is None:
+        result = []
+        for a, action in enumerate(joint.actions):
+            after, chance = joint.successors(beliefs, a)
+            result.append((after, chance, np.broadcast_to(action, (len(beliefs), joint.plays))))
+        return result
+    states = np.stack([arm.last_state[beliefs[:, i]] for i, arm in enumerate(joint.arms)], axis=1)
+    slots = np.stack([arm.elapsed[beliefs[:, i]] for i, arm in enumerate(joint.arms)], axis=1)
+    pulled = policy.choose(states, slots)
+    widest = int(np.prod(sorted((arm.n_states for arm in joint.arms), reverse=True)[: joint.plays]))
+    after = np.repeat(beliefs[:, None, :], widest, axis=1)
+    chance = np.zeros((len(beliefs), widest))
+    for a, action in enumerate(joint.actions):
+        here = np.flatnonzero((pulled == action).all(axis=1))
+        if here.size:
+            some, probabilities = joint.successors(beliefs[here], a)
+            after[here] = some[:, :1]
+            after[here, : some.shape[1]] = some
+            chance[here, : some.shape[1]] = probabilities
+    return [(after, chance, pulled)]
+
+
+def chain_gain(explored: Explored) -> tuple[float, float, int]:
+    """Return what a policy earns a slot from the start, a bound of the error, and the number of recurrent classes.
+
+    The error accounts for capping inside each class by the spread of the bias, as in value iteration; the chances of
+    ending in each class are taken as they come out of the linear solver.
+    """
+    n = explored.size
+    matrix = explored.matrix
+    count, label = connected_components(matrix, directed=True, connection="strong")
+    edges = matrix.tocoo()
+    leaves = np.zeros(count, dtype=bool)
+    leaves[label[edges.row[label[edges.row] != label[edges.col]]]] = True
+    closed = np.flatnonzero(~leaves)
+    gains = np.zeros(n)
+    errors = np.zeros(n)
+    recurrent = np.isin(label, closed)
+    for component in closed:
+        members = np.flatnonzero(label == component)
+        gain, error = _class_gain(explored, members)
+        gains[members], errors[members] = gain, error
+    if not recurrent[0]:
+        transient = np.flatnonzero(~recurrent)
+        inside = matrix[transient][:, transient]
+        targets = matrix[transient] @ np.column_stack([gains, errors])
+        solved = splu((sparse.eye_array(transient.size) - inside).tocsc()).solve(targets)
+        gains[transient], errors[transient] = solved.T
+    return float(gains[0]), float(errors[0]), len(closed)
+
+
+def _class_gain(explored: Explored, members: IntArray) -> tuple[float, float]:
+    """Gain of one closed class: solve g + h = r + P h with h = 0 in one belief, then bound g by the residuals."""
+    matrix = explored.matrix[members][:, members]
+    reward = explored.reward[members]
+    # h of the first belief is zero, so its column is free to carry the gain.
+    first = np.zeros(members.size)
+    first[0] = 1.0
+    carry = sparse.csc_array(np.ones((members.size, 1))) @ sparse.csc_array(first[None, :])
+    system = (sparse.eye_array(members.size) - matrix) @ sparse.diags_array(1.0 - first) + carry
+    solved = splu(system.tocsc()).solve(reward)
+    gain = float(solved[0])
+    bias = solved.copy()
+    bias[0] = 0.0
+    residual = reward + matrix @ bias - bias
+    spread = float(np.ptp(bias)) + explored.plays
+    error = max(float(np.ptp(residual)), abs(float(residual.mean()) - gain))
+    return gain, error + float(explored.deviation[members].max()) * spread
+
+
+@dataclass(frozen=True)
+class MultichainAnswer:
+    """Bounds of the best gain from the start, and for every explored belief an action and a long value."""
+
+    lower: float
+    upper: float
+    action: IntArray
+    value: Array
+    components: int
+
+
+def solve_multichain(explored: Explored, tolerance: float) -> MultichainAnswer:
+    """Bracket the best gain from the start of a problem whose optimum may depend on it."""
+    n, n_actions = explored.size, explored.n_choices
+    edges = explored.matrix.tocoo()
+    pair, target = edges.row.astype(np.int64), edges.col.astype(np.int64)
+    allowed, component = _end_components(pair, target, n, n_actions)
+    inside = allowed.reshape(n_actions, n).any(axis=0)
+    _, component = np.unique(np.where(inside, component, -1), return_inverse=True)
+    # Label 0 is "in no component" whenever there is such a belief; shift so that it always is.
+    component = component if not inside.all() else component + 1
+    count = int(component.max()) + 1
+
+    bias, low, high = _component_gains(explored, allowed, component, inside, count, tolerance)
+    value_low = _reach(explored, allowed, component, inside, low, rising=True)
+    value_high = _reach(explored, allowed, component, inside, high, rising=False)
+    action = _multichain_actions(explored, allowed, component, inside, low, bias, value_low)
+    return MultichainAnswer(
+        lower=float(value_low[0]),
+        upper=float(value_high[0]),
+        action=action,
+        value=LONG * value_low + np.where(inside, bias, 0.0),
+        components=count - 1,
+    )
+
+
+def _end_components(pair: IntArray, target: IntArray, n: int, n_actions: int) -> tuple[Any, IntArray]:
+    """Return which (action, belief) pairs stay inside their end component, and the component of each belief."""
+    allowed = np.ones(n * n_actions, dtype=bool)
+    source = pair % n
+    while True:
+        keep = allowed[pair]
+        graph = sparse.csr_array((np.ones(int(keep.sum())), (source[keep], target[keep])), shape=(n, n))
+        _, label = connected_components(graph, directed=True, connection="strong")
+        leaving = pair[keep & (label[source] != label[target])]
+        if not leaving.size:
+            return allowed, label.astype(np.int64)
+        allowed[leaving] = False
+
+
+def _action_values(explored: Explored, values: Array) -> Array:
+    return (explored.reward + explored.matrix @ values).reshape(explored.n_choices, explored.size)
+
+
+def _component_gains(
+    explored: Explored, allowed: Any, component: IntArray, inside: Any, count: int, tolerance: float
+) -> tuple[Array, Array, Array]:
+    """Value iteration inside all components at once: bias, and bounds of the gain of each component."""
+    mask = allowed.reshape(explored.n_choices, explored.size)
+    bias = np.zeros(explored.size)
+    low, high = np.zeros(count), np.full(count, np.inf)
+    for _ in range(200_000):
+        best = np.where(mask, _action_values(explored, bias), -np.inf).max(axis=0)
+        change = np.where(inside, best - bias, 0.0)
+        low = np.full(count, np.inf)
+        high = np.full(count, -np.inf)
+        np.minimum.at(low, component[inside], change[inside])
+        np.maximum.at(high, component[inside], change[inside])
+        if float((high - low)[1:].max(initial=0.0)) <= tolerance:
+            break
+        # Lazy steps, less the component's own gain, so that periodic play settles and values stay small.
+        middle = np.where(np.isfinite(low), 0.5 * (low + high), 0.0)
+        bias = np.where(inside, bias + 0.9 * (change - middle[component]), 0.0)
+    return bias, low, high
+
+
+def _reach(
+    explored: Explored, allowed: Any, component: IntArray, inside: Any, gains: Array, *, rising: bool
+) -> Array:
+    """Best expected gain of the component one ends in, from every belief; components count as single beliefs."""
+    mask = allowed.reshape(explored.n_choices, explored.size)
+    stay = np.where(inside, gains[component], -np.inf)
+    values = np.full(explored.size, gains[1:].min() if rising else gains[1:].max())
+    for _ in range(1_000_000):
+        moving = np.where(mask, -np.inf, (explored.matrix @ values).reshape(mask.shape)).max(axis=0)
+        fresh = np.maximum(stay, moving)
+        shared = np.full(gains.size, -np.inf)
+        np.maximum.at(shared, component, fresh)
+        fresh = np.where(inside, shared[component], fresh)
+        change = float(np.abs(fresh - values).max())
+        values = fresh
+        if change <= 1e-15:
+            break
+    return values
+
+
+def _multichain_actions(
+    explored: Explored,
+    allowed: Any,
+    component: IntArray,
+    inside: Any,
+    gains: Array,
+    bias: Array,
+    values: Array,
+) -> IntArray:
+    """A policy that earns ``values``: stay greedily where staying is best, else walk to an exit and take it."""
+    mask = allowed.reshape(explored.n_choices, explored.size)
+    settled = inside & (values <= np.where(inside, gains[component], np.inf) + 1e-12)
+    greedy = np.where(mask, _action_values(explored, bias), -np.inf)
+    ahead = np.where(mask, -np.inf, (explored.matrix @ values).reshape(mask.shape))
+    action: IntArray = np.where(settled, greedy.argmax(axis=0), ahead.argmax(axis=0))
+    done = settled | (ahead.max(axis=0) >= values - 1e-12)
+    matrices = [
+        explored.matrix[a * explored.size : (a + 1) * explored.size] for a in range(explored.n_choices)
+    ]
+    while not done.all():
+        grown = done.copy()
+        for a, matrix in enumerate(matrices):
+            closer = ~grown & mask[a] & (matrix @ done.astype(float) > 0)
+            action[closer] = a
+            grown |= closer
+        if (grown == done).all():
+            break
+        done = grown
+    return action

@@ -1,0 +1,515 @@
+"""Compiled kernels of the oracles: plain arrays in, plain arrays out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from restless_bandits._compile import njit
+from restless_bandits.markov import Array, IntArray
+
+
+@njit
+def sweep_rows(
+    values: Array,
+    improved: Array,
+    action: IntArray,
+    first_row: int,
+    last_row: int,
+    block: int,
+    actions: IntArray,
+    offsets: IntArray,
+    strides: IntArray,
+    radix: IntArray,
+    order: IntArray,
+    law: Array,
+    reward: Array,
+    rewards: Array,
+    passive: IntArray,
+    first: IntArray,
+    deviation: Array,
+    n_states: IntArray,
+    step: float,
+    shift: float,
+    tie: float,
+) -> tuple[float, float, float, float]:
+    """One step of value iteration on some rows of one block of joint beliefs (see ``beliefs.JointBeliefs``).
+
+    A row is all digits of the arm that runs fastest, ``order[-1]``, with those of the others fixed: along it the laws and
+    successors of every other arm's pull are constant or contiguous. Writes ``improved = v + step·(Tv − v − shift)`` and the
+    greedy action (lowest number within ``tie`` of the best), and returns over the rows
+
+        min (Tv − v), max (Tv − v), min of the chosen action's Q − error − v, max over actions of Q + error − v,
+
+    where an action's error is the deviation of its arms' beliefs times the spread of reward plus value over what may
+    be seen: what the true laws behind a capped belief can change. The last two bracket the optimal gain.
+    """
+    n_arms = radix.shape[1]
+    plays = actions.shape[1]
+    inner = order[n_arms - 1]
+    width = radix[block, inner]
+    in_block = np.zeros(n_arms, dtype=np.bool_)
+    for p in range(plays):
+        in_block[actions[block, p]] = True
+
+    row_belief = np.empty(width, dtype=np.int64)
+    row_after = np.empty(width, dtype=np.int64)
+    row_law = np.empty((n_states[inner], width))
+    for d in range(width):
+        row_belief[d] = first[inner, d] if in_block[inner] else d
+        row_after[d] = passive[inner, row_belief[d]]
+        for k in range(n_states[inner]):
+            row_law[k, d] = law[inner, row_belief[d], k]
+    # Waiting turns most beliefs into the next one, which makes for contiguous reads; the rest are mended one by one.
+    contiguous = not in_block[inner]
+    odd = np.empty(width, dtype=np.int64)
+    n_odd = 0
+    for d in range(width):
+        if not contiguous or row_after[d] != d + 1:
+            odd[n_odd] = d
+            n_odd += 1
+    odd_q = np.empty(n_odd)
+
+    belief = np.empty(n_arms, dtype=np.int64)
+    after = np.empty(n_arms, dtype=np.int64)
+    digits = np.zeros(n_arms, dtype=np.int64)
+    outcome = np.zeros(plays, dtype=np.int64)
+    others = np.empty(plays, dtype=np.int64)
+    q = np.empty(width)
+    error = np.empty(width)
+    low_value = np.empty(width)
+    high_value = np.empty(width)
+    top = np.empty(width)
+    chosen_q = np.empty(width)
+    chosen_error = np.empty(width)
+    optimistic = np.empty(width)
+    chosen = np.empty(width, dtype=np.int64)
+
+    least, most = np.inf, -np.inf
+    lower, upper = np.inf, -np.inf
+
+    rest = first_row
+    for position in range(n_arms - 2, -1, -1):
+        i = order[position]
+        digits[i] = rest % radix[block, i]
+        rest //= radix[block, i]
+
+    for row in range(first_row, last_row):
+        for position in range(n_arms - 1):
+            i = order[position]
+            belief[i] = first[i, digits[i]] if in_block[i] else digits[i]
+            after[i] = passive[i, belief[i]]
+        for d in range(width):
+            top[d] = -np.inf
+            chosen_q[d] = -np.inf
+            optimistic[d] = -np.inf
+
+        for a in range(actions.shape[0]):
+            base = offsets[a]
+            for position in range(n_arms - 1):
+                base += after[order[position]] * strides[a, order[position]]
+            fixed_reward = 0.0
+            fixed_deviation = 0.0
+            n_others = 0
+            pulls_inner = False
+            for p in range(plays):
+                i = actions[a, p]
+                if i == inner:
+                    pulls_inner = True
+                    continue
+                base -= after[i] * strides[a, i]
+                fixed_reward += reward[i, belief[i]]
+                fixed_deviation += deviation[i, belief[i]]
+                others[n_others] = i
+                outcome[n_others] = 0
+                n_others += 1
+            watch = fixed_deviation > 0.0
+            for d in range(width):
+                q[d] = fixed_reward
+                error[d] = fixed_deviation
+            if pulls_inner:
+                for d in range(width):
+                    q[d] += reward[inner, row_belief[d]]
+                    error[d] += deviation[inner, row_belief[d]]
+                    watch = watch or error[d] > 0.0
+            else:
+                for j in range(n_odd):
+                    odd_q[j] = fixed_reward
+            if watch:
+                for d in range(width):
+                    low_value[d] = np.inf
+                    high_value[d] = -np.inf
+
+            while True:
+                chance = 1.0
+                place = base
+                seen_reward = 0.0
+                for p in range(n_others):
+                    i = others[p]
+                    chance *= law[i, belief[i], outcome[p]]
+                    place += outcome[p] * strides[a, i]
+                    seen_reward += rewards[i, outcome[p]]
+                if pulls_inner:
+                    for k in range(n_states[inner]):
+                        value = values[place + k]
+                        weight = chance * value
+                        for d in range(width):
+                            q[d] += weight * row_law[k, d]
+                        if watch:
+                            value += seen_reward + rewards[inner, k]
+                            for d in range(width):
+                                low_value[d] = min(low_value[d], value)
+                                high_value[d] = max(high_value[d], value)
+                else:
+                    if contiguous:
+                        for d in range(width - 1):
+                            q[d] += chance * values[place + d + 1]
+                    for j in range(n_odd):
+                        odd_q[j] += chance * values[place + row_after[odd[j]]]
+                    if watch:
+                        for d in range(width):
+                            value = values[place + row_after[d]] + seen_reward
+                            low_value[d] = min(low_value[d], value)
+                            high_value[d] = max(high_value[d], value)
+                p = n_others - 1
+                while p >= 0:
+                    outcome[p] += 1
+                    if outcome[p] < n_states[others[p]]:
+                        break
+                    outcome[p] = 0
+                    p -= 1
+                if p < 0:
+                    break
+
+            if not pulls_inner:
+                for j in range(n_odd):
+                    q[odd[j]] = odd_q[j]
+            if watch:
+                for d in range(width):
+                    error[d] = min(1.0, error[d]) * (high_value[d] - low_value[d])
+            for d in range(width):
+                top[d] = max(top[d], q[d])
+                optimistic[d] = max(optimistic[d], q[d] + error[d])
+                better = q[d] > chosen_q[d] + tie
+                chosen_q[d] = q[d] if better else chosen_q[d]
+                chosen_error[d] = error[d] if better else chosen_error[d]
+                chosen[d] = a if better else chosen[d]
+
+        start = offsets[block] + row * width
+        for d in range(width):
+            v = values[start + d]
+            gain = top[d] - v
+            least = min(least, gain)
+            most = max(most, gain)
+            lower = min(lower, chosen_q[d] - chosen_error[d] - v)
+            upper = max(upper, optimistic[d] - v)
+            improved[start + d] = v + step * (gain - shift)
+            action[start + d] = chosen[d]
+
+        for position in range(n_arms - 2, -1, -1):
+            i = order[position]
+            digits[i] += 1
+            if digits[i] < radix[block, i]:
+                break
+            digits[i] = 0
+    return least, most, lower, upper
+
+
+REGIME_LOOP = 0
+REGIME_STOP = 1
+
+
+@njit
+def _solve_in_place(system: Array, right: Array) -> float:
+    """Gauss-Jordan elimination with row pivoting: ``right`` becomes the solution, ``system`` is used up.
+
+    Returns the smallest pivot; one near zero means that the system is singular.
+    """
+    n, columns = right.shape
+    smallest = np.inf
+    for i in range(n):
+        pivot = i
+        for j in range(i + 1, n):
+            if abs(system[j, i]) > abs(system[pivot, i]):
+                pivot = j
+        size = abs(system[pivot, i])
+        smallest = min(smallest, size)
+        if size < 1e-300:
+            return 0.0
+        if pivot != i:
+            for k in range(n):
+                system[i, k], system[pivot, k] = system[pivot, k], system[i, k]
+            for k in range(columns):
+                right[i, k], right[pivot, k] = right[pivot, k], right[i, k]
+        scale = 1.0 / system[i, i]
+        for k in range(i, n):
+            system[i, k] *= scale
+        for k in range(columns):
+            right[i, k] *= scale
+        for j in range(n):
+            factor = system[j, i]
+            if j != i and factor != 0.0:
+                for k in range(i, n):
+                    system[j, k] -= factor * system[i, k]
+                for k in range(columns):
+                    right[j, k] -= factor * right[i, k]
+    return smallest
+
+
+@njit
+def _policy_row(
+    row: Array, state: int, sigma: int, law: Array, mean: Array, discount: float, regime: int
+) -> tuple[float, float]:
+    """Write one row of the linear system of a policy and return its right-hand side, affine in the subsidy."""
+    n = law.shape[0]
+    length = law.shape[2]
+    row[:] = 0.0
+    if regime == REGIME_STOP and sigma == length:
+        row[state] = 1.0
+        return 0.0, 0.0
+    faded = discount**sigma
+    for k in range(n):
+        row[k] = -discount * faded * law[state, k, sigma]
+    row[state] += 1.0
+    if regime == REGIME_LOOP:
+        # h of the last state is pinned to zero, so its column carries the gain.
+        row[n - 1] = sigma + 1.0
+        return mean[state, sigma], float(sigma)
+    return faded * mean[state, sigma], -faded
+
+
+@njit
+def _active_values(
+    base: Array, slope: Array, x0: Array, x1: Array, law: Array, mean: Array, discount: float, regime: int
+) -> None:
+    """Write A(s, τ) = R(s, τ) − g + P^τ(s)·h as base + m·slope, for the solution x of a policy's linear system."""
+    n = law.shape[0]
+    loop = regime == REGIME_LOOP
+    g0 = x0[n - 1] if loop else 0.0
+    g1 = x1[n - 1] if loop else 1.0
+    used = n - 1 if loop else n
+    for s in range(n):
+        for t in range(law.shape[2]):
+            base[s, t] = mean[s, t] - g0
+            slope[s, t] = -g1
+        for k in range(used):
+            h0 = discount * x0[k]
+            h1 = discount * x1[k]
+            for t in range(law.shape[2]):
+                base[s, t] += law[s, k, t] * h0
+                slope[s, t] += law[s, k, t] * h1
+
+
+@njit
+def _advantages(
+    d0: Array, d1: Array, base: Array, slope: Array, after: IntArray, x0: Array, x1: Array, discount: float, regime: int
+) -> None:
+    """Write D(s, τ) = active − passive value as d0 + m·d1; ``after`` is the next active time, the length for none."""
+    n, length = base.shape
+    loop = regime == REGIME_LOOP
+    g0 = x0[n - 1] if loop else 0.0
+    g1 = x1[n - 1] if loop else 1.0
+    for s in range(n):
+        for t in range(length):
+            following = after[s, t]
+            if following == length:
+                # Passive for ever from here: worth m a slot, against the gain of the loop or against nothing.
+                d0[s, t] = g0 if loop else base[s, t]
+                d1[s, t] = g1 - 1.0 if loop else slope[s, t]
+            else:
+                wait = following - t
+                faded = discount**wait
+                d0[s, t] = base[s, t] - faded * base[s, following] + wait * g0
+                d1[s, t] = slope[s, t] - faded * slope[s, following] - wait * (1.0 - g1)
+
+
+@njit
+def _stopping_values(law: Array, mean: Array, price: float) -> Array:
+    """Optimal stopping at subsidy = gain = price: pulling pays R − price, waiting is free, never pulling again is worth 0.
+
+    Policy iteration from "never"; a state changes its choice only for a strict gain, so no policy ever loops.
+    """
+    n, _, length = law.shape
+    sigma = np.full(n, length)
+    h = np.zeros(n)
+    system = np.empty((n, n))
+    right = np.empty((n, 1))
+    for _ in range(10_000):
+        changed = False
+        for s in range(n):
+            best = h[s] + 1e-11 * (1.0 + abs(h[s]))
+            for t in range(length):
+                value = mean[s, t] - price
+                for k in range(n):
+                    value += law[s, k, t] * h[k]
+                if value > best:
+                    best = value
+                    sigma[s] = t
+                    changed = True
+        if not changed:
+            break
+        for s in range(n):
+            c0, c1 = _policy_row(system[s], s, sigma[s], law, mean, 1.0, REGIME_STOP)
+            right[s, 0] = c0 + price * c1
+        _solve_in_place(system, right)
+        h[:] = right[:, 0]
+    return h
+
+
+@njit
+def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float) -> tuple[Array, bool, float, bool]:
+    """Whittle indices of the beliefs (s, τ = t + 1) of one arm by following the optimal policy in the subsidy m.
+
+    ``law[s, k, t]`` is the chance to see k and ``mean[s, t]`` the mean reward. With ``discount`` 1 the criterion is the
+    average reward: the policy loops with gain g > m until m° with g(m°) = m°, and from there on it is an optimal
+    stopping problem. With a discount below 1 it is one stopping problem from the start.
+
+    Returns the indices, whether the arm is indexable, the largest advantage of a belief that turned passive and
+    should be active again, and whether the linear systems could be solved.
+    """
+    n, _, length = law.shape
+    index = np.full((n, length), np.nan)
+    active = np.ones((n, length), dtype=np.bool_)
+    after = np.empty((n, length), dtype=np.int64)
+    for t in range(length):
+        after[:, t] = t + 1
+    sigma = np.zeros(n, dtype=np.int64)
+    regime = REGIME_LOOP if discount == 1.0 else REGIME_STOP
+
+    system = np.empty((n, n))
+    row = np.empty(n)
+    c0 = np.empty(n)
+    c1 = np.empty(n)
+    x0 = np.empty(n)
+    x1 = np.empty(n)
+    inverse = np.empty((n, n))
+    work = np.empty((n, n))
+    solved = np.empty((n, n + 2))
+    difference = np.empty(n)
+    direction = np.empty(n)
+    pushed = np.empty(n)
+    base = np.empty((n, length))
+    slope = np.empty((n, length))
+    d0 = np.empty((n, length))
+    d1 = np.empty((n, length))
+    change = np.empty((n, length))
+
+    m = -np.inf
+    worst = 0.0
+    remaining = n * length
+    # Rank-one updates are cheap and lose digits; a fresh solution every so often keeps both cost and error small.
+    refresh_every = max(2, n // 2)
+    updates = refresh_every
+    while remaining > 0:
+        if updates >= refresh_every:
+            for s in range(n):
+                c0[s], c1[s] = _policy_row(system[s], s, sigma[s], law, mean, discount, regime)
+            solved[:, :] = 0.0
+            for s in range(n):
+                solved[s, s] = 1.0
+                solved[s, n] = c0[s]
+                solved[s, n + 1] = c1[s]
+                work[s] = system[s]
+            if _solve_in_place(work, solved) < 1e-13:
+                return index, False, worst, False
+            for s in range(n):
+                inverse[s] = solved[s, :n]
+                x0[s] = solved[s, n]
+                x1[s] = solved[s, n + 1]
+            _active_values(base, slope, x0, x1, law, mean, discount, regime)
+            updates = 0
+        _advantages(d0, d1, base, slope, after, x0, x1, discount, regime)
+
+        next_m = np.inf
+        turn_s, turn_t = -1, -1
+        for s in range(n):
+            for t in range(length):
+                if active[s, t] and d1[s, t] < 0.0:
+                    root = max(m, -d0[s, t] / d1[s, t])
+                    # Of beliefs that turn together the one with the shortest wait goes first.
+                    if root < next_m:
+                        next_m = root
+                        turn_s, turn_t = s, t
+        if turn_s < 0:
+            return index, False, worst, False
+        for s in range(n):
+            for t in range(length):
+                if not active[s, t]:
+                    if m > -np.inf:
+                        worst = max(worst, d0[s, t] + m * d1[s, t])
+                    worst = max(worst, d0[s, t] + next_m * d1[s, t])
+        m = next_m
+
+        if regime == REGIME_LOOP and after[turn_s, turn_t] == length:
+            regime = REGIME_STOP
+            h = _stopping_values(law, mean, m)
+            for s in range(n):
+                # From the back, against the best of what stays active: many tiny advantages must not add up.
+                best = 0.0
+                following = length
+                for t in range(length - 1, -1, -1):
+                    value = mean[s, t] - m
+                    for k in range(n):
+                        value += law[s, k, t] * h[k]
+                    advantage = value - best
+                    if active[s, t] and advantage <= 1e-10:
+                        active[s, t] = False
+                        index[s, t] = m
+                        remaining -= 1
+                    elif not active[s, t]:
+                        worst = max(worst, advantage)
+                    after[s, t] = following
+                    if active[s, t]:
+                        following = t
+                        best = value
+                sigma[s] = following
+            updates = refresh_every
+            continue
+
+        index[turn_s, turn_t] = m
+        active[turn_s, turn_t] = False
+        remaining -= 1
+        following = after[turn_s, turn_t]
+        t = turn_t - 1
+        while t >= 0 and after[turn_s, t] == turn_t:
+            after[turn_s, t] = following
+            t -= 1
+        if sigma[turn_s] != turn_t:
+            continue
+        sigma[turn_s] = following
+        new_c0, new_c1 = _policy_row(row, turn_s, following, law, mean, discount, regime)
+        scale = 1.0
+        for k in range(n):
+            difference[k] = row[k] - system[turn_s, k]
+            scale += difference[k] * inverse[k, turn_s]
+        updates += 1
+        if abs(scale) < 1e-8:
+            updates = refresh_every
+            continue
+        step0 = c0[turn_s] - new_c0
+        step1 = c1[turn_s] - new_c1
+        pushed[:] = 0.0
+        for k in range(n):
+            direction[k] = inverse[k, turn_s] / scale
+            step0 += difference[k] * x0[k]
+            step1 += difference[k] * x1[k]
+            for j in range(n):
+                pushed[j] += difference[k] * inverse[k, j]
+        for k in range(n):
+            x0[k] -= step0 * direction[k]
+            x1[k] -= step1 * direction[k]
+            for j in range(n):
+                inverse[k, j] -= direction[k] * pushed[j]
+        system[turn_s] = row
+        c0[turn_s], c1[turn_s] = new_c0, new_c1
+        loop = regime == REGIME_LOOP
+        for s in range(n):
+            for t in range(length):
+                change[s, t] = -direction[n - 1] if loop else 0.0
+            for k in range(n - 1 if loop else n):
+                weight = discount * direction[k]
+                for t in range(length):
+                    change[s, t] += law[s, k, t] * weight
+            for t in range(length):
+                base[s, t] -= step0 * change[s, t]
+                slope[s, t] -= step1 * change[s, t]
+    return index, worst <= tolerance, worst, True

@@ -1,0 +1,44 @@
+"""The best fixed arms: what the weak-regret literature compares with."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from restless_bandits.markov import limit_laws
+from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.policies import IndexPolicy
+from restless_bandits.problem import AnyArm, Problem
+
+
+def arm_average(arm: AnyArm) -> float:
+    """Return the long-run reward of pulling an arm in every slot, from its initial state."""
+    n = arm.n_states
+    first = arm.law_table(1)[1]
+    start = first[n if arm.initial is None else arm.initial]
+    return float(start @ limit_laws(first[:n]) @ arm.rewards)
+
+
+def best_arm_policy(problem: Problem) -> IndexPolicy:
+    """Return the policy that always pulls the arms of highest average."""
+    averages = [arm_average(arm) for arm in problem.arms]
+    tables = tuple(np.full((n + 1, 1), value) for n, value in zip(problem.n_states, averages, strict=True))
+    return IndexPolicy(tables, problem.plays)
+
+
+def best_arm_gain(problem: Problem) -> float:
+    """Return what the best fixed arms earn a slot."""
+    return sum(sorted((arm_average(arm) for arm in problem.arms), reverse=True)[: problem.plays])
+
+
+def best_arm(problem: Problem) -> Solution:
+    """Always pull the arms of highest average reward: Σ of the ``plays`` highest π·r."""
+    started = time.perf_counter()
+    gain = best_arm_gain(problem)
+    policy = best_arm_policy(problem)
+    arms = policy([None] * problem.n_arms, [1] * problem.n_arms)
+    names = [problem.arms[i].name for i in (arms if isinstance(arms, tuple) else (arms,))]
+    how = f"always {', '.join(names)}; gain in closed form"
+    return bracketed(problem, "best-arm", policy, how, started, gain=gain)

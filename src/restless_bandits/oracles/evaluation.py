@@ -1,0 +1,50 @@
+"""What a policy earns in the long run, computed and not simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from restless_bandits.beliefs import cap_for, joint_beliefs
+from restless_bandits.errors import ProblemError
+from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_gain, explore
+from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
+from restless_bandits.problem import Problem
+
+DEVIATION = 1e-13
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The long-run reward a slot of a policy from the problem's initial states.
+
+    ``error`` bounds how far ``gain`` may be off; ``classes`` counts the recurrent classes that the policy may end in, and
+    ``beliefs`` the joint beliefs that it may meet.
+    """
+
+    gain: float
+    error: float
+    classes: int
+    beliefs: int
+
+
+def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> Evaluation:
+    """Evaluate a policy exactly on a small problem.
+
+    Follows the policy through every joint belief that it can reach and solves the chain that results. A policy of
+    your own may be any ``Policy``; beyond the cap at which an arm has forgotten its state it is asked at the cap.
+    Raises ``ProblemError`` where more than ``most`` joint beliefs can be reached.
+    """
+    caps = [cap_for(arm, DEVIATION) for arm in problem.arms]
+    if isinstance(policy, IndexPolicy):
+        caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]
+    elif isinstance(policy, JointPolicy):
+        caps = [max(cap, arm.cap) for cap, arm in zip(caps, policy.beliefs.arms, strict=True)]
+    joint = joint_beliefs(problem, caps, forget=False)
+    try:
+        explored = explore(joint, policy, most)
+    except TooLargeError:
+        raise ProblemError(
+            f"the policy can reach more than {most} joint beliefs, too many to evaluate exactly; simulate it instead"
+        ) from None
+    gain, error, classes = chain_gain(explored)
+    return Evaluation(gain, error, classes, explored.size)

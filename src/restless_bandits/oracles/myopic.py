@@ -1,0 +1,49 @@
+"""The myopic policy: pull what pays most now, and never mind what is learned by looking."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from restless_bandits.beliefs import cap_for
+from restless_bandits.markov import Array
+from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.policies import IndexPolicy
+from restless_bandits.problem import AnyArm, Problem
+
+TABLE_DEVIATION = 1e-10
+"""Where tables of indices end: laws are this close to their limits.
+
+Not closer: a table that ran on until its numbers equal their limits in floating point would tie where in truth there is
+a strict order for every τ. On paper-2 such ties make a myopic player look as if it returned to arm 1, which it never
+does. At the end of a table differences of this size are still well above the tolerance for ties.
+"""
+
+
+def table_length(arm: AnyArm) -> int:
+    """Return the number of columns of an arm's index table."""
+    return cap_for(arm, TABLE_DEVIATION)
+
+
+def index_laws(arm: AnyArm, length: int) -> Array:
+    """Return ``laws[s, τ - 1]``, the laws behind an index table; the last row is for an arm never seen."""
+    n = arm.n_states
+    laws = arm.law_table(length)[1:].transpose(1, 0, 2)
+    if arm.initial is not None:
+        # Never asked for, since the arm's state is known from the start; its long-run law stands in.
+        laws = np.concatenate([laws[:n], np.broadcast_to(laws[arm.initial, -1], (1, length, n))])
+    return laws
+
+
+def myopic_policy(problem: Problem) -> IndexPolicy:
+    """Return the policy whose index is the mean reward of the next pull."""
+    tables = tuple(index_laws(arm, table_length(arm)) @ arm.rewards for arm in problem.arms)
+    return IndexPolicy(tables, problem.plays)
+
+
+def myopic(problem: Problem) -> Solution:
+    """Pull the arms of highest mean reward in this slot."""
+    started = time.perf_counter()
+    return bracketed(problem, "myopic", myopic_policy(problem), "highest mean reward of the next pull", started)

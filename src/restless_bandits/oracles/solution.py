@@ -1,0 +1,55 @@
+"""What an oracle returns: a policy and a proved bracket of the best long-run reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from restless_bandits.markov import Array
+from restless_bandits.policies import JointPolicy, Policy
+from restless_bandits.problem import Problem
+
+CERTIFIED_WIDTH = 1e-4
+"""A policy counts as a certified optimum when it is proved to be this close, or as close as was asked for."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of an oracle to a problem.
+
+    ``lower`` ≤ μ* ≤ ``upper`` always holds, up to rounding; μ* is the best long-run reward a slot from the problem's
+    initial states. ``gain`` is the policy's own long-run reward, ``None`` where the problem is too large to evaluate it.
+    ``certified`` means that this policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the tolerance
+    that was asked for: its gain is at least ``lower``, and ``upper`` is no further away than that.
+    """
+
+    problem: Problem
+    oracle: str
+    policy: Policy
+    gain: float | None
+    lower: float
+    upper: float
+    certified: bool
+    how: str
+    seconds: float
+    multichain: bool = False
+    ratio: float | None = None
+    """A proved share of μ* that the policy earns at least, for oracles that come with one."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def bias(self) -> Array | None:
+        """The bias over ``policy.beliefs``: relative values whose one-step differences price every choice.
+
+        ``None`` for policies that are not optimal over joint beliefs, and for multichain problems, which have no
+        single bias.
+        """
+        if isinstance(self.policy, JointPolicy) and not self.multichain:
+            return self.policy.bias
+        return None
+
+    def __repr__(self) -> str:
+        gain = "not evaluated" if self.gain is None else f"{self.gain:.12g}"
+        mark = "certified" if self.certified else "not certified"
+        return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}>"

@@ -1,0 +1,175 @@
+"""Whittle's index: the subsidy for resting at which pulling and resting are equally good.
+
+Three ways to it, all for the average-reward criterion.
+
+*Two states*: the closed form of Liu and Zhao (2010). With p11 = Pr(good → good), p01 = Pr(bad → good), λ = p11 − p01,
+ω° = p01/(1 − λ) and T^k(ω) = ω° + λ^k (ω − ω°), a belief ω = Pr(good now) has for rewards (1, 0) the index W(ω); any
+other rewards stretch it to r_bad + (r_good − r_bad) W(ω).
+
+*More states, and tables of laws*: a homotopy in the subsidy m. Between breakpoints the optimal policy is constant and all
+values are affine in m; at a breakpoint one belief turns from pulling to resting, and that m is its index. See
+``_kernels.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then the first
+crossing is kept in the table, ``indexable`` is false, and ``whittle`` plays the Lagrangian index instead, which is always
+defined (see ``relaxation``).
+
+*Chains with several recurrent classes* have no single gain; their index is that of a discount so close to 1 that it is
+within about 1e-7 of its limit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array, is_ergodic
+from restless_bandits.oracles._kernels import whittle_homotopy
+from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.myopic import index_laws, table_length
+from restless_bandits.oracles.relaxation import lagrangian_policy
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.policies import IndexPolicy
+from restless_bandits.problem import AnyArm, Arm, Problem
+
+Method = Literal["auto", "closed-form", "homotopy"]
+
+INDEXABLE_TOLERANCE = 1e-9
+NEAR_ONE = 1.0 - 1e-7
+DISCOUNTED_TOLERANCE = 1e-6
+WORK = 4e9
+"""Multiplications that a homotopy may take: about a second."""
+
+
+@dataclass(frozen=True)
+class ArmIndex:
+    """Whittle's index of one arm.
+
+    ``table[s, τ - 1]`` for every last seen state s and, in the last row, for an arm never seen. ``violation`` is the
+    largest advantage of pulling in a belief that had turned to resting; an indexable arm has none.
+    """
+
+    table: Array
+    indexable: bool
+    violation: float
+    method: str
+
+
+def two_state_index(arm: Arm, length: int) -> Array:
+    """Return the closed form of a two-state arm for τ = 1..length: rows for state 0, state 1, never seen."""
+    good, bad = (0, 1) if arm.rewards[0] >= arm.rewards[1] else (1, 0)
+    p11, p01 = float(arm.chain[good, good]), float(arm.chain[bad, good])
+    index = np.empty((3, length))
+    if p11 >= p01:
+        index[good], index[bad], index[2] = _positive_index(p11, p01, length)
+    else:
+        index[good], index[bad], index[2] = _negative_index(p11, p01, length)
+    low, high = float(arm.rewards[bad]), float(arm.rewards[good])
+    return low + (high - low) * index
+
+
+def _positive_index(p11: float, p01: float, length: int) -> tuple[Array, Array, float]:
+    """λ ≥ 0: after good the belief falls to ω°, after bad it rises to it; for the belief (bad, τ) k is τ itself."""
+    memory = p11 - p01
+    tau = np.arange(1, length + 1)
+    if memory == 1.0:
+        return np.ones(length), np.zeros(length), 0.5
+    rest = p01 / (1.0 - memory)
+    omega = rest + memory**tau * (1.0 - rest)
+    good = omega / (1.0 - p11 + omega)
+    good[0] = p11
+    omega = rest * (1.0 - memory**tau)
+    fall = -p01 * memory**tau
+    later = rest * (1.0 - memory ** (tau + 1))
+    below = 1.0 - p11 + fall * tau + later
+    bad = np.divide(fall * (tau + 1) + later, below, out=np.zeros(length), where=below > 0)
+    bad[0] = p01
+    return good, bad, rest / (1.0 - p11 + rest)
+
+
+def _negative_index(p11: float, p01: float, length: int) -> tuple[Array, Array, float]:
+    """λ < 0: beliefs hop from side to side of ω°, and every pair of pieces meets continuously."""
+    memory = p11 - p01
+    rest = p01 / (1.0 - memory)
+    tau = np.arange(1, length + 1)
+    after_good = rest + memory * (p11 - rest)
+
+    def index(omega: Array) -> Array:
+        next_omega = rest + memory * (omega - rest)
+        low = (omega + p01 - next_omega) / (1.0 + p01 - after_good + next_omega - omega)
+        plateau = p01 / (1.0 + p01 - after_good)
+        high = p01 / (1.0 + p01 - omega)
+        pieces = np.where(omega < rest, low, np.where(omega < after_good, plateau, high))
+        return np.where((omega <= p11) | (omega >= p01), omega, pieces)
+
+    never = float(index(np.array([rest]))[0])
+    return index(rest + memory**tau * (1.0 - rest)), index(rest * (1.0 - memory**tau)), never
+
+
+def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "auto") -> ArmIndex:
+    """Return Whittle's index of an arm for every belief up to ``length`` slots, chosen by itself if left out.
+
+    Two-state chains take the closed form and everything else the homotopy, unless ``method`` says otherwise.
+    """
+    if length is not None and length < 1:
+        raise ProblemError(f"length is {length!r}; it must be at least 1")
+    closed = isinstance(arm, Arm) and arm.n_states == 2
+    if method == "closed-form" and not closed:
+        raise ProblemError(f"arm {arm.name!r} has {arm.n_states} states; the closed form is for chains of two")
+    if isinstance(arm, Arm) and closed and method != "homotopy":
+        table = two_state_index(arm, length or table_length(arm))
+        return ArmIndex(table, indexable=True, violation=0.0, method="closed form")
+    if length is None:
+        length = max(1, min(table_length(arm), int(math.sqrt(WORK / arm.n_states**3))))
+    return _by_homotopy(arm, length)
+
+
+def _by_homotopy(arm: AnyArm, length: int) -> ArmIndex:
+    n = arm.n_states
+    laws = index_laws(arm, length)
+    law = np.ascontiguousarray(laws[:n].transpose(0, 2, 1))
+    mean = laws[:n] @ arm.rewards
+    solved = False
+    method = "homotopy"
+    if is_ergodic(law[:, :, 0]):
+        table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, INDEXABLE_TOLERANCE)
+    if not solved:
+        method = "homotopy at a vanishing discount"
+        table, indexable, violation, solved = whittle_homotopy(law, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
+    if not solved:
+        raise ProblemError(f"arm {arm.name!r}: the systems behind its index are singular; use the relaxation oracle")
+    # Nothing changes for an arm never seen while it rests, so its index is where resting for ever sets in.
+    unseen = np.full((1, length), float(np.median(table[:, -1])))
+    return ArmIndex(np.concatenate([table, unseen]), indexable, violation, method)
+
+
+def whittle_policy(problem: Problem) -> IndexPolicy:
+    """Return the policy of Whittle's index, or of the Lagrangian index where an arm is not indexable."""
+    return _policy([whittle_index(arm) for arm in problem.arms], problem)
+
+
+def _policy(indices: list[ArmIndex], problem: Problem) -> IndexPolicy:
+    if all(index.indexable for index in indices):
+        return IndexPolicy(tuple(index.table for index in indices), problem.plays)
+    return lagrangian_policy(problem)
+
+
+def whittle(problem: Problem) -> Solution:
+    """Pull the arms of highest Whittle index; no optimality is claimed beyond the bracket."""
+    started = time.perf_counter()
+    indices = [whittle_index(arm) for arm in problem.arms]
+    culprits = [arm.name for arm, index in zip(problem.arms, indices, strict=True) if not index.indexable]
+    how = "Whittle index"
+    if culprits:
+        how = f"Lagrangian index, as {', '.join(repr(name) for name in culprits)} is not indexable"
+    return bracketed(
+        problem,
+        "whittle",
+        _policy(indices, problem),
+        how,
+        started,
+        details={"indexable": [index.indexable for index in indices]},
+    )

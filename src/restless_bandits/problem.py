@@ -1,0 +1,710 @@
+"""Restless-bandit problems as data: arms, problems, and what a learner may know of them.
+
+The slot standard, which everything in this package follows. Slots are t = 1..T. In each slot
+
+1. the player picks ``plays`` arms,
+2. of each it sees the present state and a random reward whose mean is ``rewards[state]``,
+3. every chain takes one step, seen or not.
+
+Initial states lie one step before slot 1. So all that is known of an arm is the pair (last seen state, slots since
+then τ ≥ 1), and its present state has the law ``P^τ[last seen state]``. States count from 0 and **state 0 is the best**
+(Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state); nothing here requires it, and
+``Problem.assumptions`` tells whether it holds. An arm whose initial state is not given starts from its stationary law.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits import markov
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.markov import Array
+
+RewardLaw = Literal["bernoulli", "fixed"]
+REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed")
+
+ROW_SUM_TOLERANCE = 1e-9
+"""How far a row may be from one; inside that, laws are computed from the row divided by its sum."""
+
+ASSUMPTIONS = {
+    "monotone": "Assumption 1: rewards do not increase with the state",
+    "birth_death": "Assumption 2: no jump over more than one state",
+    "positively_correlated": "Assumption 3: P(k, k+1) + P(k+1, k) ≤ 1",
+    "bounded_below": "Assumption 4: every neighbour is reached with probability at least c1 > 0",
+}
+
+
+def _numbers(value: Any, what: str, dimensions: int) -> Array:
+    """Read an array of finite numbers of a given dimension, or say which entry is at fault."""
+    shape = {1: "a list of numbers", 2: "a list of rows of numbers", 3: "a stack of matrices"}[dimensions]
+    try:
+        raw = np.asarray(value)
+    except ValueError:
+        lengths = [len(row) if isinstance(row, Sequence) else 1 for row in value]
+        raise ProblemError(
+            f"{what}: rows have different lengths {lengths}; give every row as many entries as there are states"
+        ) from None
+    if raw.ndim != dimensions or raw.size == 0 or raw.dtype.kind not in "iuf":
+        shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+        raise ProblemError(f"{what} must be {shape}, not {shown}")
+    numbers = raw.astype(np.float64) + 0.0
+    bad = np.argwhere(~np.isfinite(numbers))
+    if bad.size:
+        place = "".join(f"[{i}]" for i in bad[0])
+        raise ProblemError(f"{what}{place} is {numbers[tuple(bad[0])]}; it must be a finite number")
+    return numbers
+
+
+def _check_laws(laws: Array, what: str) -> None:
+    """Check that the last axis holds probability laws."""
+    bad = np.argwhere((laws < 0) | (laws > 1 + ROW_SUM_TOLERANCE))
+    if bad.size:
+        place = "".join(f"[{i}]" for i in bad[0])
+        raise ProblemError(
+            f"{what}{place} is {laws[tuple(bad[0])]:.12g}; a probability must lie between 0 and 1"
+        )
+    sums = laws.sum(axis=-1)
+    bad = np.argwhere(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+    if bad.size:
+        place = "".join(f"[{i}]" for i in bad[0])
+        raise ProblemError(
+            f"{what}{place} sums to {sums[tuple(bad[0])]:.12g}, not 1; make its probabilities add up to one"
+        )
+
+
+def _frozen(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class _BaseArm:
+    """What all arms share: mean rewards, a name, an initial state or none, the law of the rewards."""
+
+    rewards: Array
+    name: str = dataclasses.field(default="", kw_only=True)
+    initial: int | None = dataclasses.field(default=None, kw_only=True)
+    reward_law: RewardLaw = dataclasses.field(default="bernoulli", kw_only=True)
+
+    @property
+    def n_states(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def _label(self) -> str:
+        return f"arm {self.name!r}: " if self.name else "arm: "
+
+    def _check_common(self) -> None:
+        """Validate what all arms share."""
+        if not isinstance(self.name, str):
+            raise ProblemError(f"arm: name must be a string, not {self.name!r}")
+        rewards = _numbers(self.rewards, self._label + "rewards", 1)
+        outside = np.flatnonzero((rewards < 0) | (rewards > 1))
+        if outside.size:
+            k = int(outside[0])
+            raise ProblemError(
+                f"{self._label}rewards[{k}] is {rewards[k]:.12g}; mean rewards must lie between 0 and 1, so rescale them"
+            )
+        object.__setattr__(self, "rewards", _frozen(rewards))
+        if self.reward_law not in REWARD_LAWS:
+            hint = did_you_mean(str(self.reward_law), REWARD_LAWS)
+            raise ProblemError(f"{self._label}unknown reward_law {self.reward_law!r}; {hint}")
+        if self.initial is None:
+            return
+        whole = isinstance(self.initial, int | np.integer) and not isinstance(self.initial, bool)
+        if not whole or not 0 <= self.initial < self.n_states:
+            raise ProblemError(
+                f"{self._label}initial is {self.initial!r}; it must be a state from 0 to {self.n_states - 1}, "
+                "or be left out if unknown"
+            )
+        object.__setattr__(self, "initial", int(self.initial))
+
+    def _content(self) -> tuple[Any, ...]:
+        """The numbers of the arm, without its name."""
+        raise NotImplementedError
+
+    def named(self, name: str) -> Self:
+        """Return the same arm under another name."""
+        other = copy.copy(self)
+        object.__setattr__(other, "name", name)
+        return other
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        assert isinstance(other, _BaseArm)
+        return self.name == other.name and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self._content()))
+
+    def law_table(self, length: int) -> Array:
+        """Return ``laws[τ][s]`` for τ = 0..length, the law of the state seen τ slots after s.
+
+        Where the initial state is unknown there is one more row, s = n_states, for an arm never seen.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Arm(_BaseArm):
+    """A Markov chain with a mean reward for each state.
+
+    >>> arm = Arm(transitions=[[0.7, 0.3], [0.2, 0.8]], rewards=[1, 0])
+    >>> arm.law_table(2)[2].round(3).tolist()
+    [[0.55, 0.45], [0.3, 0.7], [0.4, 0.6]]
+    """
+
+    transitions: Array = dataclasses.field(kw_only=True)
+
+    def __init__(
+        self,
+        transitions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        *,
+        name: str = "",
+        initial: int | None = None,
+        reward_law: RewardLaw = "bernoulli",
+    ) -> None:
+        for key, value in (("rewards", rewards), ("name", name), ("initial", initial), ("reward_law", reward_law)):
+            object.__setattr__(self, key, value)
+        self._check_common()
+        matrix = _numbers(transitions, self._label + "transitions", 2)
+        n = self.n_states
+        if matrix.shape != (n, n):
+            raise ProblemError(
+                f"{self._label}transitions has {matrix.shape[0]} rows of {matrix.shape[1]} entries, but there are "
+                f"{n} rewards; give {n} rows of {n}"
+            )
+        _check_laws(matrix, self._label + "transitions")
+        object.__setattr__(self, "transitions", _frozen(matrix))
+
+    @classmethod
+    def two_state(
+        cls,
+        stay_best: float,
+        stay_worst: float,
+        rewards: tuple[float, float] = (1.0, 0.0),
+        *,
+        name: str = "",
+        initial: int | None = None,
+        reward_law: RewardLaw = "bernoulli",
+    ) -> Self:
+        """Return a two-state arm from the probabilities of staying in its best and in its worst state."""
+        for word, value in (("stay_best", stay_best), ("stay_worst", stay_worst)):
+            if not 0 <= value <= 1:
+                label = f"arm {name!r}: " if name else "arm: "
+                raise ProblemError(f"{label}{word} is {value!r}; a probability must lie between 0 and 1")
+        rows = [[stay_best, _complement(stay_best)], [_complement(stay_worst), stay_worst]]
+        return cls(rows, rewards, name=name, initial=initial, reward_law=reward_law)
+
+    @cached_property
+    def chain(self) -> Array:
+        """The transition matrix with rows that sum to one as nearly as doubles can."""
+        return _frozen(self.transitions / self.transitions.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def stationary(self) -> Array:
+        return _frozen(markov.stationary(self.chain))
+
+    @cached_property
+    def is_ergodic(self) -> bool:
+        return markov.is_ergodic(self.chain)
+
+    def law_table(self, length: int) -> Array:
+        stack = markov.powers(self.chain, length)
+        if self.initial is None:
+            unseen = np.broadcast_to(self.stationary, (length + 1, 1, self.n_states))
+            stack = np.concatenate([stack, unseen], axis=1)
+        return stack
+
+    def _content(self) -> tuple[Any, ...]:
+        return (
+            "arm",
+            self.transitions.tobytes(),
+            self.rewards.tobytes(),
+            self.initial,
+            self.reward_law,
+        )
+
+    def __repr__(self) -> str:
+        parts = [f"transitions={self.transitions.tolist()}", f"rewards={self.rewards.tolist()}"]
+        return f"Arm({', '.join(parts + _repr_tail(self))})"
+
+
+@dataclass(frozen=True, eq=False)
+class TableArm(_BaseArm):
+    """An arm given by its laws directly: ``laws[τ][s, k]``, the probability of seeing k, τ slots after s.
+
+    ``laws[0]`` is the identity; a table that does not begin with it is read as beginning at τ = 1. Beyond its last
+    entry a table stays as it is. An arm whose initial state is unknown has one more row in every law, for "never seen".
+    Optimistic problems that are built colour by colour are of this kind: no power of one matrix. Python only; there is
+    no TOML form.
+    """
+
+    laws: Array = dataclasses.field(kw_only=True)
+
+    def __init__(
+        self,
+        laws: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        *,
+        name: str = "",
+        initial: int | None = None,
+        reward_law: RewardLaw = "bernoulli",
+    ) -> None:
+        for key, value in (("rewards", rewards), ("name", name), ("initial", initial), ("reward_law", reward_law)):
+            object.__setattr__(self, key, value)
+        self._check_common()
+        table = _numbers(laws, self._label + "laws", 3)
+        n = self.n_states
+        rows = n if self.initial is not None else n + 1
+        if table.shape[1:] != (rows, n):
+            why = "" if self.initial is not None else " (the last row is for an arm never seen, as initial is unknown)"
+            raise ProblemError(
+                f"{self._label}laws holds matrices of shape {table.shape[1:]}, but {n} rewards call for "
+                f"{(rows, n)}{why}"
+            )
+        _check_laws(table, self._label + "laws")
+        if not np.array_equal(table[0, :n], np.eye(n)):
+            first = np.concatenate([np.eye(n), table[0, n:]])
+            table = np.concatenate([first[None], table])
+        if len(table) < 2:
+            raise ProblemError(f"{self._label}laws holds no law for τ = 1; give at least one")
+        object.__setattr__(self, "laws", _frozen(table))
+
+    @property
+    def length(self) -> int:
+        """The last τ of the table."""
+        return len(self.laws) - 1
+
+    def law_table(self, length: int) -> Array:
+        if length <= self.length:
+            return self.laws[: length + 1]
+        tail = np.broadcast_to(self.laws[-1], (length - self.length, *self.laws.shape[1:]))
+        return np.concatenate([self.laws, tail])
+
+    def _content(self) -> tuple[Any, ...]:
+        return (
+            "table",
+            self.laws.shape,
+            self.laws.tobytes(),
+            self.rewards.tobytes(),
+            self.initial,
+            self.reward_law,
+        )
+
+    def __repr__(self) -> str:
+        parts = [f"laws=<{self.length} laws of {self.n_states} states>", f"rewards={self.rewards.tolist()}"]
+        return f"TableArm({', '.join(parts + _repr_tail(self))})"
+
+
+AnyArm = Arm | TableArm
+
+
+def _repr_tail(arm: _BaseArm) -> list[str]:
+    fields = (("name", ""), ("initial", None), ("reward_law", "bernoulli"))
+    return [f"{key}={getattr(arm, key)!r}" for key, default in fields if getattr(arm, key) != default]
+
+
+def _complement(probability: float) -> float:
+    """1 − p as a person would write it: 0.3 for 0.7, not 0.30000000000000004."""
+    return round(1.0 - probability, 15)
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Whether one of the paper's assumptions holds, and the place that comes nearest to breaking it or breaks it most."""
+
+    holds: bool
+    arm: str
+    state: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a learner may know of a problem: its shape, never its chains.
+
+    ``rewards``, ``mixing`` and ``problem`` are there only for a learner that says it needs them.
+    """
+
+    n_states: tuple[int, ...]
+    plays: int
+    reward_laws: tuple[RewardLaw, ...]
+    initial: tuple[int | None, ...]
+    names: tuple[str, ...]
+    horizon: int | None = None
+    rewards: tuple[tuple[float, ...], ...] | None = None
+    mixing: tuple[int | None, ...] | None = None
+    problem: Problem | None = None
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.n_states)
+
+
+REVEALABLE = ("rewards", "mixing", "problem")
+
+
+class Problem:
+    """Several arms, of which ``plays`` are pulled in each slot.
+
+    A problem never changes after it is made, and is valid once made: a bad one raises ``ProblemError``.
+
+    >>> problem = Problem([Arm.two_state(0.7, 0.8), Arm.two_state(0.5, 0.6, rewards=(0.8, 0))])
+    >>> problem
+    <Problem: 2 arms of 2 states, 1 play>
+    """
+
+    arms: tuple[AnyArm, ...]
+    plays: int
+    name: str
+    source: str
+
+    def __init__(
+        self,
+        arms: Iterable[AnyArm],
+        *,
+        plays: int = 1,
+        name: str = "",
+        source: str = "",
+    ) -> None:
+        arms = tuple(arms)
+        if not arms:
+            raise ProblemError("a problem needs at least one arm")
+        for i, arm in enumerate(arms):
+            if not isinstance(arm, Arm | TableArm):
+                raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
+        for key, text in (("name", name), ("source", source)):
+            if not isinstance(text, str):
+                raise ProblemError(f"{key} must be a string, not {text!r}")
+        if not isinstance(plays, int) or isinstance(plays, bool) or not 1 <= plays <= len(arms):
+            raise ProblemError(f"plays is {plays!r}; it must be a whole number from 1 to {len(arms)}, the number of arms")
+        named = tuple(
+            arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms)
+        )
+        names = [arm.name for arm in named]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
+        self.arms, self.plays, self.name, self.source = named, plays, name, source
+
+    @classmethod
+    def load(cls, path: str | Path) -> Problem:
+        """Read a problem from a TOML file; errors name the file."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ProblemError(f"{path} is not a text file in UTF-8; write the problem as TOML") from None
+        except OSError as error:
+            raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
+        return cls.from_toml(text, origin=str(path))
+
+    @classmethod
+    def from_toml(cls, text: str, *, origin: str = "problem") -> Problem:
+        """Read a problem from TOML text; ``origin`` is what errors call it."""
+        try:
+            return _problem_from_mapping(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ProblemError(f"{origin} is not valid TOML: {error}") from None
+        except ProblemError as error:
+            raise ProblemError(f"{origin}: {error}") from None
+
+    @classmethod
+    def builtin(cls, name: str) -> Problem:
+        """Return one of the problems that come with the package; ``builtin_problems()`` lists them."""
+        names = builtin_problems()
+        if name not in names:
+            raise ProblemError(f"there is no built-in problem {name!r}; {did_you_mean(name, names)}")
+        text = _problem_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8")
+        return cls.from_toml(text, origin=name)
+
+    def to_toml(self) -> str:
+        """Return the problem as TOML; reading it back gives the same problem, number for number."""
+        lines: list[str] = []
+        if self.name:
+            lines.append(f"name = {_toml_string(self.name)}")
+        if self.source:
+            lines.append(f"source = {_toml_string(self.source)}")
+        lines.append(f"plays = {self.plays}")
+        for arm in self.arms:
+            if isinstance(arm, TableArm):
+                raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
+            rows = ", ".join(_toml_list(row) for row in arm.transitions)
+            lines += ["", "[[arms]]", f"name = {_toml_string(arm.name)}", f"rewards = {_toml_list(arm.rewards)}"]
+            lines.append(f"transitions = [{rows}]")
+            if arm.initial is not None:
+                lines.append(f"initial = {arm.initial}")
+            lines.append(f'reward_law = "{arm.reward_law}"')
+        return "\n".join(lines) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write the problem to a TOML file."""
+        Path(path).write_text(self.to_toml(), encoding="utf-8")
+
+    @classmethod
+    def random(
+        cls,
+        n_arms: int = 2,
+        n_states: int | Sequence[int] = 2,
+        *,
+        seed: int | np.random.Generator | None = None,
+        plays: int = 1,
+        kind: Literal["paper", "birth-death", "general"] = "paper",
+        floor: float = 0.02,
+        initial: Literal["random", "worst", "unknown"] = "random",
+        reward_law: RewardLaw = "bernoulli",
+    ) -> Problem:
+        """Draw a problem.
+
+        Rows are uniform over the laws that the kind allows, rewards uniform and sorted. ``paper`` keeps Assumptions 1
+        to 4 with c1 ≥ ``floor``; ``birth-death`` keeps 1 and 2 only, so chains may be negatively correlated; and
+        ``general`` keeps Assumption 1 alone. Each row is redrawn, given the one above it, until it obeys.
+        """
+        kinds = ("paper", "birth-death", "general")
+        if kind not in kinds:
+            raise ProblemError(f"unknown kind {kind!r} of random problem; {did_you_mean(str(kind), kinds)}")
+        if initial not in ("random", "worst", "unknown"):
+            raise ProblemError(f"initial is {initial!r}; choose from random, worst, unknown")
+        if not 0 <= floor < 1 / 3:
+            raise ProblemError(f"floor is {floor!r}; three neighbours leave room only for less than 1/3")
+        if n_arms < 1:
+            raise ProblemError(f"n_arms is {n_arms!r}; a problem needs at least one arm")
+        sizes = [n_states] * n_arms if isinstance(n_states, int) else list(n_states)
+        if len(sizes) != n_arms or min(sizes) < 1:
+            raise ProblemError(f"n_states is {n_states!r}; give one number of states, or one for each of {n_arms} arms")
+        rng = np.random.default_rng(seed)
+        arms = []
+        for size in sizes:
+            transitions = _random_chain(rng, size, kind, floor)
+            rewards = np.sort(rng.random(size))[::-1]
+            start = {"random": int(rng.integers(size)), "worst": size - 1, "unknown": None}[initial]
+            arms.append(Arm(transitions, rewards, initial=start, reward_law=reward_law))
+        return cls(arms, plays=plays, name=f"random {kind}")
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.arms)
+
+    @property
+    def n_states(self) -> tuple[int, ...]:
+        return tuple(arm.n_states for arm in self.arms)
+
+    @property
+    def initial(self) -> tuple[int | None, ...]:
+        return tuple(arm.initial for arm in self.arms)
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of the numbers alone: names and sources do not count. Seeds and stored results hang on it."""
+        digest = hashlib.sha256(str(self.plays).encode())
+        for arm in self.arms:
+            for part in arm._content():
+                digest.update(part if isinstance(part, bytes) else repr(part).encode())
+                digest.update(b"|")
+        return digest.hexdigest()
+
+    def arm_number(self, name: str) -> int:
+        """Return the position of the arm of that name."""
+        names = [arm.name for arm in self.arms]
+        if name not in names:
+            raise ProblemError(f"there is no arm {name!r}; {did_you_mean(name, names)}")
+        return names.index(name)
+
+    def task(self, horizon: int | None = None, *, reveal: Iterable[str] = ()) -> Task:
+        """Return what a learner may know: the shape, and of the rest only what ``reveal`` names.
+
+        ``mixing`` reveals, for each arm, the slots until its law is within 1/√horizon of the stationary one.
+        """
+        whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
+        if horizon is not None and (not whole or horizon < 1):
+            raise ProblemError(f"horizon is {horizon!r}; it must be a positive whole number, or None for anytime")
+        wanted = {reveal} if isinstance(reveal, str) else set(reveal)
+        for word in sorted(wanted - set(REVEALABLE)):
+            raise ProblemError(f"cannot reveal {word!r}; {did_you_mean(word, REVEALABLE)}")
+        mixing: tuple[int | None, ...] | None = None
+        if "mixing" in wanted:
+            if horizon is None:
+                raise ProblemError("mixing times are revealed to 1/√horizon; give a horizon")
+            mixing = tuple(self._mixing(arm, 1 / math.sqrt(horizon)) for arm in self.arms)
+        return Task(
+            n_states=self.n_states,
+            plays=self.plays,
+            reward_laws=tuple(arm.reward_law for arm in self.arms),
+            initial=self.initial,
+            names=tuple(arm.name for arm in self.arms),
+            horizon=None if horizon is None else int(horizon),
+            rewards=tuple(tuple(arm.rewards.tolist()) for arm in self.arms) if "rewards" in wanted else None,
+            mixing=mixing,
+            problem=self if "problem" in wanted else None,
+        )
+
+    @staticmethod
+    def _mixing(arm: AnyArm, epsilon: float) -> int | None:
+        return markov.mixing_time(arm.chain, epsilon) if isinstance(arm, Arm) else arm.length
+
+    @cached_property
+    def assumptions(self) -> Mapping[str, Assumption]:
+        """The paper's Assumptions 1 to 4, each with the arm, state and value that decide it.
+
+        The values: the largest rise of a reward; the largest jump probability; the largest P(k, k+1) + P(k+1, k);
+        the smallest neighbour probability, which is c1.
+        """
+        rises, jumps, sums, floors = [], [], [], []
+        for arm in self.arms:
+            chain = _chain_of(arm)
+            n = arm.n_states
+            rises += [(arm.name, k, float(arm.rewards[k + 1] - arm.rewards[k])) for k in range(n - 1)]
+            far = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) > 1
+            jumps += [(arm.name, k, float(np.where(far[k], chain[k], 0.0).max())) for k in range(n)]
+            sums += [(arm.name, k, float(chain[k, k + 1] + chain[k + 1, k])) for k in range(n - 1)]
+            floors += [(arm.name, k, float(np.where(far[k], 1.0, chain[k]).min())) for k in range(n)]
+        nothing = (self.arms[0].name, 0, 0.0)
+        worst = {
+            "monotone": max(rises, key=lambda x: x[2], default=nothing),
+            "birth_death": max(jumps, key=lambda x: x[2]),
+            "positively_correlated": max(sums, key=lambda x: x[2], default=nothing),
+            "bounded_below": min(floors, key=lambda x: x[2]),
+        }
+        holds = {
+            "monotone": worst["monotone"][2] <= 0,
+            "birth_death": worst["birth_death"][2] <= 0,
+            "positively_correlated": worst["positively_correlated"][2] <= 1 + 1e-12,
+            "bounded_below": worst["bounded_below"][2] > 0,
+        }
+        return {key: Assumption(holds[key], *worst[key]) for key in ASSUMPTIONS}
+
+    def require(self, *names: str) -> None:
+        """Raise ``ProblemError`` for the first of the named assumptions that does not hold.
+
+        >>> Problem([Arm([[0.5, 0.5], [0.5, 0.5]], [0, 1])]).require("monotone")
+        Traceback (most recent call last):
+        ...
+        restless_bandits.errors.ProblemError: arm 'arm 1': rewards[1] exceeds rewards[0] by 1; order the states ...
+        """
+        for name in names:
+            found = self.assumptions[name]
+            if found.holds:
+                continue
+            s, value = found.state, f"{found.value:.12g}"
+            message = {
+                "monotone": f"rewards[{s + 1}] exceeds rewards[{s}] by {value}; order the states from best to worst",
+                "birth_death": f"transitions[{s}] jumps over a state with probability {value}; "
+                "this needs a birth-death chain, which moves by at most one state",
+                "positively_correlated": f"P({s},{s + 1}) + P({s + 1},{s}) is {value}; this needs at most 1",
+                "bounded_below": f"transitions[{s}] reaches a neighbour with probability {value}; this needs more than 0",
+            }[name]
+            raise ProblemError(f"arm {found.arm!r}: {message}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        mine, theirs = (self.arms, self.plays, self.name), (other.arms, other.plays, other.name)
+        return mine == theirs and self.source == other.source
+
+    def __hash__(self) -> int:
+        return hash(self.content)
+
+    def __repr__(self) -> str:
+        sizes = sorted(set(self.n_states))
+        states = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        plural = "s" if self.n_arms > 1 else ""
+        title = f" {self.name!r}" if self.name else ""
+        of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
+        return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}>"
+
+
+def load_problem(name_or_path: str | Path) -> Problem:
+    """Return a built-in problem by its name, or read a TOML file: what ``PROBLEM`` means on the command line."""
+    text = str(name_or_path)
+    if text in builtin_problems():
+        return Problem.builtin(text)
+    path = Path(text)
+    if path.suffix == ".toml" or path.exists() or len(path.parts) > 1:
+        return Problem.load(path)
+    raise ProblemError(
+        f"there is no built-in problem {text!r} and no such file; {did_you_mean(text, builtin_problems())}"
+    )
+
+
+def builtin_problems() -> list[str]:
+    """Return the names of the problems that come with the package."""
+    files = (entry.name for entry in _problem_folder().iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
+def _problem_folder() -> Any:
+    return resources.files("restless_bandits") / "problems"
+
+
+def _chain_of(arm: AnyArm) -> Array:
+    """The one-step law; for a table its first entry."""
+    return arm.chain if isinstance(arm, Arm) else arm.laws[1, : arm.n_states]
+
+
+def _random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -> Array:
+    if kind == "general":
+        return rng.dirichlet(np.ones(size), size=size)
+    chain = np.zeros((size, size))
+    for k in range(size):
+        low, high = max(0, k - 1), min(size, k + 2)
+        while True:
+            row = rng.dirichlet(np.ones(high - low))
+            if kind == "birth-death":
+                break
+            correlated = k == 0 or chain[k - 1, k] + row[0] <= 1
+            # The row below must find room too: it needs up_k + down_{k+1} ≤ 1 with down at least the floor.
+            room = high - low < 2 or row[-1] <= 1 - floor
+            if row.min() >= floor and correlated and room:
+                break
+        chain[k, low:high] = row
+    return chain
+
+
+_PROBLEM_KEYS = ("name", "source", "plays", "arms")
+_ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law")
+
+
+def _problem_from_mapping(data: Mapping[str, Any]) -> Problem:
+    for key in data:
+        if key not in _PROBLEM_KEYS:
+            raise ProblemError(f"unknown key {key!r}; {did_you_mean(key, _PROBLEM_KEYS)}")
+    tables = data.get("arms")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise ProblemError("no arms; give each one as a table [[arms]] with rewards and transitions")
+    arms = []
+    for i, table in enumerate(tables):
+        label = f"arm {table.get('name', f'arm {i + 1}')!r}"
+        for key in table:
+            if key not in _ARM_KEYS:
+                raise ProblemError(f"{label}: unknown key {key!r}; {did_you_mean(key, _ARM_KEYS)}")
+        for key in ("rewards", "transitions"):
+            if key not in table:
+                raise ProblemError(f"{label}: {key} is missing")
+        arms.append(Arm(**{"name": f"arm {i + 1}", **table}))
+    return Problem(arms, **{key: data[key] for key in ("name", "source", "plays") if key in data})
+
+
+def _toml_string(text: str) -> str:
+    """A TOML basic string: JSON's escapes, but characters beyond ASCII as they are, and DEL escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_list(values: Array) -> str:
+    return "[" + ", ".join(repr(float(value)) for value in values) + "]"
