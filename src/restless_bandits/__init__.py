@@ -5,7 +5,8 @@
     problem = rb.Problem.builtin("paper-1")
     solution = rb.oracles.exact(problem)        # .gain .lower .upper .certified .policy
 
-Importing the package loads NumPy and nothing heavier; compilers and solvers are loaded by what needs them.
+Names are loaded when they are first used: importing the package costs next to nothing, and compilers and solvers come
+with what needs them.
 """
 
 from __future__ import annotations
@@ -13,37 +14,56 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from restless_bandits.errors import ProblemError
-from restless_bandits.problem import (
-    Arm,
-    Assumption,
-    Problem,
-    TableArm,
-    Task,
-    builtin_problems,
-    load_problem,
-)
-
 if TYPE_CHECKING:
     from restless_bandits import oracles as oracles
+    from restless_bandits import theory as theory
+    from restless_bandits.diagnosis import Diagnosis as Diagnosis
+    from restless_bandits.diagnosis import check as check
+    from restless_bandits.errors import ProblemError as ProblemError
+    from restless_bandits.oracles import Solution as Solution
+    from restless_bandits.oracles import evaluate as evaluate
+    from restless_bandits.policies import IndexPolicy as IndexPolicy
+    from restless_bandits.policies import JointPolicy as JointPolicy
+    from restless_bandits.policies import Policy as Policy
+    from restless_bandits.policies import load_policy as load_policy
+    from restless_bandits.problem import Arm as Arm
+    from restless_bandits.problem import Assumption as Assumption
+    from restless_bandits.problem import Problem as Problem
+    from restless_bandits.problem import TableArm as TableArm
+    from restless_bandits.problem import Task as Task
+    from restless_bandits.problem import builtin_problems as builtin_problems
+    from restless_bandits.problem import load_problem as load_problem
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Arm",
-    "Assumption",
-    "Problem",
-    "ProblemError",
-    "TableArm",
-    "Task",
-    "__version__",
-    "builtin_problems",
-    "load_problem",
-    "oracles",
-]
+_HOMES = {
+    "Arm": "problem",
+    "Assumption": "problem",
+    "Diagnosis": "diagnosis",
+    "IndexPolicy": "policies",
+    "JointPolicy": "policies",
+    "Policy": "policies",
+    "Problem": "problem",
+    "ProblemError": "errors",
+    "Solution": "oracles",
+    "TableArm": "problem",
+    "Task": "problem",
+    "builtin_problems": "problem",
+    "check": "diagnosis",
+    "evaluate": "oracles",
+    "load_policy": "policies",
+    "load_problem": "problem",
+}
+_MODULES = ("oracles", "theory")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "oracles":
-        return import_module("restless_bandits.oracles")
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOMES, *_MODULES, "__version__"])

@@ -59,7 +59,7 @@ class ArmBeliefs:
 
     @property
     def cap(self) -> int:
-        return self.numbers.shape[1]
+        return int(self.numbers.shape[1])
 
     @property
     def n_states(self) -> int:
@@ -179,7 +179,7 @@ def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
 
 
 def _limit_of_powers(chain: Array, period: int) -> Array:
-    """lim P^{kd} as k grows, for d a multiple of every class's period."""
+    """Lim P^{kd} as k grows, for d a multiple of every class's period."""
     matrix: Array = np.linalg.matrix_power(chain, period)
     for _ in range(60):
         squared = matrix @ matrix
@@ -337,7 +337,7 @@ class JointBeliefs:
         return total
 
     def refine(self, values: Array, finer: JointBeliefs) -> Array:
-        """Carry a function on these joint beliefs over to finer ones: each takes the value of the belief it is cut to."""
+        """Carry a function over to finer joint beliefs: each takes the value of the coarser one it is cut to."""
         maps = []
         for coarse, fine in zip(self.arms, finer.arms, strict=True):
             states = np.where(fine.last_state == UNKNOWN, fine.n_states, fine.last_state)

@@ -23,12 +23,17 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+ActionArray = npt.NDArray[np.int16]
+BoolArray = npt.NDArray[np.bool_]
 
 LONGEST_WAIT = 1 << 40
 
 
 def powers(P: Array, length: int) -> Array:
-    """Return the stack ``[I, P, P², …, P^length]``, so that ``powers(P, L)[τ][s]`` is the law τ slots after s."""
+    """Return the stack ``[I, P, P², …, P^length]``, so that ``powers(P, L)[τ][s]`` is the law τ slots after s.
+
+    Rows are scaled back to sum one as they are made: otherwise their rounding errors would grow with τ.
+    """
     stack = np.empty((length + 1, *P.shape))
     stack[0] = np.eye(P.shape[0])
     if length:
@@ -36,9 +41,14 @@ def powers(P: Array, length: int) -> Array:
         have = 1
         while have < length:
             more = min(have, length - have)
-            stack[have + 1 : have + more + 1] = stack[1 : more + 1] @ stack[have]
+            stack[have + 1 : have + more + 1] = _stochastic(stack[1 : more + 1] @ stack[have])
             have += more
     return stack
+
+
+def _stochastic(matrices: Array) -> Array:
+    scaled: Array = matrices / matrices.sum(axis=-1, keepdims=True)
+    return scaled
 
 
 def _reachable(P: Array) -> npt.NDArray[np.bool_]:
@@ -99,7 +109,8 @@ def _stationary_of_class(P: Array) -> Array:
     law[0] = 1.0
     for k in range(1, n):
         law[k] = law[:k] @ work[:k, k]
-    return law / law.sum()
+    law /= law.sum()
+    return law
 
 
 def limit_laws(P: Array) -> Array:
@@ -178,11 +189,11 @@ def mixing_time(P: Array, epsilon: float) -> int | None:
     while not mixed(squares[-1]):
         if 1 << len(squares) > LONGEST_WAIT:
             return None
-        squares.append(squares[-1] @ squares[-1])
+        squares.append(_stochastic(squares[-1] @ squares[-1]))
     # The distance never increases with τ, so a binary search over the bits of τ finds the first one.
     last_unmixed, matrix = 1 << (len(squares) - 2), squares[-2]
     for bit in range(len(squares) - 3, -1, -1):
-        further = matrix @ squares[bit]
+        further = _stochastic(matrix @ squares[bit])
         if not mixed(further):
             matrix, last_unmixed = further, last_unmixed + (1 << bit)
     return last_unmixed + 1

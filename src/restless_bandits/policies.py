@@ -7,20 +7,23 @@ Every policy can be asked directly, ``policy(last_states, elapsed)``, and for ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from restless_bandits.beliefs import UNKNOWN, JointBeliefs
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import ActionArray, Array, IntArray
 
 TIE = 1e-12
 
 
 class Policy:
-    """What every policy can do; a new kind defines ``choose``."""
+    """What every policy can do; a new kind defines ``choose``, and ``_arrays`` if it can be stored."""
 
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         """Return the arms to pull, one row for each situation: ``plays`` arm numbers in ascending order."""
@@ -31,6 +34,21 @@ class Policy:
         states = [UNKNOWN if s is None else s for s in last_states]
         arms = self.choose(np.array([states], dtype=np.int64), np.array([elapsed], dtype=np.int64))[0].tolist()
         return int(arms[0]) if len(arms) == 1 else tuple(arms)
+
+    def _arrays(self) -> dict[str, Any]:
+        raise ProblemError(f"a {type(self).__name__} cannot be stored")
+
+    def save(self, path: str | Path) -> None:
+        """Store the policy in an .npz file; ``load_policy`` reads it back. The file appears whole or not at all."""
+        path = Path(path)
+        part = path.with_name(path.name + ".part")
+        try:
+            with part.open("wb") as file:
+                np.savez(file, kind=np.array(type(self).__name__), **self._arrays())
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def top_arms(scores: Array, plays: int) -> IntArray:
@@ -64,18 +82,26 @@ class IndexPolicy(Policy):
             scores[:, i] = table[last_states[:, i], column]
         return top_arms(scores, self.plays)
 
+    def _arrays(self) -> dict[str, Any]:
+        return {"plays": np.array(self.plays), **{f"table_{i}": table for i, table in enumerate(self.tables)}}
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, Any]) -> IndexPolicy:
+        count = sum(key.startswith("table_") for key in arrays)
+        return cls(tuple(arrays[f"table_{i}"] for i in range(count)), int(arrays["plays"]))
+
 
 @dataclass(frozen=True, eq=False)
 class JointPolicy(Policy):
     """A choice for every joint belief, with the bias function it comes from.
 
-    ``action`` and ``bias`` run over the joint beliefs of ``beliefs``; an action is a row of ``beliefs.actions``. The bias
-    answers where the table has no entry (nothing was pulled for a while, or the start is unknown): every choice
+    ``action`` and ``bias`` run over the joint beliefs of ``beliefs``; an action is a row of ``beliefs.actions``. The
+    bias answers where the table has no entry (nothing was pulled for a while, or the start is unknown): every choice
     leads back into the table, and the best of them is one step of looking ahead.
     """
 
     beliefs: JointBeliefs
-    action: IntArray
+    action: ActionArray
     bias: Array
 
     @cached_property
@@ -100,3 +126,31 @@ class JointPolicy(Policy):
             places = self.beliefs.index(after.reshape(-1, after.shape[-1])).reshape(after.shape[:2])
             values[:, a] = self.beliefs.rewards(joint, a) + (chances * self.bias[places]).sum(axis=1)
         return values
+
+    def _arrays(self) -> dict[str, Any]:
+        arrays: dict[str, Any] = {"plays": np.array(self.plays), "action": self.action, "bias": self.bias}
+        for i, arm in enumerate(self.beliefs.arms):
+            arrays |= {f"arm_{i}_{field.name}": np.asarray(getattr(arm, field.name)) for field in fields(arm)}
+        return arrays
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, Any]) -> JointPolicy:
+        arms: list[ArmBeliefs] = []
+        while f"arm_{len(arms)}_law" in arrays:
+            values = {field.name: arrays[f"arm_{len(arms)}_{field.name}"] for field in fields(ArmBeliefs)}
+            values |= {key: int(values[key]) for key in ("period", "start")}
+            arms.append(ArmBeliefs(**values))
+        return cls(JointBeliefs(arms, int(arrays["plays"])), arrays["action"], arrays["bias"])
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Read a policy that ``Policy.save`` has stored."""
+    kinds = {kind.__name__: kind for kind in (IndexPolicy, JointPolicy)}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+            return kinds[str(arrays.pop("kind"))]._from_arrays(arrays)
+    except OSError as error:
+        raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
+    except (KeyError, ValueError, TypeError):
+        raise ProblemError(f"{path} is not a stored policy; write one with restless solve --out") from None

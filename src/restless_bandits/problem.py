@@ -44,7 +44,7 @@ ASSUMPTIONS = {
     "monotone": "Assumption 1: rewards do not increase with the state",
     "birth_death": "Assumption 2: no jump over more than one state",
     "positively_correlated": "Assumption 3: P(k, k+1) + P(k+1, k) ≤ 1",
-    "bounded_below": "Assumption 4: every neighbour is reached with probability at least c1 > 0",
+    "bounded_below": "Assumption 4: neighbours have probability ≥ c1 > 0",
 }
 
 
@@ -74,9 +74,7 @@ def _check_laws(laws: Array, what: str) -> None:
     bad = np.argwhere((laws < 0) | (laws > 1 + ROW_SUM_TOLERANCE))
     if bad.size:
         place = "".join(f"[{i}]" for i in bad[0])
-        raise ProblemError(
-            f"{what}{place} is {laws[tuple(bad[0])]:.12g}; a probability must lie between 0 and 1"
-        )
+        raise ProblemError(f"{what}{place} is {laws[tuple(bad[0])]:.12g}; a probability must lie between 0 and 1")
     sums = laws.sum(axis=-1)
     bad = np.argwhere(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
     if bad.size:
@@ -117,7 +115,7 @@ class _BaseArm:
         if outside.size:
             k = int(outside[0])
             raise ProblemError(
-                f"{self._label}rewards[{k}] is {rewards[k]:.12g}; mean rewards must lie between 0 and 1, so rescale them"
+                f"{self._label}rewards[{k}] is {rewards[k]:.12g}; means must lie between 0 and 1, so rescale them"
             )
         object.__setattr__(self, "rewards", _frozen(rewards))
         if self.reward_law not in REWARD_LAWS:
@@ -180,7 +178,12 @@ class Arm(_BaseArm):
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
     ) -> None:
-        for key, value in (("rewards", rewards), ("name", name), ("initial", initial), ("reward_law", reward_law)):
+        for key, value in (
+            ("rewards", rewards),
+            ("name", name),
+            ("initial", initial),
+            ("reward_law", reward_law),
+        ):
             object.__setattr__(self, key, value)
         self._check_common()
         matrix = _numbers(transitions, self._label + "transitions", 2)
@@ -216,6 +219,11 @@ class Arm(_BaseArm):
     def chain(self) -> Array:
         """The transition matrix with rows that sum to one as nearly as doubles can."""
         return _frozen(self.transitions / self.transitions.sum(axis=1, keepdims=True))
+
+    @property
+    def one_step(self) -> Array:
+        """The law of the state one slot after each state."""
+        return self.chain
 
     @cached_property
     def stationary(self) -> Array:
@@ -267,7 +275,12 @@ class TableArm(_BaseArm):
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
     ) -> None:
-        for key, value in (("rewards", rewards), ("name", name), ("initial", initial), ("reward_law", reward_law)):
+        for key, value in (
+            ("rewards", rewards),
+            ("name", name),
+            ("initial", initial),
+            ("reward_law", reward_law),
+        ):
             object.__setattr__(self, key, value)
         self._check_common()
         table = _numbers(laws, self._label + "laws", 3)
@@ -286,6 +299,11 @@ class TableArm(_BaseArm):
         if len(table) < 2:
             raise ProblemError(f"{self._label}laws holds no law for τ = 1; give at least one")
         object.__setattr__(self, "laws", _frozen(table))
+
+    @property
+    def one_step(self) -> Array:
+        """The law of the state one slot after each state."""
+        return self.laws[1, : self.n_states]
 
     @property
     def length(self) -> int:
@@ -328,7 +346,7 @@ def _complement(probability: float) -> float:
 
 @dataclass(frozen=True)
 class Assumption:
-    """Whether one of the paper's assumptions holds, and the place that comes nearest to breaking it or breaks it most."""
+    """Whether one of the paper's assumptions holds, and the place that breaks it most or comes nearest to it."""
 
     holds: bool
     arm: str
@@ -394,10 +412,10 @@ class Problem:
             if not isinstance(text, str):
                 raise ProblemError(f"{key} must be a string, not {text!r}")
         if not isinstance(plays, int) or isinstance(plays, bool) or not 1 <= plays <= len(arms):
-            raise ProblemError(f"plays is {plays!r}; it must be a whole number from 1 to {len(arms)}, the number of arms")
-        named = tuple(
-            arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms)
-        )
+            raise ProblemError(
+                f"plays is {plays!r}; it must be a whole number from 1 to {len(arms)}, the number of arms"
+            )
+        named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
         names = [arm.name for arm in named]
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
@@ -447,7 +465,12 @@ class Problem:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
             rows = ", ".join(_toml_list(row) for row in arm.transitions)
-            lines += ["", "[[arms]]", f"name = {_toml_string(arm.name)}", f"rewards = {_toml_list(arm.rewards)}"]
+            lines += [
+                "",
+                "[[arms]]",
+                f"name = {_toml_string(arm.name)}",
+                f"rewards = {_toml_list(arm.rewards)}",
+            ]
             lines.append(f"transitions = [{rows}]")
             if arm.initial is not None:
                 lines.append(f"initial = {arm.initial}")
@@ -568,7 +591,7 @@ class Problem:
         """
         rises, jumps, sums, floors = [], [], [], []
         for arm in self.arms:
-            chain = _chain_of(arm)
+            chain = arm.one_step
             n = arm.n_states
             rises += [(arm.name, k, float(arm.rewards[k + 1] - arm.rewards[k])) for k in range(n - 1)]
             far = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) > 1
@@ -608,7 +631,7 @@ class Problem:
                 "birth_death": f"transitions[{s}] jumps over a state with probability {value}; "
                 "this needs a birth-death chain, which moves by at most one state",
                 "positively_correlated": f"P({s},{s + 1}) + P({s + 1},{s}) is {value}; this needs at most 1",
-                "bounded_below": f"transitions[{s}] reaches a neighbour with probability {value}; this needs more than 0",
+                "bounded_below": f"transitions[{s}] reaches a neighbour with probability {value}; this needs more",
             }[name]
             raise ProblemError(f"arm {found.arm!r}: {message}")
 
@@ -651,11 +674,6 @@ def builtin_problems() -> list[str]:
 
 def _problem_folder() -> Any:
     return resources.files("restless_bandits") / "problems"
-
-
-def _chain_of(arm: AnyArm) -> Array:
-    """The one-step law; for a table its first entry."""
-    return arm.chain if isinstance(arm, Arm) else arm.laws[1, : arm.n_states]
 
 
 def _random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -> Array:

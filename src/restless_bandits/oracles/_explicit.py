@@ -35,8 +35,8 @@ class TooLargeError(Exception):
 class Explored:
     """Joint beliefs reached from the start (row 0), and what every choice leads to.
 
-    ``matrix`` has one row for each pair of a choice and a belief, choice by choice; ``reward`` and ``deviation`` likewise, with
-    the mean reward and the total variation that capping may have added to the law.
+    ``matrix`` has one row for each pair of a choice and a belief, choice by choice; ``reward`` and ``deviation``
+    likewise, with the mean reward and the total variation that capping may have added to the law.
     """
 
     beliefs: IntArray
@@ -226,7 +226,8 @@ def _end_components(pair: IntArray, target: IntArray, n: int, n_actions: int) ->
 
 
 def _action_values(explored: Explored, values: Array) -> Array:
-    return (explored.reward + explored.matrix @ values).reshape(explored.n_choices, explored.size)
+    table: Array = (explored.reward + explored.matrix @ values).reshape(explored.n_choices, explored.size)
+    return table
 
 
 def _component_gains(
@@ -246,14 +247,12 @@ def _component_gains(
         if float((high - low)[1:].max(initial=0.0)) <= tolerance:
             break
         # Lazy steps, less the component's own gain, so that periodic play settles and values stay small.
-        middle = np.where(np.isfinite(low), 0.5 * (low + high), 0.0)
+        middle = np.concatenate([[0.0], 0.5 * (low[1:] + high[1:])])
         bias = np.where(inside, bias + 0.9 * (change - middle[component]), 0.0)
     return bias, low, high
 
 
-def _reach(
-    explored: Explored, allowed: Any, component: IntArray, inside: Any, gains: Array, *, rising: bool
-) -> Array:
+def _reach(explored: Explored, allowed: Any, component: IntArray, inside: Any, gains: Array, *, rising: bool) -> Array:
     """Best expected gain of the component one ends in, from every belief; components count as single beliefs."""
     mask = allowed.reshape(explored.n_choices, explored.size)
     stay = np.where(inside, gains[component], -np.inf)
@@ -287,9 +286,7 @@ def _multichain_actions(
     ahead = np.where(mask, -np.inf, (explored.matrix @ values).reshape(mask.shape))
     action: IntArray = np.where(settled, greedy.argmax(axis=0), ahead.argmax(axis=0))
     done = settled | (ahead.max(axis=0) >= values - 1e-12)
-    matrices = [
-        explored.matrix[a * explored.size : (a + 1) * explored.size] for a in range(explored.n_choices)
-    ]
+    matrices = [explored.matrix[a * explored.size : (a + 1) * explored.size] for a in range(explored.n_choices)]
     while not done.all():
         grown = done.copy()
         for a, matrix in enumerate(matrices):

@@ -5,17 +5,64 @@ from __future__ import annotations
 import numpy as np
 
 from restless_bandits._compile import njit
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.markov import ActionArray, Array, BoolArray, IntArray
+
+
+@njit
+def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) -> bool:
+    """Turn to the next joint outcome of some arms, the last one fastest; after the last, back at the first, False."""
+    p = count - 1
+    while p >= 0:
+        outcome[p] += 1
+        if outcome[p] < n_states[arms[p]]:
+            return True
+        outcome[p] = 0
+        p -= 1
+    return False
+
+
+@njit
+def _most_gained(chances: Array, payoffs: Array, count: int, distance: float, sign: float) -> float:
+    """How far the mean of ``sign``·payoff can rise when the law moves by at most a distance in total variation.
+
+    Chance is taken from the worst payoffs first and given to the best one.
+    """
+    best = -np.inf
+    for o in range(count):
+        best = max(best, sign * payoffs[o])
+    gained = 0.0
+    left = distance
+    below = -np.inf
+    while left > 0.0:
+        worst = np.inf
+        for o in range(count):
+            if sign * payoffs[o] > below:
+                worst = min(worst, sign * payoffs[o])
+        if worst >= best:
+            break
+        mass = 0.0
+        for o in range(count):
+            if sign * payoffs[o] == worst:
+                mass += chances[o]
+        moved = min(left, mass)
+        gained += moved * (best - worst)
+        left -= moved
+        below = worst
+    return gained
 
 
 @njit
 def sweep_rows(
     values: Array,
     improved: Array,
-    action: IntArray,
+    action: ActionArray,
     first_row: int,
     last_row: int,
     block: int,
+    step: float,
+    shift: float,
+    side: int,
+    tie: float,
     actions: IntArray,
     offsets: IntArray,
     strides: IntArray,
@@ -28,20 +75,20 @@ def sweep_rows(
     first: IntArray,
     deviation: Array,
     n_states: IntArray,
-    step: float,
-    shift: float,
-    tie: float,
 ) -> tuple[float, float, float, float]:
     """One step of value iteration on some rows of one block of joint beliefs (see ``beliefs.JointBeliefs``).
 
-    A row is all digits of the arm that runs fastest, ``order[-1]``, with those of the others fixed: along it the laws and
-    successors of every other arm's pull are constant or contiguous. Writes ``improved = v + step·(Tv − v − shift)`` and the
-    greedy action (lowest number within ``tie`` of the best), and returns over the rows
+    A row is all digits of the arm that runs fastest, ``order[-1]``, with those of the others fixed: along it the laws
+    and successors of every other arm's pull are constant or contiguous.
 
-        min (Tv − v), max (Tv − v), min of the chosen action's Q − error − v, max over actions of Q + error − v,
+    The law of a capped belief stands for all laws within its deviation, so an action has three values: Q by the law
+    itself, and the least and the most that a law so near can make of it. Of these ``side`` (−1, 0, 1 for least, plain,
+    most) says which one is iterated: writes ``improved = v + step·(T v − v − shift)`` with T the maximum of that value
+    over actions, and the action that attains it (lowest number within ``tie``). Returns over the rows
 
-    where an action's error is the deviation of its arms' beliefs times the spread of reward plus value over what may
-    be seen: what the true laws behind a capped belief can change. The last two bracket the optimal gain.
+        min (Tv − v), max (Tv − v), min of the chosen action's least value − v, max of every action's most − v.
+
+    The last two bracket the optimal gain, whatever v is.
     """
     n_arms = radix.shape[1]
     plays = actions.shape[1]
@@ -68,19 +115,30 @@ def sweep_rows(
             odd[n_odd] = d
             n_odd += 1
     odd_q = np.empty(n_odd)
+    row_deviation = 0.0
+    for d in range(width):
+        row_deviation = max(row_deviation, deviation[inner, row_belief[d]])
 
     belief = np.empty(n_arms, dtype=np.int64)
     after = np.empty(n_arms, dtype=np.int64)
     digits = np.zeros(n_arms, dtype=np.int64)
     outcome = np.zeros(plays, dtype=np.int64)
     others = np.empty(plays, dtype=np.int64)
+    n_outcomes = 1
+    for a in range(actions.shape[0]):
+        count = 1
+        for p in range(plays):
+            count *= n_states[actions[a, p]]
+        n_outcomes = max(n_outcomes, count)
+    chances = np.empty(n_outcomes)
+    payoffs = np.empty(n_outcomes)
+
     q = np.empty(width)
-    error = np.empty(width)
-    low_value = np.empty(width)
-    high_value = np.empty(width)
+    rise = np.empty(width)
+    fall = np.empty(width)
     top = np.empty(width)
     chosen_q = np.empty(width)
-    chosen_error = np.empty(width)
+    chosen_least = np.empty(width)
     optimistic = np.empty(width)
     chosen = np.empty(width, dtype=np.int64)
 
@@ -122,76 +180,81 @@ def sweep_rows(
                 others[n_others] = i
                 outcome[n_others] = 0
                 n_others += 1
-            watch = fixed_deviation > 0.0
             for d in range(width):
                 q[d] = fixed_reward
-                error[d] = fixed_deviation
+                rise[d] = 0.0
+                fall[d] = 0.0
             if pulls_inner:
                 for d in range(width):
                     q[d] += reward[inner, row_belief[d]]
-                    error[d] += deviation[inner, row_belief[d]]
-                    watch = watch or error[d] > 0.0
             else:
                 for j in range(n_odd):
                     odd_q[j] = fixed_reward
-            if watch:
-                for d in range(width):
-                    low_value[d] = np.inf
-                    high_value[d] = -np.inf
 
             while True:
                 chance = 1.0
                 place = base
-                seen_reward = 0.0
                 for p in range(n_others):
                     i = others[p]
                     chance *= law[i, belief[i], outcome[p]]
                     place += outcome[p] * strides[a, i]
-                    seen_reward += rewards[i, outcome[p]]
                 if pulls_inner:
                     for k in range(n_states[inner]):
-                        value = values[place + k]
-                        weight = chance * value
+                        weight = chance * values[place + k]
                         for d in range(width):
                             q[d] += weight * row_law[k, d]
-                        if watch:
-                            value += seen_reward + rewards[inner, k]
-                            for d in range(width):
-                                low_value[d] = min(low_value[d], value)
-                                high_value[d] = max(high_value[d], value)
                 else:
                     if contiguous:
                         for d in range(width - 1):
                             q[d] += chance * values[place + d + 1]
                     for j in range(n_odd):
                         odd_q[j] += chance * values[place + row_after[odd[j]]]
-                    if watch:
-                        for d in range(width):
-                            value = values[place + row_after[d]] + seen_reward
-                            low_value[d] = min(low_value[d], value)
-                            high_value[d] = max(high_value[d], value)
-                p = n_others - 1
-                while p >= 0:
-                    outcome[p] += 1
-                    if outcome[p] < n_states[others[p]]:
-                        break
-                    outcome[p] = 0
-                    p -= 1
-                if p < 0:
+                if not _advance(outcome, others, n_others, n_states):
                     break
-
             if not pulls_inner:
                 for j in range(n_odd):
                     q[odd[j]] = odd_q[j]
-            if watch:
+
+            if fixed_deviation > 0.0 or (pulls_inner and row_deviation > 0.0):
                 for d in range(width):
-                    error[d] = min(1.0, error[d]) * (high_value[d] - low_value[d])
+                    spread = fixed_deviation + (deviation[inner, row_belief[d]] if pulls_inner else 0.0)
+                    if spread > 0.0:
+                        n = 0
+                        while True:
+                            chance = 1.0
+                            place = base if pulls_inner else base + row_after[d]
+                            payoff = 0.0
+                            for p in range(n_others):
+                                i = others[p]
+                                chance *= law[i, belief[i], outcome[p]]
+                                place += outcome[p] * strides[a, i]
+                                payoff += rewards[i, outcome[p]]
+                            if pulls_inner:
+                                for k in range(n_states[inner]):
+                                    chances[n] = chance * row_law[k, d]
+                                    payoffs[n] = payoff + rewards[inner, k] + values[place + k]
+                                    n += 1
+                            else:
+                                chances[n] = chance
+                                payoffs[n] = payoff + values[place]
+                                n += 1
+                            if not _advance(outcome, others, n_others, n_states):
+                                break
+                        rise[d] = _most_gained(chances, payoffs, n, spread, 1.0)
+                        fall[d] = _most_gained(chances, payoffs, n, spread, -1.0)
+
             for d in range(width):
-                top[d] = max(top[d], q[d])
-                optimistic[d] = max(optimistic[d], q[d] + error[d])
-                better = q[d] > chosen_q[d] + tie
-                chosen_q[d] = q[d] if better else chosen_q[d]
-                chosen_error[d] = error[d] if better else chosen_error[d]
+                optimistic[d] = max(optimistic[d], q[d] + rise[d])
+                least_value = q[d] - fall[d]
+                value = q[d]
+                if side > 0:
+                    value = q[d] + rise[d]
+                elif side < 0:
+                    value = least_value
+                top[d] = max(top[d], value)
+                better = value > chosen_q[d] + tie
+                chosen_q[d] = value if better else chosen_q[d]
+                chosen_least[d] = least_value if better else chosen_least[d]
                 chosen[d] = a if better else chosen[d]
 
         start = offsets[block] + row * width
@@ -200,7 +263,7 @@ def sweep_rows(
             gain = top[d] - v
             least = min(least, gain)
             most = max(most, gain)
-            lower = min(lower, chosen_q[d] - chosen_error[d] - v)
+            lower = min(lower, chosen_least[d] - v)
             upper = max(upper, optimistic[d] - v)
             improved[start + d] = v + step * (gain - shift)
             action[start + d] = chosen[d]
@@ -301,7 +364,15 @@ def _active_values(
 
 @njit
 def _advantages(
-    d0: Array, d1: Array, base: Array, slope: Array, after: IntArray, x0: Array, x1: Array, discount: float, regime: int
+    d0: Array,
+    d1: Array,
+    base: Array,
+    slope: Array,
+    after: IntArray,
+    x0: Array,
+    x1: Array,
+    discount: float,
+    regime: int,
 ) -> None:
     """Write D(s, τ) = active − passive value as d0 + m·d1; ``after`` is the next active time, the length for none."""
     n, length = base.shape
@@ -323,36 +394,84 @@ def _advantages(
 
 
 @njit
-def _stopping_values(law: Array, mean: Array, price: float) -> Array:
-    """Optimal stopping at subsidy = gain = price: pulling pays R − price, waiting is free, never pulling again is worth 0.
+def _stopping_values(law: Array, mean: Array, price: float, sigma: IntArray) -> Array:
+    """Optimal stopping at subsidy = gain = price: pulling pays R − price, waiting is free, never pulling is worth 0.
 
-    Policy iteration from "never"; a state changes its choice only for a strict gain, so no policy ever loops.
+    Policy iteration from waits ``sigma`` (the length for never), which must stop for sure. A policy that never stops
+    has a singular system; it could only come up by rounding, or behind a belief that should have turned back, and is
+    not taken.
     """
     n, _, length = law.shape
-    sigma = np.full(n, length)
     h = np.zeros(n)
+    trial = sigma.copy()
     system = np.empty((n, n))
     right = np.empty((n, 1))
     for _ in range(10_000):
+        for s in range(n):
+            c0, c1 = _policy_row(system[s], s, trial[s], law, mean, 1.0, REGIME_STOP)
+            right[s, 0] = c0 + price * c1
+        if _solve_in_place(system, right) < 1e-11:
+            break
+        h[:] = right[:, 0]
         changed = False
         for s in range(n):
             best = h[s] + 1e-11 * (1.0 + abs(h[s]))
+            if best < 0.0:
+                best = 0.0
+                trial[s] = length
+                changed = True
             for t in range(length):
                 value = mean[s, t] - price
                 for k in range(n):
                     value += law[s, k, t] * h[k]
                 if value > best:
                     best = value
-                    sigma[s] = t
+                    trial[s] = t
                     changed = True
         if not changed:
             break
-        for s in range(n):
-            c0, c1 = _policy_row(system[s], s, sigma[s], law, mean, 1.0, REGIME_STOP)
-            right[s, 0] = c0 + price * c1
-        _solve_in_place(system, right)
-        h[:] = right[:, 0]
     return h
+
+
+@njit
+def _enter_stopping(
+    law: Array,
+    mean: Array,
+    price: float,
+    h: Array,
+    threshold: float,
+    active: BoolArray,
+    kept: BoolArray,
+    after: IntArray,
+    sigma: IntArray,
+) -> tuple[int, float]:
+    """Find the beliefs that stay active when stopping sets in: those better than waiting by more than a threshold.
+
+    Writes them to ``kept``, with the next active times and first waits that follow; returns how many turned, and the
+    largest advantage of a belief that had turned before.
+    """
+    n, _, length = law.shape
+    turned = 0
+    worst = 0.0
+    for s in range(n):
+        # From the back, against the best of what stays active: many tiny advantages must not add up.
+        best = 0.0
+        following = length
+        for t in range(length - 1, -1, -1):
+            value = mean[s, t] - price
+            for k in range(n):
+                value += law[s, k, t] * h[k]
+            after[s, t] = following
+            kept[s, t] = active[s, t] and value - best > threshold
+            if kept[s, t]:
+                following = t
+                best = value
+            elif active[s, t]:
+                turned += 1
+            else:
+                worst = max(worst, value - best)
+        sigma[s] = following
+    return turned, worst
 
 
 @njit
@@ -369,6 +488,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     n, _, length = law.shape
     index = np.full((n, length), np.nan)
     active = np.ones((n, length), dtype=np.bool_)
+    kept = np.ones((n, length), dtype=np.bool_)
     after = np.empty((n, length), dtype=np.int64)
     for t in range(length):
         after[:, t] = t + 1
@@ -440,28 +560,33 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         m = next_m
 
         if regime == REGIME_LOOP and after[turn_s, turn_t] == length:
+            # At m° the loop neither gains nor loses, so stopping where its relative value is least costs nothing. The
+            # weights of the right-hand sides in the gain tell which states the loop returns to.
             regime = REGIME_STOP
-            h = _stopping_values(law, mean, m)
+            least, stop = np.inf, -1
             for s in range(n):
-                # From the back, against the best of what stays active: many tiny advantages must not add up.
-                best = 0.0
-                following = length
-                for t in range(length - 1, -1, -1):
-                    value = mean[s, t] - m
-                    for k in range(n):
-                        value += law[s, k, t] * h[k]
-                    advantage = value - best
-                    if active[s, t] and advantage <= 1e-10:
+                value = x0[s] + m * x1[s] if s < n - 1 else 0.0
+                if inverse[n - 1, s] > 1e-12 and value < least:
+                    least, stop = value, s
+            sigma[stop] = length
+            h = _stopping_values(law, mean, m, sigma)
+            threshold = 1e-13
+            while True:
+                turned, advantage = _enter_stopping(law, mean, m, h, threshold, active, kept, after, sigma)
+                for s in range(n):
+                    _policy_row(work[s], s, sigma[s], law, mean, discount, regime)
+                solved[:, :] = 0.0
+                if threshold > 1e-9 or _solve_in_place(work, solved) >= 1e-11:
+                    break
+                # Beliefs that seem better active by rounding alone close a loop; ask for more.
+                threshold *= 10.0
+            worst = max(worst, advantage)
+            for s in range(n):
+                for t in range(length):
+                    if active[s, t] and not kept[s, t]:
                         active[s, t] = False
                         index[s, t] = m
-                        remaining -= 1
-                    elif not active[s, t]:
-                        worst = max(worst, advantage)
-                    after[s, t] = following
-                    if active[s, t]:
-                        following = t
-                        best = value
-                sigma[s] = following
+            remaining -= turned
             updates = refresh_every
             continue
 

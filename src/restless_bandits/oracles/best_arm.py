@@ -15,10 +15,8 @@ from restless_bandits.problem import AnyArm, Problem
 
 def arm_average(arm: AnyArm) -> float:
     """Return the long-run reward of pulling an arm in every slot, from its initial state."""
-    n = arm.n_states
-    first = arm.law_table(1)[1]
-    start = first[n if arm.initial is None else arm.initial]
-    return float(start @ limit_laws(first[:n]) @ arm.rewards)
+    start = arm.law_table(1)[1, arm.n_states if arm.initial is None else arm.initial]
+    return float(start @ limit_laws(arm.one_step) @ arm.rewards)
 
 
 def best_arm_policy(problem: Problem) -> IndexPolicy:

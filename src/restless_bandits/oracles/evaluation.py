@@ -17,8 +17,8 @@ DEVIATION = 1e-13
 class Evaluation:
     """The long-run reward a slot of a policy from the problem's initial states.
 
-    ``error`` bounds how far ``gain`` may be off; ``classes`` counts the recurrent classes that the policy may end in, and
-    ``beliefs`` the joint beliefs that it may meet.
+    ``error`` bounds how far ``gain`` may be off; ``classes`` counts the recurrent classes that the policy may end in,
+    and ``beliefs`` the joint beliefs that it may meet.
     """
 
     gain: float

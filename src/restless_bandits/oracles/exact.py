@@ -7,36 +7,44 @@ problem is a Markov decision process. For any function v of the belief, with T t
 
 Value iteration drives both sides together. Beliefs are capped (see ``beliefs``), and v is read as a function on all
 true beliefs: each has the value of the belief it is cut to. The law of a true belief differs from that of its cap by
-at most the belief's deviation in total variation, so its Tv differs by at most that deviation times the spread of
-reward plus value over the states that may be seen. Widened by this, belief by belief and action by action, the bracket
-is one of the true μ*. (The cruder bound of sup‖P^τ − P^L‖₁ × (1 + span v) for all beliefs at once also holds and is
-tens of times wider.) The greedy policy for v earns at least the lower end.
+at most the belief's deviation in total variation, so the least and the most that a law so near can make of an action
+bound what the action truly makes. With these, belief by belief, the bracket is one of the true μ*. (The cruder bound
+sup‖P^τ − P^L‖₁ × (1 + span v) for all beliefs at once also holds and is tens of times wider.) The greedy policy for v
+earns at least the lower end.
 
-Caps are chosen by levels: coarse caps first, the solution carried over to finer ones as a warm start, until the bracket
-is as narrow as asked for or the next level would not fit into memory. Then the answer says so and gives its bracket,
-its upper end improved by the relaxation bound where that is lower.
+Caps are chosen by levels: coarse caps first, the solution carried over to finer ones as a warm start, until the
+bracket is as narrow as asked for or the next level would not fit into memory. There, the worst belief of all is too
+hard a judge: capped beliefs are visited rarely. So the last level is iterated twice more, with the most and with the
+least that laws within the deviations can make of each action. Both operators are nonexpansive and shift with constants,
+so their brackets close too, and what the caps may change now counts as often as it happens. The answer then says that
+it is limited, its ends improved by the relaxation and the best fixed arm where those are better.
 
-The gain does not depend on the start if the one-step law of every arm has one recurrent class and that one is aperiodic:
-pulling the arms one after the other, long enough each, leads with positive chance from every belief to one and the same.
-Otherwise the problem may be *multichain*, and is solved from its start by ``_explicit.solve_multichain``.
+The gain does not depend on the start if the one-step law of every arm has one recurrent class and that one is
+aperiodic: pulling the arms one after the other, long enough each, leads with positive chance from every belief to one
+and the same. Otherwise the problem may be *multichain*, and ``_multichain`` solves it from its start.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from restless_bandits import markov
 from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.markov import Array
 from restless_bandits.oracles._kernels import sweep_rows
+from restless_bandits.oracles._multichain import solve_from_start
+from restless_bandits.oracles.best_arm import best_arm_gain
+from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies import TIE, JointPolicy
 from restless_bandits.problem import Arm, Problem
@@ -44,18 +52,22 @@ from restless_bandits.problem import Arm, Problem
 BYTES_PER_BELIEF = 18
 """Two value functions and an action."""
 MEMORY = 600_000_000
+MOST_OUTCOMES = 270_000_000
+"""Outcomes of actions, over all joint beliefs, that a sweep takes in if nobody says otherwise: about a second."""
 WORK = 12_000_000_000
 """Belief updates after which the bracket reached so far is given: some minutes."""
 FIRST_DEVIATION = 1e-3
 SMALL = 200_000
+"""Joint beliefs below which threads and levels in between cost more than they save."""
 STEP = 0.9
+"""Lazy steps, so that values settle even where optimal play is periodic."""
 
 Report = Callable[[str], None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Sweep:
-    """What one step of value iteration found."""
+    """What one step of value iteration found: the range of Tv − v, and the bracket of the gain."""
 
     least: float
     most: float
@@ -70,6 +82,10 @@ class _Sweep:
     def width(self) -> float:
         return self.upper - self.lower
 
+    @property
+    def cap_error(self) -> float:
+        return self.width - self.residual
+
 
 class _Level:
     """Value iteration on one set of capped joint beliefs."""
@@ -79,42 +95,53 @@ class _Level:
         self.values = np.zeros(joint.size) if values is None else values
         self.improved = np.empty(joint.size)
         self.action = np.zeros(joint.size, dtype=np.int16)
-        self.pool = pool
-        self.sweeps = 0
+        self.updates = 0
+        self._pool = pool
         self._arrays = _padded(joint)
-        parts = threads if joint.size >= SMALL else 1
+        self._parallel = joint.size >= SMALL and threads > 1
         self._pieces: list[tuple[int, int, int]] = []
         for block in range(len(joint.actions)):
             rows = int((joint.offsets[block + 1] - joint.offsets[block]) // joint.radix[block, joint.order[-1]])
-            cuts = np.linspace(0, rows, min(parts, rows) + 1).astype(int).tolist()
-            self._pieces += [(block, low, high) for low, high in zip(cuts[:-1], cuts[1:], strict=True)]
-        self.parallel = parts > 1
+            cuts = np.linspace(0, rows, min(threads if self._parallel else 1, rows) + 1).astype(int).tolist()
+            self._pieces += [(block, low, high) for low, high in itertools.pairwise(cuts)]
 
-    def sweep(self, shift: float) -> _Sweep:
+    @property
+    def rounding(self) -> float:
+        """A generous bound of what rounding can add to a residual."""
+        return float(64 * np.finfo(float).eps * (1.0 + np.abs(self.values).max(initial=0.0)))
+
+    def solve(self, tolerance: float, work: int) -> _Sweep:
+        """Iterate until the bracket is narrow enough, or until capping and not iteration limits it."""
+
+        def enough(found: _Sweep) -> bool:
+            return found.width <= tolerance or found.residual <= max(0.3 * tolerance, 0.2 * found.cap_error)
+
+        return self._iterate(0, enough, work)
+
+    def tighten(self, side: int, tolerance: float, cap_error: float) -> _Sweep:
+        """Iterate the least (−1) or the most (1) that laws within the deviations allow: a bound on that side."""
+        return self._iterate(side, lambda found: found.residual <= max(0.3 * tolerance, 1e-3 * cap_error), WORK)
+
+    def _iterate(self, side: int, enough: Callable[[_Sweep], bool], work: int) -> _Sweep:
+        limit = self.updates + work
+        found = self._sweep(0.0, side)
+        while not (enough(found) or found.residual <= self.rounding or self.updates >= limit):
+            self.values, self.improved = self.improved, self.values
+            found = self._sweep(0.5 * (found.least + found.most), side)
+        return found
+
+    def _sweep(self, shift: float, side: int) -> _Sweep:
         """One step: afterwards ``improved`` holds the next values and ``action`` the greedy choice for ``values``."""
 
         def piece(task: tuple[int, int, int]) -> tuple[float, float, float, float]:
             block, low, high = task
-            return sweep_rows(
-                self.values, self.improved, self.action, low, high, block, *self._arrays, STEP, shift, TIE
-            )
+            tables = (self.values, self.improved, self.action)
+            return sweep_rows(*tables, low, high, block, STEP, shift, side, TIE, *self._arrays)
 
-        found = list(self.pool.map(piece, self._pieces) if self.parallel else map(piece, self._pieces))
+        found = list(self._pool.map(piece, self._pieces) if self._parallel else map(piece, self._pieces))
         least, most, lower, upper = np.array(found).T
-        self.sweeps += 1
+        self.updates += self.joint.size
         return _Sweep(float(least.min()), float(most.max()), float(lower.min()), float(upper.max()))
-
-    def solve(self, tolerance: float, work: float) -> _Sweep:
-        """Iterate until the bracket is narrow enough, or until capping and not iteration limits it."""
-        found = self.sweep(0.0)
-        while True:
-            cap_error = found.width - found.residual
-            enough = found.width <= tolerance or found.residual <= max(0.3 * tolerance, 0.2 * cap_error)
-            floor = 64 * np.finfo(float).eps * (1.0 + float(np.abs(self.values).max(initial=0.0)))
-            if enough or found.residual <= floor or self.sweeps * self.joint.size > work:
-                return found
-            self.values, self.improved = self.improved, self.values
-            found = self.sweep(0.5 * (found.least + found.most))
 
 
 def exact(
@@ -129,96 +156,103 @@ def exact(
 
     Parameters
     ----------
+    problem
+        Any problem; arms may be chains or tables, absorbing, negatively correlated or periodic.
     tolerance
         How narrow the bracket should become. A large problem stops at what fits into memory.
     memory
-        Bytes that the tables may take; by default one gigabyte, or half of what is free if that is less.
+        Bytes that the tables may take; by default what a minute or two can work through, at most 0.6 GB and half of
+        what is free. More of it narrows the bracket of a large problem and takes longer.
     threads
         Threads for large tables; all cores by default. The result does not depend on it.
     report
         Called with a line of text before each level: its caps, joint beliefs and memory.
+
     """
     started = time.perf_counter()
+    _check_arguments(problem, tolerance, memory)
+    if not all(markov.is_ergodic(arm.one_step) for arm in problem.arms):
+        return solve_from_start(problem, tolerance, started)
+    memory = _memory_to_use(problem) if memory is None else memory
+    threads = threads or os.cpu_count() or 1
+    log: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(threads) as pool:
+        level, found = _solve_by_levels(problem, tolerance, memory, pool, threads, report, log)
+        lower, upper = found.lower, found.upper
+        limited = found.width > tolerance
+        if limited:
+            upper = min(upper, level.tighten(1, tolerance, found.cap_error).upper)
+            # Last, because the policy and the values that are kept must be those that the lower end is proved for.
+            lower = level.tighten(-1, tolerance, found.cap_error).lower
+    lower, upper = lower - level.rounding, upper + level.rounding
+    how = f"value iteration on {level.joint.size:,} joint beliefs, caps {', '.join(map(str, log[-1]['caps']))}"
+    if limited:
+        how += f"; too large for a bracket of {tolerance:g} within {memory / 1e9:.2g} GB"
+    earned = lower
+    if upper - lower > CERTIFIED_WIDTH:
+        lower, upper = max(lower, best_arm_gain(problem)), min(upper, relaxation_bound(problem))
+    return Solution(
+        problem=problem,
+        oracle="exact",
+        policy=JointPolicy(level.joint, level.action, level.values),
+        # Within a narrow bracket its middle is the policy's gain; a wide one leaves it open.
+        gain=0.5 * (earned + upper) if upper - earned <= CERTIFIED_WIDTH else None,
+        lower=lower,
+        upper=upper,
+        certified=upper - earned <= max(CERTIFIED_WIDTH, tolerance),
+        how=how,
+        seconds=time.perf_counter() - started,
+        details={"levels": log, "memory": level.joint.size * BYTES_PER_BELIEF},
+    )
+
+
+def _check_arguments(problem: Problem, tolerance: float, memory: int | None) -> None:
     if not tolerance > 0:
         raise ProblemError(f"tolerance is {tolerance!r}; it must be positive")
     if memory is not None and memory < 1:
         raise ProblemError(f"memory is {memory!r} bytes; it must be positive")
-    if math.comb(problem.n_arms, problem.plays) > np.iinfo(np.int16).max:
+    choices = math.comb(problem.n_arms, problem.plays)
+    if choices > np.iinfo(np.int16).max:
         raise ProblemError(
-            f"{problem.n_arms} arms with {problem.plays} plays leave {math.comb(problem.n_arms, problem.plays)} choices "
-            "a slot, too many for the exact oracle; use whittle"
+            f"{problem.n_arms} arms with {problem.plays} plays leave {choices} choices a slot, "
+            "too many for the exact oracle; use whittle"
         )
-    memory = _memory_to_use() if memory is None else memory
-    if not _gain_is_constant(problem):
-        from restless_bandits.oracles._multichain import solve_from_start
 
-        return solve_from_start(problem, tolerance, started)
 
+def _solve_by_levels(
+    problem: Problem,
+    tolerance: float,
+    memory: int,
+    pool: ThreadPoolExecutor,
+    threads: int,
+    report: Report | None,
+    log: list[dict[str, Any]],
+) -> tuple[_Level, _Sweep]:
+    """Solve with finer and finer caps, each level started from the one before; return the last one."""
     largest = memory // BYTES_PER_BELIEF
-    deviation = FIRST_DEVIATION
-    smallest = _size(problem, _caps(problem, 1.0))
-    if smallest > largest:
-        raise ProblemError(
-            f"even with every arm capped at once there are {smallest} joint beliefs, {smallest * BYTES_PER_BELIEF} bytes, "
-            f"more than the {memory} allowed; raise memory, or use whittle and relaxation"
-        )
-    if _size(problem, _caps(problem, deviation)) > largest:
-        deviation = _finest_that_fits(problem, 1.0, deviation, largest)
-    threads = threads or os.cpu_count() or 1
+    deviation: float | None = _first_deviation(problem, largest)
+    joint: JointBeliefs | None = None
     values: Array | None = None
-    previous: JointBeliefs | None = None
-    log: list[dict[str, object]] = []
-    work = 0
-    with ThreadPoolExecutor(threads) as pool:
-        while True:
-            caps = _caps(problem, deviation)
-            size = _size(problem, caps)
-            if report:
-                report(f"caps {', '.join(map(str, caps))}: {size:,} joint beliefs, {size * BYTES_PER_BELIEF / 1e6:,.1f} MB")
-            joint = joint_beliefs(problem, caps)
-            if previous is not None and values is not None:
-                values = previous.refine(values, joint)
-            level = _Level(joint, values, pool, threads)
-            found = level.solve(tolerance, WORK - work)
-            work += level.sweeps * size
-            log.append({"caps": caps, "beliefs": size, "sweeps": level.sweeps, "width": found.width})
-            finer = _next_deviation(problem, deviation, found, tolerance, largest)
-            if found.width <= tolerance or finer is None or work >= WORK:
-                break
-            previous, values, deviation = joint, level.values, finer
-            del level
-
-    rounding = 64 * np.finfo(float).eps * (1.0 + float(np.abs(level.values).max()))
-    lower, upper = found.lower - rounding, found.upper + rounding
-    how = f"value iteration on {size:,} joint beliefs, caps {', '.join(map(str, caps))}"
-    if upper - lower > tolerance + 2 * rounding:
-        from restless_bandits.oracles.relaxation import relaxation_bound
-
-        bound = relaxation_bound(problem)
-        limit = "the work allowed" if work >= WORK else f"{memory / 1e9:.3g} GB"
-        how += f"; too large for a bracket of {tolerance:g} within {limit}"
-        if bound < upper:
-            upper = bound
-            how += ", upper end from the relaxation"
-    policy = JointPolicy(joint, level.action, level.values)
-    return Solution(
-        problem=problem,
-        oracle="exact",
-        policy=policy,
-        gain=0.5 * (lower + upper),
-        lower=lower,
-        upper=upper,
-        certified=upper - lower <= max(CERTIFIED_WIDTH, tolerance),
-        how=how,
-        seconds=time.perf_counter() - started,
-        details={"levels": log, "memory": size * BYTES_PER_BELIEF},
-    )
-
-
-def _gain_is_constant(problem: Problem) -> bool:
-    return all(
-        markov.is_ergodic(arm.chain if isinstance(arm, Arm) else arm.laws[1, : arm.n_states]) for arm in problem.arms
-    )
+    work = WORK
+    while True:
+        assert deviation is not None
+        caps = _caps(problem, deviation)
+        size = _size(problem, caps)
+        if report is not None:
+            megabytes = size * BYTES_PER_BELIEF / 1e6
+            report(f"caps {', '.join(map(str, caps))}: {size:,} joint beliefs, {megabytes:,.1f} MB")
+        coarser, joint = joint, joint_beliefs(problem, caps)
+        if coarser is not None and values is not None:
+            values = coarser.refine(values, joint)
+        level = _Level(joint, values, pool, threads)
+        found = level.solve(tolerance, work)
+        work -= level.updates
+        log.append({"caps": caps, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
+        deviation = _next_deviation(problem, deviation, found, tolerance, largest)
+        if found.width <= tolerance or deviation is None or work <= 0:
+            return level, found
+        values = level.values
+        del level
 
 
 def _caps(problem: Problem, deviation: float) -> list[int]:
@@ -226,15 +260,24 @@ def _caps(problem: Problem, deviation: float) -> list[int]:
 
 
 def _size(problem: Problem, caps: Sequence[int]) -> int:
-    sizes = [_belief_count(problem, i, cap) for i, cap in enumerate(caps)]
+    """How many joint beliefs a problem has with given caps."""
+    sizes = []
+    for arm, cap in zip(problem.arms, caps, strict=True):
+        forgets = isinstance(arm, Arm) and arm.is_ergodic
+        sizes.append(arm.n_states * (cap - 1) + 1 if forgets else arm_beliefs(arm, cap).size)
     return JointBeliefs.count(sizes, problem.n_states, problem.plays)
 
 
-def _belief_count(problem: Problem, i: int, cap: int) -> int:
-    arm = problem.arms[i]
-    if isinstance(arm, Arm) and arm.is_ergodic:
-        return arm.n_states * (cap - 1) + 1
-    return arm_beliefs(arm, cap).size
+def _first_deviation(problem: Problem, largest: int) -> float:
+    smallest = _size(problem, _caps(problem, 1.0))
+    if smallest > largest:
+        raise ProblemError(
+            f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
+            f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
+        )
+    if _size(problem, _caps(problem, FIRST_DEVIATION)) <= largest:
+        return FIRST_DEVIATION
+    return _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
 
 
 def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int) -> float:
@@ -242,22 +285,17 @@ def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int
     low, high = math.log(fine), math.log(coarse)
     for _ in range(40):
         middle = 0.5 * (low + high)
-        if _size(problem, _caps(problem, math.exp(middle))) <= largest:
-            high = middle
-        else:
-            low = middle
+        fits = _size(problem, _caps(problem, math.exp(middle))) <= largest
+        low, high = (low, middle) if fits else (middle, high)
     return math.exp(high)
 
 
-def _next_deviation(
-    problem: Problem, deviation: float, found: _Sweep, tolerance: float, largest: int
-) -> float | None:
+def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance: float, largest: int) -> float | None:
     """The deviation of the next level, or None where no finer one helps or fits."""
-    cap_error = found.width - found.residual
-    if cap_error <= 0.2 * tolerance:
+    if found.cap_error <= 0.2 * tolerance:
         return None
     size = _size(problem, _caps(problem, deviation))
-    finer = max(1e-16, 0.3 * deviation * tolerance / cap_error)
+    finer = max(1e-16, 0.3 * deviation * tolerance / found.cap_error)
     if _size(problem, _caps(problem, finer)) > SMALL:
         # A level in between costs little and leaves fewer sweeps for the large one.
         finer = max(finer, deviation**1.6)
@@ -267,16 +305,22 @@ def _next_deviation(
     return finer if _size(problem, _caps(problem, finer)) > 1.05 * size else None
 
 
-def _memory_to_use() -> int:
+def _memory_to_use(problem: Problem) -> int:
+    """What the tables take if nobody says: not more than can be worked through, nor than half of what is free."""
+    outcomes = sum(
+        math.prod(problem.n_states[i] for i in action)
+        for action in itertools.combinations(range(problem.n_arms), problem.plays)
+    )
+    memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // outcomes))
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return MEMORY
-    return min(MEMORY, free // 2) if free > 0 else MEMORY
+        return memory
+    return min(memory, free // 2) if free > 0 else memory
 
 
-def _padded(joint: JointBeliefs) -> tuple[IntArray | Array, ...]:
-    """The arrays of all arms in the order in which the kernel takes them, padded to equal sizes."""
+def _padded(joint: JointBeliefs) -> tuple[Any, ...]:
+    """The tables of all arms in the order in which the kernel takes them, padded to equal sizes."""
     n = joint.n_arms
     size = max(arm.size for arm in joint.arms)
     states = max(arm.n_states for arm in joint.arms)
@@ -293,17 +337,5 @@ def _padded(joint: JointBeliefs) -> tuple[IntArray | Array, ...]:
         rewards[i, : arm.n_states] = arm.rewards
         first[i, : arm.n_states] = arm.first
     n_states = np.array([arm.n_states for arm in joint.arms], dtype=np.int64)
-    return (
-        joint.actions,
-        joint.offsets,
-        joint.strides,
-        joint.radix,
-        joint.order,
-        law,
-        reward,
-        rewards,
-        passive,
-        first,
-        deviation,
-        n_states,
-    )
+    layout = (joint.actions, joint.offsets, joint.strides, joint.radix, joint.order)
+    return (*layout, law, reward, rewards, passive, first, deviation, n_states)

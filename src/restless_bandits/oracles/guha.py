@@ -8,9 +8,10 @@ bad wait until τ = t, then pull; pull on while good". It defines a potential
     δ = min_τ (H τ + λ* − r_bad) / Pr(good | bad, τ) − (r_good − r_bad),
 
 and the policy pulls the arm with the largest reward plus expected change of the potentials, an index policy. For
-positively correlated chains with r_bad = 0 every belief has an arm whose pull makes that at least λ*: one just seen good
-or ready; and where all are waiting, Pr(good | bad, τ) is concave in τ, so no pull is worse than idling, which makes Σ H.
-So the policy earns at least λ* ≥ μ*/2. The ratio is stated only there; elsewhere the policy is played without one.
+positively correlated chains with r_bad = 0 every belief has an arm whose pull makes that at least λ*: one just seen
+good or ready; and where all are waiting, Pr(good | bad, τ) is concave in τ, so no pull is worse than idling, which
+makes Σ H. So the policy earns at least λ* ≥ μ*/2. The ratio is stated only there; elsewhere the policy is played
+without one.
 """
 
 from __future__ import annotations
@@ -49,14 +50,15 @@ class _PricedArm:
         length = self.wait * leave + self.from_bad
         # No way out of either state: an arm seen bad stays bad, and pays that when pulled in every slot.
         stuck = np.where(self.wait == 1, self.bad - price, 0.0)
-        return np.divide(total, length, out=stuck, where=length > 0)
+        averages: Array = np.divide(total, length, out=stuck, where=length > 0)
+        return averages
 
     def value(self, price: float) -> float:
         return max(0.0, float(self.averages(price).max()))
 
     def index(self, price: float) -> Array:
         """Reward plus expected change of the potential when pulled rather than left, for every belief."""
-        means = self.laws @ np.array([self.good, self.bad])
+        means: Array = self.laws @ np.array([self.good, self.bad])
         profit = self.value(price)
         if profit <= 0:
             return means
@@ -70,7 +72,8 @@ class _PricedArm:
         after_bad = profit * np.minimum(self.wait, ready)
         after = np.full_like(means, profit * ready)
         after[1] = after_bad
-        return means + self.laws[:, :, 0] * bonus - after
+        means += self.laws[:, :, 0] * bonus - after
+        return means
 
 
 def _balance(arms: list[_PricedArm]) -> float:
@@ -86,7 +89,9 @@ def _balance(arms: list[_PricedArm]) -> float:
 def _checked(problem: Problem) -> list[_PricedArm]:
     for arm in problem.arms:
         if arm.n_states != 2:
-            raise ProblemError(f"arm {arm.name!r} has {arm.n_states} states; guha is for two-state arms, so use whittle")
+            raise ProblemError(
+                f"arm {arm.name!r} has {arm.n_states} states; guha is for two-state arms, so use whittle"
+            )
     problem.require("monotone")
     return [_PricedArm(arm) for arm in problem.arms]
 
@@ -105,12 +110,14 @@ def guha(problem: Problem) -> Solution:
     price = _balance(arms)
     policy = IndexPolicy(tuple(arm.index(price) for arm in arms), problem.plays)
     proved = problem.plays == 1 and all(_conditions_hold(arm) for arm in problem.arms)
-    how = f"balanced dual at price {price:.6g}, which bounds μ* by {2 * price:.6g}" if problem.plays == 1 else "balanced dual"
+    how = (
+        f"balanced dual at price {price:.6g}, which bounds μ* by {2 * price:.6g}"
+        if problem.plays == 1
+        else "balanced dual"
+    )
     if not proved:
         how += "; no ratio is claimed (it needs one play, positive correlation, and reward 0 in the bad state)"
-    return bracketed(
-        problem, "guha", policy, how, started, ratio=0.5 if proved else None, details={"price": price}
-    )
+    return bracketed(problem, "guha", policy, how, started, ratio=0.5 if proved else None, details={"price": price})
 
 
 def _conditions_hold(arm: AnyArm) -> bool:

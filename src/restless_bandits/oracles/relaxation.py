@@ -8,9 +8,9 @@ average of arm i alone, weak duality gives for every m
 The bound is convex in m; its minimum is Whittle's relaxation. At the minimising m the *Lagrangian index* of a belief is
 the advantage of pulling over resting (Brown, Smith 2020). Unlike Whittle's index it is defined for every arm.
 
-A policy for one arm matters only through the slots σ(s) it waits after seeing s, so an arm is solved by policy iteration
-over σ with one small linear system a step. Beyond the end of the table of laws the true laws differ by at most
-``deviation``, which enters the bound as in ``exact``.
+A policy for one arm matters only through the slots σ(s) it waits after seeing s, so an arm is solved by policy
+iteration over σ with one small linear system a step. Beyond the end of the table of laws the true laws differ by at
+most ``deviation``, which enters the bound as in ``exact``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sparse
 
 from restless_bandits.beliefs import arm_beliefs, cap_for
 from restless_bandits.markov import Array, is_ergodic
@@ -147,8 +148,6 @@ class SubsidisedArm:
         # The solver starts from row 0: exchange it with the initial belief.
         swap = np.arange(n)
         swap[[0, beliefs.start]] = swap[[beliefs.start, 0]]
-        import scipy.sparse as sparse
-
         rows = np.repeat(np.arange(n), beliefs.n_states)
         pulled = sparse.csr_array(
             (beliefs.law.reshape(-1), (swap[rows], swap[np.tile(beliefs.first, n)])), shape=(n, n)
@@ -159,7 +158,7 @@ class SubsidisedArm:
         reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
         mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1)
         answer = solve_multichain(mdp, 1e-11)
-        after = matrix @ answer.value
+        after = np.asarray(matrix @ answer.value)
         advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[swap]
         rows_of = np.arange(beliefs.n_states + 1)[:, None]
         grid = beliefs.locate(rows_of, np.arange(1, beliefs.cap + 1)[None, :])
@@ -197,11 +196,10 @@ def relax(problem: Problem) -> Relaxation:
             best = found
         return found
 
-    if spare == 0:
-        return at(low)
+    at(low)
     slopes = all(arm.looping for arm in arms)
     for _ in range(60 if slopes else 40):
-        if high - low <= 1e-14:
+        if spare == 0 or high - low <= 1e-14:
             break
         middle = 0.5 * (low + high)
         found = at(middle)
@@ -239,5 +237,3 @@ def relaxation(problem: Problem) -> Solution:
         upper=found.bound,
         details={"subsidy": found.subsidy},
     )
-
-

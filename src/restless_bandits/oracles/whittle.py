@@ -6,11 +6,11 @@ Three ways to it, all for the average-reward criterion.
 ω° = p01/(1 − λ) and T^k(ω) = ω° + λ^k (ω − ω°), a belief ω = Pr(good now) has for rewards (1, 0) the index W(ω); any
 other rewards stretch it to r_bad + (r_good − r_bad) W(ω).
 
-*More states, and tables of laws*: a homotopy in the subsidy m. Between breakpoints the optimal policy is constant and all
-values are affine in m; at a breakpoint one belief turns from pulling to resting, and that m is its index. See
+*More states, and tables of laws*: a homotopy in the subsidy m. Between breakpoints the optimal policy is constant and
+all values are affine in m; at a breakpoint one belief turns from pulling to resting, and that m is its index. See
 ``_kernels.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then the first
-crossing is kept in the table, ``indexable`` is false, and ``whittle`` plays the Lagrangian index instead, which is always
-defined (see ``relaxation``).
+crossing is kept in the table, ``indexable`` is false, and ``whittle`` plays the Lagrangian index instead, which is
+always defined (see ``relaxation``).
 
 *Chains with several recurrent classes* have no single gain; their index is that of a discount so close to 1 that it is
 within about 1e-7 of its limit.
@@ -25,6 +25,7 @@ from typing import Literal
 
 import numpy as np
 
+from restless_bandits.beliefs import cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.markov import Array, is_ergodic
 from restless_bandits.oracles._kernels import whittle_homotopy
@@ -40,6 +41,8 @@ Method = Literal["auto", "closed-form", "homotopy"]
 INDEXABLE_TOLERANCE = 1e-9
 NEAR_ONE = 1.0 - 1e-7
 DISCOUNTED_TOLERANCE = 1e-6
+LAW_DEVIATION = 1e-13
+"""The homotopy runs on laws up to their limits, so that the end of its table does not show in the indices."""
 WORK = 4e9
 """Multiplications that a homotopy may take: about a second."""
 
@@ -98,15 +101,18 @@ def _negative_index(p11: float, p01: float, length: int) -> tuple[Array, Array, 
     after_good = rest + memory * (p11 - rest)
 
     def index(omega: Array) -> Array:
-        next_omega = rest + memory * (omega - rest)
-        low = (omega + p01 - next_omega) / (1.0 + p01 - after_good + next_omega - omega)
+        inside = np.clip(omega, p11, p01)
+        below = np.minimum(inside, rest)
+        rise = rest + memory * (below - rest) - below
+        low = (p01 - rise) / (1.0 + p01 - after_good + rise)
         plateau = p01 / (1.0 + p01 - after_good)
-        high = p01 / (1.0 + p01 - omega)
+        high = p01 / (1.0 + p01 - inside)
         pieces = np.where(omega < rest, low, np.where(omega < after_good, plateau, high))
         return np.where((omega <= p11) | (omega >= p01), omega, pieces)
 
     never = float(index(np.array([rest]))[0])
-    return index(rest + memory**tau * (1.0 - rest)), index(rest * (1.0 - memory**tau)), never
+    fade = np.power(memory, tau)
+    return index(rest + fade * (1.0 - rest)), index(rest * (1.0 - fade)), never
 
 
 def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "auto") -> ArmIndex:
@@ -122,14 +128,16 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
     if isinstance(arm, Arm) and closed and method != "homotopy":
         table = two_state_index(arm, length or table_length(arm))
         return ArmIndex(table, indexable=True, violation=0.0, method="closed form")
+    affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
     if length is None:
-        length = max(1, min(table_length(arm), int(math.sqrt(WORK / arm.n_states**3))))
-    return _by_homotopy(arm, length)
+        length = min(table_length(arm), affordable)
+    return _by_homotopy(arm, length, max(length, min(cap_for(arm, LAW_DEVIATION), affordable)))
 
 
-def _by_homotopy(arm: AnyArm, length: int) -> ArmIndex:
+def _by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
+    """Follow the homotopy on a table of ``whole`` slots and return the first ``length`` of its columns."""
     n = arm.n_states
-    laws = index_laws(arm, length)
+    laws = index_laws(arm, whole)
     law = np.ascontiguousarray(laws[:n].transpose(0, 2, 1))
     mean = laws[:n] @ arm.rewards
     solved = False
@@ -143,7 +151,7 @@ def _by_homotopy(arm: AnyArm, length: int) -> ArmIndex:
         raise ProblemError(f"arm {arm.name!r}: the systems behind its index are singular; use the relaxation oracle")
     # Nothing changes for an arm never seen while it rests, so its index is where resting for ever sets in.
     unseen = np.full((1, length), float(np.median(table[:, -1])))
-    return ArmIndex(np.concatenate([table, unseen]), indexable, violation, method)
+    return ArmIndex(np.concatenate([table[:, :length], unseen]), indexable, violation, method)
 
 
 def whittle_policy(problem: Problem) -> IndexPolicy:

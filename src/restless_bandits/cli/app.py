@@ -1,0 +1,155 @@
+"""The commands. Each one reads its input, asks the library, and hands the answer to ``output``.
+
+The library is imported inside the commands, so that ``--help`` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from restless_bandits import __version__
+from restless_bandits.errors import ProblemError
+
+app = typer.Typer(
+    name="restless",
+    help="Restless bandits: learn which of several drifting things to use, when you only see the one you used.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+problems_app = typer.Typer()
+app.add_typer(problems_app, name="problems")
+
+ProblemArgument = Annotated[str, typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"restless-bandits {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@problems_app.callback(invoke_without_command=True)
+def problems(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the built-in problems and where their numbers come from.
+
+    Example: restless problems
+    """
+    if context.invoked_subcommand is None:
+        from restless_bandits.cli import output
+        from restless_bandits.problem import Problem, builtin_problems
+
+        output.problems([Problem.builtin(name) for name in builtin_problems()], as_json)
+
+
+@problems_app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in name.")], as_json: JsonOption = False
+) -> None:
+    """Print a built-in problem as TOML, to copy and change.
+
+    Example: restless problems show paper-1 > mine.toml
+    """
+    from restless_bandits.cli import output
+    from restless_bandits.problem import Problem
+
+    output.problem(Problem.builtin(name), as_json)
+
+
+@app.command()
+def check(
+    problem: ProblemArgument,
+    horizon: Annotated[int, typer.Option(help="T for which mixing to 1/√T is shown.")] = 100_000,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what is true of a problem: the paper's assumptions, its constants, mixing, indexability.
+
+    Example: restless check paper-1
+    """
+    from restless_bandits.cli import output
+    from restless_bandits.diagnosis import check as diagnose
+    from restless_bandits.problem import load_problem
+
+    output.diagnosis(diagnose(load_problem(problem), horizon=horizon), as_json)
+
+
+@app.command()
+def solve(
+    problem: ProblemArgument,
+    oracle: Annotated[
+        str, typer.Option(help="exact, whittle, myopic, guha, relaxation or best-arm.", metavar="ORACLE")
+    ] = "exact",
+    out: Annotated[Path | None, typer.Option(help="Store the policy in this .npz file.", metavar="POLICY.npz")] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="Width of the bracket to aim for; exact oracle only.", show_default="1e-10"),
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="Gigabytes the tables may take; exact oracle only.", show_default="at most 0.6"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find a policy and bracket the best long-run reward, with a proof.
+
+    Example: restless solve paper-2 --oracle whittle
+    """
+    from restless_bandits.cli import output
+    from restless_bandits.problem import load_problem
+
+    stated = load_problem(problem)
+    from restless_bandits import oracles
+
+    chosen = oracles.oracle(oracle)
+    options: dict[str, Any] = {}
+    if chosen is oracles.exact:
+        options["report"] = output.progress
+        if tolerance is not None:
+            options["tolerance"] = tolerance
+        if memory is not None:
+            options["memory"] = int(memory * 1e9)
+    elif tolerance is not None or memory is not None:
+        raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
+    if out is not None:
+        output.check_writable(out)
+    solution = chosen(stated, **options)
+    if out is not None:
+        solution.policy.save(out)
+    output.solution(solution, problem, out, as_json)
+
+
+@app.command()
+def index(
+    problem: ProblemArgument,
+    arm: Annotated[str | None, typer.Option(help="Only the arm of this name.", metavar="NAME")] = None,
+    tau_max: Annotated[
+        int | None, typer.Option(help="Print τ = 1..K only; does not change the indices.", min=1)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print Whittle's index of every belief, average-reward criterion.
+
+    Example: restless index paper-1 --tau-max 5
+    """
+    from restless_bandits.cli import output
+    from restless_bandits.problem import load_problem
+
+    stated = load_problem(problem)
+    arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
+    from restless_bandits.oracles import whittle_index
+
+    output.indices(stated, [(one, whittle_index(one)) for one in arms], tau_max, as_json)

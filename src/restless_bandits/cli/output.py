@@ -1,0 +1,245 @@
+"""How answers look: JSON for programs, tables for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.problem import ASSUMPTIONS, AnyArm, Problem
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from restless_bandits.diagnosis import Diagnosis
+    from restless_bandits.oracles import ArmIndex, Solution
+
+FEW_ROWS = 10
+
+
+def plain(value: Any) -> Any:
+    """Turn an answer into what JSON can hold: arrays to lists, non-finite numbers to null."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def emit(answer: dict[str, Any]) -> None:
+    """Print one JSON object."""
+    print(json.dumps(plain(answer), ensure_ascii=False))
+
+
+def progress(line: str) -> None:
+    """Tell on stderr what a long command is about to do."""
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse an output that cannot be written before the work is done, not after."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ProblemError(f"cannot write {path}: there is no folder {folder}; make it first")
+    if path.is_dir():
+        raise ProblemError(f"cannot write {path}: it is a folder; name a file in it")
+
+
+def _show(*parts: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 110)
+    for part in parts:
+        console.print(part)
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    return table
+
+
+def _number(value: float | None, digits: int = 6) -> str:
+    return "–" if value is None else f"{value:.{digits}g}"
+
+
+def problems(known: Sequence[Problem], as_json: bool) -> None:
+    """The list of built-in problems."""
+    if as_json:
+        rows = [
+            {
+                "name": p.name,
+                "arms": p.n_arms,
+                "states": list(p.n_states),
+                "plays": p.plays,
+                "source": p.source,
+            }
+            for p in known
+        ]
+        emit({"problems": rows})
+        return
+    table = _table("problem", "arms", "states", "source")
+    table.columns[3].justify = "left"
+    for p in known:
+        table.add_row(p.name, str(p.n_arms), "/".join(map(str, sorted(set(p.n_states)))), _gist(p.source))
+    _show(
+        table,
+        "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it.",
+    )
+
+
+def _gist(source: str) -> str:
+    """The first sentence, or as much of it as stands before a semicolon."""
+    return source.split(". ")[0].split(";")[0]
+
+
+def problem(stated: Problem, as_json: bool) -> None:
+    """One problem as TOML."""
+    if as_json:
+        emit({"name": stated.name, "source": stated.source, "plays": stated.plays, "toml": stated.to_toml()})
+    else:
+        sys.stdout.write(stated.to_toml())
+
+
+def diagnosis(found: Diagnosis, as_json: bool) -> None:
+    """The answer of ``restless check``."""
+    if as_json:
+        emit(
+            {
+                "problem": found.problem.name,
+                "plays": found.problem.plays,
+                "assumptions": {
+                    key: {
+                        "holds": one.holds,
+                        "worst": {"arm": one.arm, "state": one.state, "value": one.value},
+                    }
+                    for key, one in found.assumptions.items()
+                },
+                "c1": found.c1,
+                "d_min": found.d_min,
+                "lambda_max": found.lambda_max,
+                "lambda_max_bounds": found.lambda_max_bounds,
+                "theory_from": found.theory_from,
+                "horizon": found.horizon,
+                "arms": [
+                    {
+                        "name": arm.name,
+                        "stationary": arm.stationary,
+                        "second_eigenvalue": arm.second_eigenvalue,
+                        "mixing": arm.mixing,
+                        "mixing_quarter": arm.mixing_quarter,
+                        "indexable": arm.indexable,
+                        "index_violation": arm.index_violation,
+                    }
+                    for arm in found.arms
+                ],
+            }
+        )
+        return
+    assumptions = _table("assumption", "holds", "worst arm", "state", "value", title=f"{found.problem.name}")
+    for key, one in found.assumptions.items():
+        mark = "[green]yes[/]" if one.holds else "[red]no[/]"
+        assumptions.add_row(ASSUMPTIONS[key], mark, one.arm, str(one.state), _number(one.value))
+    arms = _table("arm", "stationary law", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable")
+    for arm in found.arms:
+        law = " ".join(f"{value:.4g}" for value in arm.stationary)
+        indexable = "[green]yes[/]" if arm.indexable else f"[red]no[/] (by {arm.index_violation:.2g})"
+        mixing = [("never" if slots is None else str(slots)) for slots in (arm.mixing, arm.mixing_quarter)]
+        arms.add_row(arm.name, law, _number(arm.second_eigenvalue), *mixing, indexable)
+    lines = [f"c1 = {_number(found.c1)}, d_min = {_number(found.d_min)}"]
+    if found.lambda_max_bounds is None:
+        lines.append("λ_max is not defined: it needs birth-death chains with c1 > 0")
+    else:
+        low, high = found.lambda_max_bounds
+        bracket = "" if high - low < 1e-9 else f" (between {low:.9g} and {high:.9g})"
+        lines.append(f"λ_max = {found.lambda_max:.6g}{bracket}, over the neighbour spaces of all arms")
+    if found.theory_from is None:
+        lines.append("the theory does not apply: it needs rad(T) ≤ c1/3, and so birth-death chains with c1 > 0")
+    else:
+        lines.append(f"the theory's condition rad(T) ≤ c1/3 holds from T = {found.theory_from} on")
+    _show(assumptions, arms, *lines, "")
+
+
+def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> None:
+    """The answer of ``restless solve``."""
+    width = found.upper - found.lower
+    if as_json:
+        emit(
+            {
+                "problem": found.problem.name or name,
+                "oracle": found.oracle,
+                "gain": found.gain,
+                "lower": found.lower,
+                "upper": found.upper,
+                "width": width,
+                "certified": found.certified,
+                "seconds": found.seconds,
+                "how": found.how,
+                "multichain": found.multichain,
+                "ratio": found.ratio,
+                "policy": None if out is None else str(out),
+                "details": dict(found.details),
+            }
+        )
+        return
+    table = _table("", "", title=f"{found.problem.name or name}, {found.oracle}")
+    table.show_header = False
+    table.columns[1].justify = "left"
+    table.add_row("gain", "not evaluated" if found.gain is None else f"{found.gain:.12f}")
+    table.add_row("best possible", f"{found.lower:.12f} ≤ μ* ≤ {found.upper:.12f}  (width {width:.1e})")
+    table.add_row("certified", "[green]yes[/]" if found.certified else "no")
+    if found.ratio is not None:
+        table.add_row("proved ratio", f"{found.ratio:g}")
+    table.add_row("how", found.how)
+    table.add_row("seconds", f"{found.seconds:.3g}")
+    if out is not None:
+        table.add_row("policy", str(out))
+    _show(table)
+
+
+def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: int | None, as_json: bool) -> None:
+    """The answer of ``restless index``: the last column of a table holds for every longer wait."""
+
+    def columns(index: ArmIndex, count: int) -> Any:
+        have = index.table.shape[1]
+        return index.table[:, np.minimum(np.arange(count), have - 1)]
+
+    if as_json:
+        rows = []
+        for arm, index in found:
+            table = columns(index, tau_max or index.table.shape[1])
+            rows.append(
+                {
+                    "name": arm.name,
+                    "indexable": index.indexable,
+                    "index": table[:-1],
+                    "never_seen": table[-1, 0],
+                    "violation": index.violation,
+                    "method": index.method,
+                }
+            )
+        emit({"problem": stated.name, "arms": rows})
+        return
+    for arm, index in found:
+        values = columns(index, tau_max or min(FEW_ROWS, index.table.shape[1]))
+        names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
+        title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
+        table = _table("τ", *names, title=title)
+        for t, column in enumerate(values.T):
+            table.add_row(str(t + 1), *(f"{value:.6f}" for value in column[: len(names)]))
+        _show(table)

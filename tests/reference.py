@@ -1,0 +1,117 @@
+"""Slow, plain implementations to hold the package against. They share no code with what they test."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+
+
+def subsidised_advantage(laws, rewards, subsidy, discount=1 - 1e-6):
+    """Advantage of pulling over resting in every belief (s, τ) of one arm, by policy iteration on all of them.
+
+    ``laws[τ - 1][s]``; waiting at the last τ leads back to it. Dense linear systems, discounted.
+    """
+    length, n, _ = laws.shape
+    states = [(s, t) for s in range(n) for t in range(length)]
+    number = {state: i for i, state in enumerate(states)}
+    pull = np.zeros((len(states), len(states)))
+    rest = np.zeros_like(pull)
+    pay = np.zeros(len(states))
+    for (s, t), i in number.items():
+        pay[i] = laws[t, s] @ rewards
+        rest[i, number[s, min(t + 1, length - 1)]] = 1.0
+        for k in range(n):
+            pull[i, number[k, 0]] += laws[t, s, k]
+    active = np.ones(len(states), dtype=bool)
+    for _ in range(1000):
+        matrix = np.where(active[:, None], pull, rest)
+        value = np.linalg.solve(np.eye(len(states)) - discount * matrix, np.where(active, pay, subsidy))
+        advantage = (pay + discount * pull @ value) - (subsidy + discount * rest @ value)
+        better = np.where(active, advantage < -1e-9, advantage > 1e-9)
+        if not better.any():
+            return advantage.reshape(n, length)
+        active = active ^ better
+    raise AssertionError("policy iteration did not settle")
+
+
+def brute_force_gain(tables, rewards, starts, plays=1, sweeps=20_000):
+    """Best long-run reward from the start, arms given by tables ``laws[τ - 1][s]`` that stay put beyond their end.
+
+    Plain lazy value iteration over dictionaries of joint beliefs ((s, τ), …); returns bounds of the gain, which is
+    taken not to depend on the start.
+    """
+    n = len(tables)
+
+    def options(joint):
+        for action in itertools.combinations(range(n), plays):
+            reward = 0.0
+            for i in action:
+                s, tau = joint[i]
+                reward += float(tables[i][tau - 1][s] @ rewards[i])
+            outcomes = []
+            for seen in itertools.product(*(range(len(rewards[i])) for i in action)):
+                chance = 1.0
+                after = [(s, min(tau + 1, len(tables[i]))) for i, (s, tau) in enumerate(joint)]
+                for i, k in zip(action, seen, strict=True):
+                    s, tau = joint[i]
+                    chance *= float(tables[i][tau - 1][s][k])
+                    after[i] = (k, 1)
+                outcomes.append((chance, tuple(after)))
+            yield reward, outcomes
+
+    start = tuple((s, 1) for s in starts)
+    known, queue = {start: 0}, [start]
+    for joint in queue:
+        for _, outcomes in options(joint):
+            for _, after in outcomes:
+                if after not in known:
+                    known[after] = len(known)
+                    queue.append(after)
+    rows = [[(r, [(c, known[after]) for c, after in o]) for r, o in options(joint)] for joint in queue]
+    n_actions = len(rows[0])
+    matrices = [np.zeros((len(rows), len(rows))) for _ in range(n_actions)]
+    pays = np.zeros((n_actions, len(rows)))
+    for i, choices in enumerate(rows):
+        for a, (reward, outcomes) in enumerate(choices):
+            pays[a, i] = reward
+            for chance, j in outcomes:
+                matrices[a][i, j] += chance
+    value = np.zeros(len(rows))
+    for _ in range(sweeps):
+        best = np.max([pays[a] + matrices[a] @ value for a in range(n_actions)], axis=0)
+        change = best - value
+        if change.max() - change.min() < 1e-12:
+            break
+        value = value + 0.7 * change
+        value -= value.min()
+    return float(change.min()), float(change.max())
+
+
+def simulate(problem, policy, slots, seed):
+    """Mean rewards of a policy, slot by slot with every chain stepped: the slot standard, word for word."""
+    rng = random.Random(seed)
+
+    def draw(law):
+        return rng.choices(range(len(law)), weights=law)[0]
+
+    chains = [arm.transitions.tolist() for arm in problem.arms]
+    state, last, elapsed = [], [], []
+    for arm in problem.arms:
+        state.append(draw(arm.stationary.tolist()) if arm.initial is None else arm.initial)
+        last.append(arm.initial)
+        elapsed.append(1)
+    rewards = np.zeros(slots)
+    known = {}
+    for t in range(slots):
+        state = [draw(chain[s]) for chain, s in zip(chains, state, strict=True)]
+        situation = (tuple(last), tuple(min(tau, 400) for tau in elapsed))
+        if situation not in known:
+            chosen = policy(*situation)
+            known[situation] = chosen if isinstance(chosen, tuple) else (chosen,)
+        elapsed = [tau + 1 for tau in elapsed]
+        for i in known[situation]:
+            rewards[t] += float(problem.arms[i].rewards[state[i]])
+            last[i], elapsed[i] = state[i], 1
+    return rewards

@@ -1,0 +1,261 @@
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import restless_bandits as rb
+from restless_bandits.cli import main, output
+from restless_bandits.cli.app import app
+
+
+@pytest.fixture
+def restless(capsys, monkeypatch):
+    """Run the command in this process: exit code, stdout, stderr, as ``main`` leaves them."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["restless", *words])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return stopped.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def as_json(restless):
+    def run(*words):
+        code, out, err = restless(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return run
+
+
+def numbers(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for entry in value:
+            yield from numbers(entry)
+    elif isinstance(value, float):
+        yield value
+
+
+class TestProblems:
+    def test_list(self, restless, as_json):
+        assert [p["name"] for p in as_json("problems")["problems"]] == rb.builtin_problems()
+        code, out, _ = restless("problems")
+        assert code == 0
+        assert "stand-in" in out
+        assert all(name in out for name in rb.builtin_problems())
+
+    def test_show_prints_toml_that_is_the_problem(self, restless, as_json, tmp_path):
+        _, out, _ = restless("problems", "show", "queue-5")
+        assert rb.Problem.from_toml(out) == rb.Problem.builtin("queue-5")
+        assert as_json("problems", "show", "queue-5")["toml"] == out
+
+
+class TestCheck:
+    def test_json_contract(self, as_json):
+        found = as_json("check", "paper-1")
+        names = ["monotone", "birth_death", "positively_correlated", "bounded_below"]
+        assert list(found["assumptions"]) == names
+        for one in found["assumptions"].values():
+            assert one["holds"] is True
+            assert set(one["worst"]) == {"arm", "state", "value"}
+        assert found["c1"] == 0.2
+        assert found["d_min"] == pytest.approx(0.4)
+        assert found["lambda_max"] == pytest.approx(0.5 + 4 * 0.2 / 3)
+        assert found["lambda_max_bounds"] == pytest.approx([found["lambda_max"]] * 2)
+        assert found["theory_from"] == pytest.approx(4.1e4, rel=0.01)
+        assert [arm["name"] for arm in found["arms"]] == ["arm 1", "arm 2"]
+        assert found["arms"][0]["stationary"] == pytest.approx([0.4, 0.6])
+        assert [arm["second_eigenvalue"] for arm in found["arms"]] == pytest.approx([0.5, 0.1])
+        assert [arm["mixing"] for arm in found["arms"]] == [9, 3]
+        assert all(arm["indexable"] is True for arm in found["arms"])
+
+    def test_the_second_instance(self, as_json):
+        assert as_json("check", "paper-2")["theory_from"] == pytest.approx(4.5e5, rel=0.01)
+
+    def test_broken_assumptions_are_told_not_refused(self, as_json, restless, tmp_path):
+        path = tmp_path / "p.toml"
+        path.write_text(
+            "[[arms]]\nname='x'\nrewards=[0.1,0.9,0.2]\ntransitions=[[0,0.5,0.5],[0.5,0.5,0],[0,0,1]]\ninitial=0\n"
+        )
+        found = as_json("check", str(path))
+        assert not any(one["holds"] for key, one in found["assumptions"].items() if key != "positively_correlated")
+        assert found["lambda_max"] is None
+        assert found["theory_from"] is None
+        code, out, _ = restless("check", str(path))
+        assert code == 0
+        assert "λ_max is not defined" in out
+        assert "the theory does not apply" in out
+
+    def test_chains_that_never_mix(self, as_json, restless, tmp_path):
+        path = tmp_path / "p.toml"
+        path.write_text("[[arms]]\nrewards=[1,0]\ntransitions=[[1,0],[0,1]]\ninitial=0\n")
+        assert as_json("check", str(path))["arms"][0]["mixing"] is None
+        assert "never" in restless("check", str(path))[1]
+
+    def test_table_for_people(self, restless):
+        code, out, _ = restless("check", "queue-5")
+        assert code == 0
+        assert "Assumption 3" in out
+        assert "slow to recover" in out
+
+
+class TestSolve:
+    def test_json_contract(self, as_json):
+        found = as_json("solve", "paper-1")
+        assert {"problem", "oracle", "gain", "lower", "upper", "certified", "seconds"} <= set(found)
+        assert (found["problem"], found["oracle"], found["certified"]) == ("paper-1", "exact", True)
+        assert found["lower"] <= 0.456464072293 <= found["upper"]
+        assert found["gain"] == pytest.approx(0.456464072293, abs=1e-9)
+
+    @pytest.mark.parametrize("oracle", ["exact", "whittle", "myopic", "guha", "relaxation", "best-arm"])
+    def test_every_oracle(self, restless, as_json, oracle):
+        found = as_json("solve", "paper-2", "--oracle", oracle)
+        assert found["lower"] <= 0.286004062012
+        assert found["upper"] >= 0.286004062010
+        code, out, _ = restless("solve", "paper-2", "--oracle", oracle)
+        assert code == 0
+        assert f"{found['gain']:.12f}" in out
+
+    def test_stores_the_policy(self, as_json, tmp_path):
+        path = tmp_path / "policy.npz"
+        assert as_json("solve", "paper-1", "--out", str(path))["policy"] == str(path)
+        problem = rb.Problem.builtin("paper-1")
+        assert rb.evaluate(problem, rb.load_policy(path)).gain == pytest.approx(0.456464072293, abs=1e-10)
+
+    def test_options_of_the_exact_oracle(self, as_json):
+        found = as_json("solve", "lms-suburban-l", "--memory", "0.0002", "--tolerance", "1e-3")
+        assert found["details"]["memory"] <= 200_000
+        assert found["upper"] - found["lower"] <= 1e-2
+
+
+class TestIndex:
+    def test_json_contract(self, as_json):
+        found = as_json("index", "paper-1", "--arm", "arm 1", "--tau-max", "5")
+        (arm,) = found["arms"]
+        assert arm["name"] == "arm 1"
+        assert arm["indexable"] is True
+        assert arm["index"][0] == pytest.approx([0.7, 0.647059, 0.612903, 0.59322, 0.582609], abs=1e-6)
+        assert arm["index"][1] == pytest.approx([0.2, 0.363636, 0.458333, 0.509804, 0.537736], abs=1e-6)
+
+    def test_tau_max_only_cuts(self, as_json):
+        whole = as_json("index", "queue-5")["arms"]
+        cut = as_json("index", "queue-5", "--tau-max", "3")["arms"]
+        for one, other in zip(whole, cut, strict=True):
+            assert [row[:3] for row in one["index"]] == other["index"]
+        longer = as_json("index", "paper-1", "--tau-max", "400")["arms"][1]["index"][0]
+        assert len(longer) == 400
+        assert longer[-1] == pytest.approx(longer[20], abs=1e-9)
+
+    def test_table_for_people(self, restless):
+        code, out, _ = restless("index", "paper-1")
+        assert code == 0
+        assert "0.647059" in out
+
+
+BAD = {
+    "unknown problem": (["check", "paper-3"], "there is no built-in problem 'paper-3'"),
+    "missing file": (["solve", "none.toml"], "cannot read none.toml: No such file"),
+    "unknown oracle": (["solve", "paper-1", "--oracle", "exat"], "did you mean 'exact'?"),
+    "unknown arm": (["index", "paper-1", "--arm", "arm 9"], "there is no arm 'arm 9'"),
+    "folder for the policy": (["solve", "paper-1", "--out", "nowhere/p.npz"], "there is no folder nowhere"),
+    "tolerance elsewhere": (["solve", "paper-1", "--oracle", "guha", "--tolerance", "1"], "leave them out"),
+    "tolerance": (["solve", "paper-1", "--tolerance", "-1"], "tolerance is -1.0; it must be positive"),
+    "horizon": (["check", "paper-1", "--horizon", "0"], "horizon is 0"),
+    "guha": (["solve", "queue-5", "--oracle", "guha"], "'fast, bursty' has 5 states"),
+    "show": (["problems", "show", "rf-4"], "did you mean 'rf-3'?"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_sentence_and_exit_2(restless, words, message):
+    code, out, err = restless(*words, "--json")
+    assert code == 2
+    assert out == ""
+    assert err.startswith("Error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[[arms]]\nname='a'\nrewards=[1,0]\ntransitions=[[0.7,0.2],[0.2,0.8]]\n",
+            "arm 'a': transitions[0] sums to 0.9",
+        ),
+        ("[[arms]]\nrewards=[2,0]\ntransitions=[[0.7,0.3],[0.2,0.8]]\n", "arm 'arm 1': rewards[0] is 2"),
+        ("[[arms]]\nrewards=[1,0]\ntransitions=[[0.7,0.3]\n", "not valid TOML"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "solve", "index"])
+def test_bad_files(restless, tmp_path, command, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    code, out, err = restless(command, str(path))
+    assert (code, out) == (2, "")
+    assert str(path) in err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_unknown_commands_and_options_exit_2():
+    runner = CliRunner()
+    assert runner.invoke(app, ["chek", "paper-1"]).exit_code == 2
+    assert runner.invoke(app, ["check", "paper-1", "--jsno"]).exit_code == 2
+    assert runner.invoke(app, ["index", "paper-1", "--tau-max", "0"]).exit_code == 2
+
+
+def test_version_and_help():
+    runner = CliRunner()
+    assert runner.invoke(app, ["--version"]).output == f"restless-bandits {rb.__version__}\n"
+    for command in ("problems", "check", "solve", "index"):
+        shown = runner.invoke(app, [command, "--help"])
+        assert shown.exit_code == 0
+        assert f"Example: restless {command}" in shown.output
+
+
+def test_json_has_no_numbers_that_json_lacks():
+    assert output.plain({"a": [math.inf, np.float64("nan"), 1.0], "b": np.array([1, 2])}) == {
+        "a": [None, None, 1.0],
+        "b": [1, 2],
+    }
+
+
+def python(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_and_helping_load_nothing_heavy():
+    heavy = "sorted({'numpy', 'numba', 'scipy', 'matplotlib', 'pandas', 'gymnasium'} & set(sys.modules))"
+    assert python(f"import sys, restless_bandits; print({heavy})") == "[]\n"
+    assert python(f"import sys, restless_bandits.cli.app; print({heavy})") == "[]\n"
+    assert python(f"import sys; from restless_bandits import Problem; print({heavy})") == "['numpy']\n"
+
+
+def test_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "restless_bandits", "solve", "paper-1", "--json"], capture_output=True, check=True
+    )
+    assert json.loads(done.stdout)["certified"] is True
+
+
+def test_every_public_name_is_there():
+    for name in dir(rb):
+        assert getattr(rb, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = rb.nonsense
