@@ -115,3 +115,89 @@ def simulate(problem, policy, slots, seed):
             rewards[t] += float(problem.arms[i].rewards[state[i]])
             last[i], elapsed[i] = state[i], 1
     return rewards
+
+
+class Xoshiro:
+    """xoshiro256++ in plain integers, from its definition."""
+
+    MASK = (1 << 64) - 1
+
+    def __init__(self, words):
+        self.s = [int(word) for word in words]
+
+    def random(self):
+        s = self.s
+
+        def rotate(x, k):
+            return ((x << k) | (x >> (64 - k))) & self.MASK
+
+        result = (rotate((s[0] + s[3]) & self.MASK, 23) + s[0]) & self.MASK
+        shifted = (s[1] << 17) & self.MASK
+        s[2] ^= s[0]
+        s[3] ^= s[1]
+        s[1] ^= s[2]
+        s[0] ^= s[3]
+        s[2] ^= shifted
+        s[3] = rotate(s[3], 45)
+        return (result >> 11) / 2**53
+
+
+class World:
+    """The slot standard with the engine's draws: what is seen follows row s of P^τ, two draws a pull.
+
+    Laws are plain matrix powers; keeps what was pulled, seen and earned, and the reward expected given the belief.
+    """
+
+    def __init__(self, problem, words):
+        self.problem = problem
+        self.draws = Xoshiro(words)
+        self.last = list(problem.initial)
+        self.elapsed = [1] * problem.n_arms
+        self.history = []
+        self.expected = 0.0
+        self.powers = {}
+
+    def law(self, arm, state, tau):
+        chain = self.problem.arms[arm]
+        if state is None:
+            return chain.stationary
+        tau = min(tau, 3000)
+        if (arm, tau) not in self.powers:
+            power = np.linalg.matrix_power(chain.chain, tau)
+            self.powers[arm, tau] = power / power.sum(axis=1, keepdims=True)
+        return self.powers[arm, tau][state]
+
+    def pull(self, arms):
+        """One slot: the states and rewards of the arms pulled."""
+        states, rewards = [], []
+        for i in sorted(arms):
+            arm = self.problem.arms[i]
+            law = self.law(i, self.last[i], self.elapsed[i])
+            u, v = self.draws.random(), self.draws.random()
+            total, seen = 0.0, arm.n_states - 1
+            for k in range(arm.n_states - 1):
+                total += law[k]
+                if u < total:
+                    seen = k
+                    break
+            mean = float(arm.rewards[seen])
+            states.append(seen)
+            rewards.append(mean if arm.reward_law == "fixed" else float(v < mean))
+            self.expected += float(law @ arm.rewards)
+        self.elapsed = [tau + 1 for tau in self.elapsed]
+        for i, seen in zip(sorted(arms), states, strict=True):
+            self.last[i], self.elapsed[i] = seen, 1
+        self.history.append((tuple(sorted(arms)), tuple(states), tuple(rewards)))
+        return states, rewards
+
+
+def play_with_agent(agent, world, slots):
+    """Drive an agent through a world by ask and tell."""
+    for _ in range(slots):
+        asked = agent.ask()
+        arms = asked if isinstance(asked, tuple) else (asked,)
+        states, rewards = world.pull(arms)
+        if len(arms) == 1:
+            agent.tell(states[0], rewards[0])
+        else:
+            agent.tell(states, rewards)

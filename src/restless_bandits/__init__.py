@@ -15,11 +15,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from restless_bandits import learners as learners
     from restless_bandits import oracles as oracles
     from restless_bandits import theory as theory
+    from restless_bandits.agent import Agent as Agent
     from restless_bandits.diagnosis import Diagnosis as Diagnosis
     from restless_bandits.diagnosis import check as check
     from restless_bandits.errors import ProblemError as ProblemError
+    from restless_bandits.learners import Learner as Learner
+    from restless_bandits.learners import RestlessUCB as RestlessUCB
+    from restless_bandits.learners import learner as learner
     from restless_bandits.oracles import Solution as Solution
     from restless_bandits.oracles import evaluate as evaluate
     from restless_bandits.policies import IndexPolicy as IndexPolicy
@@ -37,24 +42,28 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Agent": "agent",
     "Arm": "problem",
     "Assumption": "problem",
     "Diagnosis": "diagnosis",
     "IndexPolicy": "policies",
     "JointPolicy": "policies",
+    "Learner": "learners",
     "Policy": "policies",
     "Problem": "problem",
     "ProblemError": "errors",
+    "RestlessUCB": "learners",
     "Solution": "oracles",
     "TableArm": "problem",
     "Task": "problem",
     "builtin_problems": "problem",
     "check": "diagnosis",
     "evaluate": "oracles",
+    "learner": "learners",
     "load_policy": "policies",
     "load_problem": "problem",
 }
-_MODULES = ("oracles", "theory")
+_MODULES = ("learners", "oracles", "policies", "record", "theory")
 
 
 def __getattr__(name: str) -> Any:

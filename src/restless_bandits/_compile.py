@@ -7,7 +7,7 @@ release the interpreter lock, and never use fast-math: results are the same on e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numba
 
@@ -16,9 +16,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def njit(function: F) -> F:
     """Compile a kernel: cached where the package's folder or the user's cache folder can be written."""
+    return _compile(function, "never")
+
+
+def inlined(function: F) -> F:
+    """Compile a helper into the kernels that call it: handing arrays on in an inner loop would cost too much."""
+    return _compile(function, "always")
+
+
+def _compile(function: F, inline: Literal["never", "always"]) -> F:
     try:
-        compiled = numba.njit(cache=True, nogil=True, fastmath=False)(function)
+        compiled = numba.njit(cache=True, nogil=True, fastmath=False, inline=inline)(function)
     except RuntimeError:
         # Numba finds no folder to write to and says so here, before it compiles anything.
-        compiled = numba.njit(nogil=True, fastmath=False)(function)
+        compiled = numba.njit(nogil=True, fastmath=False, inline=inline)(function)
     return cast(F, compiled)

@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.markov import ActionArray, Array, IntArray
+
+if TYPE_CHECKING:
+    from restless_bandits.record import Record
 
 TIE = 1e-12
 
@@ -34,6 +37,11 @@ class Policy:
         states = [UNKNOWN if s is None else s for s in last_states]
         arms = self.choose(np.array([states], dtype=np.int64), np.array([elapsed], dtype=np.int64))[0].tolist()
         return int(arms[0]) if len(arms) == 1 else tuple(arms)
+
+    def choose_now(self, record: Record) -> list[int]:
+        """Return the arms to pull in the coming slot of a run."""
+        chosen: list[int] = self.choose(record.last_states[None], record.elapsed[None])[0].tolist()
+        return chosen
 
     def _arrays(self) -> dict[str, Any]:
         raise ProblemError(f"a {type(self).__name__} cannot be stored")
@@ -57,7 +65,8 @@ def top_arms(scores: Array, plays: int) -> IntArray:
     rows = np.arange(len(left))
     chosen = np.empty((len(left), plays), dtype=np.int64)
     for k in range(plays):
-        near = left >= left.max(axis=1, keepdims=True) - TIE
+        most = left.max(axis=1, keepdims=True)
+        near = (left >= most - TIE) | (left == most)
         chosen[:, k] = near.argmax(axis=1)
         left[rows, chosen[:, k]] = -np.inf
     chosen.sort(axis=1)
@@ -89,6 +98,51 @@ class IndexPolicy(Policy):
     def _from_arrays(cls, arrays: Mapping[str, Any]) -> IndexPolicy:
         count = sum(key.startswith("table_") for key in arrays)
         return cls(tuple(arrays[f"table_{i}"] for i in range(count)), int(arrays["plays"]))
+
+
+@dataclass(frozen=True)
+class SingleArm(Policy):
+    """Pull one arm in every slot; spare plays go to the arms that have waited longest."""
+
+    arm: int
+    plays: int = 1
+
+    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+        scores = elapsed.astype(np.float64)
+        scores[:, self.arm] = np.inf
+        return top_arms(scores, self.plays)
+
+
+@dataclass(frozen=True)
+class Cycle(Policy):
+    """Pull the arms in turn: always those that have waited longest."""
+
+    plays: int = 1
+
+    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+        return top_arms(elapsed.astype(np.float64), self.plays)
+
+
+@dataclass(frozen=True)
+class EmpiricalUCB(Policy):
+    """UCB1 on the rewards of each arm, its states ignored: mean + √(width · ln t / pulls), anew in every slot.
+
+    It looks at the record and not at beliefs, so it can be asked within a run only.
+    """
+
+    width: float = 2.0
+    plays: int = 1
+
+    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+        raise ProblemError("EmpiricalUCB chooses from rewards seen so far; ask it within a run")
+
+    def choose_now(self, record: Record) -> list[int]:
+        pulls = record.pulls
+        means = np.add.reduceat(record.flat_rewards, record.state_base[:-1]) / np.maximum(pulls, 1)
+        bonus = np.sqrt(self.width * np.log(record.slots + 1) / np.maximum(pulls, 1))
+        scores = np.where(pulls > 0, means + bonus, np.inf)
+        chosen: list[int] = top_arms(scores[None], self.plays)[0].tolist()
+        return chosen
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,220 @@
+"""A learner in a loop of your own: ``ask`` which arm to pull, pull it, ``tell`` what was seen.
+
+    agent = Agent(RestlessUCB(), problem.task(horizon=100_000), seed=7)
+    arm = agent.ask()
+    agent.tell(state=1, reward=0.0)
+
+The agent follows the same plans as the simulator, a slot at a time. Its whole state is the record when the present
+plan began, the record now, and a few numbers; ``save`` writes them as JSON and ``load`` reads them, at any slot, and
+decisions go on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners import Learner, learner
+from restless_bandits.plans import Plan, Watch
+from restless_bandits.problem import Problem, Task
+from restless_bandits.record import Record
+from restless_bandits.simulation.streams import plan_generator
+
+FORMAT = "restless-bandits agent, version 1"
+
+
+class Agent:
+    """A learner with what it has seen.
+
+    Parameters
+    ----------
+    learner
+        A learner, or its spec such as ``"restless-ucb"``.
+    task
+        What it may know, from ``problem.task(...)``; a learner that needs more than the shape says what to reveal.
+    seed, run, content
+        Coordinates of its random choices. With those of a simulated run (``content`` is ``problem.content``) it makes
+        the same ones.
+
+    """
+
+    def __init__(self, learner: Learner | str, task: Task, *, seed: int = 0, run: int = 0, content: str = "") -> None:
+        self.learner = _learner(learner)
+        for need in sorted(self.learner.needs):
+            if getattr(task, need) is None:
+                raise ProblemError(f"{self.learner.name} needs to be told {need}; make its task with reveal=[{need!r}]")
+        self.learner.check(task)
+        self.task = task
+        self.seed, self.run, self.content = int(seed), int(run), content
+        self.record = Record.of(task)
+        self._plan: Plan | None = None
+        self._asked: list[int] | None = None
+
+    @property
+    def slots(self) -> int:
+        """Slots that have passed."""
+        return self.record.slots
+
+    def ask(self) -> int | tuple[int, ...]:
+        """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer."""
+        if self._asked is None:
+            self._asked = self._present_plan().policy.choose_now(self.record)
+        return self._asked[0] if self.task.plays == 1 else tuple(self._asked)
+
+    def tell(
+        self,
+        state: int | Sequence[int],
+        reward: float | Sequence[float],
+        arm: int | Sequence[int] | None = None,
+    ) -> None:
+        """Tell what was seen in the slot: the state and reward of the arm that was asked for.
+
+        ``arm`` says that somebody overrode the choice and pulled another one. With several plays all are sequences of
+        that length. What cannot have been seen is refused, and nothing changes.
+        """
+        arms = self._asked if arm is None else self._sequence(arm, "arm")
+        if arms is None:
+            raise ProblemError("tell without ask: ask for an arm first, or name the arm that was pulled")
+        states, rewards = self._sequence(state, "state"), self._sequence(reward, "reward")
+        order = np.argsort(arms, kind="stable").tolist() if arm is not None else range(len(arms))
+        arms, states, rewards = ([values[i] for i in order] for values in (arms, states, rewards))
+        self._check(arms, states, rewards)
+
+        self._present_plan()
+        previous = [(int(self.record.last_state[i]), int(self.record.elapsed[i])) for i in arms]
+        self.record.observe(arms, states, [float(value) for value in rewards])
+        self._pass(arms, previous)
+
+    def skip(self, slots: int = 1) -> None:
+        """Let slots pass in which nothing was pulled or the answer was lost."""
+        if isinstance(slots, bool) or not isinstance(slots, int | np.integer) or slots < 1:
+            raise ProblemError(f"cannot skip {slots!r} slots; give a positive whole number")
+        self._present_plan()
+        self.record.skip(int(slots))
+        self._pass([], [])
+
+    def save(self, path: str | Path) -> None:
+        """Write the agent to a JSON file; it appears whole or not at all."""
+        path = Path(path)
+        task = {field.name: getattr(self.task, field.name) for field in dataclasses.fields(self.task)}
+        if self.task.problem is not None:
+            task["problem"] = self.task.problem.to_toml()
+        data = {
+            "format": FORMAT,
+            "learner": self.learner.spec,
+            "task": task,
+            "seed": self.seed,
+            "run": self.run,
+            "content": self.content,
+            "record": self.record.to_dict(),
+            "plan_record": None if self._plan is None else self._plan_record.to_dict(),
+            "asked": self._asked,
+        }
+        part = path.with_name(path.name + ".part")
+        try:
+            part.write_text(json.dumps(data), encoding="utf-8")
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Agent:
+        """Read an agent that ``save`` wrote; it goes on with identical decisions."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
+        except ValueError:
+            raise ProblemError(f"{path} is not a stored agent; write one with Agent.save") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ProblemError(f"{path} is not a stored agent of this version; write one with Agent.save")
+        try:
+            agent = cls(data["learner"], _task(data["task"]), seed=data["seed"], run=data["run"])
+            agent.content = data["content"]
+            if data["plan_record"] is not None:
+                agent.record = Record.from_dict(agent.task, data["plan_record"])
+                agent._present_plan()
+            # The plan was made from the record of its start; from there on the present one counts.
+            agent.record = Record.from_dict(agent.task, data["record"])
+            agent._asked = data["asked"]
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            if isinstance(error, ProblemError):
+                raise
+            raise ProblemError(f"{path} is damaged: {error!r}; go back to an earlier copy") from None
+        return agent
+
+    def _present_plan(self) -> Plan:
+        if self._plan is None:
+            self._plan_record = self.record.copy()
+            rng = plan_generator(self.seed, self.content, self.run, self.record.plans)
+            self._plan = self.learner.plan(self.record, self.task, rng)
+            self._watch = Watch(self._plan.until, self._plan_record)
+        return self._plan
+
+    def _pass(self, arms: list[int], previous: list[tuple[int, int]]) -> None:
+        """A slot is over: the next one is asked anew, by a new plan if the rule of this one is met."""
+        self._asked = None
+        if self._watch.met(self.record, arms, previous):
+            self.record.plan_lengths.append(self.record.slots - self._plan_record.slots)
+            self._plan = None
+
+    def _sequence(self, value: Any, what: str) -> list[Any]:
+        """What was told as a list, one entry a play."""
+        if self.task.plays == 1:
+            return [value]
+        if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or len(value) != self.task.plays:
+            raise ProblemError(f"{what} is {value!r}; with {self.task.plays} plays give a sequence of that length")
+        return list(value)
+
+    def _check(self, arms: list[Any], states: list[Any], rewards: list[Any]) -> None:
+        for arm in arms:
+            if isinstance(arm, bool) or not isinstance(arm, int | np.integer) or not 0 <= arm < self.task.n_arms:
+                raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {self.task.n_arms - 1}")
+        if len(set(arms)) < len(arms):
+            raise ProblemError(f"arms {arms} are not distinct; an arm can be pulled once a slot")
+        for arm, state, reward in zip(arms, states, rewards, strict=True):
+            name, n_states = self.task.names[arm], self.task.n_states[arm]
+            whole = isinstance(state, int | np.integer) and not isinstance(state, bool)
+            if not whole or not 0 <= state < n_states:
+                raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
+            if isinstance(reward, bool | str) or not isinstance(reward, int | float | np.number):
+                raise ProblemError(f"arm {name!r}: reward {reward!r} is not a number")
+            self._check_reward(int(arm), int(state), float(reward))
+
+    def _check_reward(self, arm: int, state: int, reward: float) -> None:
+        name = self.task.names[arm]
+        if self.task.reward_laws[arm] == "bernoulli":
+            if reward not in (0.0, 1.0):
+                raise ProblemError(f"arm {name!r}: reward {reward!r} is neither 0 nor 1, as its law is bernoulli")
+            return
+        if not 0 <= reward <= 1:
+            raise ProblemError(f"arm {name!r}: reward {reward!r} is not between 0 and 1")
+        seen = int(self.record.seen(arm)[state])
+        if seen and abs(self.record.reward_sums(arm)[state] / seen - reward) > 1e-9:
+            before = self.record.reward_sums(arm)[state] / seen
+            raise ProblemError(
+                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
+            )
+
+
+def _learner(given: Learner | str) -> Learner:
+    return learner(given) if isinstance(given, str) else given
+
+
+def _task(data: dict[str, Any]) -> Task:
+    """The task that ``save`` wrote: JSON has lists where it had tuples."""
+    fields = dict(data)
+    for key in ("n_states", "reward_laws", "initial", "names", "mixing"):
+        fields[key] = None if fields[key] is None else tuple(fields[key])
+    if fields["rewards"] is not None:
+        fields["rewards"] = tuple(tuple(row) for row in fields["rewards"])
+    if fields["problem"] is not None:
+        fields["problem"] = Problem.from_toml(fields["problem"])
+    return Task(**fields)

@@ -1,0 +1,65 @@
+"""Learners by name: ``learner("restless-ucb:radius=none")`` and ``learner.spec`` are each other's inverse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.learners.base import Learner, parse_option, split_outside_brackets
+from restless_bandits.learners.restless_ucb import RestlessUCB
+from restless_bandits.learners.simple import (
+    UCB1,
+    BestArmPlayer,
+    ExactPlayer,
+    GuhaPlayer,
+    MyopicPlayer,
+    RoundRobin,
+    WhittlePlayer,
+)
+
+__all__ = ["LEARNERS", "UCB1", "Learner", "RestlessUCB", "RoundRobin", "learner"]
+
+LEARNERS: dict[str, type[Learner]] = {
+    kind.name: kind
+    for kind in (
+        RestlessUCB,
+        RoundRobin,
+        UCB1,
+        ExactPlayer,
+        WhittlePlayer,
+        MyopicPlayer,
+        GuhaPlayer,
+        BestArmPlayer,
+    )
+}
+
+ALIASES: dict[str, str] = {}
+"""Short names and the specs they stand for."""
+
+
+def learner(spec: str) -> Learner:
+    """Return the learner of a spec, ``name`` or ``name:key=value,…`` with lists in brackets."""
+    name, _, rest = spec.partition(":")
+    name = name.strip()
+    if name in ALIASES:
+        return learner(ALIASES[name] + ("," + rest if rest else ""))
+    if name not in LEARNERS:
+        raise ProblemError(f"there is no learner {name!r}; {did_you_mean(name, [*LEARNERS, *ALIASES])}")
+    kind = LEARNERS[name]
+    known = [field.name for field in dataclasses.fields(kind)]
+    options = {}
+    for part in split_outside_brackets(rest):
+        key, equals, value = part.partition("=")
+        key = key.strip()
+        if not equals:
+            raise ProblemError(f"{name}: {part.strip()!r} is not of the form key=value")
+        if key not in known:
+            hint = did_you_mean(key, known) if known else "it has no options"
+            raise ProblemError(f"{name} has no option {key!r}; {hint}")
+        if key in options:
+            raise ProblemError(f"{name}: option {key!r} is given twice")
+        options[key] = parse_option(value)
+    try:
+        return kind(**options)
+    except TypeError as error:
+        raise ProblemError(f"{name}: {error}") from None

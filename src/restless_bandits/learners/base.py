@@ -1,0 +1,125 @@
+"""What a learner is: an immutable description with one method, from what was seen to a plan.
+
+A learner keeps nothing between calls. ``plan`` is asked for a new plan whenever the last one has ended, with the
+record of all that was seen, the task (what it may know), and a random generator made anew for each plan from the seed,
+the run and the plan's number. The same learner drives the compiled simulator, a plan at a time, and ``Agent``, a slot
+at a time.
+
+A new learner is a frozen dataclass that derives from ``Learner``, names itself, and defines ``plan``; its fields are
+its options, on the command line too. ``needs`` tells what of the problem it must be given beyond its shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.plans import Plan
+from restless_bandits.problem import Problem, Task
+from restless_bandits.record import Record
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """The contract of every learner."""
+
+    name: ClassVar[str]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What must be revealed to it: a subset of rewards, mixing, problem."""
+        return frozenset()
+
+    def check(self, task: Task) -> None:
+        """Raise ``ProblemError`` if this learner cannot play this task."""
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        """Return what to do next, given all that was seen."""
+        raise NotImplementedError
+
+    def task(self, problem: Problem, horizon: int | None) -> Task:
+        """Return what this learner is told of a problem, checked."""
+        task = problem.task(horizon, reveal=self.needs)
+        self.check(task)
+        return task
+
+    @property
+    def spec(self) -> str:
+        """The learner as the command line writes it: ``name:key=value,…`` with the options that differ from default."""
+        options = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                options.append(f"{field.name}={format_option(value)}")
+        return self.name + (":" + ",".join(options) if options else "")
+
+
+def require_horizon(learner: Learner, task: Task) -> int:
+    """Return the horizon of a task, or say that the learner needs one."""
+    if task.horizon is None:
+        raise ProblemError(f"{learner.name} needs to know the horizon; give one")
+    return task.horizon
+
+
+def require_one_play(learner: Learner, task: Task) -> None:
+    """Refuse tasks with several plays a slot."""
+    if task.plays != 1:
+        raise ProblemError(f"{learner.name} pulls one arm a slot, but the problem has plays = {task.plays}")
+
+
+def require_choice(learner: Learner, option: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that an option does not know."""
+    if value not in allowed:
+        hint = did_you_mean(str(value), allowed)
+        raise ProblemError(f"{learner.name}: {option} is {value!r}; {hint}")
+
+
+def format_option(value: Any) -> str:
+    """Write an option's value as the command line reads it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(format_option(entry) for entry in value) + "]"
+    if isinstance(value, float):
+        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    if callable(value):
+        raise ProblemError("a learner with a function as an option has no spec; give a number or a word")
+    return str(value)
+
+
+def parse_option(text: str) -> Any:
+    """Read an option's value: a number, yes or no, a bracketed list, or a word."""
+    text = text.strip()
+    if text.startswith("["):
+        if not text.endswith("]"):
+            raise ProblemError(f"the list {text!r} lacks its closing bracket")
+        return tuple(parse_option(part) for part in split_outside_brackets(text[1:-1]))
+    if text in ("yes", "true"):
+        return True
+    if text in ("no", "false"):
+        return False
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    return text
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Split at commas that stand outside brackets."""
+    parts, depth, current = [], 0, ""
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += letter
+    return [*parts, current] if current.strip() or parts else []

@@ -1,0 +1,141 @@
+"""Restless-UCB (Wang, Huang, Lui, NeurIPS 2020, Algorithm 1): explore every arm, then commit to an optimistic plan.
+
+Explore: pull each arm until one-step transitions out of each of its states have been observed m(T) times. Commit: build
+the instance R' whose chains drift to better states as much as the confidence radius allows, and whose rewards are as
+high, ask an offline oracle for its policy, and follow that to the end.
+
+Differs from the paper, where the paper is silent:
+
+- rows stay stochastic: ``up' = max(0, P̂(k,k+1) − rad)``, ``down' = min(1 − up', P̂(k,k−1) + rad)``, the rest stays.
+  Nothing changes where nothing clips, and P' still dominates P whenever the event of Lemma 1 holds;
+- rewards are capped at 1 and made nonincreasing, ``r'(k) = min_{j≤k} r'(j)``: still optimistic;
+- only transitions under consecutive pulls count towards m(T); the first pull of an arm after a pause does not;
+- a state never left while exploring (the horizon came first, or m = 0) has up' = 0, down' = 1 and the reward of the
+  state above it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from restless_bandits import oracles
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners.base import Learner, require_choice, require_horizon
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.plans import EveryStateSeen, Forever, Plan
+from restless_bandits.policies import SingleArm
+from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.record import Record
+from restless_bandits.theory.radii import exploration_count
+
+
+@dataclass(frozen=True)
+class RestlessUCB(Learner):
+    """Explore then commit, optimistically.
+
+    Parameters
+    ----------
+    oracle
+        What plans on R': whittle as in the paper's experiments, or any other oracle. With an approximate one this is
+        the variant of the paper's Theorem 2.
+    m
+        m(T): a number, or a function of the horizon; ⌈T^(2/3)⌉ by default.
+    rewards
+        ``learned``, or ``known`` as in the published comparison; known rewards carry no radius.
+    radius
+        ``paper`` (√(ln T / 2m)), ``none``, ``counts`` (the same with the actual counts), or a number that scales the
+        paper's.
+
+    """
+
+    name: ClassVar[str] = "restless-ucb"
+    oracle: str = "whittle"
+    m: int | Callable[[int], int] | None = None
+    rewards: str = "learned"
+    radius: str | float = "paper"
+
+    def __post_init__(self) -> None:
+        oracles.oracle(self.oracle)
+        require_choice(self, "rewards", self.rewards, ("learned", "known"))
+        if isinstance(self.radius, str):
+            require_choice(self, "radius", self.radius, ("paper", "none", "counts"))
+        elif not self.radius >= 0:
+            raise ProblemError(f"restless-ucb: radius is {self.radius!r}; it must not be negative")
+        if not callable(self.m) and self.m is not None and (not isinstance(self.m, int) or self.m < 1):
+            raise ProblemError(f"restless-ucb: m is {self.m!r}; it must be a positive whole number")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
+
+    def check(self, task: Task) -> None:
+        require_horizon(self, task)
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        times = self.observations(require_horizon(self, task))
+        for arm in range(task.n_arms):
+            if not record.every_state_seen(arm, times):
+                return Plan(SingleArm(arm, task.plays), until=EveryStateSeen(arm, times))
+        return Plan(oracles.policy(self.oracle, self.optimistic_problem(record, task)), until=Forever())
+
+    def observations(self, horizon: int) -> int:
+        """m(T)."""
+        if callable(self.m):
+            return int(self.m(horizon))
+        return exploration_count(horizon) if self.m is None else self.m
+
+    def radii(self, counts: IntArray, horizon: int) -> Array:
+        """The confidence radius of estimates from so many observations each."""
+        if self.radius == "none":
+            return np.zeros(counts.shape)
+        if self.radius == "counts":
+            return np.sqrt(math.log(horizon) / (2.0 * np.maximum(counts, 1)))
+        scale = 1.0 if self.radius == "paper" else float(self.radius)
+        return np.full(counts.shape, scale * math.sqrt(math.log(horizon) / (2.0 * self.observations(horizon))))
+
+    def optimistic_problem(self, record: Record, task: Task) -> Problem:
+        """The instance R' of Algorithm 1, line 6, started from the present belief."""
+        horizon = require_horizon(self, task)
+        arms = []
+        for i, name in enumerate(task.names):
+            transitions = record.transitions(i)
+            radius = self.radii(transitions.sum(axis=1), horizon)
+            chain = optimistic_chain(transitions, radius)
+            if task.rewards is not None:
+                rewards = np.array(task.rewards[i])
+            else:
+                seen = record.seen(i)
+                rewards = optimistic_rewards(record.reward_sums(i), seen, self.radii(seen, horizon))
+            state = int(record.last_state[i])
+            initial = state if state < task.n_states[i] else None
+            arms.append(Arm(chain, rewards, name=name, initial=initial, reward_law=task.reward_laws[i]))
+        return Problem(arms, plays=task.plays)
+
+
+def optimistic_chain(transitions: IntArray, radius: Array) -> Array:
+    """P' from one-step counts: up by the lower bound, down by the upper bound, the rest stays."""
+    n = len(transitions)
+    counts = transitions.sum(axis=1)
+    chain = np.zeros((n, n))
+    for k in range(n):
+        share = transitions[k] / counts[k] if counts[k] else None
+        up = 0.0
+        if k + 1 < n and share is not None:
+            up = max(0.0, share[k + 1] - radius[k])
+            chain[k, k + 1] = up
+        if k > 0:
+            chain[k, k - 1] = 1.0 if share is None else min(1.0 - up, share[k - 1] + radius[k])
+        chain[k, k] = max(0.0, 1.0 - chain[k].sum())
+    return chain
+
+
+def optimistic_rewards(sums: Array, counts: IntArray, radius: Array) -> Array:
+    """R' from sums of rewards: upper bounds, at most 1, nonincreasing, and 1 where nothing better is known."""
+    bounds = np.where(counts > 0, np.minimum(1.0, sums / np.maximum(counts, 1) + radius), 1.0)
+    lowered: Array = np.minimum.accumulate(bounds)
+    return lowered

@@ -1,0 +1,181 @@
+"""What was seen: the sufficient statistic of a run, of a size that does not grow with time.
+
+An observation is "τ slots after arm i was last seen in s, it was seen in k". The record counts them,
+``counts(i)[s, bin(τ), k]``, with τ exact up to 512 and in geometric bins beyond, next to the sums of rewards by state,
+the number of slots and of past plans, the present belief (last seen state and slot of every arm), and a small
+dictionary of notes for a learner that must remember more. A learner maps a record to a plan and keeps nothing itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.problem import Task
+
+EXACT_ELAPSED = 512
+
+
+def _edges() -> IntArray:
+    """The first τ of every bin."""
+    edges = list(range(1, EXACT_ELAPSED + 2))
+    while edges[-1] < 1 << 40:
+        edges.append(max(edges[-1] + 1, edges[-1] * 5 // 4))
+    return np.array(edges, dtype=np.int64)
+
+
+BIN_EDGES = _edges()
+N_BINS = len(BIN_EDGES)
+
+
+def elapsed_bin(elapsed: int) -> int:
+    """Return the bin of a number of elapsed slots: ``elapsed − 1`` up to 512, geometric beyond."""
+    if elapsed <= EXACT_ELAPSED:
+        return elapsed - 1
+    return int(np.searchsorted(BIN_EDGES, elapsed, side="right")) - 1
+
+
+class Record:
+    """Counts, sums and the present belief of one run.
+
+    Arrays of all arms lie one after the other, for the compiled engine; the methods give each arm's own view. The last
+    row of ``counts(arm)`` and ``visits(arm)``, s = n_states, is for an arm that had never been seen.
+    """
+
+    def __init__(self, n_states: Sequence[int], initial: Sequence[int | None]) -> None:
+        self.n_states = np.array(n_states, dtype=np.int64)
+        rows = (self.n_states + 1) * N_BINS
+        self.row_base = np.concatenate([[0], np.cumsum(rows)])
+        self.count_base = np.concatenate([[0], np.cumsum(rows * self.n_states)])
+        self.state_base = np.concatenate([[0], np.cumsum(self.n_states)])
+        self.flat_counts: IntArray = np.zeros(self.count_base[-1], dtype=np.int64)
+        self.flat_visits: IntArray = np.zeros(self.row_base[-1], dtype=np.int64)
+        self.flat_seen: IntArray = np.zeros(self.state_base[-1], dtype=np.int64)
+        self.flat_rewards: Array = np.zeros(self.state_base[-1])
+        self.pulls: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
+        self.last_state: IntArray = np.array(
+            [n if s is None else s for n, s in zip(n_states, initial, strict=True)], dtype=np.int64
+        )
+        self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
+        self.slots = 0
+        self.plan_lengths: list[int] = []
+        self.notes: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, task: Task) -> Record:
+        """Return the empty record of a task."""
+        return cls(task.n_states, task.initial)
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.n_states)
+
+    @property
+    def plans(self) -> int:
+        """Number of past plans."""
+        return len(self.plan_lengths)
+
+    @property
+    def elapsed(self) -> IntArray:
+        """Slots since each arm was last seen, as the coming slot counts them: at least 1."""
+        waits: IntArray = self.slots + 1 - self.last_slot
+        return waits
+
+    @property
+    def last_states(self) -> IntArray:
+        """Last seen states, −1 for an arm never seen: what policies are asked with."""
+        states: IntArray = np.where(self.last_state == self.n_states, -1, self.last_state)
+        return states
+
+    def counts(self, arm: int) -> IntArray:
+        """Observations of an arm, ``[s, bin(τ), k]``."""
+        view = self.flat_counts[self.count_base[arm] : self.count_base[arm + 1]]
+        return view.reshape(-1, N_BINS, int(self.n_states[arm]))
+
+    def visits(self, arm: int) -> IntArray:
+        """Observations of an arm whatever was seen, ``[s, bin(τ)]``."""
+        return self.flat_visits[self.row_base[arm] : self.row_base[arm + 1]].reshape(-1, N_BINS)
+
+    def transitions(self, arm: int) -> IntArray:
+        """One-step transitions ``[s, k]``: observations in consecutive slots."""
+        return self.counts(arm)[:-1, 0]
+
+    def seen(self, arm: int) -> IntArray:
+        """How often an arm was seen in each state, each time with a reward."""
+        return self.flat_seen[self.state_base[arm] : self.state_base[arm + 1]]
+
+    def reward_sums(self, arm: int) -> Array:
+        """Sums of the rewards that came with each state."""
+        return self.flat_rewards[self.state_base[arm] : self.state_base[arm + 1]]
+
+    def every_state_seen(self, arm: int, times: int) -> bool:
+        """Whether one-step transitions out of every state of an arm were observed so many times."""
+        return bool((self.visits(arm)[:-1, 0] >= times).all())
+
+    def observe(self, arms: Sequence[int], states: Sequence[int], rewards: Sequence[float]) -> None:
+        """Enter what was seen in one slot, and let it pass."""
+        self.slots += 1
+        for arm, state, reward in zip(arms, states, rewards, strict=True):
+            s = int(self.last_state[arm])
+            column = elapsed_bin(int(self.slots - self.last_slot[arm]))
+            self.visits(arm)[s, column] += 1
+            self.counts(arm)[s, column, state] += 1
+            self.seen(arm)[state] += 1
+            self.reward_sums(arm)[state] += reward
+            self.pulls[arm] += 1
+            self.last_state[arm] = state
+            self.last_slot[arm] = self.slots
+
+    def skip(self, slots: int) -> None:
+        """Let slots pass in which nothing was seen."""
+        self.slots += slots
+
+    def copy(self) -> Record:
+        """Return a copy that shares nothing that changes."""
+        other = copy.copy(self)
+        for name in _CHANGING:
+            setattr(other, name, getattr(self, name).copy())
+        other.plan_lengths = list(self.plan_lengths)
+        other.notes = copy.deepcopy(self.notes)
+        return other
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it; counts are listed where they are not zero."""
+        where = np.flatnonzero(self.flat_counts)
+        return {
+            "counts": [where.tolist(), self.flat_counts[where].tolist()],
+            "rewards": self.flat_rewards.tolist(),
+            "last_state": self.last_state.tolist(),
+            "last_slot": self.last_slot.tolist(),
+            "slots": self.slots,
+            "plan_lengths": self.plan_lengths,
+            "notes": self.notes,
+        }
+
+    @classmethod
+    def from_dict(cls, task: Task, data: dict[str, Any]) -> Record:
+        """Return the record that ``to_dict`` wrote; visits and pulls follow from the counts."""
+        record = cls.of(task)
+        where, values = data["counts"]
+        record.flat_counts[np.array(where, dtype=np.int64)] = values
+        for arm in range(record.n_arms):
+            record.visits(arm)[:] = record.counts(arm).sum(axis=2)
+            record.seen(arm)[:] = record.counts(arm).sum(axis=(0, 1))
+            record.pulls[arm] = record.seen(arm).sum()
+        record.flat_rewards[:] = data["rewards"]
+        record.last_state[:] = data["last_state"]
+        record.last_slot[:] = data["last_slot"]
+        record.slots = int(data["slots"])
+        record.plan_lengths = [int(length) for length in data["plan_lengths"]]
+        record.notes = dict(data["notes"])
+        if record.last_state.min() < 0 or (record.last_state > record.n_states).any() or record.slots < 0:
+            raise ProblemError("the stored record holds states that its task does not have")
+        return record
+
+
+_CHANGING = ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "pulls", "last_state", "last_slot")

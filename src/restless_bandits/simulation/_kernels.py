@@ -1,0 +1,479 @@
+"""The compiled engine: slots of a plan, one after the other, with everything recorded.
+
+Arrays come in named tuples. The state of an arm is drawn when it is pulled, from the exact law of its last seen state
+and elapsed slots; arms nobody looks at cost nothing. Each pull takes two draws, one for the state and one for the
+reward, whatever the reward law, so that the stream of draws depends on the pulls alone.
+
+Draws come from xoshiro256++ (Blackman, Vigna 2021), whose four words are the stream's state: a few instructions a draw
+where a call into a bit generator would cost more than the rest of the slot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits._compile import inlined, njit
+from restless_bandits.markov import ActionArray, Array, IntArray
+
+Word = np.uint64
+Words = npt.NDArray[np.uint64]
+
+INDEX, INDEX_MANY, JOINT, SINGLE, CYCLE, UCB = range(6)
+"""Kinds of policies. ``INDEX_MANY`` keeps arms whose index has stopped moving in a tournament tree."""
+
+
+class World(NamedTuple):
+    """The true arms: laws of what is seen after s and τ slots, as running sums, and mean rewards.
+
+    ``law[law_base[i] + row · states + k]`` with ``row = s · cap + τ − 1``; beyond the cap τ steps back by the period.
+    """
+
+    n_states: IntArray
+    cap: IntArray
+    period: IntArray
+    law_base: IntArray
+    law: Array
+    mean_base: IntArray
+    mean: Array
+    state_base: IntArray
+    reward: Array
+    fixed: npt.NDArray[np.bool_]
+
+
+class Memory(NamedTuple):
+    """The arrays of a ``Record``."""
+
+    row_base: IntArray
+    count_base: IntArray
+    state_base: IntArray
+    counts: IntArray
+    visits: IntArray
+    seen: IntArray
+    rewards: Array
+    pulls: IntArray
+    last_state: IntArray
+    last_slot: IntArray
+    edges: IntArray
+
+
+class Choice(NamedTuple):
+    """A policy: its kind and what that kind needs."""
+
+    kind: int
+    plays: int
+    arm: int
+    width: float
+    table_base: IntArray
+    table_length: IntArray
+    table: Array
+    action: ActionArray
+    start: int
+    """The action before anything was seen, where the table over joint beliefs has no entry for it."""
+
+
+class Joint(NamedTuple):
+    """Where a joint belief lies in a table over them: see ``beliefs.JointBeliefs``."""
+
+    actions: IntArray
+    offsets: IntArray
+    strides: IntArray
+    number_base: IntArray
+    cap: IntArray
+    period: IntArray
+    numbers: IntArray
+
+
+class Ending(NamedTuple):
+    """A stop rule: see ``plans.RuleTable``."""
+
+    slots: int
+    every: IntArray
+    seen_in: IntArray
+    doubled: bool
+    cap: int
+    before: IntArray
+    pooled_before: IntArray
+
+
+class Account(NamedTuple):
+    """What a run is charged: sums so far, and their values at the checkpoints.
+
+    ``sums`` are realised reward, expected reward, gap; ``gap[z, a]`` is what action a costs in joint belief z, and
+    ``start_gap[a]`` what it costs before anything was seen.
+    """
+
+    sums: Array
+    checkpoints: IntArray
+    at: Array
+    gap: Array
+    start_gap: Array
+
+
+class Trace(NamedTuple):
+    """Slot by slot: arms pulled, states seen, rewards. Of no length where it is not wanted."""
+
+    arms: IntArray
+    states: IntArray
+    rewards: Array
+
+
+@inlined
+def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Word, Word]:
+    """Draw a double in [0, 1) and step the stream, whose words stay in registers between draws."""
+    mixed = s0 + s3
+    result = ((mixed << np.uint64(23)) | (mixed >> np.uint64(41))) + s0
+    shifted = s1 << np.uint64(17)
+    s2 ^= s0
+    s3 ^= s1
+    s1 ^= s2
+    s0 ^= s3
+    s2 ^= shifted
+    s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
+    return float(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
+
+
+@inlined
+def _bin(elapsed: int, edges: IntArray) -> int:
+    if elapsed <= 512:
+        return elapsed - 1
+    return int(np.searchsorted(edges, elapsed, side="right")) - 1
+
+
+@inlined
+def _column(elapsed: int, cap: int, period: int) -> int:
+    """The column of a table with a cap for a number of elapsed slots."""
+    if elapsed <= cap:
+        return elapsed - 1
+    return cap - period + (elapsed - cap - 1) % period
+
+
+@inlined
+def _place(
+    block: int,
+    slot: int,
+    last_state: IntArray,
+    last_slot: IntArray,
+    actions: IntArray,
+    offsets: IntArray,
+    strides: IntArray,
+    number_base: IntArray,
+    cap: IntArray,
+    period: IntArray,
+    numbers: IntArray,
+) -> int:
+    """Where the present joint belief lies in a table over them, given the action of the slot before."""
+    place: int = offsets[block]
+    for i in range(last_state.shape[0]):
+        fresh = False
+        for p in range(actions.shape[1]):
+            fresh = fresh or actions[block, p] == i
+        digit = last_state[i]
+        if not fresh:
+            digit = numbers[number_base[i] + digit * cap[i] + _column(slot - last_slot[i], cap[i], period[i])]
+        place += digit * strides[block, i]
+    return place
+
+
+@njit
+def _number_of(chosen: IntArray, actions: IntArray) -> int:
+    """The number of an action, its arms in ascending order."""
+    for a in range(actions.shape[0]):
+        same = True
+        for p in range(actions.shape[1]):
+            if actions[a, p] != chosen[p]:
+                same = False
+                break
+        if same:
+            return a
+    return -1
+
+
+@inlined
+def _take_best(scores: Array, chosen: IntArray, plays: int, tie: float) -> None:
+    """Write the arms of highest score, ascending; ties within the tolerance go to the lowest number."""
+    n = scores.shape[0]
+    for p in range(plays):
+        most = -np.inf
+        for i in range(n):
+            most = max(most, scores[i])
+        for i in range(n):
+            if scores[i] >= most - tie or scores[i] == most:
+                chosen[p] = i
+                scores[i] = -np.inf
+                break
+    for p in range(1, plays):
+        arm = chosen[p]
+        q = p - 1
+        while q >= 0 and chosen[q] > arm:
+            chosen[q + 1] = chosen[q]
+            q -= 1
+        chosen[q + 1] = arm
+
+
+@njit
+def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
+    """Set a leaf of the tournament tree and the winners above it."""
+    node = leaves + arm
+    tree[node] = value
+    while node > 1:
+        node //= 2
+        tree[node] = max(tree[2 * node], tree[2 * node + 1])
+
+
+@njit
+def _first_leaf(tree: Array, leaves: int, at_least: float) -> int:
+    """The lowest arm in the tree whose value is at least so much; there must be one."""
+    node = 1
+    while node < leaves:
+        node = 2 * node if tree[2 * node] >= at_least else 2 * node + 1
+    return node - leaves
+
+
+@njit
+def run_plan(
+    words: Words,
+    slot: int,
+    horizon: int,
+    block: int,
+    world: World,
+    memory: Memory,
+    choice: Choice,
+    joint: Joint,
+    pricing: Joint,
+    ending: Ending,
+    account: Account,
+    trace: Trace,
+    tie: float,
+) -> tuple[int, int]:
+    """Play a plan from the end of ``slot`` until its rule is met or the horizon is reached.
+
+    ``block`` is the action of the last slot, −1 before the first where no block holds the start. ``joint`` is the table
+    of the policy, ``pricing`` that of the gaps; both number actions alike. Returns the last slot played and its action.
+    """
+    # Arrays under names of their own: reaching into the tuples in every slot would cost more than the slot itself.
+    n_states, law_cap, law_period, law_base, law, mean_base, mean_reward, state_base, state_reward, fixed = world
+    row_base, count_base, _, counts, visits, seen, reward_sums, pulls, last_state, last_slot, edges = memory
+    table_base, table_length, table = choice.table_base, choice.table_length, choice.table
+    every, seen_in, cap = ending.every, ending.seen_in, ending.cap
+    count_before, pooled_before = ending.before, ending.pooled_before
+    pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
+    gap, checkpoints = account.gap, account.checkpoints
+    j_actions, j_offsets, j_strides, j_base, j_cap, j_period, j_numbers = joint
+    p_actions, p_offsets, p_strides, p_base, p_cap, p_period, p_numbers = pricing
+    actions_at = choice.action
+    n_arms = n_states.shape[0]
+    plays = choice.plays
+    kind = choice.kind
+    priced = gap.shape[0] > 0
+    tracing = trace.arms.shape[0] > 0
+    chosen = np.zeros(plays, dtype=np.int64)
+    scores = np.empty(n_arms)
+    started = slot
+    s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
+
+    realised, expected, cost = account.sums[0], account.sums[1], account.sums[2]
+    checkpoint = 0
+    while checkpoint < checkpoints.shape[0] and checkpoints[checkpoint] <= slot:
+        checkpoint += 1
+
+    # States of each watched arm that still lack transitions.
+    lacking = np.zeros(every.shape[0], dtype=np.int64)
+    for e in range(every.shape[0]):
+        arm, times = every[e, 0], every[e, 1]
+        for s in range(n_states[arm]):
+            if visits[row_base[arm] + s * edges.shape[0]] < times:
+                lacking[e] += 1
+
+    # Where the row of each arm's last seen state begins in the table of indices, one before τ = 1.
+    index_row = np.zeros(n_arms, dtype=np.int64)
+    if kind in (INDEX, INDEX_MANY):
+        for i in range(n_arms):
+            index_row[i] = table_base[i] + last_state[i] * table_length[i] - 1
+
+    # Arms that wait below the end of their table have moving indices; the others rest in the tree.
+    leaves = 1
+    moving = np.zeros(1, dtype=np.int64)
+    n_moving = 0
+    tree = np.zeros(2)
+    if kind == INDEX_MANY:
+        while leaves < n_arms:
+            leaves *= 2
+        tree = np.full(2 * leaves, -np.inf)
+        moving = np.empty(n_arms, dtype=np.int64)
+        for i in range(n_arms):
+            if slot + 1 - last_slot[i] < table_length[i]:
+                moving[n_moving] = i
+                n_moving += 1
+            else:
+                tree[leaves + i] = table[index_row[i] + table_length[i]]
+        for node in range(leaves - 1, 0, -1):
+            tree[node] = max(tree[2 * node], tree[2 * node + 1])
+
+    while slot < horizon:
+        slot += 1
+        if kind == INDEX:
+            most = -np.inf
+            for i in range(n_arms):
+                scores[i] = table[index_row[i] + min(slot - last_slot[i], table_length[i])]
+                most = max(most, scores[i])
+            if plays == 1:
+                best = 0
+                while scores[best] < most - tie:
+                    best += 1
+                chosen[0] = best
+            else:
+                _take_best(scores, chosen, plays, tie)
+        elif kind == INDEX_MANY:
+            most = -np.inf
+            kept = 0
+            for m in range(n_moving):
+                i = moving[m]
+                length = table_length[i]
+                elapsed = slot - last_slot[i]
+                if elapsed < length:
+                    value = table[index_row[i] + elapsed]
+                    scores[i] = value
+                    most = max(most, value)
+                    moving[kept] = i
+                    kept += 1
+                else:
+                    _raise_leaf(tree, leaves, i, table[index_row[i] + length])
+            n_moving = kept
+            most = max(most, tree[1])
+            best = n_arms
+            if tree[1] >= most - tie:
+                best = _first_leaf(tree, leaves, most - tie)
+            for m in range(n_moving):
+                if scores[moving[m]] >= most - tie and moving[m] < best:
+                    best = moving[m]
+            chosen[0] = best
+        elif kind == JOINT:
+            action = choice.start
+            if block >= 0:
+                action = actions_at[
+                    _place(
+                        block,
+                        slot,
+                        last_state,
+                        last_slot,
+                        j_actions,
+                        j_offsets,
+                        j_strides,
+                        j_base,
+                        j_cap,
+                        j_period,
+                        j_numbers,
+                    )
+                ]
+            for p in range(plays):
+                chosen[p] = j_actions[action, p]
+        elif kind == UCB:
+            for i in range(n_arms):
+                scores[i] = np.inf
+                if pulls[i] > 0:
+                    total = 0.0
+                    for k in range(state_base[i], state_base[i + 1]):
+                        total += reward_sums[k]
+                    scores[i] = total / pulls[i] + np.sqrt(choice.width * np.log(slot) / pulls[i])
+            _take_best(scores, chosen, plays, tie)
+        elif kind == SINGLE and plays == 1:
+            chosen[0] = choice.arm
+        else:
+            for i in range(n_arms):
+                scores[i] = slot - last_slot[i]
+            if kind == SINGLE:
+                scores[choice.arm] = np.inf
+            _take_best(scores, chosen, plays, tie)
+
+        action = chosen[0] if plays == 1 else _number_of(chosen, p_actions)
+        if priced:
+            if block < 0:
+                cost += account.start_gap[action]
+            else:
+                cost += gap[
+                    _place(
+                        block,
+                        slot,
+                        last_state,
+                        last_slot,
+                        p_actions,
+                        p_offsets,
+                        p_strides,
+                        p_base,
+                        p_cap,
+                        p_period,
+                        p_numbers,
+                    ),
+                    action,
+                ]
+        block = action
+
+        done = False
+        for p in range(plays):
+            arm = chosen[p]
+            s = last_state[arm]
+            elapsed = slot - last_slot[arm]
+            row = s * law_cap[arm] + _column(elapsed, law_cap[arm], law_period[arm])
+            cell = law_base[arm] + row * n_states[arm]
+            u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
+            # Counting instead of searching: a state cannot be predicted, and a wrong guess costs ten comparisons.
+            k = 0
+            for j in range(n_states[arm] - 1):
+                k += u >= law[cell + j]
+            mean = state_reward[state_base[arm] + k]
+            u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
+            reward = mean if fixed[arm] else 1.0 * (u < mean)
+            realised += reward
+            expected += mean_reward[mean_base[arm] + row]
+
+            cell = s * edges.shape[0] + _bin(elapsed, edges)
+            visit = row_base[arm] + cell
+            visits[visit] += 1
+            counts[count_base[arm] + cell * n_states[arm] + k] += 1
+            seen[state_base[arm] + k] += 1
+            reward_sums[state_base[arm] + k] += reward
+            pulls[arm] += 1
+            last_state[arm] = k
+            last_slot[arm] = slot
+            if kind in (INDEX, INDEX_MANY):
+                index_row[arm] = table_base[arm] + k * table_length[arm] - 1
+            if tracing:
+                trace.arms[slot - 1, p] = arm
+                trace.states[slot - 1, p] = k
+                trace.rewards[slot - 1, p] = reward
+
+            if ending.doubled:
+                if elapsed < cap:
+                    count = count_before[visit]
+                    done = done or visits[visit] - count >= max(1, count)
+                else:
+                    pool = visit // edges.shape[0]
+                    pooled[pool] += 1
+                    done = done or pooled[pool] >= max(1, pooled_before[pool])
+            for e in range(every.shape[0]):
+                if arm == every[e, 0] and elapsed == 1 and s < n_states[arm]:
+                    lacking[e] -= visits[visit] == every[e, 1]
+            for e in range(seen_in.shape[0]):
+                done = done or (arm == seen_in[e, 0] and k == seen_in[e, 1])
+            if kind == INDEX_MANY and tree[leaves + arm] > -np.inf:
+                # In the tree it has a place only while it rests.
+                _raise_leaf(tree, leaves, arm, -np.inf)
+                moving[n_moving] = arm
+                n_moving += 1
+
+        for e in range(every.shape[0]):
+            done = done or lacking[e] == 0
+        if checkpoint < checkpoints.shape[0] and slot == checkpoints[checkpoint]:
+            account.at[checkpoint, 0] = realised
+            account.at[checkpoint, 1] = expected
+            account.at[checkpoint, 2] = cost
+            checkpoint += 1
+        if done or slot - started >= ending.slots:
+            break
+
+    words[0], words[1], words[2], words[3] = s0, s1, s2, s3
+    account.sums[0], account.sums[1], account.sums[2] = realised, expected, cost
+    return slot, block

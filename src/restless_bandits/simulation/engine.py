@@ -1,0 +1,267 @@
+"""One run of a learner on a problem: plans made in Python, slots played in compiled code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners.base import Learner
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.plans import Plan, RuleTable
+from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm
+from restless_bandits.problem import Problem
+from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.simulation import _kernels as kernels
+from restless_bandits.simulation.streams import plan_generator, world_words
+
+LAW_DEVIATION = 1e-15
+MANY_ARMS = 16
+"""Arms from which on indices that have stopped moving are kept in a tree."""
+LARGEST_GAP_TABLE = 40_000_000
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """The exact solution of the problem, in the form that prices every choice of a run."""
+
+    beliefs: JointBeliefs
+    gap: Array
+    start_gap: Array
+
+    @classmethod
+    def of(cls, solution: Solution) -> Pricing | None:
+        """Return the prices of a solution, or None where it has no bias or its table would be too large."""
+        if solution.bias is None or not isinstance(solution.policy, JointPolicy):
+            return None
+        beliefs = solution.policy.beliefs
+        if beliefs.size * len(beliefs.actions) > LARGEST_GAP_TABLE:
+            return None
+        values = np.concatenate(
+            [solution.policy.action_values(part) for part in np.array_split(_all_beliefs(beliefs), 64)]
+        )
+        gap = values.max(axis=1, keepdims=True) - values
+        # Choices that tie up to rounding cost nothing.
+        gap[gap <= TIE] = 0.0
+        start = solution.policy.action_values(beliefs.start[None])[0]
+        return cls(beliefs, gap, start.max() - start)
+
+
+def _all_beliefs(joint: JointBeliefs) -> IntArray:
+    """The joint belief at every place of a table."""
+    rows = []
+    for a, action in enumerate(joint.actions):
+        digits = np.arange(joint.offsets[a + 1] - joint.offsets[a])
+        columns = []
+        for i, arm in enumerate(joint.arms):
+            digit = digits // joint.strides[a, i] % joint.radix[a, i]
+            columns.append(arm.first[digit] if i in action else digit)
+        rows.append(np.stack(columns, axis=1))
+    return np.concatenate(rows)
+
+
+class World:
+    """A problem made ready for the engine."""
+
+    def __init__(self, problem: Problem, pricing: Pricing | None = None) -> None:
+        self.problem = problem
+        self.pricing = pricing
+        arms = [arm_beliefs(arm, cap_for(arm, LAW_DEVIATION), forget=False) for arm in problem.arms]
+        sizes = np.array([arm.size for arm in arms])
+        n_states = np.array(problem.n_states, dtype=np.int64)
+        self.arrays = kernels.World(
+            n_states=n_states,
+            cap=np.array([arm.cap for arm in arms]),
+            period=np.array([arm.period for arm in arms]),
+            law_base=_bases(sizes * n_states),
+            law=np.concatenate([np.cumsum(arm.law, axis=1).reshape(-1) for arm in arms]),
+            mean_base=_bases(sizes),
+            mean=np.concatenate([arm.reward for arm in arms]),
+            state_base=_bases(n_states),
+            reward=np.concatenate([arm.rewards for arm in problem.arms]),
+            fixed=np.array([arm.reward_law == "fixed" for arm in problem.arms]),
+        )
+        self.priced = _joint_arrays(None if pricing is None else pricing.beliefs, problem)
+        self.gap = np.zeros((0, 1)) if pricing is None else pricing.gap
+        self.start_gap = np.zeros(1) if pricing is None else pricing.start_gap
+
+    @cached_property
+    def first_block(self) -> int:
+        """The action in whose block the start lies: its arms all have known initial states; −1 if there is none."""
+        known = [i for i, state in enumerate(self.problem.initial) if state is not None]
+        if len(known) < self.problem.plays:
+            return -1
+        actions = self.priced.actions.tolist()
+        return int(actions.index(known[: self.problem.plays]))
+
+
+def _bases(sizes: IntArray) -> IntArray:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _joint_arrays(joint: JointBeliefs | None, problem: Problem) -> kernels.Joint:
+    if joint is None:
+        from itertools import combinations
+
+        n, plays = problem.n_arms, problem.plays
+        few = plays > 1 or n <= MANY_ARMS
+        actions = np.array(list(combinations(range(n), plays)) if few else [], dtype=np.int64).reshape(-1, plays)
+        none = np.zeros(1, dtype=np.int64)
+        return kernels.Joint(actions, none, np.zeros((1, 1), dtype=np.int64), none, none, none, none)
+    return kernels.Joint(
+        actions=joint.actions,
+        offsets=joint.offsets,
+        strides=joint.strides,
+        number_base=_bases(np.array([arm.numbers.size for arm in joint.arms])),
+        cap=np.array([arm.cap for arm in joint.arms]),
+        period=np.array([arm.period for arm in joint.arms]),
+        numbers=np.concatenate([arm.numbers.reshape(-1) for arm in joint.arms]),
+    )
+
+
+class Run:
+    """One run: its record, its accounts, and the plans played so far."""
+
+    def __init__(
+        self,
+        world: World,
+        horizon: int,
+        checkpoints: IntArray,
+        words: Any,
+        *,
+        trace: bool = False,
+    ) -> None:
+        problem = world.problem
+        self.world = world
+        self.horizon = horizon
+        self.record = Record(problem.n_states, problem.initial)
+        self.words = words
+        self.block = world.first_block if problem.plays > 1 or problem.n_arms <= MANY_ARMS else 0
+        slots = horizon if trace else 0
+        shape = (slots, problem.plays)
+        self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
+        self.account = kernels.Account(
+            sums=np.zeros(3),
+            checkpoints=checkpoints,
+            at=np.zeros((len(checkpoints), 3)),
+            gap=world.gap,
+            start_gap=world.start_gap,
+        )
+        record = self.record
+        self._memory = kernels.Memory(
+            row_base=record.row_base,
+            count_base=record.count_base,
+            state_base=record.state_base,
+            counts=record.flat_counts,
+            visits=record.flat_visits,
+            seen=record.flat_seen,
+            rewards=record.flat_rewards,
+            pulls=record.pulls,
+            last_state=record.last_state,
+            last_slot=record.last_slot,
+            edges=BIN_EDGES,
+        )
+
+    @property
+    def done(self) -> bool:
+        return self.record.slots >= self.horizon
+
+    def play(self, plan: Plan) -> None:
+        """Play a plan to its end, or to the horizon."""
+        record = self.record
+        rule = RuleTable.of(plan.until)
+        before, pooled_before = rule.counts_before(record)
+        ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, before, pooled_before)
+        choice, joint = _choice(plan.policy, self.world.problem)
+        started = record.slots
+        record.slots, self.block = kernels.run_plan(
+            self.words,
+            started,
+            self.horizon,
+            self.block,
+            self.world.arrays,
+            self._memory,
+            choice,
+            self.world.priced if joint is None else joint,
+            self.world.priced,
+            ending,
+            self.account,
+            self.trace,
+            TIE,
+        )
+        record.plan_lengths.append(record.slots - started)
+
+
+def play_run(
+    learner: Learner,
+    world: World,
+    horizon: int,
+    checkpoints: IntArray,
+    *,
+    seed: int,
+    run: int,
+    trace: bool = False,
+) -> Run:
+    """Play one run of a learner to the horizon; ``checkpoints`` are slots in ascending order."""
+    problem = world.problem
+    task = learner.task(problem, horizon)
+    played = Run(world, horizon, checkpoints, world_words(seed, problem.content, run), trace=trace)
+    while not played.done:
+        rng = plan_generator(seed, problem.content, run, played.record.plans)
+        played.play(learner.plan(played.record, task, rng))
+    return played
+
+
+_NO_INTS = np.zeros(1, dtype=np.int64)
+_NO_FLOATS = np.zeros(1)
+_NO_ACTIONS = np.zeros(1, dtype=np.int16)
+
+
+def _choice(policy: Policy, problem: Problem) -> tuple[kernels.Choice, kernels.Joint | None]:
+    """A policy as the engine takes it."""
+    plays = problem.plays
+    parts: dict[str, Any] = {
+        "plays": plays,
+        "arm": 0,
+        "width": 0.0,
+        "table_base": _NO_INTS,
+        "table_length": _NO_INTS,
+        "table": _NO_FLOATS,
+        "action": _NO_ACTIONS,
+        "start": 0,
+    }
+    joint = None
+    if isinstance(policy, IndexPolicy):
+        many = problem.n_arms > MANY_ARMS and plays == 1
+        lengths = np.array([table.shape[1] for table in policy.tables])
+        parts |= {
+            "kind": kernels.INDEX_MANY if many else kernels.INDEX,
+            "table_base": _bases(np.array([table.size for table in policy.tables])),
+            "table_length": lengths,
+            "table": np.concatenate([table.reshape(-1) for table in policy.tables]),
+        }
+    elif isinstance(policy, JointPolicy):
+        start = policy.action_values(policy.beliefs.start[None])[0]
+        parts |= {
+            "kind": kernels.JOINT,
+            "action": policy.action,
+            "start": int(np.flatnonzero(start >= start.max() - TIE)[0]),
+        }
+        joint = _joint_arrays(policy.beliefs, problem)
+    elif isinstance(policy, SingleArm):
+        parts |= {"kind": kernels.SINGLE, "arm": policy.arm}
+    elif isinstance(policy, Cycle):
+        parts |= {"kind": kernels.CYCLE}
+    elif isinstance(policy, EmpiricalUCB):
+        parts |= {"kind": kernels.UCB, "width": policy.width}
+    else:
+        raise ProblemError(
+            f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
+            "Cycle or EmpiricalUCB"
+        )
+    return kernels.Choice(**parts), joint

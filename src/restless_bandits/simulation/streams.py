@@ -1,0 +1,26 @@
+"""Randomness by coordinates: every stream of draws hangs on the seed, the problem's content and the run's number.
+
+The draws of the world and those of the learner, one stream for each plan, never meet. So a run is the same whatever
+else is run, in whatever order, on however many cores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+WORLD, LEARNER = 0, 1
+
+
+def _sequence(seed: int, content: str, run: int, *stream: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed, spawn_key=(int(content[:32] or "0", 16), run, *stream))
+
+
+def world_words(seed: int, content: str, run: int) -> npt.NDArray[np.uint64]:
+    """Return the state of the stream that draws states and rewards."""
+    return _sequence(seed, content, run, WORLD).generate_state(4, np.uint64).astype(np.uint64)
+
+
+def plan_generator(seed: int, content: str, run: int, plan: int) -> np.random.Generator:
+    """Return the learner's generator for one of its plans."""
+    return np.random.Generator(np.random.PCG64(_sequence(seed, content, run, LEARNER, plan)))
