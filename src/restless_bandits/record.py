@@ -55,9 +55,7 @@ class Record:
         self.state_base = np.concatenate([[0], np.cumsum(self.n_states)])
         self.flat_counts: IntArray = np.zeros(self.count_base[-1], dtype=np.int64)
         self.flat_visits: IntArray = np.zeros(self.row_base[-1], dtype=np.int64)
-        self.flat_seen: IntArray = np.zeros(self.state_base[-1], dtype=np.int64)
         self.flat_rewards: Array = np.zeros(self.state_base[-1])
-        self.pulls: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.last_state: IntArray = np.array(
             [n if s is None else s for n, s in zip(n_states, initial, strict=True)], dtype=np.int64
         )
@@ -74,6 +72,12 @@ class Record:
     @property
     def n_arms(self) -> int:
         return len(self.n_states)
+
+    @property
+    def pulls(self) -> IntArray:
+        """How often each arm was pulled."""
+        sums: IntArray = np.add.reduceat(self.flat_visits, self.row_base[:-1])
+        return sums
 
     @property
     def plans(self) -> int:
@@ -107,7 +111,8 @@ class Record:
 
     def seen(self, arm: int) -> IntArray:
         """How often an arm was seen in each state, each time with a reward."""
-        return self.flat_seen[self.state_base[arm] : self.state_base[arm + 1]]
+        sums: IntArray = self.counts(arm).sum(axis=(0, 1))
+        return sums
 
     def reward_sums(self, arm: int) -> Array:
         """Sums of the rewards that came with each state."""
@@ -125,9 +130,7 @@ class Record:
             column = elapsed_bin(int(self.slots - self.last_slot[arm]))
             self.visits(arm)[s, column] += 1
             self.counts(arm)[s, column, state] += 1
-            self.seen(arm)[state] += 1
             self.reward_sums(arm)[state] += reward
-            self.pulls[arm] += 1
             self.last_state[arm] = state
             self.last_slot[arm] = self.slots
 
@@ -159,14 +162,12 @@ class Record:
 
     @classmethod
     def from_dict(cls, task: Task, data: dict[str, Any]) -> Record:
-        """Return the record that ``to_dict`` wrote; visits and pulls follow from the counts."""
+        """Return the record that ``to_dict`` wrote; visits follow from the counts."""
         record = cls.of(task)
         where, values = data["counts"]
         record.flat_counts[np.array(where, dtype=np.int64)] = values
         for arm in range(record.n_arms):
             record.visits(arm)[:] = record.counts(arm).sum(axis=2)
-            record.seen(arm)[:] = record.counts(arm).sum(axis=(0, 1))
-            record.pulls[arm] = record.seen(arm).sum()
         record.flat_rewards[:] = data["rewards"]
         record.last_state[:] = data["last_state"]
         record.last_slot[:] = data["last_slot"]
@@ -178,4 +179,4 @@ class Record:
         return record
 
 
-_CHANGING = ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "pulls", "last_state", "last_slot")
+_CHANGING = ("flat_counts", "flat_visits", "flat_rewards", "last_state", "last_slot")

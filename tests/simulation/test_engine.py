@@ -55,7 +55,7 @@ def assert_same(run, world, record):
     np.testing.assert_array_equal(run.trace.arms, arms)
     np.testing.assert_array_equal(run.trace.states, [states for _, states, _ in world.history])
     np.testing.assert_array_equal(run.trace.rewards, [rewards for _, _, rewards in world.history])
-    for name in ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "pulls", "last_state", "last_slot"):
+    for name in ("flat_counts", "flat_visits", "flat_rewards", "pulls", "last_state", "last_slot"):
         np.testing.assert_array_equal(getattr(run.record, name), getattr(record, name), err_msg=name)
     assert run.record.plan_lengths == record.plan_lengths
     assert run.record.slots == record.slots

@@ -153,3 +153,14 @@ def index(
     from restless_bandits.oracles import whittle_index
 
     output.indices(stated, [(one, whittle_index(one)) for one in arms], tau_max, as_json)
+
+
+@app.command()
+def bench(as_json: JsonOption = False) -> None:
+    """Measure this machine: nanoseconds and draws a simulated slot.
+
+    Example: restless bench
+    """
+    from restless_bandits.cli import bench as command
+
+    command.run(as_json)

@@ -56,7 +56,8 @@ def check_writable(path: Path) -> None:
         raise ProblemError(f"cannot write {path}: it is a folder; name a file in it")
 
 
-def _show(*parts: Any) -> None:
+def show(*parts: Any) -> None:
+    """Print tables and lines for people."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 110)
@@ -64,7 +65,8 @@ def _show(*parts: Any) -> None:
         console.print(part)
 
 
-def _table(*columns: str, title: str | None = None) -> Table:
+def new_table(*columns: str, title: str | None = None) -> Table:
+    """An empty table in the style of all others: the first column left, the rest right."""
     from rich import box
     from rich.table import Table
 
@@ -93,11 +95,11 @@ def problems(known: Sequence[Problem], as_json: bool) -> None:
         ]
         emit({"problems": rows})
         return
-    table = _table("problem", "arms", "states", "source")
+    table = new_table("problem", "arms", "states", "source")
     table.columns[3].justify = "left"
     for p in known:
         table.add_row(p.name, str(p.n_arms), "/".join(map(str, sorted(set(p.n_states)))), _gist(p.source))
-    _show(
+    show(
         table,
         "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it.",
     )
@@ -151,11 +153,11 @@ def diagnosis(found: Diagnosis, as_json: bool) -> None:
             }
         )
         return
-    assumptions = _table("assumption", "holds", "worst arm", "state", "value", title=f"{found.problem.name}")
+    assumptions = new_table("assumption", "holds", "worst arm", "state", "value", title=f"{found.problem.name}")
     for key, one in found.assumptions.items():
         mark = "[green]yes[/]" if one.holds else "[red]no[/]"
         assumptions.add_row(ASSUMPTIONS[key], mark, one.arm, str(one.state), _number(one.value))
-    arms = _table("arm", "stationary law", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable")
+    arms = new_table("arm", "stationary law", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable")
     for arm in found.arms:
         law = " ".join(f"{value:.4g}" for value in arm.stationary)
         indexable = "[green]yes[/]" if arm.indexable else f"[red]no[/] (by {arm.index_violation:.2g})"
@@ -172,7 +174,7 @@ def diagnosis(found: Diagnosis, as_json: bool) -> None:
         lines.append("the theory does not apply: it needs rad(T) ≤ c1/3, and so birth-death chains with c1 > 0")
     else:
         lines.append(f"the theory's condition rad(T) ≤ c1/3 holds from T = {found.theory_from} on")
-    _show(assumptions, arms, *lines, "")
+    show(assumptions, arms, *lines, "")
 
 
 def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> None:
@@ -197,7 +199,7 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
             }
         )
         return
-    table = _table("", "", title=f"{found.problem.name or name}, {found.oracle}")
+    table = new_table("", "", title=f"{found.problem.name or name}, {found.oracle}")
     table.show_header = False
     table.columns[1].justify = "left"
     table.add_row("gain", "not evaluated" if found.gain is None else f"{found.gain:.12f}")
@@ -209,7 +211,7 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     table.add_row("seconds", f"{found.seconds:.3g}")
     if out is not None:
         table.add_row("policy", str(out))
-    _show(table)
+    show(table)
 
 
 def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: int | None, as_json: bool) -> None:
@@ -239,7 +241,7 @@ def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: 
         values = columns(index, tau_max or min(FEW_ROWS, index.table.shape[1]))
         names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
-        table = _table("τ", *names, title=title)
+        table = new_table("τ", *names, title=title)
         for t, column in enumerate(values.T):
             table.add_row(str(t + 1), *(f"{value:.6f}" for value in column[: len(names)]))
-        _show(table)
+        show(table)

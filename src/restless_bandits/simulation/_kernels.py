@@ -25,35 +25,32 @@ INDEX, INDEX_MANY, JOINT, SINGLE, CYCLE, UCB = range(6)
 """Kinds of policies. ``INDEX_MANY`` keeps arms whose index has stopped moving in a tournament tree."""
 
 
-class World(NamedTuple):
-    """The true arms: laws of what is seen after s and τ slots, as running sums, and mean rewards.
+STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, FIXED = range(8)
+"""Columns of ``World.arms``: numbers of states, cap and period of the laws, where its laws, states, rows of visits and
+counts begin, and whether its rewards are fixed. Side by side, because one slot needs all of them for one arm."""
 
-    ``law[law_base[i] + row · states + k]`` with ``row = s · cap + τ − 1``; beyond the cap τ steps back by the period.
+LAST_STATE, LAST_SLOT, INDEX_ROW, INDEX_LENGTH = range(4)
+"""Columns of what is known of each arm within a plan: the belief, where its indices begin, how many there are."""
+
+
+class World(NamedTuple):
+    """The true arms: laws of what is seen after s and τ slots, and mean rewards of states.
+
+    Row ``s · cap + τ − 1`` of an arm's laws holds, for k below the last state, the chance to see a state up to k, and
+    in place of the last one, which would be 1, the mean reward. Beyond the cap τ steps back by the period.
     """
 
-    n_states: IntArray
-    cap: IntArray
-    period: IntArray
-    law_base: IntArray
+    arms: IntArray
     law: Array
-    mean_base: IntArray
-    mean: Array
-    state_base: IntArray
     reward: Array
-    fixed: npt.NDArray[np.bool_]
 
 
 class Memory(NamedTuple):
     """The arrays of a ``Record``."""
 
-    row_base: IntArray
-    count_base: IntArray
-    state_base: IntArray
     counts: IntArray
     visits: IntArray
-    seen: IntArray
     rewards: Array
-    pulls: IntArray
     last_state: IntArray
     last_slot: IntArray
     edges: IntArray
@@ -132,7 +129,7 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
     s0 ^= s3
     s2 ^= shifted
     s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
-    return float(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
+    return np.int64(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
 
 
 @inlined
@@ -154,8 +151,7 @@ def _column(elapsed: int, cap: int, period: int) -> int:
 def _place(
     block: int,
     slot: int,
-    last_state: IntArray,
-    last_slot: IntArray,
+    now: IntArray,
     actions: IntArray,
     offsets: IntArray,
     strides: IntArray,
@@ -166,13 +162,14 @@ def _place(
 ) -> int:
     """Where the present joint belief lies in a table over them, given the action of the slot before."""
     place: int = offsets[block]
-    for i in range(last_state.shape[0]):
+    for i in range(now.shape[0]):
         fresh = False
         for p in range(actions.shape[1]):
             fresh = fresh or actions[block, p] == i
-        digit = last_state[i]
+        digit = now[i, LAST_STATE]
         if not fresh:
-            digit = numbers[number_base[i] + digit * cap[i] + _column(slot - last_slot[i], cap[i], period[i])]
+            column = _column(slot - now[i, LAST_SLOT], cap[i], period[i])
+            digit = numbers[number_base[i] + digit * cap[i] + column]
         place += digit * strides[block, i]
     return place
 
@@ -254,9 +251,10 @@ def run_plan(
     of the policy, ``pricing`` that of the gaps; both number actions alike. Returns the last slot played and its action.
     """
     # Arrays under names of their own: reaching into the tuples in every slot would cost more than the slot itself.
-    n_states, law_cap, law_period, law_base, law, mean_base, mean_reward, state_base, state_reward, fixed = world
-    row_base, count_base, _, counts, visits, seen, reward_sums, pulls, last_state, last_slot, edges = memory
-    table_base, table_length, table = choice.table_base, choice.table_length, choice.table
+    arms, law, state_reward = world
+    counts, visits, reward_sums, last_state, last_slot, edges = memory
+    table = choice.table
+    n_bins = edges.shape[0]
     every, seen_in, cap = ending.every, ending.seen_in, ending.cap
     count_before, pooled_before = ending.before, ending.pooled_before
     pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
@@ -264,7 +262,7 @@ def run_plan(
     j_actions, j_offsets, j_strides, j_base, j_cap, j_period, j_numbers = joint
     p_actions, p_offsets, p_strides, p_base, p_cap, p_period, p_numbers = pricing
     actions_at = choice.action
-    n_arms = n_states.shape[0]
+    n_arms = arms.shape[0]
     plays = choice.plays
     kind = choice.kind
     priced = gap.shape[0] > 0
@@ -283,15 +281,24 @@ def run_plan(
     lacking = np.zeros(every.shape[0], dtype=np.int64)
     for e in range(every.shape[0]):
         arm, times = every[e, 0], every[e, 1]
-        for s in range(n_states[arm]):
-            if visits[row_base[arm] + s * edges.shape[0]] < times:
+        for s in range(arms[arm, STATES]):
+            if visits[arms[arm, ROW] + s * n_bins] < times:
                 lacking[e] += 1
 
-    # Where the row of each arm's last seen state begins in the table of indices, one before τ = 1.
-    index_row = np.zeros(n_arms, dtype=np.int64)
-    if kind in (INDEX, INDEX_MANY):
+    # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
+    indexed = kind in (INDEX, INDEX_MANY)
+    now = np.zeros((n_arms, 4), dtype=np.int64)
+    for i in range(n_arms):
+        now[i, LAST_STATE] = last_state[i]
+        now[i, LAST_SLOT] = last_slot[i]
+        if indexed:
+            now[i, INDEX_LENGTH] = choice.table_length[i]
+            now[i, INDEX_ROW] = choice.table_base[i] + last_state[i] * choice.table_length[i] - 1
+    pulls = np.zeros(n_arms, dtype=np.int64)
+    if kind == UCB:
         for i in range(n_arms):
-            index_row[i] = table_base[i] + last_state[i] * table_length[i] - 1
+            for cell in range((arms[i, STATES] + 1) * n_bins):
+                pulls[i] += visits[arms[i, ROW] + cell]
 
     # Arms that wait below the end of their table have moving indices; the others rest in the tree.
     leaves = 1
@@ -304,11 +311,11 @@ def run_plan(
         tree = np.full(2 * leaves, -np.inf)
         moving = np.empty(n_arms, dtype=np.int64)
         for i in range(n_arms):
-            if slot + 1 - last_slot[i] < table_length[i]:
+            if slot + 1 - now[i, LAST_SLOT] < now[i, INDEX_LENGTH]:
                 moving[n_moving] = i
                 n_moving += 1
             else:
-                tree[leaves + i] = table[index_row[i] + table_length[i]]
+                tree[leaves + i] = table[now[i, INDEX_ROW] + now[i, INDEX_LENGTH]]
         for node in range(leaves - 1, 0, -1):
             tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
@@ -317,12 +324,14 @@ def run_plan(
         if kind == INDEX:
             most = -np.inf
             for i in range(n_arms):
-                scores[i] = table[index_row[i] + min(slot - last_slot[i], table_length[i])]
-                most = max(most, scores[i])
+                score = table[now[i, INDEX_ROW] + min(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH])]
+                scores[i] = score
+                most = score if score > most else most
             if plays == 1:
+                # From the back and without leaving early: where the winner stands cannot be predicted either.
                 best = 0
-                while scores[best] < most - tie:
-                    best += 1
+                for i in range(n_arms - 1, -1, -1):
+                    best = i if scores[i] >= most - tie else best
                 chosen[0] = best
             else:
                 _take_best(scores, chosen, plays, tie)
@@ -331,16 +340,15 @@ def run_plan(
             kept = 0
             for m in range(n_moving):
                 i = moving[m]
-                length = table_length[i]
-                elapsed = slot - last_slot[i]
-                if elapsed < length:
-                    value = table[index_row[i] + elapsed]
+                elapsed = slot - now[i, LAST_SLOT]
+                if elapsed < now[i, INDEX_LENGTH]:
+                    value = table[now[i, INDEX_ROW] + elapsed]
                     scores[i] = value
                     most = max(most, value)
                     moving[kept] = i
                     kept += 1
                 else:
-                    _raise_leaf(tree, leaves, i, table[index_row[i] + length])
+                    _raise_leaf(tree, leaves, i, table[now[i, INDEX_ROW] + now[i, INDEX_LENGTH]])
             n_moving = kept
             most = max(most, tree[1])
             best = n_arms
@@ -357,8 +365,7 @@ def run_plan(
                     _place(
                         block,
                         slot,
-                        last_state,
-                        last_slot,
+                        now,
                         j_actions,
                         j_offsets,
                         j_strides,
@@ -375,15 +382,15 @@ def run_plan(
                 scores[i] = np.inf
                 if pulls[i] > 0:
                     total = 0.0
-                    for k in range(state_base[i], state_base[i + 1]):
-                        total += reward_sums[k]
+                    for k in range(arms[i, STATES]):
+                        total += reward_sums[arms[i, STATE] + k]
                     scores[i] = total / pulls[i] + np.sqrt(choice.width * np.log(slot) / pulls[i])
             _take_best(scores, chosen, plays, tie)
         elif kind == SINGLE and plays == 1:
             chosen[0] = choice.arm
         else:
             for i in range(n_arms):
-                scores[i] = slot - last_slot[i]
+                scores[i] = slot - now[i, LAST_SLOT]
             if kind == SINGLE:
                 scores[choice.arm] = np.inf
             _take_best(scores, chosen, plays, tie)
@@ -397,8 +404,7 @@ def run_plan(
                     _place(
                         block,
                         slot,
-                        last_state,
-                        last_slot,
+                        now,
                         p_actions,
                         p_offsets,
                         p_strides,
@@ -414,32 +420,32 @@ def run_plan(
         done = False
         for p in range(plays):
             arm = chosen[p]
-            s = last_state[arm]
-            elapsed = slot - last_slot[arm]
-            row = s * law_cap[arm] + _column(elapsed, law_cap[arm], law_period[arm])
-            cell = law_base[arm] + row * n_states[arm]
+            states = arms[arm, STATES]
+            s = now[arm, LAST_STATE]
+            elapsed = slot - now[arm, LAST_SLOT]
+            column = _column(elapsed, arms[arm, CAP], arms[arm, PERIOD])
+            row = arms[arm, LAW] + (s * arms[arm, CAP] + column) * states
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
             # Counting instead of searching: a state cannot be predicted, and a wrong guess costs ten comparisons.
             k = 0
-            for j in range(n_states[arm] - 1):
-                k += u >= law[cell + j]
-            mean = state_reward[state_base[arm] + k]
+            for j in range(states - 1):
+                k += u >= law[row + j]
+            mean = state_reward[arms[arm, STATE] + k]
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
-            reward = mean if fixed[arm] else 1.0 * (u < mean)
+            reward = mean if arms[arm, FIXED] else 1.0 * (u < mean)
             realised += reward
-            expected += mean_reward[mean_base[arm] + row]
+            expected += law[row + states - 1]
 
-            cell = s * edges.shape[0] + _bin(elapsed, edges)
-            visit = row_base[arm] + cell
+            cell = s * n_bins + _bin(elapsed, edges)
+            visit = arms[arm, ROW] + cell
             visits[visit] += 1
-            counts[count_base[arm] + cell * n_states[arm] + k] += 1
-            seen[state_base[arm] + k] += 1
-            reward_sums[state_base[arm] + k] += reward
+            counts[arms[arm, COUNT] + cell * states + k] += 1
+            reward_sums[arms[arm, STATE] + k] += reward
             pulls[arm] += 1
-            last_state[arm] = k
-            last_slot[arm] = slot
-            if kind in (INDEX, INDEX_MANY):
-                index_row[arm] = table_base[arm] + k * table_length[arm] - 1
+            now[arm, LAST_STATE] = k
+            now[arm, LAST_SLOT] = slot
+            if indexed:
+                now[arm, INDEX_ROW] += (k - s) * now[arm, INDEX_LENGTH]
             if tracing:
                 trace.arms[slot - 1, p] = arm
                 trace.states[slot - 1, p] = k
@@ -450,11 +456,11 @@ def run_plan(
                     count = count_before[visit]
                     done = done or visits[visit] - count >= max(1, count)
                 else:
-                    pool = visit // edges.shape[0]
+                    pool = visit // n_bins
                     pooled[pool] += 1
                     done = done or pooled[pool] >= max(1, pooled_before[pool])
             for e in range(every.shape[0]):
-                if arm == every[e, 0] and elapsed == 1 and s < n_states[arm]:
+                if arm == every[e, 0] and elapsed == 1 and s < states:
                     lacking[e] -= visits[visit] == every[e, 1]
             for e in range(seen_in.shape[0]):
                 done = done or (arm == seen_in[e, 0] and k == seen_in[e, 1])
@@ -474,6 +480,9 @@ def run_plan(
         if done or slot - started >= ending.slots:
             break
 
+    for i in range(n_arms):
+        last_state[i] = now[i, LAST_STATE]
+        last_slot[i] = now[i, LAST_SLOT]
     words[0], words[1], words[2], words[3] = s0, s1, s2, s3
     account.sums[0], account.sums[1], account.sums[2] = realised, expected, cost
     return slot, block

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
+from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner
 from restless_bandits.markov import Array, IntArray
@@ -72,19 +72,20 @@ class World:
         self.problem = problem
         self.pricing = pricing
         arms = [arm_beliefs(arm, cap_for(arm, LAW_DEVIATION), forget=False) for arm in problem.arms]
-        sizes = np.array([arm.size for arm in arms])
-        n_states = np.array(problem.n_states, dtype=np.int64)
+        record = Record(problem.n_states, problem.initial)
+        table = np.zeros((problem.n_arms, 8), dtype=np.int64)
+        table[:, kernels.STATES] = problem.n_states
+        table[:, kernels.CAP] = [arm.cap for arm in arms]
+        table[:, kernels.PERIOD] = [arm.period for arm in arms]
+        table[:, kernels.LAW] = _bases(np.array([arm.law.size for arm in arms]))[:-1]
+        table[:, kernels.STATE] = record.state_base[:-1]
+        table[:, kernels.ROW] = record.row_base[:-1]
+        table[:, kernels.COUNT] = record.count_base[:-1]
+        table[:, kernels.FIXED] = [arm.reward_law == "fixed" for arm in problem.arms]
         self.arrays = kernels.World(
-            n_states=n_states,
-            cap=np.array([arm.cap for arm in arms]),
-            period=np.array([arm.period for arm in arms]),
-            law_base=_bases(sizes * n_states),
-            law=np.concatenate([np.cumsum(arm.law, axis=1).reshape(-1) for arm in arms]),
-            mean_base=_bases(sizes),
-            mean=np.concatenate([arm.reward for arm in arms]),
-            state_base=_bases(n_states),
+            arms=table,
+            law=np.concatenate([_law_rows(arm) for arm in arms]),
             reward=np.concatenate([arm.rewards for arm in problem.arms]),
-            fixed=np.array([arm.reward_law == "fixed" for arm in problem.arms]),
         )
         self.priced = _joint_arrays(None if pricing is None else pricing.beliefs, problem)
         self.gap = np.zeros((0, 1)) if pricing is None else pricing.gap
@@ -98,6 +99,13 @@ class World:
             return -1
         actions = self.priced.actions.tolist()
         return int(actions.index(known[: self.problem.plays]))
+
+
+def _law_rows(arm: ArmBeliefs) -> Array:
+    """The laws of an arm as the engine reads them: running sums, and the mean reward in place of the last one."""
+    rows = np.cumsum(arm.law, axis=1)
+    rows[:, -1] = arm.reward
+    return rows.reshape(-1)
 
 
 def _bases(sizes: IntArray) -> IntArray:
@@ -154,14 +162,9 @@ class Run:
         )
         record = self.record
         self._memory = kernels.Memory(
-            row_base=record.row_base,
-            count_base=record.count_base,
-            state_base=record.state_base,
             counts=record.flat_counts,
             visits=record.flat_visits,
-            seen=record.flat_seen,
             rewards=record.flat_rewards,
-            pulls=record.pulls,
             last_state=record.last_state,
             last_slot=record.last_slot,
             edges=BIN_EDGES,
