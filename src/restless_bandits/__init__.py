@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from restless_bandits.diagnosis import Diagnosis as Diagnosis
     from restless_bandits.diagnosis import check as check
     from restless_bandits.errors import ProblemError as ProblemError
+    from restless_bandits.learners import ColoredUCRL2 as ColoredUCRL2
     from restless_bandits.learners import Learner as Learner
     from restless_bandits.learners import RestlessUCB as RestlessUCB
+    from restless_bandits.learners import ThompsonSampling as ThompsonSampling
     from restless_bandits.learners import learner as learner
     from restless_bandits.oracles import Solution as Solution
     from restless_bandits.oracles import evaluate as evaluate
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from restless_bandits.problem import Task as Task
     from restless_bandits.problem import builtin_problems as builtin_problems
     from restless_bandits.problem import load_problem as load_problem
+    from restless_bandits.simulation import SimulationResult as SimulationResult
+    from restless_bandits.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -45,6 +49,7 @@ _HOMES = {
     "Agent": "agent",
     "Arm": "problem",
     "Assumption": "problem",
+    "ColoredUCRL2": "learners",
     "Diagnosis": "diagnosis",
     "IndexPolicy": "policies",
     "JointPolicy": "policies",
@@ -53,15 +58,18 @@ _HOMES = {
     "Problem": "problem",
     "ProblemError": "errors",
     "RestlessUCB": "learners",
+    "SimulationResult": "simulation",
     "Solution": "oracles",
     "TableArm": "problem",
     "Task": "problem",
+    "ThompsonSampling": "learners",
     "builtin_problems": "problem",
     "check": "diagnosis",
     "evaluate": "oracles",
     "learner": "learners",
     "load_policy": "policies",
     "load_problem": "problem",
+    "simulate": "simulation",
 }
 _MODULES = ("learners", "oracles", "policies", "record", "theory")
 

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits import markov
+from restless_bandits.errors import ProblemError
 from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
 
@@ -32,6 +33,8 @@ UNKNOWN = -1
 """The last seen state of an arm that was never seen."""
 
 LONGEST_CAP = 1 << 14
+LONGEST_PERIOD = 1 << 10
+MOST_CHOICES = (1 << 15) - 1
 
 
 @dataclass(frozen=True)
@@ -163,8 +166,9 @@ def _grid(laws: Array, deviation: Array, arm: AnyArm, period: int) -> ArmBeliefs
 
 def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
     """Beliefs of a chain with several recurrent classes or a period."""
-    classes = markov.recurrent_classes(arm.chain)
-    period = math.lcm(*(markov.period(arm.chain, members) for members in classes))
+    period = table_period(arm)
+    if period > LONGEST_PERIOD:
+        raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
     cap = max(cap, period)
     laws = arm.law_table(cap)[1:]
     n = arm.n_states
@@ -176,6 +180,13 @@ def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
         deviation[tau - 1, :n] = 2 * gap
     deviation[deviation < 4e-16] = 0.0
     return _grid(laws, deviation, arm, period)
+
+
+def table_period(arm: AnyArm) -> int:
+    """Return the steps by which an arm's laws repeat at the end of a table: 1 unless its chain has a period."""
+    if isinstance(arm, TableArm) or arm.is_ergodic:
+        return 1
+    return math.lcm(*(markov.period(arm.chain, members) for members in markov.recurrent_classes(arm.chain)))
 
 
 def _limit_of_powers(chain: Array, period: int) -> Array:
@@ -235,7 +246,7 @@ def _unforgetting_cap(arm: Arm, deviation: float, longest: int) -> int:
             high = middle
         else:
             low = middle + 1
-    return high
+    return arm_beliefs(arm, high).cap
 
 
 class JointBeliefs:
@@ -246,6 +257,11 @@ class JointBeliefs:
     """
 
     def __init__(self, arms: Sequence[ArmBeliefs], plays: int) -> None:
+        choices = math.comb(len(arms), plays)
+        if choices > MOST_CHOICES:
+            raise ProblemError(
+                f"{plays} plays of {len(arms)} arms leave {choices} choices a slot, too many for a table"
+            )
         self.arms = tuple(arms)
         self.plays = plays
         n = len(arms)

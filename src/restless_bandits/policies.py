@@ -7,6 +7,7 @@ Every policy can be asked directly, ``policy(last_states, elapsed)``, and for ma
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -34,9 +35,30 @@ class Policy:
 
     def __call__(self, last_states: Sequence[int | None], elapsed: Sequence[int]) -> int | tuple[int, ...]:
         """Return the arm to pull, or a tuple of arms where several are."""
+        if len(last_states) != len(elapsed) or any(tau < 1 for tau in elapsed):
+            raise ProblemError(
+                f"elapsed is {list(elapsed)!r} for last states {list(last_states)!r}; give at least 1 for every arm"
+            )
         states = [UNKNOWN if s is None else s for s in last_states]
+        self.check(states)
         arms = self.choose(np.array([states], dtype=np.int64), np.array([elapsed], dtype=np.int64))[0].tolist()
         return int(arms[0]) if len(arms) == 1 else tuple(arms)
+
+    def check(self, last_states: Sequence[int]) -> None:
+        """Raise ``ProblemError`` for states that no arm of this policy has."""
+        sizes = self.n_states
+        if sizes is None:
+            return
+        if len(sizes) != len(last_states):
+            raise ProblemError(f"this policy is for {len(sizes)} arms, but {len(last_states)} states were given")
+        for i, (state, size) in enumerate(zip(last_states, sizes, strict=True)):
+            if state != UNKNOWN and not (isinstance(state, int | np.integer) and 0 <= state < size):
+                raise ProblemError(f"arm {i} has no state {state!r}; its states are 0 to {size - 1}")
+
+    @property
+    def n_states(self) -> tuple[int, ...] | None:
+        """Numbers of states of the arms that this policy is for, None if it takes any."""
+        return None
 
     def choose_now(self, record: Record) -> list[int]:
         """Return the arms to pull in the coming slot of a run."""
@@ -77,27 +99,43 @@ def top_arms(scores: Array, plays: int) -> IntArray:
 class IndexPolicy(Policy):
     """Pull the arms of highest index, an arm's index depending on its own belief alone.
 
-    ``tables[arm][s, τ - 1]``; beyond its last column a table stays as it is. The last row, one more than there are
-    states, is for an arm never seen.
+    ``tables[arm][s, τ - 1]``; beyond its last column a table stays as it is, or steps back by its period where the arm
+    has one. The last row, one more than there are states, is for an arm never seen.
     """
 
     tables: tuple[Array, ...]
     plays: int = 1
+    periods: tuple[int, ...] = ()
+
+    @property
+    def n_states(self) -> tuple[int, ...]:
+        return tuple(len(table) - 1 for table in self.tables)
+
+    @cached_property
+    def table_periods(self) -> tuple[int, ...]:
+        """The period of every table, 1 where none was given."""
+        return self.periods or (1,) * len(self.tables)
 
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         scores = np.empty(last_states.shape)
-        for i, table in enumerate(self.tables):
-            column = np.minimum(elapsed[:, i], table.shape[1]) - 1
+        for i, (table, period) in enumerate(zip(self.tables, self.table_periods, strict=True)):
+            length = table.shape[1]
+            beyond = length - period + (elapsed[:, i] - length - 1) % period
+            column = np.where(elapsed[:, i] <= length, elapsed[:, i] - 1, beyond)
             scores[:, i] = table[last_states[:, i], column]
         return top_arms(scores, self.plays)
 
     def _arrays(self) -> dict[str, Any]:
-        return {"plays": np.array(self.plays), **{f"table_{i}": table for i, table in enumerate(self.tables)}}
+        tables = {f"table_{i}": table for i, table in enumerate(self.tables)}
+        return {"plays": np.array(self.plays), "periods": np.array(self.table_periods), **tables}
 
     @classmethod
     def _from_arrays(cls, arrays: Mapping[str, Any]) -> IndexPolicy:
         count = sum(key.startswith("table_") for key in arrays)
-        return cls(tuple(arrays[f"table_{i}"] for i in range(count)), int(arrays["plays"]))
+        if not count:
+            raise KeyError("table_0")
+        tables = tuple(arrays[f"table_{i}"] for i in range(count))
+        return cls(tables, int(arrays["plays"]), tuple(arrays["periods"].tolist()))
 
 
 @dataclass(frozen=True)
@@ -162,6 +200,10 @@ class JointPolicy(Policy):
     def plays(self) -> int:
         return self.beliefs.plays
 
+    @property
+    def n_states(self) -> tuple[int, ...]:
+        return tuple(arm.n_states for arm in self.beliefs.arms)
+
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         joint = self.beliefs.locate(last_states, elapsed)
         place = self.beliefs.index(joint)
@@ -206,5 +248,5 @@ def load_policy(path: str | Path) -> Policy:
             return kinds[str(arrays.pop("kind"))]._from_arrays(arrays)
     except OSError as error:
         raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile):
         raise ProblemError(f"{path} is not a stored policy; write one with restless solve --out") from None

@@ -59,7 +59,8 @@ def _numbers(value: Any, what: str, dimensions: int) -> Array:
             f"{what}: rows have different lengths {lengths}; give every row as many entries as there are states"
         ) from None
     if raw.ndim != dimensions or raw.size == 0 or raw.dtype.kind not in "iuf":
-        shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+        shown = " ".join(repr(value).split())
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
         raise ProblemError(f"{what} must be {shape}, not {shown}")
     numbers = raw.astype(np.float64) + 0.0
     bad = np.argwhere(~np.isfinite(numbers))
@@ -82,6 +83,19 @@ def _check_laws(laws: Array, what: str) -> None:
         raise ProblemError(
             f"{what}{place} sums to {sums[tuple(bad[0])]:.12g}, not 1; make its probabilities add up to one"
         )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _check_text(text: object, what: str) -> None:
+    if not isinstance(text, str):
+        raise ProblemError(f"{what} must be a string, not {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ProblemError(f"{what} {text!r} holds half of a character; write it anew") from None
 
 
 def _frozen(array: Array) -> Array:
@@ -108,8 +122,7 @@ class _BaseArm:
 
     def _check_common(self) -> None:
         """Validate what all arms share."""
-        if not isinstance(self.name, str):
-            raise ProblemError(f"arm: name must be a string, not {self.name!r}")
+        _check_text(self.name, "arm: name")
         rewards = _numbers(self.rewards, self._label + "rewards", 1)
         outside = np.flatnonzero((rewards < 0) | (rewards > 1))
         if outside.size:
@@ -123,8 +136,7 @@ class _BaseArm:
             raise ProblemError(f"{self._label}unknown reward_law {self.reward_law!r}; {hint}")
         if self.initial is None:
             return
-        whole = isinstance(self.initial, int | np.integer) and not isinstance(self.initial, bool)
-        if not whole or not 0 <= self.initial < self.n_states:
+        if not _is_whole(self.initial) or not 0 <= self.initial < self.n_states:
             raise ProblemError(
                 f"{self._label}initial is {self.initial!r}; it must be a state from 0 to {self.n_states - 1}, "
                 "or be left out if unknown"
@@ -209,7 +221,7 @@ class Arm(_BaseArm):
     ) -> Self:
         """Return a two-state arm from the probabilities of staying in its best and in its worst state."""
         for word, value in (("stay_best", stay_best), ("stay_worst", stay_worst)):
-            if not 0 <= value <= 1:
+            if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
                 label = f"arm {name!r}: " if name else "arm: "
                 raise ProblemError(f"{label}{word} is {value!r}; a probability must lie between 0 and 1")
         rows = [[stay_best, _complement(stay_best)], [_complement(stay_worst), stay_worst]]
@@ -402,16 +414,17 @@ class Problem:
         name: str = "",
         source: str = "",
     ) -> None:
+        if not isinstance(arms, Iterable):
+            raise ProblemError(f"arms is {arms!r}; give a list of Arm or TableArm objects")
         arms = tuple(arms)
         if not arms:
             raise ProblemError("a problem needs at least one arm")
         for i, arm in enumerate(arms):
             if not isinstance(arm, Arm | TableArm):
                 raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
-        for key, text in (("name", name), ("source", source)):
-            if not isinstance(text, str):
-                raise ProblemError(f"{key} must be a string, not {text!r}")
-        if not isinstance(plays, int) or isinstance(plays, bool) or not 1 <= plays <= len(arms):
+        _check_text(name, "name")
+        _check_text(source, "source")
+        if not _is_whole(plays) or not 1 <= plays <= len(arms):
             raise ProblemError(
                 f"plays is {plays!r}; it must be a whole number from 1 to {len(arms)}, the number of arms"
             )
@@ -420,7 +433,7 @@ class Problem:
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
             raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
-        self.arms, self.plays, self.name, self.source = named, plays, name, source
+        self.arms, self.plays, self.name, self.source = named, int(plays), name, source
 
     @classmethod
     def load(cls, path: str | Path) -> Problem:
@@ -430,17 +443,21 @@ class Problem:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise ProblemError(f"{path} is not a text file in UTF-8; write the problem as TOML") from None
-        except OSError as error:
-            raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ProblemError(f"cannot read {str(path)[:200]}: {reason}") from None
         return cls.from_toml(text, origin=str(path))
 
     @classmethod
     def from_toml(cls, text: str, *, origin: str = "problem") -> Problem:
         """Read a problem from TOML text; ``origin`` is what errors call it."""
         try:
-            return _problem_from_mapping(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+            data = tomllib.loads(text)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            # Besides what is not TOML: numbers too long to read, and brackets nested too deep.
             raise ProblemError(f"{origin} is not valid TOML: {error}") from None
+        try:
+            return _problem_from_mapping(data)
         except ProblemError as error:
             raise ProblemError(f"{origin}: {error}") from None
 
@@ -479,7 +496,10 @@ class Problem:
 
     def save(self, path: str | Path) -> None:
         """Write the problem to a TOML file."""
-        Path(path).write_text(self.to_toml(), encoding="utf-8")
+        try:
+            Path(path).write_text(self.to_toml(), encoding="utf-8")
+        except OSError as error:
+            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
 
     @classmethod
     def random(
@@ -507,12 +527,15 @@ class Problem:
             raise ProblemError(f"initial is {initial!r}; choose from random, worst, unknown")
         if not 0 <= floor < 1 / 3:
             raise ProblemError(f"floor is {floor!r}; three neighbours leave room only for less than 1/3")
-        if n_arms < 1:
+        if not _is_whole(n_arms) or n_arms < 1:
             raise ProblemError(f"n_arms is {n_arms!r}; a problem needs at least one arm")
-        sizes = [n_states] * n_arms if isinstance(n_states, int) else list(n_states)
-        if len(sizes) != n_arms or min(sizes) < 1:
+        sizes = list(n_states) if isinstance(n_states, Iterable) else [n_states] * n_arms
+        if len(sizes) != n_arms or not all(_is_whole(size) and size >= 1 for size in sizes):
             raise ProblemError(f"n_states is {n_states!r}; give one number of states, or one for each of {n_arms} arms")
-        rng = np.random.default_rng(seed)
+        try:
+            rng = np.random.default_rng(seed)
+        except (TypeError, ValueError):
+            raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
         arms = []
         for size in sizes:
             transitions = _random_chain(rng, size, kind, floor)
@@ -555,8 +578,7 @@ class Problem:
 
         ``mixing`` reveals, for each arm, the slots until its law is within 1/√horizon of the stationary one.
         """
-        whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
-        if horizon is not None and (not whole or horizon < 1):
+        if horizon is not None and (not _is_whole(horizon) or horizon < 1):
             raise ProblemError(f"horizon is {horizon!r}; it must be a positive whole number, or None for anytime")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted - set(REVEALABLE)):
@@ -622,6 +644,8 @@ class Problem:
         restless_bandits.errors.ProblemError: arm 'arm 1': rewards[1] exceeds rewards[0] by 1; order the states ...
         """
         for name in names:
+            if name not in ASSUMPTIONS:
+                raise ProblemError(f"there is no assumption {name!r}; {did_you_mean(str(name), ASSUMPTIONS)}")
             found = self.assumptions[name]
             if found.holds:
                 continue
@@ -659,7 +683,11 @@ def load_problem(name_or_path: str | Path) -> Problem:
     if text in builtin_problems():
         return Problem.builtin(text)
     path = Path(text)
-    if path.suffix == ".toml" or path.exists() or len(path.parts) > 1:
+    try:
+        is_file = path.suffix == ".toml" or path.exists() or len(path.parts) > 1
+    except (OSError, ValueError):
+        is_file = True
+    if is_file:
         return Problem.load(path)
     raise ProblemError(
         f"there is no built-in problem {text!r} and no such file; {did_you_mean(text, builtin_problems())}"
@@ -682,14 +710,14 @@ def _random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) 
     chain = np.zeros((size, size))
     for k in range(size):
         low, high = max(0, k - 1), min(size, k + 2)
+        width = high - low
+        if kind == "birth-death":
+            chain[k, low:high] = rng.dirichlet(np.ones(width))
+            continue
         while True:
-            row = rng.dirichlet(np.ones(high - low))
-            if kind == "birth-death":
-                break
-            correlated = k == 0 or chain[k - 1, k] + row[0] <= 1
-            # The row below must find room too: it needs up_k + down_{k+1} ≤ 1 with down at least the floor.
-            room = high - low < 2 or row[-1] <= 1 - floor
-            if row.min() >= floor and correlated and room:
+            # Uniform over the rows whose entries are all at least the floor.
+            row = floor + (1 - width * floor) * rng.dirichlet(np.ones(width))
+            if k == 0 or chain[k - 1, k] + row[0] <= 1:
                 break
         chain[k, low:high] = row
     return chain

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from restless_bandits import __version__
+from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError
 
 app = typer.Typer(
@@ -121,6 +122,8 @@ def solve(
         if tolerance is not None:
             options["tolerance"] = tolerance
         if memory is not None:
+            if not 0 < memory < 1e9:
+                raise ProblemError(f"--memory is {memory:g} GB; it must be positive and finite")
             options["memory"] = int(memory * 1e9)
     elif tolerance is not None or memory is not None:
         raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
@@ -137,7 +140,7 @@ def index(
     problem: ProblemArgument,
     arm: Annotated[str | None, typer.Option(help="Only the arm of this name.", metavar="NAME")] = None,
     tau_max: Annotated[
-        int | None, typer.Option(help="Print τ = 1..K only; does not change the indices.", min=1)
+        int | None, typer.Option(help="Print τ = 1..K only; does not change the indices.", min=1, max=1_000_000)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -153,6 +156,9 @@ def index(
     from restless_bandits.oracles import whittle_index
 
     output.indices(stated, [(one, whittle_index(one)) for one in arms], tau_max, as_json)
+
+
+app.command()(simulate)
 
 
 @app.command()

@@ -65,12 +65,20 @@ def show(*parts: Any) -> None:
         console.print(part)
 
 
+def plain_text(text: str) -> str:
+    """Text from a user, with brackets that must not be taken for markup."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
 def new_table(*columns: str, title: str | None = None) -> Table:
     """An empty table in the style of all others: the first column left, the rest right."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    heading = None if title is None else plain_text(title)
+    table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", title_style="bold", pad_edge=False)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
     return table
@@ -156,13 +164,13 @@ def diagnosis(found: Diagnosis, as_json: bool) -> None:
     assumptions = new_table("assumption", "holds", "worst arm", "state", "value", title=f"{found.problem.name}")
     for key, one in found.assumptions.items():
         mark = "[green]yes[/]" if one.holds else "[red]no[/]"
-        assumptions.add_row(ASSUMPTIONS[key], mark, one.arm, str(one.state), _number(one.value))
+        assumptions.add_row(ASSUMPTIONS[key], mark, plain_text(one.arm), str(one.state), _number(one.value))
     arms = new_table("arm", "stationary law", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable")
     for arm in found.arms:
         law = " ".join(f"{value:.4g}" for value in arm.stationary)
         indexable = "[green]yes[/]" if arm.indexable else f"[red]no[/] (by {arm.index_violation:.2g})"
         mixing = [("never" if slots is None else str(slots)) for slots in (arm.mixing, arm.mixing_quarter)]
-        arms.add_row(arm.name, law, _number(arm.second_eigenvalue), *mixing, indexable)
+        arms.add_row(plain_text(arm.name), law, _number(arm.second_eigenvalue), *mixing, indexable)
     lines = [f"c1 = {_number(found.c1)}, d_min = {_number(found.d_min)}"]
     if found.lambda_max_bounds is None:
         lines.append("λ_max is not defined: it needs birth-death chains with c1 > 0")
@@ -207,10 +215,10 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     table.add_row("certified", "[green]yes[/]" if found.certified else "no")
     if found.ratio is not None:
         table.add_row("proved ratio", f"{found.ratio:g}")
-    table.add_row("how", found.how)
+    table.add_row("how", plain_text(found.how))
     table.add_row("seconds", f"{found.seconds:.3g}")
     if out is not None:
-        table.add_row("policy", str(out))
+        table.add_row("policy", plain_text(str(out)))
     show(table)
 
 

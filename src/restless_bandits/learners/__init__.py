@@ -6,6 +6,7 @@ import dataclasses
 
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.learners.base import Learner, parse_option, split_outside_brackets
+from restless_bandits.learners.colored_ucrl2 import ColoredUCRL2
 from restless_bandits.learners.restless_ucb import RestlessUCB
 from restless_bandits.learners.simple import (
     UCB1,
@@ -16,13 +17,30 @@ from restless_bandits.learners.simple import (
     RoundRobin,
     WhittlePlayer,
 )
+from restless_bandits.learners.thompson import ThompsonSampling
+from restless_bandits.learners.weak import DSEE, RCA
 
-__all__ = ["LEARNERS", "UCB1", "Learner", "RestlessUCB", "RoundRobin", "learner"]
+__all__ = [
+    "DSEE",
+    "LEARNERS",
+    "RCA",
+    "UCB1",
+    "ColoredUCRL2",
+    "Learner",
+    "RestlessUCB",
+    "RoundRobin",
+    "ThompsonSampling",
+    "learner",
+]
 
 LEARNERS: dict[str, type[Learner]] = {
     kind.name: kind
     for kind in (
         RestlessUCB,
+        ColoredUCRL2,
+        ThompsonSampling,
+        RCA,
+        DSEE,
         RoundRobin,
         UCB1,
         ExactPlayer,
@@ -33,7 +51,7 @@ LEARNERS: dict[str, type[Learner]] = {
     )
 }
 
-ALIASES: dict[str, str] = {}
+ALIASES = {"ts-9": "ts:support=9", "ts-4": "ts:support=4"}
 """Short names and the specs they stand for."""
 
 

@@ -10,6 +10,7 @@ iteration with bounds; which of them to aim for is a reachability problem, itera
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ from restless_bandits.markov import Array, IntArray
 from restless_bandits.policies import Policy
 
 MOST_BELIEFS = 200_000
+MOST_SWEEPS = 20_000
+"""Steps of value iteration: bounds hold after any number of them."""
 LONG = 1e6
 """Slots of the horizon whose value orders the choices of a multichain problem: gains first, then bias."""
 
@@ -54,20 +57,20 @@ class Explored:
 def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_BELIEFS) -> Explored:
     """Follow a policy, or every action, from the start through all joint beliefs that can occur."""
     sizes = [arm.size for arm in joint.arms]
-    if float(np.prod([float(size) for size in sizes])) > 2**62:
+    if math.prod(sizes) > 2**62:
         raise TooLargeError
-    weights = np.array([int(np.prod(sizes[i + 1 :], dtype=np.int64)) for i in range(len(sizes))], dtype=np.int64)
+    weights = np.array([math.prod(sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64)
     frontier = joint.start[None, :]
-    known = frontier @ weights
+    # A set, because slow chains are explored in thousands of thin layers.
+    known = set((frontier @ weights).tolist())
     layers = [frontier]
     while len(frontier):
         after = np.concatenate([states[chance > 0] for states, chance, _ in _choices(joint, frontier, policy)])
         _, where = np.unique(after @ weights, return_index=True)
         frontier = after[where]
-        keys = frontier @ weights
-        fresh = ~np.isin(keys, known, assume_unique=True)
-        frontier = frontier[fresh]
-        known = np.union1d(known, keys[fresh])
+        keys = (frontier @ weights).tolist()
+        frontier = frontier[[key not in known for key in keys]]
+        known.update(keys)
         if len(known) > most:
             raise TooLargeError
         layers.append(frontier)
@@ -237,7 +240,7 @@ def _component_gains(
     mask = allowed.reshape(explored.n_choices, explored.size)
     bias = np.zeros(explored.size)
     low, high = np.zeros(count), np.full(count, np.inf)
-    for _ in range(200_000):
+    for _ in range(MOST_SWEEPS):
         best = np.where(mask, _action_values(explored, bias), -np.inf).max(axis=0)
         change = np.where(inside, best - bias, 0.0)
         low = np.full(count, np.inf)
@@ -257,7 +260,7 @@ def _reach(explored: Explored, allowed: Any, component: IntArray, inside: Any, g
     mask = allowed.reshape(explored.n_choices, explored.size)
     stay = np.where(inside, gains[component], -np.inf)
     values = np.full(explored.size, gains[1:].min() if rising else gains[1:].max())
-    for _ in range(1_000_000):
+    for _ in range(MOST_SWEEPS):
         moving = np.where(mask, -np.inf, (explored.matrix @ values).reshape(mask.shape)).max(axis=0)
         fresh = np.maximum(stay, moving)
         shared = np.full(gains.size, -np.inf)

@@ -323,7 +323,7 @@ def _policy_row(
     row: Array, state: int, sigma: int, law: Array, mean: Array, discount: float, regime: int
 ) -> tuple[float, float]:
     """Write one row of the linear system of a policy and return its right-hand side, affine in the subsidy."""
-    n = law.shape[0]
+    n = law.shape[1]
     length = law.shape[2]
     row[:] = 0.0
     if regime == REGIME_STOP and sigma == length:
@@ -345,12 +345,12 @@ def _active_values(
     base: Array, slope: Array, x0: Array, x1: Array, law: Array, mean: Array, discount: float, regime: int
 ) -> None:
     """Write A(s, τ) = R(s, τ) − g + P^τ(s)·h as base + m·slope, for the solution x of a policy's linear system."""
-    n = law.shape[0]
+    rows, n, _ = law.shape
     loop = regime == REGIME_LOOP
     g0 = x0[n - 1] if loop else 0.0
     g1 = x1[n - 1] if loop else 1.0
     used = n - 1 if loop else n
-    for s in range(n):
+    for s in range(rows):
         for t in range(law.shape[2]):
             base[s, t] = mean[s, t] - g0
             slope[s, t] = -g1
@@ -375,11 +375,12 @@ def _advantages(
     regime: int,
 ) -> None:
     """Write D(s, τ) = active − passive value as d0 + m·d1; ``after`` is the next active time, the length for none."""
-    n, length = base.shape
+    rows, length = base.shape
+    n = x0.shape[0]
     loop = regime == REGIME_LOOP
     g0 = x0[n - 1] if loop else 0.0
     g1 = x1[n - 1] if loop else 1.0
-    for s in range(n):
+    for s in range(rows):
         for t in range(length):
             following = after[s, t]
             if following == length:
@@ -401,7 +402,7 @@ def _stopping_values(law: Array, mean: Array, price: float, sigma: IntArray) -> 
     has a singular system; it could only come up by rounding, or behind a belief that should have turned back, and is
     not taken.
     """
-    n, _, length = law.shape
+    _, n, length = law.shape
     h = np.zeros(n)
     trial = sigma.copy()
     system = np.empty((n, n))
@@ -450,10 +451,10 @@ def _enter_stopping(
     Writes them to ``kept``, with the next active times and first waits that follow; returns how many turned, and the
     largest advantage of a belief that had turned before.
     """
-    n, _, length = law.shape
+    rows, n, length = law.shape
     turned = 0
     worst = 0.0
-    for s in range(n):
+    for s in range(rows):
         # From the back, against the best of what stays active: many tiny advantages must not add up.
         best = 0.0
         following = length
@@ -478,21 +479,22 @@ def _enter_stopping(
 def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float) -> tuple[Array, bool, float, bool]:
     """Whittle indices of the beliefs (s, τ = t + 1) of one arm by following the optimal policy in the subsidy m.
 
-    ``law[s, k, t]`` is the chance to see k and ``mean[s, t]`` the mean reward. With ``discount`` 1 the criterion is the
+    ``law[s, k, t]`` is the chance to see k and ``mean[s, t]`` the mean reward; rows beyond the states are beliefs that
+    are never returned to, such as that of an arm never seen. With ``discount`` 1 the criterion is the
     average reward: the policy loops with gain g > m until m° with g(m°) = m°, and from there on it is an optimal
     stopping problem. With a discount below 1 it is one stopping problem from the start.
 
     Returns the indices, whether the arm is indexable, the largest advantage of a belief that turned passive and
     should be active again, and whether the linear systems could be solved.
     """
-    n, _, length = law.shape
-    index = np.full((n, length), np.nan)
-    active = np.ones((n, length), dtype=np.bool_)
-    kept = np.ones((n, length), dtype=np.bool_)
-    after = np.empty((n, length), dtype=np.int64)
+    rows, n, length = law.shape
+    index = np.full((rows, length), np.nan)
+    active = np.ones((rows, length), dtype=np.bool_)
+    kept = np.ones((rows, length), dtype=np.bool_)
+    after = np.empty((rows, length), dtype=np.int64)
     for t in range(length):
         after[:, t] = t + 1
-    sigma = np.zeros(n, dtype=np.int64)
+    sigma = np.zeros(rows, dtype=np.int64)
     regime = REGIME_LOOP if discount == 1.0 else REGIME_STOP
 
     system = np.empty((n, n))
@@ -507,15 +509,15 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     difference = np.empty(n)
     direction = np.empty(n)
     pushed = np.empty(n)
-    base = np.empty((n, length))
-    slope = np.empty((n, length))
-    d0 = np.empty((n, length))
-    d1 = np.empty((n, length))
-    change = np.empty((n, length))
+    base = np.empty((rows, length))
+    slope = np.empty((rows, length))
+    d0 = np.empty((rows, length))
+    d1 = np.empty((rows, length))
+    change = np.empty((rows, length))
 
     m = -np.inf
     worst = 0.0
-    remaining = n * length
+    remaining = rows * length
     # Rank-one updates are cheap and lose digits; a fresh solution every so often keeps both cost and error small.
     refresh_every = max(2, n // 2)
     updates = refresh_every
@@ -541,7 +543,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
 
         next_m = np.inf
         turn_s, turn_t = -1, -1
-        for s in range(n):
+        for s in range(rows):
             for t in range(length):
                 if active[s, t] and d1[s, t] < 0.0:
                     root = max(m, -d0[s, t] / d1[s, t])
@@ -551,7 +553,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                         turn_s, turn_t = s, t
         if turn_s < 0:
             return index, False, worst, False
-        for s in range(n):
+        for s in range(rows):
             for t in range(length):
                 if not active[s, t]:
                     if m > -np.inf:
@@ -581,7 +583,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                 # Beliefs that seem better active by rounding alone close a loop; ask for more.
                 threshold *= 10.0
             worst = max(worst, advantage)
-            for s in range(n):
+            for s in range(rows):
                 for t in range(length):
                     if active[s, t] and not kept[s, t]:
                         active[s, t] = False
@@ -601,6 +603,8 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         if sigma[turn_s] != turn_t:
             continue
         sigma[turn_s] = following
+        if turn_s >= n:
+            continue
         new_c0, new_c1 = _policy_row(row, turn_s, following, law, mean, discount, regime)
         scale = 1.0
         for k in range(n):
@@ -627,7 +631,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         system[turn_s] = row
         c0[turn_s], c1[turn_s] = new_c0, new_c1
         loop = regime == REGIME_LOOP
-        for s in range(n):
+        for s in range(rows):
             for t in range(length):
                 change[s, t] = -direction[n - 1] if loop else 0.0
             for k in range(n - 1 if loop else n):

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for, joint_beliefs
+from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.markov import Array
 from restless_bandits.oracles._kernels import sweep_rows
@@ -56,6 +56,8 @@ MOST_OUTCOMES = 270_000_000
 """Outcomes of actions, over all joint beliefs, that a sweep takes in if nobody says otherwise: about a second."""
 WORK = 12_000_000_000
 """Belief updates after which the bracket reached so far is given: some minutes."""
+MOST_SWEEPS = 20_000
+"""The same for small tables of chains that hardly move."""
 FIRST_DEVIATION = 1e-3
 SMALL = 200_000
 """Joint beliefs below which threads and levels in between cost more than they save."""
@@ -123,7 +125,7 @@ class _Level:
         return self._iterate(side, lambda found: found.residual <= max(0.3 * tolerance, 1e-3 * cap_error), WORK)
 
     def _iterate(self, side: int, enough: Callable[[_Sweep], bool], work: int) -> _Sweep:
-        limit = self.updates + work
+        limit = self.updates + min(work, MOST_SWEEPS * self.joint.size)
         found = self._sweep(0.0, side)
         while not (enough(found) or found.residual <= self.rounding or self.updates >= limit):
             self.values, self.improved = self.improved, self.values
@@ -187,7 +189,7 @@ def exact(
     lower, upper = lower - level.rounding, upper + level.rounding
     how = f"value iteration on {level.joint.size:,} joint beliefs, caps {', '.join(map(str, log[-1]['caps']))}"
     if limited:
-        how += f"; too large for a bracket of {tolerance:g} within {memory / 1e9:.2g} GB"
+        how += f"; too large or too slow for a bracket of {tolerance:g} within {memory / 1e9:.2g} GB"
     earned = lower
     if upper - lower > CERTIFIED_WIDTH:
         lower, upper = max(lower, best_arm_gain(problem)), min(upper, relaxation_bound(problem))
@@ -195,8 +197,8 @@ def exact(
         problem=problem,
         oracle="exact",
         policy=JointPolicy(level.joint, level.action, level.values),
-        # Within a narrow bracket its middle is the policy's gain; a wide one leaves it open.
-        gain=0.5 * (earned + upper) if upper - earned <= CERTIFIED_WIDTH else None,
+        # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
+        gain=max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None,
         lower=lower,
         upper=upper,
         certified=upper - earned <= max(CERTIFIED_WIDTH, tolerance),
@@ -209,10 +211,10 @@ def exact(
 def _check_arguments(problem: Problem, tolerance: float, memory: int | None) -> None:
     if not tolerance > 0:
         raise ProblemError(f"tolerance is {tolerance!r}; it must be positive")
-    if memory is not None and memory < 1:
+    if memory is not None and not 1 <= memory < math.inf:
         raise ProblemError(f"memory is {memory!r} bytes; it must be positive")
     choices = math.comb(problem.n_arms, problem.plays)
-    if choices > np.iinfo(np.int16).max:
+    if choices > MOST_CHOICES:
         raise ProblemError(
             f"{problem.n_arms} arms with {problem.plays} plays leave {choices} choices a slot, "
             "too many for the exact oracle; use whittle"
@@ -294,15 +296,17 @@ def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance
     """The deviation of the next level, or None where no finer one helps or fits."""
     if found.cap_error <= 0.2 * tolerance:
         return None
-    size = _size(problem, _caps(problem, deviation))
+    caps = _caps(problem, deviation)
+    size = _size(problem, caps)
     finer = max(1e-16, 0.3 * deviation * tolerance / found.cap_error)
     if _size(problem, _caps(problem, finer)) > SMALL:
         # A level in between costs little and leaves fewer sweeps for the large one.
         finer = max(finer, deviation**1.6)
     if _size(problem, _caps(problem, finer)) > largest:
         finer = _finest_that_fits(problem, deviation, finer, largest)
-    # A few more beliefs would cost another solution and gain next to nothing.
-    return finer if _size(problem, _caps(problem, finer)) > 1.05 * size else None
+    # In a large table a few more beliefs would cost another solution and gain next to nothing.
+    better = _caps(problem, finer)
+    return finer if better != caps and (size <= SMALL or _size(problem, better) > 1.05 * size) else None
 
 
 def _memory_to_use(problem: Problem) -> int:

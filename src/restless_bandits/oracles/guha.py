@@ -21,6 +21,7 @@ import time
 import numpy as np
 from scipy.optimize import brentq
 
+from restless_bandits.beliefs import table_period
 from restless_bandits.errors import ProblemError
 from restless_bandits.markov import Array
 from restless_bandits.oracles.bracket import bracketed
@@ -100,7 +101,12 @@ def guha_policy(problem: Problem) -> IndexPolicy:
     """Return the policy of the balanced dual."""
     arms = _checked(problem)
     price = _balance(arms)
-    return IndexPolicy(tuple(arm.index(price) for arm in arms), problem.plays)
+    return _policy(arms, price, problem)
+
+
+def _policy(arms: list[_PricedArm], price: float, problem: Problem) -> IndexPolicy:
+    tables = tuple(arm.index(price) for arm in arms)
+    return IndexPolicy(tables, problem.plays, tuple(table_period(arm) for arm in problem.arms))
 
 
 def guha(problem: Problem) -> Solution:
@@ -108,7 +114,7 @@ def guha(problem: Problem) -> Solution:
     started = time.perf_counter()
     arms = _checked(problem)
     price = _balance(arms)
-    policy = IndexPolicy(tuple(arm.index(price) for arm in arms), problem.plays)
+    policy = _policy(arms, price, problem)
     proved = problem.plays == 1 and all(_conditions_hold(arm) for arm in problem.arms)
     how = (
         f"balanced dual at price {price:.6g}, which bounds μ* by {2 * price:.6g}"

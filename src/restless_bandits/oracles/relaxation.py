@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sparse
 
-from restless_bandits.beliefs import arm_beliefs, cap_for
+from restless_bandits.beliefs import arm_beliefs, cap_for, table_period
 from restless_bandits.markov import Array, is_ergodic
 from restless_bandits.oracles._explicit import Explored, solve_multichain
 from restless_bandits.oracles.bracket import bracketed
@@ -158,11 +158,14 @@ class SubsidisedArm:
         reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
         mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1)
         answer = solve_multichain(mdp, 1e-11)
+        trivial = max(subsidy, float(self.arm.rewards.max()))
+        # Laws that still move at the longest cap prove nothing from the start but the trivial.
+        bound = answer.upper + 1e-12 if self.deviation <= 1e-12 else trivial
         after = np.asarray(matrix @ answer.value)
         advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[swap]
         rows_of = np.arange(beliefs.n_states + 1)[:, None]
         grid = beliefs.locate(rows_of, np.arange(1, beliefs.cap + 1)[None, :])
-        return ArmDual(answer.lower, answer.upper + 1e-12, float("nan"), advantage[grid])
+        return ArmDual(answer.lower, min(bound, trivial), float("nan"), advantage[grid])
 
 
 @dataclass(frozen=True)
@@ -186,12 +189,13 @@ def relax(problem: Problem) -> Relaxation:
     # Indices lie between the smallest and the largest reward, and with them the minimum.
     low = min(float(arm.rewards.min()) for arm in problem.arms)
     high = max(float(arm.rewards.max()) for arm in problem.arms)
+    trivial = sum(sorted((float(arm.rewards.max()) for arm in problem.arms), reverse=True)[: problem.plays])
     best: Relaxation | None = None
 
     def at(subsidy: float) -> Relaxation:
         nonlocal best
         duals = tuple(arm.solve(subsidy) for arm in arms)
-        found = Relaxation(subsidy, sum(dual.bound for dual in duals) - subsidy * spare, duals)
+        found = Relaxation(subsidy, min(trivial, sum(dual.bound for dual in duals) - subsidy * spare), duals)
         if best is None or found.bound < best.bound:
             best = found
         return found
@@ -220,14 +224,19 @@ def relaxation_bound(problem: Problem) -> float:
 
 def lagrangian_policy(problem: Problem) -> IndexPolicy:
     """Return the policy of the Lagrangian index."""
-    return IndexPolicy(tuple(dual.advantage for dual in relax(problem).arms), problem.plays)
+    return _index_policy(relax(problem), problem)
+
+
+def _index_policy(found: Relaxation, problem: Problem) -> IndexPolicy:
+    tables = tuple(dual.advantage for dual in found.arms)
+    return IndexPolicy(tables, problem.plays, tuple(table_period(arm) for arm in problem.arms))
 
 
 def relaxation(problem: Problem) -> Solution:
     """Bound μ* from above by the Lagrangian relaxation; the policy is that of the Lagrangian index."""
     started = time.perf_counter()
     found = relax(problem)
-    policy = IndexPolicy(tuple(dual.advantage for dual in found.arms), problem.plays)
+    policy = _index_policy(found, problem)
     return bracketed(
         problem,
         "relaxation",

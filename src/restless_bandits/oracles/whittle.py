@@ -25,8 +25,8 @@ from typing import Literal
 
 import numpy as np
 
-from restless_bandits.beliefs import cap_for
-from restless_bandits.errors import ProblemError
+from restless_bandits.beliefs import cap_for, table_period
+from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.markov import Array, is_ergodic
 from restless_bandits.oracles._kernels import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
@@ -43,6 +43,7 @@ NEAR_ONE = 1.0 - 1e-7
 DISCOUNTED_TOLERANCE = 1e-6
 LAW_DEVIATION = 1e-13
 """The homotopy runs on laws up to their limits, so that the end of its table does not show in the indices."""
+PERIODS = 8
 WORK = 4e9
 """Multiplications that a homotopy may take: about a second."""
 
@@ -79,7 +80,8 @@ def _positive_index(p11: float, p01: float, length: int) -> tuple[Array, Array, 
     memory = p11 - p01
     tau = np.arange(1, length + 1)
     if memory == 1.0:
-        return np.ones(length), np.zeros(length), 0.5
+        # Frozen: one look tells for ever, so an arm never seen is worth what it may turn out to be.
+        return np.ones(length), np.zeros(length), 1.0
     rest = p01 / (1.0 - memory)
     omega = rest + memory**tau * (1.0 - rest)
     good = omega / (1.0 - p11 + omega)
@@ -120,8 +122,11 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
 
     Two-state chains take the closed form and everything else the homotopy, unless ``method`` says otherwise.
     """
-    if length is not None and length < 1:
-        raise ProblemError(f"length is {length!r}; it must be at least 1")
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1):
+        raise ProblemError(f"length is {length!r}; it must be a whole number, at least 1")
+    methods = ("auto", "closed-form", "homotopy")
+    if method not in methods:
+        raise ProblemError(f"there is no method {method!r}; {did_you_mean(str(method), methods)}")
     closed = isinstance(arm, Arm) and arm.n_states == 2
     if method == "closed-form" and not closed:
         raise ProblemError(f"arm {arm.name!r} has {arm.n_states} states; the closed form is for chains of two")
@@ -131,27 +136,30 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
     affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
     if length is None:
         length = min(table_length(arm), affordable)
-    return _by_homotopy(arm, length, max(length, min(cap_for(arm, LAW_DEVIATION), affordable)))
+    # Laws up to their limits; of a chain with a period some rounds more, since the end of a table stands still.
+    whole = cap_for(arm, LAW_DEVIATION) + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
+    return _by_homotopy(arm, length, max(length, min(whole, affordable)))
 
 
 def _by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
     """Follow the homotopy on a table of ``whole`` slots and return the first ``length`` of its columns."""
     n = arm.n_states
     laws = index_laws(arm, whole)
-    law = np.ascontiguousarray(laws[:n].transpose(0, 2, 1))
-    mean = laws[:n] @ arm.rewards
+    law = np.ascontiguousarray(laws.transpose(0, 2, 1))
+    mean = laws @ arm.rewards
     solved = False
     method = "homotopy"
-    if is_ergodic(law[:, :, 0]):
+    if is_ergodic(law[:n, :, 0]):
         table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, INDEXABLE_TOLERANCE)
     if not solved:
         method = "homotopy at a vanishing discount"
         table, indexable, violation, solved = whittle_homotopy(law, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
     if not solved:
         raise ProblemError(f"arm {arm.name!r}: the systems behind its index are singular; use the relaxation oracle")
-    # Nothing changes for an arm never seen while it rests, so its index is where resting for ever sets in.
-    unseen = np.full((1, length), float(np.median(table[:, -1])))
-    return ArmIndex(np.concatenate([table[:, :length], unseen]), indexable, violation, method)
+    left = float(np.abs(laws[:, -1] - laws[:, -2]).sum(axis=-1).max()) if whole > 1 else 0.0
+    if isinstance(arm, Arm) and table_period(arm) == 1 and left > 1e-9:
+        method += f", cut at τ = {whole} where laws still move"
+    return ArmIndex(table[:, :length], indexable, violation, method)
 
 
 def whittle_policy(problem: Problem) -> IndexPolicy:
@@ -161,7 +169,8 @@ def whittle_policy(problem: Problem) -> IndexPolicy:
 
 def _policy(indices: list[ArmIndex], problem: Problem) -> IndexPolicy:
     if all(index.indexable for index in indices):
-        return IndexPolicy(tuple(index.table for index in indices), problem.plays)
+        periods = tuple(table_period(arm) for arm in problem.arms)
+        return IndexPolicy(tuple(index.table for index in indices), problem.plays, periods)
     return lagrangian_policy(problem)
 
 

@@ -29,7 +29,7 @@ STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, FIXED = range(8)
 """Columns of ``World.arms``: numbers of states, cap and period of the laws, where its laws, states, rows of visits and
 counts begin, and whether its rewards are fixed. Side by side, because one slot needs all of them for one arm."""
 
-LAST_STATE, LAST_SLOT, INDEX_ROW, INDEX_LENGTH = range(4)
+LAST_STATE, LAST_SLOT, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = range(5)
 """Columns of what is known of each arm within a plan: the belief, where its indices begin, how many there are."""
 
 
@@ -65,6 +65,7 @@ class Choice(NamedTuple):
     width: float
     table_base: IntArray
     table_length: IntArray
+    table_period: IntArray
     table: Array
     action: ActionArray
     start: int
@@ -287,12 +288,13 @@ def run_plan(
 
     # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
     indexed = kind in (INDEX, INDEX_MANY)
-    now = np.zeros((n_arms, 4), dtype=np.int64)
+    now = np.zeros((n_arms, 5), dtype=np.int64)
     for i in range(n_arms):
         now[i, LAST_STATE] = last_state[i]
         now[i, LAST_SLOT] = last_slot[i]
         if indexed:
             now[i, INDEX_LENGTH] = choice.table_length[i]
+            now[i, INDEX_PERIOD] = choice.table_period[i]
             now[i, INDEX_ROW] = choice.table_base[i] + last_state[i] * choice.table_length[i] - 1
     pulls = np.zeros(n_arms, dtype=np.int64)
     if kind == UCB:
@@ -311,7 +313,7 @@ def run_plan(
         tree = np.full(2 * leaves, -np.inf)
         moving = np.empty(n_arms, dtype=np.int64)
         for i in range(n_arms):
-            if slot + 1 - now[i, LAST_SLOT] < now[i, INDEX_LENGTH]:
+            if slot + 1 - now[i, LAST_SLOT] < now[i, INDEX_LENGTH] or now[i, INDEX_PERIOD] > 1:
                 moving[n_moving] = i
                 n_moving += 1
             else:
@@ -324,7 +326,8 @@ def run_plan(
         if kind == INDEX:
             most = -np.inf
             for i in range(n_arms):
-                score = table[now[i, INDEX_ROW] + min(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH])]
+                elapsed = slot - now[i, LAST_SLOT]
+                score = table[now[i, INDEX_ROW] + 1 + _column(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])]
                 scores[i] = score
                 most = score if score > most else most
             if plays == 1:
@@ -341,8 +344,9 @@ def run_plan(
             for m in range(n_moving):
                 i = moving[m]
                 elapsed = slot - now[i, LAST_SLOT]
-                if elapsed < now[i, INDEX_LENGTH]:
-                    value = table[now[i, INDEX_ROW] + elapsed]
+                if elapsed < now[i, INDEX_LENGTH] or now[i, INDEX_PERIOD] > 1:
+                    column = _column(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
+                    value = table[now[i, INDEX_ROW] + 1 + column]
                     scores[i] = value
                     most = max(most, value)
                     moving[kept] = i

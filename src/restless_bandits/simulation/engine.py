@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, arm_beliefs, cap_for
+from restless_bandits.beliefs import MOST_CHOICES, ArmBeliefs, JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner
 from restless_bandits.markov import Array, IntArray
@@ -98,7 +99,8 @@ class World:
         if len(known) < self.problem.plays:
             return -1
         actions = self.priced.actions.tolist()
-        return int(actions.index(known[: self.problem.plays]))
+        wanted = known[: self.problem.plays]
+        return int(actions.index(wanted)) if wanted in actions else -1
 
 
 def _law_rows(arm: ArmBeliefs) -> Array:
@@ -118,6 +120,7 @@ def _joint_arrays(joint: JointBeliefs | None, problem: Problem) -> kernels.Joint
 
         n, plays = problem.n_arms, problem.plays
         few = plays > 1 or n <= MANY_ARMS
+        few = few and math.comb(n, plays) <= MOST_CHOICES
         actions = np.array(list(combinations(range(n), plays)) if few else [], dtype=np.int64).reshape(-1, plays)
         none = np.zeros(1, dtype=np.int64)
         return kernels.Joint(actions, none, np.zeros((1, 1), dtype=np.int64), none, none, none, none)
@@ -234,6 +237,7 @@ def _choice(policy: Policy, problem: Problem) -> tuple[kernels.Choice, kernels.J
         "width": 0.0,
         "table_base": _NO_INTS,
         "table_length": _NO_INTS,
+        "table_period": _NO_INTS,
         "table": _NO_FLOATS,
         "action": _NO_ACTIONS,
         "start": 0,
@@ -246,6 +250,7 @@ def _choice(policy: Policy, problem: Problem) -> tuple[kernels.Choice, kernels.J
             "kind": kernels.INDEX_MANY if many else kernels.INDEX,
             "table_base": _bases(np.array([table.size for table in policy.tables])),
             "table_length": lengths,
+            "table_period": np.array(policy.table_periods),
             "table": np.concatenate([table.reshape(-1) for table in policy.tables]),
         }
     elif isinstance(policy, JointPolicy):
@@ -261,7 +266,7 @@ def _choice(policy: Policy, problem: Problem) -> tuple[kernels.Choice, kernels.J
     elif isinstance(policy, Cycle):
         parts |= {"kind": kernels.CYCLE}
     elif isinstance(policy, EmpiricalUCB):
-        parts |= {"kind": kernels.UCB, "width": policy.width}
+        parts |= {"kind": kernels.UCB, "width": float(policy.width)}
     else:
         raise ProblemError(
             f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "

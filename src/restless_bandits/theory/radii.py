@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+LATEST = 10**18
+
 
 def exploration_count(horizon: int) -> int:
     """m(T) = ⌈T^(2/3)⌉: how often every state of every arm is observed before the policy commits."""
@@ -18,7 +20,7 @@ def radius(horizon: int) -> float:
 
 
 def radius_below_from(bound: float) -> int | None:
-    """Return the first T from which on rad(T) stays at or below a bound; None if the bound is not positive.
+    """Return the first T from which on rad(T) stays at or below a bound; None if there is none below 10^18.
 
     The proof of Theorem 1 needs rad(T) ≤ c1/3.
     """
@@ -32,6 +34,8 @@ def radius_below_from(bound: float) -> int | None:
     low, high = 5, 8
     while smooth(high) > bound:
         low, high = high, 2 * high
+        if low > LATEST:
+            return None
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if smooth(middle) <= bound else (middle + 1, high)

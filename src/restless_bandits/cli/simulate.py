@@ -1,0 +1,183 @@
+"""``restless simulate``: many runs of several learners, and how the answer looks.
+
+The library is imported inside the functions, so that ``--help`` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from restless_bandits.errors import ProblemError
+
+if TYPE_CHECKING:
+    from restless_bandits.simulation import SimulationResult
+
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C has ended."""
+
+
+def simulate(
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.")],
+    learner: Annotated[
+        list[str],
+        typer.Option(metavar="SPEC", help="name or name:key=value,…; give it once for each learner."),
+    ],
+    horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
+    runs: Annotated[int, typer.Option(help="Runs of every learner.")] = 100,
+    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
+    jobs: Annotated[str, typer.Option(help="Threads; does not change the numbers.")] = "all",
+    checkpoints: Annotated[str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.")] = "10",
+    comparator: Annotated[
+        str, typer.Option(help="auto, exact, whittle, myopic, guha, best-arm or a number.", metavar="WHAT")
+    ] = "auto",
+    ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.")] = 1.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Run learners on a problem and measure their regret against the optimum.
+
+    Example: restless simulate paper-1 --learner restless-ucb --learner round-robin --horizon 50000
+    """
+    from restless_bandits.problem import load_problem
+
+    stated = load_problem(problem)
+    from restless_bandits.simulation import SimulationInterrupted
+    from restless_bandits.simulation import simulate as run_all
+
+    interrupted = None
+    with _progress(f"{stated.name or problem}, T = {horizon}") as advance, _warnings_as_lines():
+        try:
+            result = run_all(
+                stated,
+                learner,
+                horizon,
+                runs=runs,
+                seed=seed,
+                jobs=_jobs(jobs),
+                checkpoints=checkpoints,
+                comparator=_number_or_word(comparator),
+                ratio=ratio,
+                out=out,
+                progress=advance,
+            )
+        except SimulationInterrupted as stop:
+            interrupted = stop
+    if interrupted is not None:
+        print(interrupted, file=sys.stderr)
+        if interrupted.result is not None:
+            _show(interrupted.result, problem, as_json)
+        raise typer.Exit(INTERRUPTED)
+    _show(result, problem, as_json)
+
+
+def _jobs(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ProblemError(f"jobs is {text!r}; give a positive number, or all")
+    return int(text)
+
+
+def _number_or_word(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar with an estimate on stderr for people, nothing for programs."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        # Without a total until the comparator is there, which may take some seconds.
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Tell the library's warnings in one line each."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"Warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = show
+        yield
+
+
+def _show(result: SimulationResult, name: str, as_json: bool) -> None:
+    """The answer, for programs or for people."""
+    from restless_bandits.cli import output
+
+    if as_json:
+        output.emit(result.as_dict() | {"problem": result.problem or name})
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    plural = "s" if result.runs > 1 else ""
+    title = f"{result.problem or name}, T = {result.horizon}, {result.runs} run{plural}, seed {result.seed}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i else "left", overflow="fold")
+    for row in result.summaries():
+        alone = result.runs == 1
+        regret = f"{row['regret_mean'][-1]:.5g}"
+        table.add_row(
+            row["spec"],
+            regret if alone else f"{regret} ± {row['regret_stderr'][-1]:.2g}",
+            "–" if alone else f"{row['regret_sd'][-1]:.4g}",
+            f"{row['regret_max'][-1]:.5g}",
+            row["regret_kind"],
+            f"{row['reward_mean'][-1]:.6f}",
+            f"{row['seconds']:.3g}",
+            f"{row['slots_per_second']:.2g}",
+        )
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+    console.print(table)
+    for line in _comparator_lines(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _comparator_lines(result: SimulationResult) -> list[str]:
+    against = result.comparator
+    factor = "" if result.ratio == 1.0 else f"{result.ratio:g} times "
+    if against.kind == "bracket":
+        loss = (against.upper - against.lower) * result.ratio * result.horizon
+        return [
+            f"regret against {factor}{against.upper:.9g}, the upper end of a bracket of the optimum: "
+            f"{against.lower:.9g} ≤ μ* ≤ {against.upper:.9g}",
+            f"against its lower end every regret is {loss:.5g} less",
+        ]
+    kinds = {
+        "certified": "the certified optimum (ships with the package)",
+        "exact": "the optimum, solved exactly",
+        "given": "the gain that was given",
+    }
+    named = kinds.get(against.kind, f"the gain of {against.kind}")
+    width = against.upper - against.lower
+    known = f", known to {width:.1g}" if width > 0 else ""
+    return [f"regret against {factor}{against.gain:.12g}, {named}{known}"]

@@ -1,0 +1,331 @@
+"""Compiled extended value iteration over joint beliefs: an action's law is the best one within its colour's L1 ball.
+
+Beliefs (s, τ ≤ cap) of an arm with M states are numbered ``(τ − 1)·M + s``, so waiting adds M to a number below the
+last M; a belief beyond these, for an arm never seen, stays as it is like those at the cap.
+
+The values of all joint beliefs lie in one array, in *rows*. A row belongs to the block of the arm just pulled; along it
+one other arm, the row's *inner* arm, takes all its beliefs, and everything else is fixed. So along a row the law of
+every arm but the inner one is constant and what follows its pull is contiguous (waiting adds the same
+to every number), while what follows a pull of the inner arm is constant and only its law changes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits._compile import inlined, njit
+from restless_bandits.markov import ActionArray, Array, IntArray
+
+PlaceArray = npt.NDArray[np.int32]
+
+
+class Rows(NamedTuple):
+    """Where rows lie and lead to; rows of block a are ``row_base[a]`` to ``row_base[a + 1]``."""
+
+    row_base: IntArray
+    inner: IntArray
+    """Inner arm of each block."""
+    place: PlaceArray
+    """Where a row begins."""
+    target: PlaceArray
+    """Where it begins in the table of a ``JointPolicy``."""
+    target_stride: IntArray
+    """Step of the inner arm there, for each block."""
+    colour: PlaceArray
+    """``[row, arm]``: the belief of every arm but the inner one."""
+    after: PlaceArray
+    """``[row, arm]``: the place that follows if the arm is pulled and seen in 0, with the inner arm, unless it is the
+    one that is pulled, in its belief 0."""
+    outcome_stride: IntArray
+    """``[arm]``: from the arm seen in k to the arm seen in k + 1."""
+    inner_stride: IntArray
+    """``[block, arm]``: step of the block's inner arm in the block of the arm pulled."""
+    size: IntArray
+    cap: IntArray
+    n_states: IntArray
+    ties: bool
+    """Whether joint beliefs with equal elapsed slots count: they occur only while some arm was never pulled."""
+
+
+class Balls(NamedTuple):
+    """Confidence sets: laws within an L1 ball around an estimate, rewards up to a bound; ``[arm, belief(, state)]``."""
+
+    estimate: Array
+    half: Array
+    """Half the radius: the mass that may be moved."""
+    least: Array
+    """Least probability of state 0, all that matters where there are two states."""
+    most: Array
+    reward: Array
+    """``[arm, state]``: upper bounds."""
+
+
+@njit
+def law_balls(counts: IntArray, cap: int, width: float, margin: float, estimate: Array, half: Array) -> None:
+    """Write the estimate and half the radius, ``margin + √(width / n)``, of every colour of an arm that was observed.
+
+    ``counts[s, bin(τ), k]`` are those of a record; all τ from the cap on are one.
+    """
+    n = counts.shape[2]
+    seen = np.zeros(n)
+    for s in range(n):
+        for tau in range(1, cap + 1):
+            seen[:] = 0.0
+            for column in range(tau - 1, counts.shape[1] if tau == cap else tau):
+                for k in range(n):
+                    seen[k] += counts[s, column, k]
+            total = seen.sum()
+            colour = (tau - 1) * n + s
+            if total > 0:
+                half[colour] = min(1.0, 0.5 * (margin + np.sqrt(width / total)))
+                for k in range(n):
+                    estimate[colour, k] = seen[k] / total
+
+
+@njit
+def reward_bounds(seen: IntArray, sums: Array, width: float, bounds: Array) -> None:
+    """Write the upper bound ``mean + √(width / n)``, at most 1, of the reward of every state that was seen."""
+    for k in range(seen.shape[0]):
+        if seen[k] > 0:
+            bounds[k] = min(1.0, sums[k] / seen[k] + np.sqrt(width / seen[k]))
+
+
+@njit
+def most_expected(estimate: Array, half: float, payoffs: Array, order: IntArray, count: int) -> float:
+    """Return the largest mean of the payoffs over laws within 2·half of the estimate in L1 norm.
+
+    Mass goes to the highest payoff, up to 1, and is taken from the lowest ones. ``order`` is some order of the states
+    and becomes the one by payoff; neighbouring beliefs mostly rank their successors alike, so the next sort is short.
+    """
+    for i in range(1, count):
+        k = order[i]
+        j = i - 1
+        while j >= 0 and payoffs[order[j]] < payoffs[k]:
+            order[j + 1] = order[j]
+            j -= 1
+        order[j + 1] = k
+    best = order[0]
+    moved = min(half, 1.0 - estimate[best])
+    total = moved * payoffs[best]
+    for k in range(count):
+        total += estimate[k] * payoffs[k]
+    for i in range(count - 1, 0, -1):
+        k = order[i]
+        taken = min(moved, estimate[k])
+        total -= taken * payoffs[k]
+        moved -= taken
+    # Rounding may leave a little that no state can give.
+    return float(total - moved * payoffs[best])
+
+
+@njit
+def promises(balls: Balls, arm: int, size: int, states: int) -> Array:
+    """Return the highest mean reward of pulling an arm in each of its beliefs."""
+    order = np.arange(states)
+    result = np.empty(size)
+    for b in range(size):
+        result[b] = most_expected(balls.estimate[arm, b], balls.half[arm, b], balls.reward[arm], order, states)
+    return result
+
+
+@njit
+def favoured(balls: Balls, arm: int, size: int, states: int) -> Array:
+    """Return the law of highest mean reward in each belief of an arm."""
+    order = np.argsort(-balls.reward[arm, :states], kind="mergesort")
+    law = balls.estimate[arm, :size, :states].copy()
+    for b in range(size):
+        moved = min(balls.half[arm, b], 1.0 - law[b, order[0]])
+        law[b, order[0]] += moved
+        for i in range(states - 1, 0, -1):
+            taken = min(moved, law[b, order[i]])
+            law[b, order[i]] -= taken
+            moved -= taken
+    return law
+
+
+@inlined
+def _larger(first: float, second: float) -> float:
+    """The larger of two numbers, in a form that compiles to one instruction."""
+    return first if first > second else second
+
+
+@njit
+def sweep(
+    values: Array,
+    improved: Array,
+    action: ActionArray,
+    bias: Array,
+    block: int,
+    low: int,
+    high: int,
+    step: float,
+    shift: float,
+    greedy: bool,
+    tie: float,
+    rows: Rows,
+    balls: Balls,
+) -> tuple[float, float]:
+    """One step on rows ``low`` to ``high`` of a block: ``improved = v + step·(Tv − v − shift)``.
+
+    A greedy step writes v and the action that attains Tv (lowest arm within ``tie``) to the policy's tables instead of
+    ``improved``. Returns the least and the most of Tv − v, between which the optimistic gain lies.
+    """
+    # Arrays under names of their own: reaching into the tuples in inner loops would cost too much.
+    place, target, colour, after, outcome_stride = rows.place, rows.target, rows.colour, rows.after, rows.outcome_stride
+    n_states, caps, inner_stride, ties = rows.n_states, rows.cap, rows.inner_stride[block], rows.ties
+    estimate, half, least_chance, most_chance, reward = balls
+    n_arms = n_states.shape[0]
+    inner = rows.inner[block]
+    width = rows.size[inner]
+    inner_states = n_states[inner]
+    # Below ``bulk`` waiting leads ``inner_states`` further; from there on it leads nowhere.
+    bulk = inner_states * (caps[inner] - 1)
+    inner_least, inner_most = least_chance[inner, :width], most_chance[inner, :width]
+    target_stride = rows.target_stride[block]
+    largest = n_states.max()
+    order = np.arange(largest)
+    payoffs = np.empty(largest)
+    q = np.empty(width)
+    top = np.empty(width)
+    chosen = np.zeros(width, dtype=np.int16)
+    # Extremes are kept place by place, since a single one would make each step wait for the one before.
+    least = np.full(width, np.inf)
+    most = np.full(width, -np.inf)
+
+    for r in range(low, high):
+        for d in range(width):
+            top[d] = -np.inf
+        for j in range(n_arms):
+            states = n_states[j]
+            base = np.int64(after[r, j])
+            if j == inner and states == 2:
+                low_payoff = reward[j, 1] + values[base + outcome_stride[j]]
+                rise = reward[j, 0] + values[base] - low_payoff
+                if rise > 0.0:
+                    for d in range(width):
+                        q[d] = low_payoff + inner_most[d] * rise
+                else:
+                    for d in range(width):
+                        q[d] = low_payoff + inner_least[d] * rise
+            elif j == inner:
+                order[:states] = np.arange(states)
+                for k in range(states):
+                    payoffs[k] = reward[j, k] + values[base + k * outcome_stride[j]]
+                for d in range(width):
+                    q[d] = most_expected(estimate[j, d], half[j, d], payoffs, order, states)
+            elif states == 2:
+                belief = colour[r, j]
+                r1, ahead = reward[j, 1], reward[j, 0] - reward[j, 1]
+                lowest, highest = least_chance[j, belief], most_chance[j, belief]
+                other = base + outcome_stride[j]
+                # Unsigned places spare the check for negative ones, which would keep loops from being vectorised.
+                if inner_stride[j] == 1:
+                    near, far = base + inner_states, other + inner_states
+                    for d in range(bulk):
+                        rise = values[np.uint64(near + d)] - values[np.uint64(far + d)] + ahead
+                        q[d] = values[np.uint64(far + d)] + r1 + _larger(lowest * rise, highest * rise)
+                    for d in range(bulk, width):
+                        rise = values[np.uint64(base + d)] - values[np.uint64(other + d)] + ahead
+                        q[d] = values[np.uint64(other + d)] + r1 + _larger(lowest * rise, highest * rise)
+                else:
+                    for d in range(width):
+                        e = (d + inner_states if d < bulk else d) * inner_stride[j]
+                        rise = values[np.uint64(base + e)] - values[np.uint64(other + e)] + ahead
+                        q[d] = values[np.uint64(other + e)] + r1 + _larger(lowest * rise, highest * rise)
+            else:
+                belief = colour[r, j]
+                order[:states] = np.arange(states)
+                for d in range(width):
+                    next_place = base + (d + inner_states if d < bulk else d) * inner_stride[j]
+                    for k in range(states):
+                        payoffs[k] = reward[j, k] + values[next_place + k * outcome_stride[j]]
+                    q[d] = most_expected(estimate[j, belief], half[j, belief], payoffs, order, states)
+            if greedy:
+                for d in range(width):
+                    better = q[d] > top[d] + tie
+                    chosen[d] = j if better else chosen[d]
+                    top[d] = q[d] if better else top[d]
+            else:
+                for d in range(width):
+                    top[d] = _larger(q[d], top[d])
+
+        start = np.int64(place[r])
+        for d in range(width):
+            top[d] -= values[np.uint64(start + d)]
+        if not ties:
+            # Places that cannot be reached must not delay the end: they take the residual of one at the cap.
+            for j in range(n_arms):
+                if j != inner:
+                    # The arm of the block has waited one slot, its belief among the first.
+                    tau = colour[r, j] // n_states[j] + 1
+                    if (j == block or tau < caps[j]) and tau < caps[inner]:
+                        for d in range((tau - 1) * inner_states, tau * inner_states):
+                            top[d] = top[bulk]
+        for d in range(width):
+            least[d] = top[d] if top[d] < least[d] else least[d]
+            most[d] = _larger(top[d], most[d])
+        if greedy:
+            begin = np.int64(target[r])
+            for d in range(width):
+                action[begin + d * target_stride] = chosen[d]
+                bias[begin + d * target_stride] = values[np.uint64(start + d)]
+        else:
+            for d in range(width):
+                improved[np.uint64(start + d)] = values[np.uint64(start + d)] + step * (top[d] - shift)
+    return least.min(), most.max()
+
+
+@njit
+def sweep_part(
+    values: Array,
+    improved: Array,
+    action: ActionArray,
+    bias: Array,
+    part: int,
+    parts: int,
+    step: float,
+    shift: float,
+    greedy: bool,
+    tie: float,
+    rows: Rows,
+    balls: Balls,
+) -> tuple[float, float]:
+    """One step on one of so many equal parts of every block: see ``sweep``."""
+    least, most = np.inf, -np.inf
+    for block in range(rows.inner.shape[0]):
+        begin, count = rows.row_base[block], rows.row_base[block + 1] - rows.row_base[block]
+        low, high = begin + count * part // parts, begin + count * (part + 1) // parts
+        found = sweep(values, improved, action, bias, block, low, high, step, shift, greedy, tie, rows, balls)
+        least, most = min(least, found[0]), max(most, found[1])
+    return least, most
+
+
+@njit
+def iterate(
+    values: Array,
+    improved: Array,
+    action: ActionArray,
+    bias: Array,
+    step: float,
+    tolerance: float,
+    most_sweeps: int,
+    tie: float,
+    rows: Rows,
+    balls: Balls,
+) -> tuple[float, float, int]:
+    """Iterate until the span of Tv − v is within the tolerance, then write the greedy policy.
+
+    Returns the bracket of the optimistic gain that the last values prove, and the number of sweeps.
+    """
+    least, most = sweep_part(values, improved, action, bias, 0, 1, step, 0.0, False, tie, rows, balls)
+    count = 1
+    while most - least > tolerance and count < most_sweeps:
+        values, improved = improved, values
+        shift = 0.5 * (least + most)
+        least, most = sweep_part(values, improved, action, bias, 0, 1, step, shift, False, tie, rows, balls)
+        count += 1
+    least, most = sweep_part(values, improved, action, bias, 0, 1, step, 0.0, True, tie, rows, balls)
+    return least, most, count + 1

@@ -1,0 +1,361 @@
+"""Colored-UCRL2 (Ortner, Ryabko, Auer, Munos 2012): optimism in the face of uncertainty over joint beliefs.
+
+What is known of an arm is (last seen state s, elapsed slots τ), cut at a cap: τ ≥ cap counts as τ = cap. Pulling arm i
+has the *colour* (i, s, min(τ, cap)), and situations of equal colour share their law, so observations are pooled by
+colour. Before each episode every colour gets a confidence set, an L1 ball around the observed law, extended value
+iteration finds the policy that is best with the most favourable laws and rewards in these sets, and that is followed
+until the count of some colour has doubled.
+
+Differs from the paper:
+
+- the paper bounds the mean reward of every colour. Here the reward depends on the arm and the state seen, so bounds are
+  kept by (arm, state), ``r̂ + √(reward_width · ln(2Ct/δ) / n)``, and count with the state that brings them. They need no
+  ε for the cap, are tighter, and as optimistic;
+- an arm never seen, whose initial state nobody knows, has a colour of its own, of which nothing is known until the arm
+  is seen and which never comes back thereafter;
+- a colour without observations allows every law, and a state never seen the reward 1, whatever the widths;
+- value iteration takes lazy steps, because optimistic play is often periodic. It starts from zero in every episode, so
+  that a plan depends on the record alone. Where its first step is the last, which is most of the time until something
+  is known, the plan is made without the table of joint beliefs, from the promises of single arms;
+- joint beliefs in which two arms have waited equally long (below their caps) occur only until every arm has been
+  pulled, and are left out from then on.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from restless_bandits.beliefs import ArmBeliefs, JointBeliefs
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners import _kernels as kernels
+from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
+from restless_bandits.markov import ActionArray, Array, IntArray
+from restless_bandits.plans import CountDoubled, Forever, Plan
+from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, SingleArm
+from restless_bandits.problem import Task
+from restless_bandits.record import Record
+
+LARGEST_TABLE = 20_000_000
+"""Joint beliefs beyond which a plan takes more memory than a run should."""
+LARGEST_CAP = 512
+"""Elapsed slots to which a record counts exactly."""
+THREADED = 100_000
+"""Joint beliefs from which on two threads are worth their trouble."""
+STEP = 0.9
+MOST_SWEEPS = 100_000
+
+
+@dataclass(frozen=True)
+class ColoredUCRL2(Learner):
+    """Optimistic episodes over joint beliefs.
+
+    Parameters
+    ----------
+    cap
+        Elapsed slots from which on they count as one, for every arm. By default each arm's mixing time to 1/√T, which
+        then must be revealed.
+    delta
+        Probability with which confidence sets may fail; 1/T by default.
+    reward_width, law_width
+        The constants in the radii of rewards and laws.
+    rewards
+        ``learned``, or ``known`` as in the published comparison; known rewards carry no radius.
+
+    """
+
+    name: ClassVar[str] = "colored-ucrl2"
+    cap: int | None = None
+    delta: float | None = None
+    reward_width: float = 3.5
+    law_width: float = 56.0
+    rewards: str = "learned"
+
+    def __post_init__(self) -> None:
+        require_choice(self, "rewards", self.rewards, ("learned", "known"))
+        whole = isinstance(self.cap, int) and not isinstance(self.cap, bool)
+        if self.cap is not None and not (whole and 1 <= self.cap <= LARGEST_CAP):
+            raise ProblemError(f"{self.name}: cap is {self.cap!r}; it must be a whole number from 1 to {LARGEST_CAP}")
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ProblemError(f"{self.name}: delta is {self.delta!r}; it must lie between 0 and 1")
+        for option in ("reward_width", "law_width"):
+            if not 0 <= getattr(self, option) < math.inf:
+                raise ProblemError(f"{self.name}: {option} is {getattr(self, option)!r}; it must not be negative")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        words = [
+            word for word, wanted in (("rewards", self.rewards == "known"), ("mixing", self.cap is None)) if wanted
+        ]
+        return frozenset(words)
+
+    def check(self, task: Task) -> None:
+        require_horizon(self, task)
+        require_one_play(self, task)
+        if task.n_arms == 1:
+            return
+        caps = self.caps(task)
+        size = _table_size(task, caps)
+        if size > LARGEST_TABLE:
+            raise ProblemError(
+                f"{self.name}: caps {', '.join(map(str, caps))} make {size:,} joint beliefs, {_advice(task)}"
+            )
+
+    def caps(self, task: Task) -> tuple[int, ...]:
+        """The cap of every arm."""
+        if self.cap is not None:
+            return (self.cap,) * task.n_arms
+        if task.mixing is None:
+            raise ProblemError(f"{self.name} needs a cap, or mixing times; make its task with reveal=['mixing']")
+        caps = []
+        for name, mixing in zip(task.names, task.mixing, strict=True):
+            if mixing is None:
+                raise ProblemError(f"{self.name}: {name!r} never mixes, so its elapsed slots have no cap; give one")
+            if mixing > LARGEST_CAP:
+                raise ProblemError(
+                    f"{self.name}: {name!r} takes {mixing} slots to mix, more than the {LARGEST_CAP} told apart; "
+                    "give a cap"
+                )
+            caps.append(mixing)
+        return tuple(caps)
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        if task.n_arms == 1:
+            return Plan(SingleArm(0), until=Forever())
+        caps = self.caps(task)
+        unseen = tuple((record.last_state == record.n_states).tolist())
+        layout = _layout(task.n_states, task.initial, caps, unseen, bool((record.pulls == 0).any()))
+        balls = self.confidence_sets(record, task)
+        tolerance = 1.0 / math.sqrt(record.slots + 1)
+        until = CountDoubled(cap=max(caps))
+        promises = [kernels.promises(balls, i, arm.size, arm.n_states) for i, arm in enumerate(layout.joint.arms)]
+        if max(arm.max() for arm in promises) - max(arm.min() for arm in promises) <= tolerance:
+            # Value iteration would end with its first step, and the greedy choice for zeros is the highest promise.
+            arms = zip(promises, layout.joint.arms, strict=True)
+            return Plan(IndexPolicy(tuple(promise[arm.numbers] for promise, arm in arms)), until)
+        return Plan(extended_value_iteration(layout, balls, tolerance).policy, until)
+
+    def confidence_sets(self, record: Record, task: Task) -> kernels.Balls:
+        """The laws and rewards that are plausible at the start of an episode, colour by colour."""
+        horizon = require_horizon(self, task)
+        caps = self.caps(task)
+        colours = sum(n * cap for n, cap in zip(task.n_states, caps, strict=True))
+        # ln(2Ct/δ), with δ = 1/T unless given.
+        log = math.log(2 * colours * (record.slots + 1)) - math.log(1 / horizon if self.delta is None else self.delta)
+        widest = max(n * cap for n, cap in zip(task.n_states, caps, strict=True)) + 1
+        most_states = max(task.n_states)
+        # What no observation touches below stays plausible: any law, and the reward 1.
+        estimate = np.zeros((task.n_arms, widest, most_states))
+        half = np.ones((task.n_arms, widest))
+        reward = np.ones((task.n_arms, most_states))
+        for i, (n, cap) in enumerate(zip(task.n_states, caps, strict=True)):
+            estimate[i, :, :n] = 1 / n
+            width = self.law_width * n * log
+            kernels.law_balls(record.counts(i), cap, width, 1 / math.sqrt(horizon), estimate[i], half[i])
+            if task.rewards is not None:
+                reward[i, :n] = task.rewards[i]
+            else:
+                kernels.reward_bounds(record.seen(i), record.reward_sums(i), self.reward_width * log, reward[i])
+        best = estimate[:, :, 0]
+        return kernels.Balls(estimate, half, np.maximum(best - half, 0.0), np.minimum(best + half, 1.0), reward)
+
+
+def _table_size(task: Task, caps: tuple[int, ...]) -> int:
+    sizes = [n * cap + (initial is None) for n, cap, initial in zip(task.n_states, caps, task.initial, strict=True)]
+    return JointBeliefs.count(sizes, task.n_states, 1)
+
+
+def _advice(task: Task) -> str:
+    """What to do about a table that does not fit."""
+    fits = 0
+    while fits < LARGEST_CAP and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
+        fits += 1
+    most = f"more than {LARGEST_TABLE:,}"
+    return (
+        f"{most}; give a cap of at most {fits}"
+        if fits
+        else f"{most}, and too many with any cap; there are too many arms"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Joint beliefs with given caps, and the rows in which value iteration goes through them."""
+
+    joint: JointBeliefs
+    rows: kernels.Rows
+    size: int
+
+
+@lru_cache(maxsize=4)
+def _layout(
+    n_states: tuple[int, ...],
+    initial: tuple[int | None, ...],
+    caps: tuple[int, ...],
+    unseen: tuple[bool, ...],
+    ties: bool,
+) -> Layout:
+    arms = [_shape(*arm) for arm in zip(n_states, initial, caps, unseen, strict=True)]
+    joint = JointBeliefs(arms, 1)
+    order = joint.order.tolist()
+    sizes = np.array([arm.size for arm in arms])
+    widest = int(sizes.max())
+    passive = np.zeros((len(arms), widest), dtype=np.int64)
+    below = np.zeros((len(arms), widest), dtype=np.int64)
+    for i, (arm, n, cap) in enumerate(zip(arms, n_states, caps, strict=True)):
+        passive[i, : arm.size] = arm.passive
+        below[i, : n * (cap - 1)] = np.repeat(np.arange(1, cap), n)
+
+    # In the block of arm a its own state runs slowest, and of the other arms the last in order fastest.
+    strides = np.zeros((len(arms), len(arms)), dtype=np.int64)
+    offsets = [0]
+    for a, n in enumerate(n_states):
+        step = 1
+        for i in [*reversed([i for i in order if i != a]), a]:
+            strides[a, i] = step
+            step *= int(sizes[i])
+        offsets.append(offsets[-1] + n * int(strides[a, a]))
+
+    inner = np.array([order[-1] if a != order[-1] else order[-2] for a in range(len(arms))])
+    tables: list[list[IntArray]] = [[], [], [], []]
+    for a, x in enumerate(inner.tolist()):
+        outer = [i for i in order if i not in (a, x)]
+        grids = np.meshgrid(*(np.arange(n_states[a] if i == a else sizes[i]) for i in [a, *outer]), indexing="ij")
+        digits = np.zeros((grids[0].size, len(arms)), dtype=np.int64)
+        for i, grid in zip([a, *outer], grids, strict=True):
+            digits[:, i] = grid.reshape(-1)
+        if not ties:
+            digits = digits[_distinct(digits, outer, below)]
+        colour = digits.copy()
+        colour[:, a] = arms[a].first[digits[:, a]]
+        waited = np.stack([passive[i, colour[:, i]] for i in range(len(arms))], axis=1)
+        waited[:, x] = 0
+        # The arm pulled is left out of what follows, for it is seen in state 0 there.
+        after = np.stack(
+            [offsets[j] + waited @ np.where(np.arange(len(arms)) == j, 0, strides[j]) for j in range(len(arms))], 1
+        )
+        tables[0].append(offsets[a] + digits @ strides[a])
+        tables[1].append(joint.offsets[a] + digits @ joint.strides[a])
+        tables[2].append(colour)
+        tables[3].append(after)
+    places, targets, colours, follows = (np.concatenate(table).astype(np.int32) for table in tables)
+    rows = kernels.Rows(
+        row_base=np.concatenate([[0], np.cumsum([len(table) for table in tables[0]])]),
+        inner=inner,
+        place=places,
+        target=targets,
+        target_stride=joint.strides[np.arange(len(arms)), inner],
+        colour=colours,
+        after=follows,
+        outcome_stride=strides.diagonal().copy(),
+        inner_stride=strides[:, inner].T.copy(),
+        size=sizes,
+        cap=np.array(caps),
+        n_states=np.array(n_states),
+        ties=ties,
+    )
+    return Layout(joint, rows, offsets[-1])
+
+
+def _distinct(digits: IntArray, outer: list[int], below: IntArray) -> IntArray:
+    """Rows in which all arms below their caps have waited differently long, and longer than the arm just pulled."""
+    waits = [below[i, digits[:, i]] for i in outer]
+    fine = np.ones(len(digits), dtype=bool)
+    for wait in waits:
+        fine &= wait != 1
+    for one, other in itertools.combinations(waits, 2):
+        fine &= (one != other) | (one == 0)
+    return np.flatnonzero(fine)
+
+
+def _shape(n: int, initial: int | None, cap: int, unseen: bool) -> ArmBeliefs:
+    """The beliefs (s, min(τ, cap)) of an arm, and one more while it was never seen; laws and rewards come later."""
+    size = n * cap + unseen
+    numbers = np.arange(n * cap).reshape(cap, n).T
+    never = np.full((1, cap), n * cap) if unseen else numbers[:1]
+    passive = np.minimum(np.arange(size) + n, np.arange(size) % n + n * (cap - 1))
+    start = n * cap if unseen else int(numbers[initial or 0, 0])
+    return ArmBeliefs(
+        law=np.full((size, n), 1 / n),
+        passive=np.where(np.arange(size) < n * cap, passive, n * cap),
+        first=numbers[:, 0].copy(),
+        deviation=np.zeros(size),
+        rewards=np.ones(n),
+        numbers=np.concatenate([numbers, never]),
+        period=1,
+        start=start,
+    )
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What extended value iteration found: the policy, a bracket of its optimistic gain, and the sweeps it took."""
+
+    policy: JointPolicy
+    lower: float
+    upper: float
+    sweeps: int
+
+
+def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: float) -> Optimum:
+    """Solve the optimistic problem until the span of an update is within the tolerance."""
+    values, improved, bias = (np.zeros(layout.size) for _ in range(3))
+    action = np.zeros(layout.size, dtype=np.int16)
+    solve = _iterate_in_threads if layout.size >= THREADED else kernels.iterate
+    found = solve(values, improved, action, bias, STEP, tolerance, MOST_SWEEPS, TIE, layout.rows, balls)
+    return Optimum(JointPolicy(_with_laws(layout, balls), action, bias), *found)
+
+
+def _iterate_in_threads(
+    values: Array,
+    improved: Array,
+    action: ActionArray,
+    bias: Array,
+    step: float,
+    tolerance: float,
+    most_sweeps: int,
+    tie: float,
+    rows: kernels.Rows,
+    balls: kernels.Balls,
+) -> tuple[float, float, int]:
+    """``kernels.iterate``, to the last digit, with rows shared out among threads."""
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+
+        def sweep(shift: float, greedy: bool) -> tuple[float, float]:
+            tables = (values, improved, action, bias)
+
+            def part(number: int) -> tuple[float, float]:
+                return kernels.sweep_part(*tables, number, threads, step, shift, greedy, tie, rows, balls)
+
+            found = list(pool.map(part, range(threads)))
+            return min(least for least, _ in found), max(most for _, most in found)
+
+        least, most = sweep(0.0, False)
+        count = 1
+        while most - least > tolerance and count < most_sweeps:
+            values, improved = improved, values
+            least, most = sweep(0.5 * (least + most), False)
+            count += 1
+        return *sweep(0.0, True), count + 1
+
+
+def _with_laws(layout: Layout, balls: kernels.Balls) -> JointBeliefs:
+    """The joint beliefs with laws and rewards, for choices where the table has no entry (see ``JointPolicy``).
+
+    The laws are those most favourable to reward: where pulls were skipped, a look one step ahead needs no more.
+    """
+    joint = copy.copy(layout.joint)
+    joint.arms = tuple(
+        replace(arm, law=kernels.favoured(balls, i, arm.size, arm.n_states), rewards=balls.reward[i, : arm.n_states])
+        for i, arm in enumerate(layout.joint.arms)
+    )
+    return joint

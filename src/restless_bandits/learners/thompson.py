@@ -1,0 +1,333 @@
+"""Thompson sampling (Jung, Tewari 2019; Jung, Abeille, Tewari 2019): act on a problem drawn from the posterior.
+
+Each arm has a finite support of chains with a uniform prior. An observation "k, τ slots after s" has under θ the
+likelihood P_θ^τ(s, k), so with the counts n of the record
+
+    log w(θ) = Σ n[s, τ, k] · log P_θ^τ(s, k),
+
+and a state seen for the first time counts by the stationary law. At the start of an episode one chain is drawn for
+every arm, together with rewards, and an oracle plans on that problem as if it were the true one. An episode ends when
+it gets one slot longer than the one before it, or when some count of (arm, s, τ) has doubled.
+
+Differs from the papers, where they are silent or leave room:
+
+- rewards are learned by default: a Beta(1, 1) prior for each state of an arm with Bernoulli rewards; where a state's
+  reward is always the same, it is known from first sight and a Beta(1, 1) draw before. The papers give rewards away;
+- beyond 512 slots waits are binned, and every wait of a bin counts as its first. By then the laws of every support that
+  mixes are stationary;
+- a law of probability zero counts as 1e-300. If what was seen is impossible under the whole support, the chains under
+  which the least of it is impossible remain, and no draw fails;
+- ``schedule=doubling`` keeps the second rule alone: what shows the large variance reported by Wang, Huang, Lui (2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from restless_bandits import markov, oracles
+from restless_bandits._compile import njit
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners.base import Learner, require_choice
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.oracles.myopic import table_length
+from restless_bandits.oracles.whittle import two_state_index
+from restless_bandits.plans import CountDoubled, Plan, Rule, Slots
+from restless_bandits.policies import IndexPolicy, Policy
+from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
+
+Matrix: TypeAlias = tuple[tuple[float, ...], ...]
+SupportOption: TypeAlias = int | tuple[float | Matrix, ...]
+
+SMALLEST = 1e-300
+LONGEST_TABLE = EXACT_ELAPSED
+LARGEST_SUPPORT = 20_000_000
+"""Numbers in the table of log-likelihoods of one support: 160 MB."""
+
+
+@dataclass(frozen=True)
+class ThompsonSampling(Learner):
+    """Plan on a draw from the posterior, episode by episode.
+
+    Parameters
+    ----------
+    support
+        What an arm's chain may be. A number k: all two-state chains whose P(0,0) and P(1,1) are multiples of 1/(k+1)
+        strictly between 0 and 1, so 9 stands for {.1, …, .9}² and 4 for {.2, .4, .6, .8}². A list of numbers: the
+        chains with P(0,0) and P(1,1) among these. A list of transition matrices: for each arm those of its size.
+    schedule
+        ``both`` episode rules, or ``doubling`` alone.
+    pool
+        With a number c > 0 all waits of c slots and more count as c in the likelihood and together for the doubling,
+        as in the published comparison with c = 10; 0 keeps them apart.
+    rewards
+        ``learned``, or ``known`` as in the papers.
+    oracle
+        What plans on the draw.
+
+    """
+
+    name: ClassVar[str] = "ts"
+    support: SupportOption = 9
+    schedule: str = "both"
+    pool: int = 0
+    rewards: str = "learned"
+    oracle: str = "whittle"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "support", _checked_support(self.support))
+        require_choice(self, "schedule", self.schedule, ("both", "doubling"))
+        if isinstance(self.pool, bool) or not isinstance(self.pool, int) or self.pool < 0:
+            raise ProblemError(f"ts: pool is {self.pool!r}; it must be a number of slots, or 0 for none")
+        require_choice(self, "rewards", self.rewards, ("learned", "known"))
+        oracles.oracle(self.oracle)
+        if self.oracle == "guha" and self.rewards != "known":
+            raise ProblemError(
+                "ts: oracle guha wants the better state first, which drawn rewards need not obey; use whittle"
+            )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
+
+    def check(self, task: Task) -> None:
+        grid = isinstance(self.support, int) or not isinstance(self.support[0], tuple)
+        for name, n_states in zip(task.names, task.n_states, strict=True):
+            if grid and n_states != 2:
+                raise ProblemError(
+                    f"ts: arm {name!r} has {n_states} states, but a grid is a support for two; give support as a list "
+                    f"of transition matrices of {n_states} rows"
+                )
+            size = len(_chains(self.support, n_states))
+            if size == 0:
+                raise ProblemError(
+                    f"ts: arm {name!r} has {n_states} states, but no matrix of the support has {n_states} rows"
+                )
+            if size * (n_states + 1) * N_BINS * n_states > LARGEST_SUPPORT:
+                raise ProblemError(f"ts: {size} chains of {n_states} states are too many for a support; give fewer")
+        if self.oracle == "guha" and task.rewards is not None:
+            # An oracle that cannot take the arms says so now and not in the middle of a run.
+            oracles.policy(self.oracle, self.problem(task, Record.of(task), [0] * task.n_arms, _known_rewards(task)))
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        chains = self.draw_chains(record, rng)
+        rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
+        return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
+
+    def until(self, record: Record) -> Rule:
+        """When the episode that begins now ends."""
+        doubled = CountDoubled(cap=self.pool or None)
+        if self.schedule == "doubling":
+            return doubled
+        return doubled | Slots(record.plan_lengths[-1] + 1 if record.plan_lengths else 1)
+
+    def posterior(self, record: Record, arm: int) -> Array:
+        """Return the probability of each chain of the arm's support, in the order of ``chains``."""
+        counts = record.flat_counts[record.count_base[arm] : record.count_base[arm + 1]]
+        return _posterior(counts, _tables(self.support, int(record.n_states[arm]), self.pool).log_laws)
+
+    def chains(self, n_states: int) -> Array:
+        """Return the support of an arm with so many states: a stack of transition matrices."""
+        return _tables(self.support, n_states, self.pool).chains
+
+    def draw_chains(self, record: Record, rng: np.random.Generator) -> list[int]:
+        """Draw one chain of its support for every arm, by its number."""
+        drawn = []
+        for arm, u in enumerate(rng.random(record.n_arms).tolist()):
+            drawn.append(_draw(self.posterior(record, arm), u))
+        return drawn
+
+    def policy(self, record: Record, task: Task, chains: list[int], rewards: list[list[float]]) -> Policy:
+        """Return what the oracle plays on the drawn problem."""
+        if self.oracle == "whittle" and all(n == 2 for n in task.n_states):
+            scaled = []
+            indices = _tables(self.support, 2, self.pool).indices
+            for chain, (first, second) in zip(chains, rewards, strict=True):
+                if first >= second:
+                    scaled.append(second + (first - second) * indices[0, chain])
+                else:
+                    scaled.append(first + (second - first) * indices[1, chain])
+            return IndexPolicy(tuple(scaled), task.plays)
+        problem = self.problem(task, record, chains, rewards)
+        # With known rewards the same few problems are drawn again and again once the posterior has narrowed.
+        return (
+            _remembered_policy(self.oracle, problem)
+            if self.rewards == "known"
+            else oracles.policy(self.oracle, problem)
+        )
+
+    def problem(self, task: Task, record: Record, chains: list[int], rewards: list[list[float]]) -> Problem:
+        """Return the drawn problem, started from the last states seen."""
+        arms = []
+        for i, name in enumerate(task.names):
+            chain = self.chains(task.n_states[i])[chains[i]]
+            state = int(record.last_state[i])
+            initial = state if state < task.n_states[i] else None
+            arms.append(Arm(chain, rewards[i], name=name, initial=initial, reward_law=task.reward_laws[i]))
+        return Problem(arms, plays=task.plays)
+
+
+def _known_rewards(task: Task) -> list[list[float]]:
+    if task.rewards is None:
+        raise ProblemError("ts: rewards=known must be told the rewards; make its task with reveal=['rewards']")
+    return [list(row) for row in task.rewards]
+
+
+def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> list[list[float]]:
+    """Draw the mean reward of every state of every arm from its posterior; a fixed one that was seen is known."""
+    sums = record.flat_rewards
+    seen = _seen(record.flat_counts, record.count_base, record.state_base)
+    drawn = rng.beta(1.0 + sums, 1.0 + (seen - sums))
+    if "fixed" in task.reward_laws:
+        fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
+        # Draws are made for all alike, so that the stream does not depend on the law; before first sight they stand.
+        prior = rng.random(len(drawn))
+        drawn = np.where(fixed, np.where(seen > 0, sums / np.maximum(seen, 1), prior), drawn)
+    flat = drawn.tolist()
+    return [flat[low:high] for low, high in pairwise(record.state_base.tolist())]
+
+
+@lru_cache(maxsize=32)
+def _remembered_policy(oracle: str, problem: Problem) -> Policy:
+    return oracles.policy(oracle, problem)
+
+
+def _checked_support(support: Any) -> SupportOption:
+    """Return a support in the form in which it can be compared and hashed, or say what is wrong with it."""
+    if isinstance(support, bool) or not isinstance(support, int | list | tuple | np.ndarray):
+        raise ProblemError(f"ts: support is {support!r}; give a number, a list of numbers, or a list of matrices")
+    if isinstance(support, int):
+        if support < 1:
+            raise ProblemError(f"ts: support is {support}; a grid needs at least one value")
+        return support
+    entries = list(support)
+    if not entries:
+        raise ProblemError("ts: support is empty; give at least one number or matrix")
+    if all(isinstance(entry, Iterable) and not isinstance(entry, str) for entry in entries):
+        return tuple(_checked_matrix(entry, j) for j, entry in enumerate(entries))
+    values = []
+    for j, value in enumerate(entries):
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:
+            raise ProblemError(f"ts: support[{j}] is {value!r}; a probability must lie between 0 and 1")
+        values.append(float(value))
+    return tuple(values)
+
+
+def _checked_matrix(entry: Any, j: int) -> Matrix:
+    rows = [list(row) if isinstance(row, Iterable) and not isinstance(row, str) else row for row in entry]
+    arm = Arm(rows, np.zeros(max(1, len(rows))), name=f"support[{j}]")
+    return tuple(tuple(row) for row in arm.transitions.tolist())
+
+
+def _chains(support: SupportOption, n_states: int) -> list[Matrix]:
+    """The chains of a support that have so many states."""
+    if isinstance(support, int):
+        support = tuple(j / (support + 1) for j in range(1, support + 1))
+    matrices = [entry for entry in support if isinstance(entry, tuple)]
+    if matrices:
+        return [matrix for matrix in matrices if len(matrix) == n_states]
+    values = [entry for entry in support if not isinstance(entry, tuple)]
+    return [((best, 1 - best), (1 - worst, worst)) for best in values for worst in values] if n_states == 2 else []
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """A support with all that plans need of it."""
+
+    chains: Array
+    log_laws: Array
+    """One row for each count of a record's ``counts(arm)``, flat; one column for each chain."""
+    indices: Array
+    """Two states only: Whittle's index of each chain, ``[rewards, chain, s, τ - 1]``, for rewards (1, 0) and (0, 1)."""
+
+
+@lru_cache(maxsize=16)
+def _tables(support: SupportOption, n_states: int, pool: int) -> _Tables:
+    chains = [Arm(chain, np.zeros(n_states)).chain for chain in _chains(support, n_states)]
+    laws = np.stack([_laws(chain) for chain in chains], axis=-1)
+    if pool:
+        last = elapsed_bin(pool)
+        laws[:, last + 1 :] = laws[:, last, None]
+    log_laws = np.log(np.maximum(laws, SMALLEST)).reshape(-1, len(chains))
+    return _Tables(np.stack(chains), log_laws, _indices(chains) if n_states == 2 else np.zeros((2, 0, 3, 1)))
+
+
+def _laws(chain: Array) -> Array:
+    """Laws ``[s, bin(τ), k]`` of what is seen after s and the first wait of each bin; last the law of a first sight."""
+    n = len(chain)
+    laws = np.empty((n + 1, N_BINS, n))
+    exact = markov.powers(chain, EXACT_ELAPSED)
+    laws[:n, :EXACT_ELAPSED] = exact[1:].transpose(1, 0, 2)
+    laws[n] = markov.stationary(chain)
+    later = BIN_EDGES[EXACT_ELAPSED:]
+    if np.abs(exact[-1] - laws[n, 0]).max() <= 1e-15:
+        laws[:n, EXACT_ELAPSED:] = exact[-1][:, None]
+        return laws
+    reached = np.broadcast_to(np.eye(n), (len(later), n, n)).copy()
+    square = chain
+    for bit in range(int(later[-1]).bit_length()):
+        wanted = (later >> bit) & 1 == 1
+        reached[wanted] = reached[wanted] @ square
+        reached /= reached.sum(axis=-1, keepdims=True)
+        square = square @ square
+        square = square / square.sum(axis=-1, keepdims=True)
+    laws[:n, EXACT_ELAPSED:] = reached.transpose(1, 0, 2)
+    return laws
+
+
+def _indices(chains: list[Array]) -> Array:
+    """Whittle's index of two-state chains, in tables of one length; each stays as it is where its own would end.
+
+    Filled up rather than computed further: see ``oracles.myopic.TABLE_DEVIATION``.
+    """
+    lengths = [min(table_length(Arm(chain, [1.0, 0.0])), LONGEST_TABLE) for chain in chains]
+    indices = np.empty((2, len(chains), 3, max(lengths)))
+    for j, (chain, length) in enumerate(zip(chains, lengths, strict=True)):
+        for side, rewards in enumerate(([1.0, 0.0], [0.0, 1.0])):
+            table = two_state_index(Arm(chain, rewards), length)
+            indices[side, j, :, :length] = table
+            indices[side, j, :, length:] = table[:, -1:]
+    return indices
+
+
+@njit
+def _posterior(counts: IntArray, log_laws: Array) -> Array:
+    """Weights of the chains from counts, flat, and their log-likelihoods: compiled, as it runs at every episode."""
+    weights = np.zeros(log_laws.shape[1])
+    for cell in range(counts.shape[0]):
+        if counts[cell]:
+            for chain in range(weights.shape[0]):
+                weights[chain] += counts[cell] * log_laws[cell, chain]
+    weights = np.exp(weights - weights.max())
+    shares: Array = weights / weights.sum()
+    return shares
+
+
+@njit
+def _draw(weights: Array, u: float) -> int:
+    """The number that a uniform draw picks from a law."""
+    last: int = weights.shape[0] - 1
+    for number in range(last):
+        u -= weights[number]
+        if u < 0:
+            return number
+    return last
+
+
+@njit
+def _seen(counts: IntArray, count_base: IntArray, state_base: IntArray) -> IntArray:
+    """``record.seen`` of all arms, one after the other: compiled, as NumPy takes longer for it than all of a plan."""
+    seen = np.zeros(state_base[-1], dtype=np.int64)
+    for arm in range(state_base.shape[0] - 1):
+        first, n_states = state_base[arm], state_base[arm + 1] - state_base[arm]
+        for row in range(count_base[arm], count_base[arm + 1], n_states):
+            for k in range(n_states):
+                seen[first + k] += counts[row + k]
+    return seen

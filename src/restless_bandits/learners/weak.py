@@ -1,0 +1,202 @@
+"""Learners of weak regret: they look for the one best arm and stay on it.
+
+``rca`` (Tekin, Liu 2012, "Online learning of rested and restless bandits") cuts an arm's life at the returns to one of
+its states, so that what lies between them is independent and can be averaged as in UCB. ``dsee`` (Liu, Liu, Zhao 2011,
+2013, "Learning in a changing world") explores and exploits in epochs that grow geometrically. Both have logarithmic
+regret against the best single arm. Against μ*, the best policy that moves between arms, their regret is linear.
+
+A learner keeps nothing itself: what must be remembered of rewards inside cycles or epochs lies in the record's notes.
+They are advanced once a plan, so asking twice for the same plan gives the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners.base import Learner, require_one_play
+from restless_bandits.plans import Plan, SeenIn, Slots
+from restless_bandits.policies import SingleArm
+from restless_bandits.problem import Task
+from restless_bandits.record import Record
+
+LONGEST_EPOCH = 1 << 60
+
+Notes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Noted(Learner):
+    """A learner that advances notes, once a plan, and reads its plan off them."""
+
+    name: ClassVar[str]
+
+    def check(self, task: Task) -> None:
+        require_one_play(self, task)
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        notes = record.notes.get(self.name)
+        if notes is None or notes["plan"] != record.plans:
+            notes = self.first(task) if notes is None else self.advance(notes, record)
+            arm = notes["arm"]
+            before = [int(record.pulls[arm]), float(record.reward_sums(arm).sum())]
+            notes |= {"plan": record.plans, "before": before if notes["fresh"] else notes["before"]}
+            record.notes[self.name] = notes
+        return self.planned(notes)
+
+    def first(self, task: Task) -> Notes:
+        """The notes of the first plan."""
+        raise NotImplementedError
+
+    def advance(self, notes: Notes, record: Record) -> Notes:
+        """The notes of the next plan, in a new dictionary; ``fresh`` where a stretch that counts begins with it."""
+        raise NotImplementedError
+
+    def planned(self, notes: Notes) -> Plan:
+        """The plan that the notes tell of."""
+        raise NotImplementedError
+
+
+def _counted(notes: Notes, record: Record) -> Notes:
+    """The notes with the stretch that has just ended added to its arm's counted pulls and rewards."""
+    arm = notes["arm"]
+    pulls, earned = notes["before"]
+    counted, rewards = list(notes["counted"]), list(notes["earned"])
+    counted[arm] += int(record.pulls[arm]) - pulls
+    rewards[arm] += float(record.reward_sums(arm).sum()) - earned
+    return {**notes, "counted": counted, "earned": rewards}
+
+
+@dataclass(frozen=True)
+class RCA(_Noted):
+    """Pull, in blocks of whole cycles, the arm of highest cycle mean + √(width · ln t / n).
+
+    An arm's regenerative state is the first one it was seen in. A block pulls an arm until it is seen there and then on
+    to a return; only pulls of the cycles between count, n for the arm and t for all arms.
+
+    Differs from the paper:
+
+    - a block lasts ``growth`` times the arm's counted pulls, and then to the next return: so many whole cycles instead
+      of one. By Wald's identity the mean stays unbiased in the same sense, and no arm is pulled more than this share
+      beyond need. ``growth=0`` is the paper's single cycle, at the price of a plan for each;
+    - a cycle counts the return at its end and not the visit at its beginning: the same number of pulls of the same law;
+    - a second block on the same arm begins with the return that ended the first, and not after another one.
+
+    An arm that never returns to its regenerative state, as one first seen in a transient state, is pulled for ever;
+    the paper takes chains to be irreducible.
+    """
+
+    name: ClassVar[str] = "rca"
+    width: float = 2.0
+    growth: float = 0.1
+
+    def __post_init__(self) -> None:
+        for option in ("width", "growth"):
+            value = getattr(self, option)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ProblemError(f"rca: {option} is {value!r}; it must be a number that is not negative")
+
+    def first(self, task: Task) -> Notes:
+        nothing = [0] * task.n_arms
+        return {"arm": 0, "phase": "meet", "fresh": False, "before": [0, 0.0]} | {
+            "states": [None] * task.n_arms,
+            "counted": nothing,
+            "earned": [0.0] * task.n_arms,
+        }
+
+    def advance(self, notes: Notes, record: Record) -> Notes:
+        arm, phase = notes["arm"], notes["phase"]
+        state = int(record.last_state[arm])
+        if phase == "meet":
+            states = list(notes["states"])
+            states[arm] = state
+            return self.cycles({**notes, "states": states})
+        if phase == "approach":
+            return self.cycles(notes)
+        if state != notes["states"][arm]:
+            return {**notes, "phase": "return", "fresh": False}
+        notes = _counted(notes, record)
+        chosen = self.choose(notes)
+        if notes["states"][chosen] is None:
+            return {**notes, "arm": chosen, "phase": "meet", "fresh": False}
+        if chosen == arm:
+            return self.cycles(notes)
+        return {**notes, "arm": chosen, "phase": "approach", "fresh": False}
+
+    def cycles(self, notes: Notes) -> Notes:
+        """The notes of a plan that begins right after its arm was seen in its regenerative state."""
+        slots = int(self.growth * notes["counted"][notes["arm"]])
+        return {**notes, "phase": "cycles" if slots else "return", "slots": slots, "fresh": True}
+
+    def choose(self, notes: Notes) -> int:
+        """The arm of highest index, an arm without a cycle first."""
+        counted = np.array(notes["counted"])
+        if not counted.all():
+            return int(counted.argmin())
+        indices = np.array(notes["earned"]) / counted + np.sqrt(self.width * math.log(counted.sum()) / counted)
+        return int(indices.argmax())
+
+    def planned(self, notes: Notes) -> Plan:
+        arm, phase = notes["arm"], notes["phase"]
+        if phase == "meet":
+            return Plan(SingleArm(arm), until=Slots(1))
+        if phase == "cycles":
+            return Plan(SingleArm(arm), until=Slots(notes["slots"]))
+        return Plan(SingleArm(arm), until=SeenIn(arm, notes["states"][arm]))
+
+
+@dataclass(frozen=True)
+class DSEE(_Noted):
+    """Explore every arm for 4^n slots in the n-th exploration epoch, exploit for 2 · 4^n in the n-th exploitation one.
+
+    Epochs count from 0. Whenever one ends, the next explores if each arm has been explored for less than D ln t slots,
+    and otherwise pulls the arm of highest mean over all exploration.
+
+    Differs from the paper: D, which the paper derives from bounds on the chains' eigenvalues and on the gaps between
+    the arms' means, is an option, since a learner knows neither. With a D too small for the problem the logarithmic
+    bound is lost, as it is in the paper.
+    """
+
+    name: ClassVar[str] = "dsee"
+    exploration: float = 10.0
+
+    def __post_init__(self) -> None:
+        value = self.exploration
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ProblemError(f"dsee: exploration is {value!r}; it must be a positive number")
+
+    def first(self, task: Task) -> Notes:
+        return {
+            "arm": 0,
+            "exploring": True,
+            "fresh": True,
+            "explorations": 0,
+            "exploitations": 0,
+            "before": [0, 0.0],
+        } | {
+            "counted": [0] * task.n_arms,
+            "earned": [0.0] * task.n_arms,
+        }
+
+    def advance(self, notes: Notes, record: Record) -> Notes:
+        arm = notes["arm"]
+        if notes["exploring"]:
+            notes = _counted(notes, record)
+            if arm + 1 < record.n_arms:
+                return {**notes, "arm": arm + 1, "fresh": True}
+            notes = {**notes, "explorations": notes["explorations"] + 1}
+        else:
+            notes = {**notes, "exploitations": notes["exploitations"] + 1}
+        explored = (4 ** notes["explorations"] - 1) // 3
+        if explored < self.exploration * math.log(record.slots):
+            return {**notes, "arm": 0, "exploring": True, "fresh": True}
+        means = np.array(notes["earned"]) / np.maximum(notes["counted"], 1)
+        return {**notes, "arm": int(means.argmax()), "exploring": False, "fresh": False}
+
+    def planned(self, notes: Notes) -> Plan:
+        slots = 4 ** notes["explorations"] if notes["exploring"] else 2 * 4 ** notes["exploitations"]
+        return Plan(SingleArm(notes["arm"]), until=Slots(min(slots, LONGEST_EPOCH)))

@@ -1,0 +1,159 @@
+"""What regret is measured against, and how well that is known.
+
+``auto`` takes the best that can be had: the certified optimum that ships with the package for the built-in problems,
+else the exact solution where the problem is small, else the bracket from the best policy evaluated (or the best fixed
+arms) to the bound of the relaxation. Every comparator names its kind, so no regret goes without one.
+
+``python -m restless_bandits.simulation.comparator`` solves the built-in problems again and rewrites the shipped gains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from restless_bandits import oracles
+from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.problem import Problem, builtin_problems
+
+MOST_BELIEFS = 2_000_000
+"""Joint beliefs up to which a simulation solves its problem: some seconds."""
+NEEDED_DEVIATION = 1e-11
+"""The deviation of capped laws that the exact oracle comes to need for its default bracket."""
+HOPELESS = 1e9
+"""Joint beliefs from which on certifying a built-in problem is not even tried."""
+BYTES_PER_BELIEF = 18
+
+OPTIMA = ("certified", "exact")
+"""Kinds that are the optimum itself, so that the gaps to it add up to the regret."""
+PLAYERS = ("whittle", "myopic", "guha", "best-arm")
+WORDS = ("auto", "exact", *PLAYERS)
+
+
+@dataclass(frozen=True)
+class Comparator:
+    """A long-run reward a slot that regret is measured against.
+
+    ``gain`` is known to lie between ``lower`` and ``upper``. The ends of a ``bracket`` are far apart; its ``gain`` is
+    the upper one, so that regret is never understated, and regret against either end can be asked for.
+    """
+
+    kind: str
+    gain: float
+    lower: float
+    upper: float
+
+    @property
+    def optimal(self) -> bool:
+        """Whether this is the optimum, known but for rounding."""
+        return self.kind in OPTIMA
+
+    def against(self, end: str) -> float:
+        """Return the gain, or one of the ends."""
+        known = {"gain": self.gain, "lower": self.lower, "upper": self.upper}
+        if end not in known:
+            raise ProblemError(f"cannot measure regret against {end!r}; {did_you_mean(end, known)}")
+        return known[end]
+
+    def as_dict(self) -> dict[str, str | float]:
+        return {"kind": self.kind, "gain": self.gain, "lower": self.lower, "upper": self.upper}
+
+
+@cache
+def certified_gains() -> dict[str, dict[str, Any]]:
+    """Return the gains that ship with the package, by the content of the problem."""
+    text = resources.files("restless_bandits").joinpath("problems", "certified.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found
+
+
+def joint_beliefs_needed(problem: Problem) -> float:
+    """Return about how many joint beliefs an exact solution takes; infinity where counting alone would take long."""
+    if problem.n_arms > 20 or math.comb(problem.n_arms, problem.plays) > 1000:
+        return math.inf
+    sizes = [arm_beliefs(arm, cap_for(arm, NEEDED_DEVIATION)).size for arm in problem.arms]
+    return JointBeliefs.count(sizes, problem.n_states, problem.plays)
+
+
+def exact_if_small(problem: Problem) -> Solution | None:
+    """Return the exact solution if a simulation can afford it and it is certified, else None.
+
+    A function of the problem alone, never of the memory that happens to be free: stored results hang on it.
+    """
+    if joint_beliefs_needed(problem) > MOST_BELIEFS:
+        return None
+    try:
+        solution = oracles.exact(problem, memory=MOST_BELIEFS * BYTES_PER_BELIEF)
+    except ProblemError:
+        return None
+    return solution if solution.certified and solution.gain is not None else None
+
+
+def comparator_for(problem: Problem, wanted: str | float, solution: Solution | None) -> Comparator:
+    """Return the comparator that was asked for; ``solution`` is that of ``exact_if_small``."""
+    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+        if not math.isfinite(wanted):
+            raise ProblemError(f"comparator is {wanted!r}; a gain must be a finite number")
+        return Comparator("given", float(wanted), float(wanted), float(wanted))
+    word = wanted.replace("_", "-") if isinstance(wanted, str) else wanted
+    if word not in WORDS:
+        raise ProblemError(f"there is no comparator {wanted!r}; give a number, or {_hint(str(wanted))}")
+    if word in PLAYERS:
+        gain = oracles.oracle(word)(problem).gain
+        if gain is None:
+            raise ProblemError(f"the problem is too large to evaluate {word} on it; compare with best-arm or auto")
+        return Comparator(word, gain, gain, gain)
+    shipped = certified_gains().get(problem.content)
+    if shipped is not None:
+        return Comparator("certified", shipped["gain"], shipped["lower"], shipped["upper"])
+    if solution is None and word == "exact":
+        solution = oracles.exact(problem)
+        if not solution.certified or solution.gain is None:
+            return Comparator("bracket", solution.upper, solution.lower, solution.upper)
+    if solution is not None and solution.gain is not None:
+        return Comparator("exact", solution.gain, solution.lower, solution.upper)
+    bracket = oracles.whittle(problem)
+    return Comparator("bracket", bracket.upper, bracket.lower, bracket.upper)
+
+
+def _hint(word: str) -> str:
+    hint = did_you_mean(word, WORDS)
+    return hint if hint.startswith("choose") else f"a word: {hint}"
+
+
+def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:
+    """Solve built-in problems and return the certified gains as they ship, by content; equal problems share one."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in builtin_problems() if names is None else names:
+        problem = Problem.builtin(name)
+        needed = joint_beliefs_needed(problem)
+        if problem.content in found or needed > HOPELESS:
+            continue
+        solution = oracles.exact(problem, tolerance=1e-11 if needed <= MOST_BELIEFS else 1e-10)
+        if not solution.certified or solution.gain is None:
+            continue
+        beliefs = solution.details["levels"][-1]["beliefs"]
+        found[problem.content] = {
+            "name": name,
+            "gain": solution.gain,
+            "lower": solution.lower,
+            "upper": solution.upper,
+            "beliefs": beliefs,
+        }
+    return found
+
+
+def _main() -> None:
+    path = Path(str(resources.files("restless_bandits").joinpath("problems", "certified.json")))
+    path.write_text(json.dumps(certify(), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _main()

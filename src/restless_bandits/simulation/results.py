@@ -1,0 +1,363 @@
+"""The result of a simulation: labelled numbers, three regrets, tables.
+
+Axes are (learner, run, checkpoint). Regret is ``ratio · t · gain − Σ reward`` against the gain of the comparator:
+``realised`` takes the rewards received, ``expected`` their means given the true belief, and ``gap`` adds up what each
+choice fell short of the best one by the exact solution. All three have the same mean, up to a bounded start and end
+term, and each is less noisy than the one before. ``gap`` is there only where the comparator is the optimum, the exact
+solution is at hand, and the ratio is 1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.simulation.comparator import Comparator
+
+REALISED, EXPECTED, GAP = range(3)
+"""Places in the last axis of ``Outcomes.at``, as the engine keeps its accounts."""
+KINDS = ("realised", "expected", "gap")
+FORMAT = "restless-bandits simulation result, format 1"
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What is kept of some runs of one learner; the first axis of everything is the run."""
+
+    at: Array
+    """Realised reward, expected reward and gap, summed up to each checkpoint: (run, checkpoint, 3)."""
+    pulls: IntArray
+    seconds: Array
+    plan_lengths: tuple[IntArray, ...]
+
+    @property
+    def runs(self) -> int:
+        return len(self.at)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the outcomes as plain arrays, plans one after the other."""
+        return {
+            "at": self.at,
+            "pulls": self.pulls,
+            "seconds": self.seconds,
+            "plans": np.array([len(lengths) for lengths in self.plan_lengths], dtype=np.int64),
+            "plan_lengths": np.concatenate([np.zeros(0, dtype=np.int64), *self.plan_lengths]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Outcomes:
+        plans = arrays["plans"]
+        lengths = np.split(arrays["plan_lengths"], np.cumsum(plans)[:-1])
+        return cls(arrays["at"], arrays["pulls"], arrays["seconds"], tuple(lengths))
+
+    @classmethod
+    def stack(cls, parts: Sequence[Outcomes]) -> Outcomes:
+        return cls(
+            np.concatenate([part.at for part in parts]),
+            np.concatenate([part.pulls for part in parts]),
+            np.concatenate([part.seconds for part in parts]),
+            tuple(lengths for part in parts for lengths in part.plan_lengths),
+        )
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Every slot of every run of one learner: arrays (run, slot, play)."""
+
+    arms: IntArray
+    states: IntArray
+    rewards: Array
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationResult:
+    """Many runs of several learners on one problem."""
+
+    problem: str
+    """The problem's name."""
+    content: str
+    """The problem's content hash."""
+    arms: tuple[str, ...]
+    learners: tuple[str, ...]
+    """The learners' specs."""
+    horizon: int
+    seed: int
+    checkpoints: IntArray
+    comparator: Comparator
+    ratio: float
+    priced: bool
+    """Whether gaps were kept."""
+    outcomes: tuple[Outcomes, ...]
+    traces: Mapping[str, Traces] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        return self.outcomes[0].runs
+
+    @property
+    def realised_reward(self) -> Array:
+        """Sums of the rewards received: (learner, run, checkpoint)."""
+        return self._account(REALISED)
+
+    @property
+    def expected_reward(self) -> Array:
+        """Sums of the rewards' means given the true belief: (learner, run, checkpoint)."""
+        return self._account(EXPECTED)
+
+    @property
+    def gap(self) -> Array | None:
+        """Sums of the gaps to the best choice: (learner, run, checkpoint); None where the problem is too large."""
+        return self._account(GAP) if self.priced else None
+
+    @property
+    def pulls(self) -> IntArray:
+        """How often each arm was pulled: (learner, run, arm)."""
+        return np.stack([one.pulls for one in self.outcomes])
+
+    @property
+    def seconds(self) -> Array:
+        """Seconds that each run took: (learner, run)."""
+        return np.stack([one.seconds for one in self.outcomes])
+
+    @property
+    def plan_lengths(self) -> Mapping[str, tuple[IntArray, ...]]:
+        """The lengths of all plans, for each learner a tuple over runs."""
+        return {spec: one.plan_lengths for spec, one in zip(self.learners, self.outcomes, strict=True)}
+
+    def _account(self, which: int) -> Array:
+        return np.stack([one.at[:, :, which] for one in self.outcomes])
+
+    def number(self, learner: str) -> int:
+        """Return the position of a learner."""
+        if learner not in self.learners:
+            raise ProblemError(f"the result has no learner {learner!r}; {did_you_mean(learner, self.learners)}")
+        return self.learners.index(learner)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of regret that this result has, the noisiest first."""
+        has_gap = self.priced and self.comparator.optimal and self.ratio == 1.0
+        return KINDS if has_gap else KINDS[:GAP]
+
+    @property
+    def best_kind(self) -> Mapping[str, str]:
+        """For each learner the least noisy kind of regret there is."""
+        return dict.fromkeys(self.learners, self.kinds[-1])
+
+    def regret(self, kind: str | None = None, *, learner: str | None = None, against: str = "gain") -> Array:
+        """Return regrets, by default of the best kind there is: (learner, run, checkpoint), or of one learner alone.
+
+        ``against`` is ``gain``, or ``lower`` or ``upper`` for an end of the comparator's bracket.
+        """
+        kind = self.kinds[-1] if kind is None else kind
+        if kind not in KINDS:
+            raise ProblemError(f"there is no regret of kind {kind!r}; {did_you_mean(kind, KINDS)}")
+        if kind not in self.kinds:
+            raise ProblemError(f"there is no gap regret here: {self._why_no_gap()}; ask for expected")
+        gain = self.comparator.against(against)
+        if kind == "gap":
+            # The gaps are measured from the optimum; the ends of its bracket differ from it by a known rate.
+            found = self._account(GAP) + self.checkpoints * (gain - self.comparator.gain)
+        else:
+            found = self.ratio * gain * self.checkpoints - self._account(KINDS.index(kind))
+        return found if learner is None else found[self.number(learner)]
+
+    def _why_no_gap(self) -> str:
+        if not self.priced:
+            return "the problem is too large to price every choice"
+        if not self.comparator.optimal:
+            return f"the comparator, {self.comparator.kind}, is not the optimum"
+        return f"it is defined for ratio 1, not {self.ratio:g}"
+
+    def summary(self, learner: str) -> dict[str, Any]:
+        """Return means and spreads of one learner, lists along checkpoints; with one run spreads are not numbers.
+
+        ``seconds`` is the sum over runs, and ``slots_per_second`` what one core does.
+        """
+        n = self.number(learner)
+        one = self.outcomes[n]
+        kind = self.kinds[-1]
+        best, realised, expected = (self.regret(k, learner=learner) for k in (kind, "realised", "expected"))
+        seconds = float(one.seconds.sum())
+        found: dict[str, Any] = {
+            "spec": learner,
+            "checkpoints": self.checkpoints.tolist(),
+            "regret_kind": kind,
+            "regret_mean": best.mean(axis=0).tolist(),
+            "regret_stderr": _stderr(best).tolist(),
+            "regret_sd": _sd(best).tolist(),
+            "regret_max": best.max(axis=0).tolist(),
+            "realised_regret_mean": realised.mean(axis=0).tolist(),
+            "realised_regret_stderr": _stderr(realised).tolist(),
+            "expected_regret_mean": expected.mean(axis=0).tolist(),
+            "expected_regret_stderr": _stderr(expected).tolist(),
+            "reward_mean": (one.at[:, :, REALISED].mean(axis=0) / self.checkpoints).tolist(),
+            "seconds": seconds,
+            "slots_per_second": self.runs * self.horizon / seconds if seconds > 0 else math.inf,
+            "pulls_share": (one.pulls.mean(axis=0) / self.horizon).tolist(),
+            "plans_mean": float(np.mean([len(lengths) for lengths in one.plan_lengths])),
+        }
+        if self.comparator.kind == "bracket":
+            lower = self.regret(kind, learner=learner, against="lower")
+            found["regret_against_lower_mean"] = lower.mean(axis=0).tolist()
+        return found
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Return the summaries of all learners."""
+        return [self.summary(learner) for learner in self.learners]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what ``restless simulate --json`` prints."""
+        return {
+            "problem": self.problem,
+            "horizon": self.horizon,
+            "runs": self.runs,
+            "seed": self.seed,
+            "comparator": self.comparator.as_dict(),
+            "ratio": self.ratio,
+            "learners": self.summaries(),
+        }
+
+    def _columns(self) -> Iterator[tuple[str, Array]]:
+        yield "realised_reward", self.realised_reward
+        yield "expected_reward", self.expected_reward
+        for kind in self.kinds:
+            yield f"{kind}_regret", self.regret(kind)
+        yield "regret", self.regret()
+
+    def to_pandas(self) -> Any:
+        """Return a long table, a row for each learner, run and checkpoint."""
+        pandas = _optional("pandas", "to_pandas")
+        index = pandas.MultiIndex.from_product(
+            [list(self.learners), range(self.runs), self.checkpoints], names=["learner", "run", "checkpoint"]
+        )
+        table = {name: values.reshape(-1) for name, values in self._columns()}
+        return pandas.DataFrame(table, index=index).reset_index()
+
+    def to_xarray(self) -> Any:
+        """Return a dataset with the axes learner, run, checkpoint and arm."""
+        xarray = _optional("xarray", "to_xarray")
+        axes = ("learner", "run", "checkpoint")
+        variables: dict[str, Any] = {name: (axes, values) for name, values in self._columns()}
+        variables["pulls"] = (("learner", "run", "arm"), self.pulls)
+        variables["seconds"] = (("learner", "run"), self.seconds)
+        labels = {
+            "learner": list(self.learners),
+            "run": np.arange(self.runs),
+            "checkpoint": self.checkpoints,
+            "arm": list(self.arms),
+        }
+        attributes = {
+            "problem": self.problem,
+            "horizon": self.horizon,
+            "seed": self.seed,
+            "ratio": self.ratio,
+            "regret_kind": self.kinds[-1],
+            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items()},
+        }
+        return xarray.Dataset(variables, coords=labels, attrs=attributes)
+
+    def save(self, path: str | Path) -> None:
+        """Write the result to an .npz file, without pickle; traces too."""
+        label = {
+            "format": FORMAT,
+            "problem": self.problem,
+            "content": self.content,
+            "arms": self.arms,
+            "learners": self.learners,
+            "horizon": self.horizon,
+            "seed": self.seed,
+            "comparator": self.comparator.as_dict(),
+            "ratio": self.ratio,
+            "priced": self.priced,
+            "traced": list(self.traces),
+        }
+        arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
+        for n, one in enumerate(self.outcomes):
+            arrays |= {f"{n}_{key}": value for key, value in one.arrays().items()}
+        for spec, trace in self.traces.items():
+            n = self.number(spec)
+            arrays |= {f"{n}_trace_{key}": getattr(trace, key) for key in ("arms", "states", "rewards")}
+        try:
+            with Path(path).open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+        except OSError as error:
+            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> SimulationResult:
+        """Read a result that ``save`` wrote."""
+        try:
+            # Opened here, because NumPy leaves a file open that turns out to be no archive.
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {key: stored[key] for key in stored.files}
+            label = json.loads(str(arrays["label"]))
+            if label["format"] != FORMAT:
+                raise KeyError("format")
+        except FileNotFoundError:
+            raise ProblemError(f"cannot read {path}: there is no such file") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
+            raise ProblemError(f"{path} is not a stored simulation result; give a file that save() wrote") from None
+        learners = tuple(label["learners"])
+        outcomes = []
+        for n in range(len(learners)):
+            head = f"{n}_"
+            own = {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
+            outcomes.append(Outcomes.from_arrays(own))
+        traces = {}
+        for spec in label["traced"]:
+            n = learners.index(spec)
+            traces[spec] = Traces(*(arrays[f"{n}_trace_{key}"] for key in ("arms", "states", "rewards")))
+        return cls(
+            problem=label["problem"],
+            content=label["content"],
+            arms=tuple(label["arms"]),
+            learners=learners,
+            horizon=label["horizon"],
+            seed=label["seed"],
+            checkpoints=arrays["checkpoints"],
+            comparator=Comparator(**label["comparator"]),
+            ratio=label["ratio"],
+            priced=label["priced"],
+            outcomes=tuple(outcomes),
+            traces=traces,
+        )
+
+    def __repr__(self) -> str:
+        kind = self.kinds[-1]
+        head = f"<SimulationResult: {self.problem or 'problem'}, T = {self.horizon}, {self.runs} runs, seed {self.seed}"
+        lines = [f"{head}; {kind} regret against {self.comparator.kind} {self.comparator.gain:.12g}"]
+        width = max(len(spec) for spec in self.learners)
+        for spec, values in zip(self.learners, self.regret()[:, :, -1], strict=True):
+            error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
+            lines.append(f"  {spec:<{width}}  {values.mean():.6g}{error}  worst {values.max():.6g}")
+        return "\n".join(lines) + ">"
+
+
+def _sd(values: Array) -> Array:
+    """The standard deviation over runs; not a number where there is one run."""
+    if len(values) < 2:
+        return np.full(values.shape[1:], np.nan)
+    spread: Array = values.std(axis=0, ddof=1)
+    return spread
+
+
+def _stderr(values: Array) -> Array:
+    return _sd(values) / math.sqrt(len(values))
+
+
+def _optional(module: str, method: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ProblemError(f"{method} needs {module}, which is not installed; pip install {module}") from None

@@ -1,0 +1,182 @@
+"""Finished runs on disk: written as they come, found again, never half there.
+
+A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
+seed, horizon, checkpoints, version) a folder with ``key.json`` and block files. A block file holds some runs with their
+numbers. It is written under a temporary name, flushed to the disk and then renamed, so that a block is there whole or
+not at all; what was killed in the middle is played again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from restless_bandits import __version__
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners.base import Learner
+from restless_bandits.markov import IntArray
+from restless_bandits.problem import Problem
+from restless_bandits.simulation.results import Outcomes
+
+WHAT = "results of restless simulate"
+FORMAT = 1
+BLOCKS = "runs-*.npz"
+HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
+"""What file browsers leave in a folder that is otherwise empty."""
+
+
+def open_folder(path: str | Path) -> Path:
+    """Return a results folder, made if it is not there; refuse one that holds anything else."""
+    folder = Path(path)
+    manifest = folder / "manifest.json"
+    try:
+        if manifest.exists():
+            text = manifest.read_text(encoding="utf-8", errors="replace")
+        else:
+            others = folder.is_dir() and any(entry.name not in HIDDEN for entry in folder.iterdir())
+            text = "" if others else _make_folder(folder, manifest)
+    except OSError as error:
+        raise ProblemError(f"cannot use {folder} for results: {error.strerror or error}") from None
+    if not text:
+        raise ProblemError(f"{folder} holds other files and no results of ours; name a new or empty folder")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("what") != WHAT:
+        raise ProblemError(f"{manifest} is not one of ours; name a new or empty folder")
+    if found.get("format") != FORMAT:
+        raise ProblemError(f"{folder} is in format {found.get('format')!r}, not {FORMAT}; name a new folder")
+    return folder
+
+
+def _make_folder(folder: Path, manifest: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}, indent=2) + "\n"
+    _write(manifest, lambda file: file.write(text.encode()))
+    return text
+
+
+@dataclass(frozen=True)
+class Store:
+    """The stored runs of one learner under one key."""
+
+    folder: Path
+    key: str
+    shape: tuple[int, int]
+    """Checkpoints and arms, which every block must match."""
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        problem: Problem,
+        learner: Learner,
+        *,
+        seed: int,
+        horizon: int,
+        checkpoints: IntArray,
+        priced: bool,
+    ) -> Store:
+        try:
+            spec = learner.spec
+        except ProblemError as error:
+            raise ProblemError(f"cannot store runs of {learner.name}: {error}") from None
+        key = json.dumps(
+            {
+                "problem": problem.content,
+                "learner": spec,
+                "seed": seed,
+                "horizon": horizon,
+                "checkpoints": checkpoints.tolist(),
+                "gaps": priced,
+                "version": __version__,
+            }
+        )
+        mark = hashlib.sha256(key.encode()).hexdigest()[:16]
+        title = re.sub(r"[^A-Za-z0-9.=-]+", "_", f"{problem.name or 'problem'}-{spec}")[:80]
+        place = folder / f"{title}-{mark}"
+        try:
+            place.mkdir(exist_ok=True)
+            if not (place / "key.json").exists():
+                _write(place / "key.json", lambda file: file.write((key + "\n").encode()))
+        except OSError as error:
+            raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
+        return cls(place, key, (len(checkpoints), problem.n_arms))
+
+    def load(self, runs: int) -> dict[int, Outcomes]:
+        """Return the stored runs below ``runs``, each by its number.
+
+        A block that cannot be read is dropped with a warning; its runs then count as not played.
+        """
+        found: dict[int, Outcomes] = {}
+        for path in sorted(self.folder.glob(BLOCKS)):
+            try:
+                numbers, block = self._read(path)
+            except OSError as error:
+                raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
+            except (ValueError, KeyError, EOFError, IndexError, TypeError, zipfile.BadZipFile, zlib.error):
+                warnings.warn(
+                    f"{path} is damaged; it is dropped and its runs are played again", RuntimeWarning, stacklevel=2
+                )
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                continue
+            for i, number in enumerate(numbers):
+                if number < runs:
+                    part = slice(i, i + 1)
+                    found[number] = Outcomes(
+                        block.at[part], block.pulls[part], block.seconds[part], block.plan_lengths[part]
+                    )
+        return found
+
+    def _read(self, path: Path) -> tuple[list[int], Outcomes]:
+        # Opened here, because NumPy leaves a file open that turns out to be no archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        numbers = [int(number) for number in arrays["runs"]]
+        block = Outcomes.from_arrays(arrays)
+        expected = (len(numbers), self.shape[0], 3), (len(numbers), self.shape[1])
+        if str(arrays["key"]) != self.key or (block.at.shape, block.pulls.shape) != expected:
+            raise ValueError("not a block of this key")
+        return numbers, block
+
+    def save(self, finished: dict[int, Outcomes]) -> None:
+        """Write some finished runs as one block."""
+        numbers = sorted(finished)
+        arrays = Outcomes.stack([finished[number] for number in numbers]).arrays()
+        arrays |= {"runs": np.array(numbers, dtype=np.int64), "key": np.array(self.key)}
+        path = self.folder / f"runs-{numbers[0]:06d}-{numbers[-1]:06d}.npz"
+        try:
+            _write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+        except OSError as error:
+            raise ProblemError(
+                f"cannot write {path}: {error.strerror or error}; what was stored before is intact, "
+                "make room and run the same again to resume"
+            ) from None
+
+
+def _write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file so that it is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
