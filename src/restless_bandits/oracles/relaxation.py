@@ -144,6 +144,11 @@ class SubsidisedArm:
     def _solve_from_start(self, subsidy: float) -> ArmDual:
         """An arm whose gain depends on where it starts: solved as a small decision process from its initial belief."""
         beliefs = self.beliefs
+        trivial = max(subsidy, float(self.arm.rewards.max()))
+        if self.deviation > 1e-12:
+            # Laws that still move at the longest cap prove nothing from the start; the next reward stands in.
+            means = np.concatenate([self.means.T, (self.unseen @ self.arm.rewards)[None]])
+            return ArmDual(subsidy, trivial, float("nan"), means - subsidy)
         n = beliefs.size
         # The solver starts from row 0: exchange it with the initial belief.
         swap = np.arange(n)
@@ -158,14 +163,11 @@ class SubsidisedArm:
         reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
         mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1)
         answer = solve_multichain(mdp, 1e-11)
-        trivial = max(subsidy, float(self.arm.rewards.max()))
-        # Laws that still move at the longest cap prove nothing from the start but the trivial.
-        bound = answer.upper + 1e-12 if self.deviation <= 1e-12 else trivial
         after = np.asarray(matrix @ answer.value)
         advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[swap]
         rows_of = np.arange(beliefs.n_states + 1)[:, None]
         grid = beliefs.locate(rows_of, np.arange(1, beliefs.cap + 1)[None, :])
-        return ArmDual(answer.lower, min(bound, trivial), float("nan"), advantage[grid])
+        return ArmDual(answer.lower, min(answer.upper + 1e-12, trivial), float("nan"), advantage[grid])
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, FIXED = range(8)
 """Columns of ``World.arms``: numbers of states, cap and period of the laws, where its laws, states, rows of visits and
 counts begin, and whether its rewards are fixed. Side by side, because one slot needs all of them for one arm."""
 
-LAST_STATE, LAST_SLOT, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = range(5)
-"""Columns of what is known of each arm within a plan: the belief, where its indices begin, how many there are."""
+LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = range(6)
+"""Columns of what is known of each arm within a plan: the belief, and where its laws and its indices begin."""
 
 
 class World(NamedTuple):
@@ -288,11 +288,14 @@ def run_plan(
 
     # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
     indexed = kind in (INDEX, INDEX_MANY)
-    now = np.zeros((n_arms, 5), dtype=np.int64)
+    now = np.zeros((n_arms, 6), dtype=np.int64)
+    repeats = False
     for i in range(n_arms):
         now[i, LAST_STATE] = last_state[i]
         now[i, LAST_SLOT] = last_slot[i]
+        now[i, LAW_ROW] = arms[i, LAW] + last_state[i] * arms[i, CAP] * arms[i, STATES]
         if indexed:
+            repeats = repeats or choice.table_period[i] > 1
             now[i, INDEX_LENGTH] = choice.table_length[i]
             now[i, INDEX_PERIOD] = choice.table_period[i]
             now[i, INDEX_ROW] = choice.table_base[i] + last_state[i] * choice.table_length[i] - 1
@@ -326,18 +329,21 @@ def run_plan(
         if kind == INDEX:
             most = -np.inf
             for i in range(n_arms):
-                elapsed = slot - now[i, LAST_SLOT]
-                score = table[now[i, INDEX_ROW] + 1 + _column(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])]
-                scores[i] = score
-                most = score if score > most else most
-            if plays == 1:
-                # From the back and without leaving early: where the winner stands cannot be predicted either.
-                best = 0
-                for i in range(n_arms - 1, -1, -1):
-                    best = i if scores[i] >= most - tie else best
-                chosen[0] = best
-            else:
+                column = min(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH])
+                if repeats:
+                    column = 1 + _column(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
+                scores[i] = table[now[i, INDEX_ROW] + column]
+                most = max(most, scores[i])
+            if plays > 1:
                 _take_best(scores, chosen, plays, tie)
+            elif n_arms == 2:
+                chosen[0] = 1 if scores[0] < scores[1] - tie else 0
+            else:
+                # Leaving at the winner lets the processor guess it and go on before the scores are in.
+                best = 0
+                while scores[best] < most - tie:
+                    best += 1
+                chosen[0] = best
         elif kind == INDEX_MANY:
             most = -np.inf
             kept = 0
@@ -427,13 +433,15 @@ def run_plan(
             states = arms[arm, STATES]
             s = now[arm, LAST_STATE]
             elapsed = slot - now[arm, LAST_SLOT]
-            column = _column(elapsed, arms[arm, CAP], arms[arm, PERIOD])
-            row = arms[arm, LAW] + (s * arms[arm, CAP] + column) * states
+            row = now[arm, LAW_ROW] + _column(elapsed, arms[arm, CAP], arms[arm, PERIOD]) * states
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
             # Counting instead of searching: a state cannot be predicted, and a wrong guess costs ten comparisons.
             k = 0
-            for j in range(states - 1):
-                k += u >= law[row + j]
+            if states == 2:
+                k += u >= law[row]
+            else:
+                for j in range(states - 1):
+                    k += u >= law[row + j]
             mean = state_reward[arms[arm, STATE] + k]
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
             reward = mean if arms[arm, FIXED] else 1.0 * (u < mean)
@@ -448,6 +456,7 @@ def run_plan(
             pulls[arm] += 1
             now[arm, LAST_STATE] = k
             now[arm, LAST_SLOT] = slot
+            now[arm, LAW_ROW] += (k - s) * (arms[arm, CAP] * states)
             if indexed:
                 now[arm, INDEX_ROW] += (k - s) * now[arm, INDEX_LENGTH]
             if tracing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.simulation.streams import plan_generator, world_words
 
 LAW_DEVIATION = 1e-15
-MANY_ARMS = 16
+MANY_ARMS = 3
 """Arms from which on indices that have stopped moving are kept in a tree."""
 LARGEST_GAP_TABLE = 40_000_000
 
@@ -95,12 +96,9 @@ class World:
     @cached_property
     def first_block(self) -> int:
         """The action in whose block the start lies: its arms all have known initial states; −1 if there is none."""
-        known = [i for i, state in enumerate(self.problem.initial) if state is not None]
-        if len(known) < self.problem.plays:
-            return -1
-        actions = self.priced.actions.tolist()
-        wanted = known[: self.problem.plays]
-        return int(actions.index(wanted)) if wanted in actions else -1
+        known = [i for i, state in enumerate(self.problem.initial) if state is not None][: self.problem.plays]
+        same = np.flatnonzero((self.priced.actions == np.array(known)).all(axis=1)) if known else np.zeros(0)
+        return int(same[0]) if len(known) == self.problem.plays and same.size else -1
 
 
 def _law_rows(arm: ArmBeliefs) -> Array:
@@ -116,12 +114,10 @@ def _bases(sizes: IntArray) -> IntArray:
 
 def _joint_arrays(joint: JointBeliefs | None, problem: Problem) -> kernels.Joint:
     if joint is None:
-        from itertools import combinations
-
         n, plays = problem.n_arms, problem.plays
-        few = plays > 1 or n <= MANY_ARMS
-        few = few and math.comb(n, plays) <= MOST_CHOICES
-        actions = np.array(list(combinations(range(n), plays)) if few else [], dtype=np.int64).reshape(-1, plays)
+        # Too many choices for any table over joint beliefs: then nobody asks for their numbers.
+        listed = itertools.combinations(range(n), plays) if math.comb(n, plays) <= MOST_CHOICES else ()
+        actions = np.array(list(listed), dtype=np.int64).reshape(-1, plays)
         none = np.zeros(1, dtype=np.int64)
         return kernels.Joint(actions, none, np.zeros((1, 1), dtype=np.int64), none, none, none, none)
     return kernels.Joint(
@@ -152,7 +148,7 @@ class Run:
         self.horizon = horizon
         self.record = Record(problem.n_states, problem.initial)
         self.words = words
-        self.block = world.first_block if problem.plays > 1 or problem.n_arms <= MANY_ARMS else 0
+        self.block = world.first_block
         slots = horizon if trace else 0
         shape = (slots, problem.plays)
         self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
