@@ -25,6 +25,8 @@ format: .venv/installed-dev
 
 bench: .venv/installed-dev
 	$(PY) -m benchmarks.oracles
+	$(PY) -m benchmarks.learners
+	$(RESTLESS) bench
 
 clean:
 	rm -rf .venv build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

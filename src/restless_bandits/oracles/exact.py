@@ -122,7 +122,8 @@ class _Level:
 
     def tighten(self, side: int, tolerance: float, cap_error: float) -> _Sweep:
         """Iterate the least (−1) or the most (1) that laws within the deviations allow: a bound on that side."""
-        return self._iterate(side, lambda found: found.residual <= max(0.3 * tolerance, 1e-3 * cap_error), WORK)
+        enough = max(0.3 * tolerance, min(1e-3, 1e-2 * cap_error))
+        return self._iterate(side, lambda found: found.residual <= enough, WORK)
 
     def _iterate(self, side: int, enough: Callable[[_Sweep], bool], work: int) -> _Sweep:
         limit = self.updates + min(work, MOST_SWEEPS * self.joint.size)
