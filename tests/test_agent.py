@@ -16,7 +16,7 @@ def agent(spec="restless-ucb:m=5", problem=PAPER, horizon=1000, **options):
     return Agent(learner, problem.task(horizon, reveal=learner.needs), **options)
 
 
-def test_the_example_of_the_design(tmp_path):
+def test_the_documented_example(tmp_path):
     one = Agent(rb.RestlessUCB(), PAPER.task(horizon=100_000), seed=7)
     assert one.ask() == 0
     one.tell(state=1, reward=0.0)

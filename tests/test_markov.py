@@ -61,7 +61,7 @@ def test_periods():
     ("name", "expected"),
     [("paper-1", [9, 3]), ("paper-2", [13, 4]), ("lms-heavy-tree-s", [64, 28])],
 )
-def test_mixing_times_of_the_brief(name, expected):
+def test_mixing_times_for_reference(name, expected):
     """To 1/√T in L1 norm at T = 1e5."""
     arms = Problem.builtin(name).arms
     assert [markov.mixing_time(arm.chain, 1e5**-0.5) for arm in arms] == expected

@@ -9,7 +9,7 @@ from restless_bandits import Arm, Problem, ProblemError, TableArm
 GOOD = [[0.7, 0.3], [0.2, 0.8]]
 
 
-def test_the_example_of_the_design():
+def test_the_documented_example():
     problem = Problem(
         [
             Arm(transitions=[[0.7, 0.3], [0.2, 0.8]], rewards=[1, 0]),

@@ -27,12 +27,12 @@ from tests.reference import simulate
         ("best-arm", "paper-2", 0.25, 1e-12),
     ],
 )
-def test_gains_of_the_brief(oracle, name, gain, digits):
+def test_reference_gains(oracle, name, gain, digits):
     assert rb.oracles.oracle(oracle)(Problem.builtin(name)).gain == pytest.approx(gain, abs=digits)
 
 
 @pytest.mark.parametrize(("name", "bound"), [("paper-1", 0.46061408), ("paper-2", 0.29349477)])
-def test_relaxation_of_the_brief(name, bound):
+def test_reference_relaxation(name, bound):
     solution = rb.oracles.relaxation(Problem.builtin(name))
     assert solution.upper == pytest.approx(bound, abs=5e-9)
     assert not solution.certified

@@ -20,7 +20,7 @@ NOT_INDEXABLE = Arm(
 )
 
 
-def test_the_numbers_of_the_design():
+def test_the_reference_numbers():
     table = whittle_index(Arm([[0.7, 0.3], [0.2, 0.8]], [1, 0])).table
     np.testing.assert_allclose(table[0, :5], [0.7, 0.647059, 0.612903, 0.59322, 0.582609], atol=5e-7)
     np.testing.assert_allclose(table[1, :5], [0.2, 0.363636, 0.458333, 0.509804, 0.537736], atol=5e-7)
@@ -120,7 +120,7 @@ def test_index_of_chains_that_do_not_mix(chain):
 
 
 class TestNotIndexable:
-    def test_the_example_of_the_brief(self):
+    def test_the_reference_example(self):
         """The belief (state 2 of 1..4, τ = 2) turns active again near m = 0.794."""
         assert not whittle_index(NOT_INDEXABLE).indexable
         laws = NOT_INDEXABLE.law_table(40)[1:]
