@@ -125,3 +125,12 @@ class TestNeighbourSpace:
 def test_dominance():
     assert markov.dominates(np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.4, 0.2]))
     assert not markov.dominates(np.array([0.4, 0.5, 0.1]), np.array([0.5, 0.3, 0.2]))
+
+
+@pytest.mark.parametrize("chance", [2.2e-311, 1e-200, 1e-140])
+def test_chances_next_to_nothing(chance):
+    arm = Problem.random(1, 2, seed=0).arms[0]
+    arm = type(arm)([[0.0, 1.0], [chance, 1 - chance]], [1, 0], initial=0)
+    np.testing.assert_allclose(arm.stationary, [0, 1], atol=1e-100)
+    long = type(arm)([[0.5, 0.5, 0], [chance, 0.5, 0.5], [0, chance, 1 - chance]], [1, 0.5, 0], initial=0)
+    np.testing.assert_allclose(long.stationary, [0, 0, 1], atol=1e-100)

@@ -109,6 +109,8 @@ def _stationary_of_class(P: Array) -> Array:
     law[0] = 1.0
     for k in range(1, n):
         law[k] = law[:k] @ work[:k, k]
+        # Chances may differ by hundreds of orders of magnitude; only their ratios count.
+        law /= law.max()
     law /= law.sum()
     return law
 

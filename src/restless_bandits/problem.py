@@ -40,6 +40,8 @@ REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed")
 ROW_SUM_TOLERANCE = 1e-9
 """How far a row may be from one; inside that, laws are computed from the row divided by its sum."""
 
+SMALLEST_CHANCE = 1e-150
+
 ASSUMPTIONS = {
     "monotone": "Assumption 1: rewards do not increase with the state",
     "birth_death": "Assumption 2: no jump over more than one state",
@@ -229,8 +231,11 @@ class Arm(_BaseArm):
 
     @cached_property
     def chain(self) -> Array:
-        """The transition matrix with rows that sum to one as nearly as doubles can."""
-        return _frozen(self.transitions / self.transitions.sum(axis=1, keepdims=True))
+        """The transition matrix as it is used: rows sum to one as nearly as doubles can, and chances that no run will
+        ever see (below 1e-150, whose ratios would overflow) are zero.
+        """
+        possible = np.where(self.transitions < SMALLEST_CHANCE, 0.0, self.transitions)
+        return _frozen(possible / possible.sum(axis=1, keepdims=True))
 
     @property
     def one_step(self) -> Array:
