@@ -144,13 +144,13 @@ class TestNotIndexable:
         assert solution.gain > best.lower - 0.01
 
     def test_about_as_common_as_reported(self):
-        """None with M = 3, about 3 % with M = 5 (binomial, 60 draws: fewer than 12 with probability 1 − 1e-6)."""
+        """None with M = 3, about 3 % with M = 5 (binomial, 150 draws: fewer than 20 with probability 1 − 1e-6)."""
         shares = {}
         for n_states in (3, 5):
-            arms = [Problem.random(1, n_states, seed=seed).arms[0] for seed in range(60)]
+            arms = [Problem.random(1, n_states, seed=seed).arms[0] for seed in range(150)]
             shares[n_states] = sum(not whittle_index(arm).indexable for arm in arms)
         assert shares[3] == 0
-        assert shares[5] < 12
+        assert 1 <= shares[5] < 20
 
 
 def test_never_seen_has_the_index_of_the_far_end():

@@ -9,7 +9,7 @@ Value iteration drives both sides together. Beliefs are capped (see ``beliefs``)
 true beliefs: each has the value of the belief it is cut to. The law of a true belief differs from that of its cap by
 at most the belief's deviation in total variation, so the least and the most that a law so near can make of an action
 bound what the action truly makes. With these, belief by belief, the bracket is one of the true μ*. (The cruder bound
-sup‖P^τ − P^L‖₁ × (1 + span v) for all beliefs at once also holds and is tens of times wider.) The greedy policy for v
+sup‖P^τ − P^L‖₁ × (1 + span v) for all beliefs at once also holds and is several times wider.) The greedy policy for v
 earns at least the lower end.
 
 Caps are chosen by levels: coarse caps first, the solution carried over to finer ones as a warm start, until the
