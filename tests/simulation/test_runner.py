@@ -18,8 +18,9 @@ from restless_bandits.simulation import (
     Comparator,
     SimulationInterrupted,
     SimulationResult,
+    cells,
     comparator,
-    runner,
+    playing,
     simulate,
 )
 from restless_bandits.simulation.engine import World, play_run
@@ -55,7 +56,7 @@ def assert_same(one, other, *, seconds=False):
 def no_run_from(first, monkeypatch):
     """Hold up every run from this one on, so that an interrupt comes in the middle however fast the others are."""
     over = threading.Event()
-    play = runner.play_run
+    play = cells.play_run
 
     def held(*arguments, run, **options):
         if run >= first:
@@ -64,8 +65,9 @@ def no_run_from(first, monkeypatch):
         return play(*arguments, run=run, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "play_run", held)
-        patch.setattr(runner, "LAST_WAIT", 0.1)
+        patch.setattr(cells, "play_run", held)
+        patch.setattr(playing, "LAST_WAIT", 0.1)
+        patch.setattr(playing, "PIECE_SECONDS", 0.0)
         yield
     over.set()
 
@@ -90,9 +92,17 @@ class TestNothingElseChangesARun:
     def test_jobs(self, problem, plain, jobs):
         assert_same(simulate(problem, SPECS, 2000, runs=13, seed=3, jobs=jobs), plain)
 
+    def test_engine(self, problem, plain):
+        assert_same(simulate(problem, SPECS, 2000, runs=13, seed=3, jobs=2, engine="processes"), plain)
+
+    @pytest.mark.parametrize("seconds", [0.0, 1e-3, 100.0])
+    def test_size_of_pieces(self, problem, plain, seconds, monkeypatch):
+        monkeypatch.setattr(playing, "PIECE_SECONDS", seconds)
+        assert_same(simulate(problem, SPECS, 2000, runs=13, seed=3), plain)
+
     @pytest.mark.parametrize("block", [1, 4, 100])
     def test_block_size(self, problem, plain, block, monkeypatch, tmp_path):
-        monkeypatch.setattr(runner, "BLOCK", block)
+        monkeypatch.setattr(playing, "BLOCK", block)
         assert_same(simulate(problem, SPECS, 2000, runs=13, seed=3, out=tmp_path), plain)
 
     def test_other_learners_and_their_order(self, problem, plain):
@@ -434,6 +444,8 @@ class TestLearners:
             (dict(runs=True), "runs is True"),
             (dict(seed=-1), "seed is -1"),
             (dict(jobs=0), "jobs is 0"),
+            (dict(engine="process"), "did you mean 'processes'"),
+            (dict(engine=3), "no engine 3"),
             (dict(ratio=0), "ratio is 0"),
             (dict(ratio=math.inf), "ratio is inf"),
             (dict(trace=True, out="x"), "traces are not stored"),
@@ -455,7 +467,11 @@ class TestInterrupts:
     def test_progress(self, problem):
         seen = []
         simulate(problem, ["ucb1", "round-robin"], 50, runs=6, progress=lambda *now: seen.append(now))
-        assert seen == [(n, 12) for n in range(13)]
+        done = [now for now, _ in seen]
+        assert {total for _, total in seen} == {12}
+        assert done[0] == 0
+        assert done[-1] == 12
+        assert done == sorted(set(done))
 
     def test_ctrl_c_hands_over_what_is_finished(self, problem, monkeypatch):
         specs = ["ucb1", "round-robin"]

@@ -9,7 +9,7 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits.learners import RestlessUCB
-from restless_bandits.simulation import SimulationInterrupted, runner, simulate, storage
+from restless_bandits.simulation import SimulationInterrupted, cells, playing, simulate, storage
 from tests.simulation.test_runner import assert_same, interrupt_at, no_run_from
 
 SPECS = ["restless-ucb:m=40", "ucb1"]
@@ -29,7 +29,8 @@ def whole(problem):
 @pytest.fixture
 def stored(problem, tmp_path, monkeypatch):
     """Simulate with storage in blocks of five; ``runs`` can be asked for."""
-    monkeypatch.setattr(runner, "BLOCK", 5)
+    monkeypatch.setattr(playing, "BLOCK", 5)
+    monkeypatch.setattr(playing, "PIECE_SECONDS", 0.0)
 
     def run(runs=23, **options):
         return simulate(problem, SPECS, HORIZON, runs=runs, seed=5, out=tmp_path / "out", **options)
@@ -41,14 +42,14 @@ def stored(problem, tmp_path, monkeypatch):
 def played(monkeypatch):
     """The runs that are really played, as (learner, run)."""
     seen = []
-    play = runner.play_run
+    play = cells.play_run
 
     def watch(learner, world, horizon, *rest, run, **options):
         if horizon > 1:
             seen.append((learner.spec, run))
         return play(learner, world, horizon, *rest, run=run, **options)
 
-    monkeypatch.setattr(runner, "play_run", watch)
+    monkeypatch.setattr(cells, "play_run", watch)
     return seen
 
 
@@ -94,6 +95,9 @@ def test_another_version_plays_again(stored, played, monkeypatch):
     monkeypatch.setattr(storage, "__version__", "0.0.0")
     stored(runs=2)
     assert len(played) == 8
+    monkeypatch.setattr(storage, "fingerprint", lambda: "other code")
+    stored(runs=2)
+    assert len(played) == 12
 
 
 def test_a_deleted_block_is_played_again(stored, whole, played, tmp_path):
@@ -113,7 +117,7 @@ def test_a_damaged_block_is_played_again_with_a_warning(stored, whole, played, t
         {
             "empty": b"",
             "truncated": content[:middle],
-            "flipped": content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :],
+            "flipped": content[:middle] + bytes(b ^ 0xFF for b in content[middle:][:64]) + content[middle + 64 :],
             "text": b"hello",
             "other key": next(block for block in blocks(tmp_path) if block.parent != path.parent).read_bytes(),
         }[damage]
@@ -134,7 +138,7 @@ def test_blocks_come_while_playing_and_leave_nothing_else(stored, tmp_path):
 
 
 def test_slow_runs_are_stored_one_by_one(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "PATIENCE", 0.0)
+    monkeypatch.setattr(playing, "PATIENCE", 0.0)
     stored(runs=4)
     assert len(blocks(tmp_path)) == 8
 
@@ -151,8 +155,8 @@ def test_ctrl_c_keeps_what_is_finished(stored, whole, played, monkeypatch):
 KILLED = """
 import sys, time
 import restless_bandits as rb
-from restless_bandits.simulation import runner, simulate
-runner.BLOCK = 5
+from restless_bandits.simulation import playing, simulate
+playing.BLOCK, playing.PIECE_SECONDS = 5, 0.0
 def progress(done, total):
     if done == 19:
         print("now", flush=True)

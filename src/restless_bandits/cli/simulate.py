@@ -32,7 +32,11 @@ def simulate(
     horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
     runs: Annotated[int, typer.Option(help="Runs of every learner.")] = 100,
     seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
-    jobs: Annotated[str, typer.Option(help="Threads; does not change the numbers.")] = "all",
+    jobs: Annotated[str, typer.Option(help="How many play at a time; does not change the numbers.")] = "all",
+    engine: Annotated[
+        str,
+        typer.Option(help="threads, processes (faster for learners that plan often) or auto.", metavar="WHO"),
+    ] = "auto",
     checkpoints: Annotated[str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.")] = "10",
     comparator: Annotated[
         str, typer.Option(help="auto, exact, whittle, myopic, guha, best-arm or a number.", metavar="WHAT")
@@ -66,6 +70,7 @@ def simulate(
                 runs=runs,
                 seed=seed,
                 jobs=_jobs(jobs),
+                engine=engine,
                 checkpoints=checkpoints,
                 comparator=_number_or_word(comparator),
                 ratio=ratio,

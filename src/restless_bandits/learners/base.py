@@ -28,6 +28,8 @@ class Learner:
     """The contract of every learner."""
 
     name: ClassVar[str]
+    plans_often: ClassVar[bool] = False
+    """Whether a run has so many plans that the time goes into making them: simulations then prefer processes."""
 
     @property
     def needs(self) -> frozenset[str]:

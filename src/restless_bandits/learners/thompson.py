@@ -74,6 +74,7 @@ class ThompsonSampling(Learner):
     """
 
     name: ClassVar[str] = "ts"
+    plans_often: ClassVar[bool] = True
     support: SupportOption = 9
     schedule: str = "both"
     pool: int = 0

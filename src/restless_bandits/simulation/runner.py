@@ -1,48 +1,32 @@
 """Many learners, many runs, all cores.
 
 Run r of a learner hangs on the seed, the problem's content and r alone, so nothing here changes a number: not how many
-threads there are, nor which runs were found on disk, nor who else is playing. Threads, not processes: nearly all of a
-run is compiled code that releases the interpreter lock, and threads share the tables of the problem and start at once.
-A worker takes one run at a time, run by run over all learners, so that what is finished when somebody interrupts is
-the same runs of everybody. The calling thread alone keeps accounts and writes to the disk.
+threads or processes there are, nor which runs were found on disk, nor who else is playing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import queue
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import learner as learner_of
 from restless_bandits.learners.base import Learner
-from restless_bandits.learners.simple import Informed, RoundRobin
 from restless_bandits.markov import IntArray
-from restless_bandits.plans import Plan
-from restless_bandits.problem import Problem, Task
-from restless_bandits.record import Record
-from restless_bandits.simulation import _kernels as kernels
-from restless_bandits.simulation.comparator import Comparator, comparator_for, exact_if_small
-from restless_bandits.simulation.engine import Pricing, Run, World, play_run
-from restless_bandits.simulation.results import Outcomes, SimulationResult, Traces
+from restless_bandits.problem import Problem
+from restless_bandits.simulation.cells import Cell, solution_of, world_of
+from restless_bandits.simulation.comparator import Comparator, comparator_for
+from restless_bandits.simulation.playing import Book, play_books
+from restless_bandits.simulation.pools import cores, open_pool
+from restless_bandits.simulation.results import SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
 
-BLOCK = 25
-"""Runs of a learner that are stored together."""
-PATIENCE = 5.0
-"""Seconds after which finished runs are stored even if they are fewer."""
-LAST_WAIT = 1.0
-"""Seconds that an interrupted simulation waits for runs that are nearly done."""
-
 Progress = Callable[[int, int], None]
+
+MANY_SLOTS = 1_000_000
+"""Slots of all runs of a learner from which on the start of processes is worth its second."""
 
 
 class SimulationInterrupted(KeyboardInterrupt):
@@ -66,6 +50,7 @@ def simulate(
     runs: int = 100,
     seed: int = 0,
     jobs: int | None = None,
+    engine: str = "threads",
     checkpoints: int | str | Sequence[int] = 10,
     comparator: str | float = "auto",
     ratio: float = 1.0,
@@ -88,7 +73,11 @@ def simulate(
     seed
         The seed of the whole.
     jobs
-        Threads; all cores by default.
+        How many play at a time; all cores by default.
+    engine
+        ``threads``; ``processes``, which start slower and are faster for learners that make thousands of plans a run;
+        or ``auto``, which takes processes where that pays. A script that uses processes must guard its main part by
+        ``if __name__ == "__main__":``.
     checkpoints
         So many, evenly spaced and ending at the horizon; ``"log:20"`` for logarithmic ones; or a list of slots, to
         which the horizon is added.
@@ -108,7 +97,7 @@ def simulate(
     horizon = _whole("horizon", horizon, 1)
     runs = _whole("runs", runs, 1)
     seed = _whole("seed", seed, 0)
-    jobs = _cores() if jobs is None else _whole("jobs", jobs, 1)
+    jobs = cores() if jobs is None else _whole("jobs", jobs, 1)
     if not (np.isfinite(ratio) and ratio > 0):
         raise ProblemError(f"ratio is {ratio!r}; it must be a positive number")
     if trace and out is not None:
@@ -119,25 +108,64 @@ def simulate(
     for player in players.values():
         player.task(problem, horizon)
     folder = None if out is None else open_folder(out)
+    if engine == "auto":
+        often = any(player.plans_often for player in players.values())
+        engine = "processes" if often and jobs > 1 and runs * horizon >= MANY_SLOTS else "threads"
+    pool = open_pool(engine, jobs)
 
-    solution = exact_if_small(problem)
-    compared = comparator_for(problem, comparator, solution)
-    world = World(problem, None if solution is None else Pricing.of(solution))
-    job = _Job(problem, players, world, horizon, marks, seed, runs, trace, compared, float(ratio))
-    if folder is not None:
-        for spec, player in players.items():
-            job.stores[spec] = Store.open(
-                folder,
-                problem,
-                player,
-                seed=seed,
-                horizon=horizon,
-                checkpoints=marks,
-                priced=world.pricing is not None,
+    compared = comparator_for(problem, comparator, solution_of(problem))
+    books = []
+    for label, player in players.items():
+        cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace)
+        books.append(Book(cell, None if folder is None else Store.open(folder, cell)))
+
+    def tell(_: Book | None = None) -> None:
+        if progress is not None:
+            progress(sum(len(book.finished) for book in books), runs * len(books))
+
+    tell()
+    try:
+        play_books([books], pool, tell)
+    except KeyboardInterrupt:
+        counts = {book.cell.label: len(book.finished) for book in books}
+        whole = min(_first_missing(book) for book in books)
+        part = collect(books, whole, compared, float(ratio)) if whole else None
+        raise SimulationInterrupted(counts, runs * len(books), part, folder) from None
+    finally:
+        pool.close()
+    return collect(books, runs, compared, float(ratio))
+
+
+def _first_missing(book: Book) -> int:
+    return min(book.missing, default=book.cell.runs)
+
+
+def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: float = 1.0) -> SimulationResult:
+    """Return the first runs of some cells of one problem, seed, horizon and list of checkpoints as a result."""
+    first = books[0].cell
+    traces = {}
+    if first.trace:
+        for book in books:
+            parts = [book.traces[run] for run in range(runs)]
+            traces[book.cell.label] = Traces(
+                np.stack([part.arms for part in parts]),
+                np.stack([part.states for part in parts]),
+                np.stack([part.rewards for part in parts]),
             )
-            job.finished[spec] = job.stores[spec].load(runs)
-    _play_all(job, jobs, progress)
-    return job.result(runs)
+    return SimulationResult(
+        problem=first.problem.name,
+        content=first.problem.content,
+        arms=tuple(arm.name for arm in first.problem.arms),
+        learners=tuple(book.cell.label for book in books),
+        horizon=first.horizon,
+        seed=first.seed,
+        checkpoints=np.array(first.checkpoints, dtype=np.int64),
+        comparator=comparator,
+        ratio=ratio,
+        priced=world_of(first.problem).pricing is not None,
+        outcomes=tuple(book.outcomes(runs) for book in books),
+        traces=traces,
+    )
 
 
 def checkpoint_slots(checkpoints: int | str | Sequence[int], horizon: int) -> IntArray:
@@ -177,13 +205,6 @@ def _whole(what: str, value: object, least: int) -> int:
     return int(value)
 
 
-def _cores() -> int:
-    """The cores that this process may use, which a container makes fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _players(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Learner]:
     """The learners by spec, or by name and number where a function among the options leaves them without one."""
     several = [learners] if isinstance(learners, Learner | str) else list(learners)
@@ -202,243 +223,3 @@ def _players(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Lea
             raise ProblemError(f"learner {label!r} is given twice; it would play the same runs again")
         players[label] = player
     return players
-
-
-@dataclass
-class _Job:
-    """All there is to play, and what of it is finished."""
-
-    problem: Problem
-    players: dict[str, Learner]
-    world: World
-    horizon: int
-    checkpoints: IntArray
-    seed: int
-    runs: int
-    trace: bool
-    comparator: Comparator
-    ratio: float
-    stores: dict[str, Store] = field(default_factory=dict)
-    finished: dict[str, dict[int, Outcomes]] = field(default_factory=dict)
-    traces: dict[str, dict[int, kernels.Trace]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for spec in self.players:
-            self.finished.setdefault(spec, {})
-            self.traces.setdefault(spec, {})
-
-    @property
-    def total(self) -> int:
-        return self.runs * len(self.players)
-
-    @property
-    def done(self) -> int:
-        return sum(len(runs) for runs in self.finished.values())
-
-    def pending(self) -> list[tuple[str, int]]:
-        """What is left, run by run."""
-        return [(spec, run) for run in range(self.runs) for spec in self.players if run not in self.finished[spec]]
-
-    def common(self) -> int:
-        """How many of the first runs every learner has finished."""
-        first_missing = [
-            next((run for run in range(self.runs) if run not in done), self.runs) for done in self.finished.values()
-        ]
-        return min(first_missing)
-
-    def result(self, runs: int) -> SimulationResult:
-        """The first runs of every learner."""
-        outcomes, traces = [], {}
-        for spec in self.players:
-            outcomes.append(Outcomes.stack([self.finished[spec][run] for run in range(runs)]))
-            if self.trace:
-                parts = [self.traces[spec][run] for run in range(runs)]
-                traces[spec] = Traces(
-                    np.stack([part.arms for part in parts]),
-                    np.stack([part.states for part in parts]),
-                    np.stack([part.rewards for part in parts]),
-                )
-        return SimulationResult(
-            problem=self.problem.name,
-            content=self.problem.content,
-            arms=tuple(arm.name for arm in self.problem.arms),
-            learners=tuple(self.players),
-            horizon=self.horizon,
-            seed=self.seed,
-            checkpoints=self.checkpoints,
-            comparator=self.comparator,
-            ratio=self.ratio,
-            priced=self.world.pricing is not None,
-            outcomes=tuple(outcomes),
-            traces=traces,
-        )
-
-
-@dataclass(frozen=True)
-class _Settled(Learner):
-    """A player whose one plan is made already."""
-
-    name: ClassVar[str] = "settled"
-    settled: Plan
-
-    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        return self.settled
-
-
-def _ready(player: Learner, problem: Problem, horizon: int) -> Learner:
-    """Return the learner; an informed one, whose plan is the same in every run, with its plan made once for all."""
-    if not isinstance(player, Informed):
-        return player
-    task = player.task(problem, horizon)
-    return _Settled(player.plan(Record.of(task), task, np.random.default_rng(0)))
-
-
-@dataclass(frozen=True)
-class _Played:
-    spec: str
-    run: int
-    outcome: Outcomes
-    trace: kernels.Trace
-
-
-class _Workers:
-    """Threads that play what is pending and hand it over through ``answers``; an exception is an answer too."""
-
-    def __init__(self, job: _Job, jobs: int) -> None:
-        self.answers: queue.SimpleQueue[_Played | BaseException] = queue.SimpleQueue()
-        self._job = job
-        self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        pending = job.pending()
-        self.pending = len(pending)
-        self._next = iter(pending)
-        wanted = {spec for spec, _ in pending}
-        self._players = {
-            spec: _ready(player, job.problem, job.horizon) for spec, player in job.players.items() if spec in wanted
-        }
-        # Daemons: somebody who interrupts does not want to wait for a run of a minute to end.
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(jobs, len(pending)))]
-        for thread in self._threads:
-            thread.start()
-
-    def _work(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                with self._lock:
-                    task = next(self._next, None)
-                if task is None:
-                    return
-                self.answers.put(self._play(*task))
-        except BaseException as error:
-            self.answers.put(error)
-
-    def _play(self, spec: str, run: int) -> _Played:
-        job = self._job
-        started = time.perf_counter()
-        played = play_run(
-            self._players[spec],
-            job.world,
-            job.horizon,
-            job.checkpoints,
-            seed=job.seed,
-            run=run,
-            trace=job.trace,
-        )
-        return _Played(spec, run, _outcome(played, time.perf_counter() - started), played.trace)
-
-    def stop(self, wait: float) -> list[_Played]:
-        """Let no new run begin; return what comes in while waiting."""
-        self._stopping.set()
-        deadline = time.monotonic() + wait
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        late = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                answer = self.answers.get_nowait()
-                if isinstance(answer, _Played):
-                    late.append(answer)
-        return late
-
-
-def _outcome(played: Run, seconds: float) -> Outcomes:
-    return Outcomes(
-        at=played.account.at[None],
-        pulls=played.record.pulls[None].copy(),
-        seconds=np.array([seconds]),
-        plan_lengths=(np.array(played.record.plan_lengths, dtype=np.int64),),
-    )
-
-
-def _play_all(job: _Job, jobs: int, progress: Progress | None) -> None:
-    """Play what is pending; what is finished is stored whatever happens."""
-    if progress is not None:
-        progress(job.done, job.total)
-    if job.done == job.total:
-        return
-    # Loads the compiled engine, so that its time is not charged to whoever plays first.
-    play_run(RoundRobin(), job.world, 1, np.array([1]), seed=0, run=0)
-    workers = _Workers(job, jobs)
-    ledger = _Ledger(job)
-    try:
-        for _ in range(workers.pending):
-            answer = _next_answer(workers)
-            if isinstance(answer, BaseException):
-                raise answer
-            ledger.enter(answer)
-            if progress is not None:
-                progress(job.done, job.total)
-        ledger.store()
-    except KeyboardInterrupt:
-        for answer in workers.stop(LAST_WAIT):
-            ledger.enter(answer)
-        ledger.store()
-        whole = job.common()
-        counts = {spec: len(runs) for spec, runs in job.finished.items()}
-        out = next((store.folder.parent for store in job.stores.values()), None)
-        raise SimulationInterrupted(counts, job.total, job.result(whole) if whole else None, out) from None
-    except BaseException:
-        workers.stop(0.0)
-        # The first error is the one to tell; a disk that is full stays full.
-        with contextlib.suppress(ProblemError):
-            ledger.store()
-        raise
-
-
-def _next_answer(workers: _Workers) -> _Played | BaseException:
-    while True:
-        # With a timeout, because a wait without one cannot be interrupted on every system.
-        with contextlib.suppress(queue.Empty):
-            return workers.answers.get(timeout=0.5)
-
-
-class _Ledger:
-    """Enters finished runs and stores them block by block."""
-
-    def __init__(self, job: _Job) -> None:
-        self._job = job
-        self._unstored: dict[str, dict[int, Outcomes]] = {spec: {} for spec in job.stores}
-        self._stored_at = dict.fromkeys(job.stores, time.monotonic())
-
-    def enter(self, played: _Played) -> None:
-        job, spec = self._job, played.spec
-        job.finished[spec][played.run] = played.outcome
-        if job.trace:
-            job.traces[spec][played.run] = played.trace
-        if spec in job.stores:
-            waiting = self._unstored[spec]
-            waiting[played.run] = played.outcome
-            if len(waiting) >= BLOCK or time.monotonic() - self._stored_at[spec] > PATIENCE:
-                self._store(spec)
-
-    def store(self) -> None:
-        """Store all that is not yet stored."""
-        for spec in self._job.stores:
-            self._store(spec)
-
-    def _store(self, spec: str) -> None:
-        waiting = self._unstored[spec]
-        if waiting:
-            self._job.stores[spec].save(waiting)
-            self._unstored[spec] = {}
-        self._stored_at[spec] = time.monotonic()

@@ -1,9 +1,9 @@
 """Finished runs on disk: written as they come, found again, never half there.
 
 A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
-seed, horizon, checkpoints, version) a folder with ``key.json`` and block files. A block file holds some runs with their
-numbers. It is written under a temporary name, flushed to the disk and then renamed, so that a block is there whole or
-not at all; what was killed in the middle is played again.
+seed, horizon, checkpoints, version, code) a folder with ``key.json`` and block files. A block file holds some runs with
+their numbers. It is written under a temporary name, flushed to the disk and then renamed, so that a block is there
+whole or not at all; what was killed in the middle is played again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,9 +26,7 @@ import numpy as np
 
 from restless_bandits import __version__
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners.base import Learner
-from restless_bandits.markov import IntArray
-from restless_bandits.problem import Problem
+from restless_bandits.simulation.cells import Cell, world_of
 from restless_bandits.simulation.results import Outcomes
 
 WHAT = "results of restless simulate"
@@ -35,6 +34,8 @@ FORMAT = 1
 BLOCKS = "runs-*.npz"
 HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
 """What file browsers leave in a folder that is otherwise empty."""
+APART = ("cli", "experiments", "plots.py")
+"""Parts of the package that cannot change a run."""
 
 
 def open_folder(path: str | Path) -> Path:
@@ -62,6 +63,18 @@ def open_folder(path: str | Path) -> Path:
     return folder
 
 
+@cache
+def fingerprint() -> str:
+    """Return a mark of the code that plays: a run stored by other code, of whatever version, is not taken for ours."""
+    package = Path(__file__).resolve().parent.parent
+    mark = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] not in APART:
+            mark.update(f"{name}\n".encode() + path.read_bytes())
+    return mark.hexdigest()[:16]
+
+
 def _make_folder(folder: Path, manifest: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}, indent=2) + "\n"
@@ -79,17 +92,9 @@ class Store:
     """Checkpoints and arms, which every block must match."""
 
     @classmethod
-    def open(
-        cls,
-        folder: Path,
-        problem: Problem,
-        learner: Learner,
-        *,
-        seed: int,
-        horizon: int,
-        checkpoints: IntArray,
-        priced: bool,
-    ) -> Store:
+    def open(cls, folder: Path, cell: Cell) -> Store:
+        """Return the place of a cell in a results folder."""
+        problem, learner = cell.problem, cell.learner
         try:
             spec = learner.spec
         except ProblemError as error:
@@ -98,11 +103,12 @@ class Store:
             {
                 "problem": problem.content,
                 "learner": spec,
-                "seed": seed,
-                "horizon": horizon,
-                "checkpoints": checkpoints.tolist(),
-                "gaps": priced,
+                "seed": cell.seed,
+                "horizon": cell.horizon,
+                "checkpoints": cell.checkpoints,
+                "gaps": world_of(problem).pricing is not None,
                 "version": __version__,
+                "code": fingerprint(),
             }
         )
         mark = hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -114,7 +120,7 @@ class Store:
                 _write(place / "key.json", lambda file: file.write((key + "\n").encode()))
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
-        return cls(place, key, (len(checkpoints), problem.n_arms))
+        return cls(place, key, (len(cell.checkpoints), problem.n_arms))
 
     def load(self, runs: int) -> dict[int, Outcomes]:
         """Return the stored runs below ``runs``, each by its number.

@@ -1,0 +1,140 @@
+"""Plays cells in a pool, and keeps their accounts.
+
+The calling thread alone enters finished runs and writes to the disk. Cells of a group are played side by side, run by
+run, so that what is finished when somebody interrupts is the same runs of everybody; groups one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.simulation import _kernels as kernels
+from restless_bandits.simulation.cells import Cell, PlayedRun
+from restless_bandits.simulation.pools import Pool
+from restless_bandits.simulation.results import Outcomes
+from restless_bandits.simulation.storage import Store
+
+BLOCK = 25
+"""Runs of a cell that are stored together, and the most that are played as one piece."""
+PATIENCE = 5.0
+"""Seconds after which finished runs are stored even if they are fewer."""
+PIECE_SECONDS = 0.2
+"""About how long one piece of a cell is played."""
+LAST_WAIT = 1.0
+"""Seconds that an interrupted simulation waits for runs that are nearly done."""
+
+Played = Callable[["Book"], None]
+
+
+@dataclass(eq=False)
+class Book:
+    """A cell, and what of it is finished."""
+
+    cell: Cell
+    store: Store | None = None
+    finished: dict[int, Outcomes] = field(default_factory=dict)
+    traces: dict[int, kernels.Trace] = field(default_factory=dict)
+    _unstored: dict[int, Outcomes] = field(default_factory=dict)
+    _stored_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if self.store is not None:
+            self.finished |= self.store.load(self.cell.runs)
+
+    @property
+    def missing(self) -> list[int]:
+        return [run for run in range(self.cell.runs) if run not in self.finished]
+
+    @property
+    def seconds_a_run(self) -> float | None:
+        """What a run has taken on average, if any is finished."""
+        if not self.finished:
+            return None
+        return sum(float(one.seconds[0]) for one in self.finished.values()) / len(self.finished)
+
+    def enter(self, played: PlayedRun) -> None:
+        self.finished[played.number] = played.outcome
+        if played.trace is not None:
+            self.traces[played.number] = played.trace
+        if self.store is not None:
+            self._unstored[played.number] = played.outcome
+            if len(self._unstored) >= BLOCK or time.monotonic() - self._stored_at > PATIENCE:
+                self.save()
+
+    def save(self) -> None:
+        """Store all that is not yet stored."""
+        if self.store is not None and self._unstored:
+            self.store.save(self._unstored)
+            self._unstored = {}
+        self._stored_at = time.monotonic()
+
+    def outcomes(self, runs: int) -> Outcomes:
+        """Return the first runs."""
+        return Outcomes.stack([self.finished[run] for run in range(runs)])
+
+
+def play_books(groups: Sequence[Sequence[Book]], pool: Pool, entered: Played | None = None) -> None:
+    """Play all that is missing; ``entered`` is told of each book that has got new runs.
+
+    What is finished is stored whatever happens: an interrupt, an error in a run, a disk that is full.
+    """
+    books = [book for group in groups for book in group]
+    playing: dict[Future[list[PlayedRun]], Book] = {}
+    pieces = _pieces(groups)
+    try:
+        while True:
+            # Twice as many as are played at a time, so that nobody waits for the next.
+            while len(playing) < 2 * pool.width and (piece := next(pieces, None)) is not None:
+                book, numbers = piece
+                playing[pool.submit(book.cell, numbers)] = book
+            if not playing:
+                break
+            # With a timeout, because a wait without one cannot be interrupted on every system.
+            done, _ = wait(playing, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in done:
+                book = playing.pop(future)
+                for played in future.result():
+                    book.enter(played)
+                if entered is not None:
+                    entered(book)
+        for book in books:
+            book.save()
+    except KeyboardInterrupt:
+        for future in list(playing):
+            if future.cancel():
+                del playing[future]
+        done, _ = wait(playing, timeout=LAST_WAIT)
+        for future in done:
+            if future.exception() is None:
+                for played in future.result():
+                    playing[future].enter(played)
+        for book in books:
+            book.save()
+        raise
+    except BaseException:
+        for future in playing:
+            future.cancel()
+        # The first error is the one to tell; a disk that is full stays full.
+        with contextlib.suppress(ProblemError):
+            for book in books:
+                book.save()
+        raise
+
+
+def _pieces(groups: Sequence[Sequence[Book]]) -> Iterator[tuple[Book, list[int]]]:
+    """What is missing, in pieces that grow to ``PIECE_SECONDS`` as it is seen how long a run takes."""
+    for group in groups:
+        waiting = [(book, deque(book.missing)) for book in group]
+        while any(numbers for _, numbers in waiting):
+            for book, numbers in waiting:
+                seconds = book.seconds_a_run
+                size = 1 if seconds is None else int(max(1.0, min(BLOCK, PIECE_SECONDS / max(seconds, 1e-6))))
+                piece = [numbers.popleft() for _ in range(min(size, len(numbers)))]
+                if piece:
+                    yield book, piece

@@ -1,0 +1,121 @@
+"""Who plays: threads of this process, or processes of this machine.
+
+A pool takes a piece of a cell and promises its runs. Threads start at once and share the tables of the problem; they
+serve learners that think rarely, whose runs are nearly all compiled code without the interpreter lock. Learners that
+make thousands of plans a run hold that lock most of the time, and two threads are then slower than one; processes
+start in about a second and do not get in each other's way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Protocol
+
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
+
+ENGINES = ("threads", "processes", "auto")
+
+
+class Pool(Protocol):
+    """What plays pieces of cells."""
+
+    width: int
+    """How many pieces are played at a time."""
+
+    def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
+        """Promise some runs of a cell."""
+
+    def close(self) -> None:
+        """Begin nothing new; what is being played is left to itself."""
+
+
+def cores() -> int:
+    """Return the cores that this process may use, which a container makes fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def open_pool(engine: str, jobs: int) -> Pool:
+    """Return a pool by its name."""
+    if engine == "threads":
+        return ThreadPool(jobs)
+    if engine == "processes":
+        return ProcessPool(jobs)
+    raise ProblemError(f"there is no engine {engine!r}; {did_you_mean(str(engine), ENGINES)}")
+
+
+class ThreadPool:
+    """Threads that do not hold up the end of the program.
+
+    Daemons, unlike those of the standard library: somebody who interrupts does not want to wait for a run of a minute
+    to end.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._work: queue.SimpleQueue[tuple[Future[list[PlayedRun]], Cell, Sequence[int]] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
+        promised: Future[list[PlayedRun]] = Future()
+        self._work.put((promised, cell, numbers))
+        if len(self._threads) < self.width:
+            self._threads.append(threading.Thread(target=self._play, daemon=True))
+            self._threads[-1].start()
+        return promised
+
+    def _play(self) -> None:
+        while (piece := self._work.get()) is not None:
+            promised, cell, numbers = piece
+            if not promised.set_running_or_notify_cancel():
+                continue
+            try:
+                promised.set_result(play_runs(cell, numbers))
+            except BaseException as error:
+                promised.set_exception(error)
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._work.put(None)
+
+
+class ProcessPool:
+    """Processes that end with this one, however it ends."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        # Spawned, not forked: a fork in the presence of threads can stop for ever.
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=_begin_worker)
+
+    def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
+        return self._pool.submit(play_runs, cell, numbers)
+
+    def close(self) -> None:
+        processes = list((self._pool._processes or {}).values())
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            with contextlib.suppress(OSError, ValueError):
+                process.terminate()
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
