@@ -6,13 +6,10 @@ RESTLESS := .venv/bin/restless
 .PHONY: run test lint format bench clean
 
 run: .venv/installed
-	$(RESTLESS) check paper-1
-	$(RESTLESS) check paper-2
-	$(RESTLESS) solve paper-1
-	$(RESTLESS) solve paper-2
+	$(RESTLESS) reproduce --quick --out out
 
 test: .venv/installed-dev
-	$(PY) -m pytest -n 2
+	$(PY) -m pytest -n 2 --dist loadgroup
 
 lint: .venv/installed-dev
 	$(PY) -m ruff check .
@@ -35,7 +32,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: pyproject.toml | .venv/bin/python
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable .
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[plots]'
 	touch $@
 
 .venv/installed-dev: pyproject.toml | .venv/bin/python

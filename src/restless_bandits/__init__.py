@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from restless_bandits import learners as learners
     from restless_bandits import oracles as oracles
+    from restless_bandits import plots as plots
     from restless_bandits import theory as theory
     from restless_bandits.agent import Agent as Agent
     from restless_bandits.diagnosis import Diagnosis as Diagnosis
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from restless_bandits.problem import load_problem as load_problem
     from restless_bandits.simulation import SimulationResult as SimulationResult
     from restless_bandits.simulation import simulate as simulate
+    from restless_bandits.walks import Walk as Walk
+    from restless_bandits.walks import walk as walk
 
 __version__ = "0.1.0"
 
@@ -62,6 +65,7 @@ _HOMES = {
     "Solution": "oracles",
     "TableArm": "problem",
     "Task": "problem",
+    "Walk": "walks",
     "ThompsonSampling": "learners",
     "builtin_problems": "problem",
     "check": "diagnosis",
@@ -70,8 +74,9 @@ _HOMES = {
     "load_policy": "policies",
     "load_problem": "problem",
     "simulate": "simulation",
+    "walk": "walks",
 }
-_MODULES = ("learners", "oracles", "policies", "record", "theory")
+_MODULES = ("experiments", "learners", "oracles", "plots", "policies", "record", "theory")
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ def simulate(
     from restless_bandits.simulation import simulate as run_all
 
     interrupted = None
-    with _progress(f"{stated.name or problem}, T = {horizon}") as advance, _warnings_as_lines():
+    with _progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
         try:
             result = run_all(
                 stated,
@@ -69,7 +69,7 @@ def simulate(
                 horizon,
                 runs=runs,
                 seed=seed,
-                jobs=_jobs(jobs),
+                jobs=jobs_of(jobs),
                 engine=engine,
                 checkpoints=checkpoints,
                 comparator=_number_or_word(comparator),
@@ -87,7 +87,7 @@ def simulate(
     _show(result, problem, as_json)
 
 
-def _jobs(text: str) -> int | None:
+def jobs_of(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdecimal() or int(text) < 1:
@@ -119,7 +119,7 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 @contextmanager
-def _warnings_as_lines() -> Iterator[None]:
+def warnings_as_lines() -> Iterator[None]:
     """Tell the library's warnings in one line each."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:

@@ -88,6 +88,12 @@ def world_of(problem: Problem) -> World:
     return world
 
 
+@lru_cache(maxsize=256)
+def is_priced(problem: Problem) -> bool:
+    """Whether every choice of a run is priced, so that there is gap regret."""
+    return world_of(problem).pricing is not None
+
+
 @dataclass(frozen=True, eq=False)
 class _Settled(Learner):
     """A player whose one plan is made already."""

@@ -16,7 +16,7 @@ from restless_bandits.learners import learner as learner_of
 from restless_bandits.learners.base import Learner
 from restless_bandits.markov import IntArray
 from restless_bandits.problem import Problem
-from restless_bandits.simulation.cells import Cell, solution_of, world_of
+from restless_bandits.simulation.cells import Cell, is_priced, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
 from restless_bandits.simulation.playing import Book, play_books
 from restless_bandits.simulation.pools import cores, open_pool
@@ -162,7 +162,7 @@ def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: flo
         checkpoints=np.array(first.checkpoints, dtype=np.int64),
         comparator=comparator,
         ratio=ratio,
-        priced=world_of(first.problem).pricing is not None,
+        priced=is_priced(first.problem),
         outcomes=tuple(book.outcomes(runs) for book in books),
         traces=traces,
     )

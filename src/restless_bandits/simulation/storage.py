@@ -26,7 +26,7 @@ import numpy as np
 
 from restless_bandits import __version__
 from restless_bandits.errors import ProblemError
-from restless_bandits.simulation.cells import Cell, world_of
+from restless_bandits.simulation.cells import Cell, is_priced
 from restless_bandits.simulation.results import Outcomes
 
 WHAT = "results of restless simulate"
@@ -78,7 +78,7 @@ def fingerprint() -> str:
 def _make_folder(folder: Path, manifest: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}, indent=2) + "\n"
-    _write(manifest, lambda file: file.write(text.encode()))
+    write_bytes(manifest, text.encode())
     return text
 
 
@@ -106,7 +106,7 @@ class Store:
                 "seed": cell.seed,
                 "horizon": cell.horizon,
                 "checkpoints": cell.checkpoints,
-                "gaps": world_of(problem).pricing is not None,
+                "gaps": is_priced(problem),
                 "version": __version__,
                 "code": fingerprint(),
             }
@@ -117,7 +117,7 @@ class Store:
         try:
             place.mkdir(exist_ok=True)
             if not (place / "key.json").exists():
-                _write(place / "key.json", lambda file: file.write((key + "\n").encode()))
+                write_bytes(place / "key.json", (key + "\n").encode())
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
         return cls(place, key, (len(cell.checkpoints), problem.n_arms))
@@ -174,8 +174,12 @@ class Store:
             ) from None
 
 
-def _write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
+    _write(path, lambda file: file.write(content))
+
+
+def _write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

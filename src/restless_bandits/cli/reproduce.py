@@ -1,0 +1,117 @@
+"""``restless reproduce``: the paper's experiments, a verdict on each of its claims, and a report.
+
+The library is imported inside the functions, so that ``--help`` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from restless_bandits.cli.simulate import INTERRUPTED, jobs_of, warnings_as_lines
+
+if TYPE_CHECKING:
+    from restless_bandits.experiments import Reproduction
+
+QUIET_SECONDS = 20.0
+"""How often a reproduction whose progress nobody watches says how far it is."""
+
+
+def reproduce(
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ITEM]...", help="figure-a … figure-f, appendix-a, appendix-b, table-1, inside."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs, shorter horizons: minutes.")] = False,
+    out: Annotated[
+        Path, typer.Option(help="A folder for report, figures, numbers and what was played.", metavar="DIR")
+    ] = Path("out"),
+    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
+    runs: Annotated[int | None, typer.Option(help="Runs of every line, in place of the paper's.")] = None,
+    jobs: Annotated[str, typer.Option(help="Processes; does not change the numbers.")] = "all",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Run the paper's experiments and print a verdict on each of its claims; all of them without ITEM.
+
+    Example: restless reproduce figure-a table-1 --quick
+    """
+    from restless_bandits.cli import output
+    from restless_bandits.experiments import reproduce as run_all
+    from restless_bandits.experiments.reproduction import ReproductionInterrupted
+
+    wanted = tuple(items or ())
+    with _progress() as tell, warnings_as_lines():
+        try:
+            found = run_all(wanted, quick=quick, out=out, seed=seed, runs=runs, jobs=jobs_of(jobs), progress=tell)
+        except ReproductionInterrupted as stop:
+            print(stop, file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        output.emit(found.as_dict() | {"report": str(out / "report.html")})
+    else:
+        _show(found, out)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float, float, str], None]]:
+    """A bar with an estimate on stderr for people; a line now and then where nobody watches."""
+    if not sys.stderr.isatty():
+        started = told = time.monotonic()
+
+        def line(done: float, total: float, what: str) -> None:
+            nonlocal told
+            if time.monotonic() - told >= QUIET_SECONDS:
+                told = time.monotonic()
+                left = max(0.0, total - done)
+                passed = told - started
+                print(f"{done / total:4.0%} after {passed:.0f} s, about {left:.0f} s left: {what}", file=sys.stderr)
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TaskProgressColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[left]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("preparing", total=None, left="")
+
+        def update(done: float, total: float, what: str) -> None:
+            left = f"about {max(0.0, total - done):.0f} s left"
+            bar.update(task, completed=done, total=total, description=what, left=left)
+
+        yield update
+
+
+def _show(found: Reproduction, out: Path) -> None:
+    """The ledger as a table, without the claims that this run says nothing of."""
+    from restless_bandits.cli import output
+    from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, NOT_RUN
+
+    colours = {HOLDS: "green", FAILS: "red", FROM: "yellow"}
+    titles = {protocol.name: protocol.title for protocol in found.plan.protocols}
+    table = output.new_table("claim", *titles.values(), title="The paper's claims, and what was found")
+    for column in table.columns:
+        column.justify = "left"
+    for claim in found.plan.claims:
+        verdicts = {one.protocol: one for one in found.verdicts if one.claim.id == claim.id}
+        if all(one.outcome == NOT_RUN for one in verdicts.values()):
+            continue
+        shown = {name: f"[{colours.get(one.outcome, 'dim')}]{one.text}[/]" for name, one in verdicts.items()}
+        # A claim that is not about a protocol has one verdict, in the first place.
+        cells = [shown.get(name, shown.get("", "–") if n == 0 else "–") for n, name in enumerate(titles)]
+        table.add_row(output.plain_text(claim.text), *cells)
+    output.show(table, f"the evidence and the figures: {output.plain_text(str(out / 'report.html'))}")

@@ -1,0 +1,13 @@
+"""The paper's experiments as data, what they gave, and a computed verdict on each of its claims.
+
+report = rb.experiments.reproduce(["figure-a"], quick=True, out="out")
+print(report.verdicts[0].text)
+"""
+
+from __future__ import annotations
+
+from restless_bandits.experiments.design import Claim, Design, Item, Line, Protocol, design
+from restless_bandits.experiments.reproduction import Reproduction, reproduce
+from restless_bandits.experiments.verdicts import Finding, Verdict
+
+__all__ = ["Claim", "Design", "Finding", "Item", "Line", "Protocol", "Reproduction", "Verdict", "design", "reproduce"]

@@ -1,0 +1,151 @@
+"""Regret along horizons, with every run kept, and what is asked of it: means, spreads, growth, exploration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.simulation.comparator import Comparator
+from restless_bandits.simulation.results import SimulationResult
+
+DECADE = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The regret of one learner along horizons: arrays (run, horizon).
+
+    Rows are runs, and runs are independent; along a row values are not, whether they are read along one run or played
+    anew, since run r is played by the same draws at every horizon.
+    """
+
+    label: str
+    spec: str
+    kind: str
+    horizons: IntArray
+    regret: Array
+    spread: Array
+    """Regret of the kind whose spread is compared; often the same."""
+    spread_kind: str
+    exploration: Array | None = None
+    """For a learner that explores and then commits: the slots that it explored, (run, horizon)."""
+
+    @property
+    def runs(self) -> int:
+        return len(self.regret)
+
+    @property
+    def mean(self) -> Array:
+        found: Array = self.regret.mean(axis=0)
+        return found
+
+    @property
+    def sd(self) -> Array:
+        found: Array = self.regret.std(axis=0, ddof=1)
+        return found
+
+    @property
+    def stderr(self) -> Array:
+        return self.sd / math.sqrt(self.runs)
+
+    @property
+    def worst(self) -> Array:
+        found: Array = self.regret.max(axis=0)
+        return found
+
+    def band(self, confidence: float = 0.95) -> tuple[Array, Array]:
+        """Return the ends of the confidence intervals of the mean, by Student's law."""
+        width = stats.t.ppf(0.5 + confidence / 2, self.runs - 1) * self.stderr
+        return self.mean - width, self.mean + width
+
+    def at(self, horizon: int) -> Array:
+        """Return the regrets of all runs at one of the horizons."""
+        found: Array = self.regret[:, self.column(horizon)]
+        return found
+
+    def column(self, horizon: int) -> int:
+        return int(np.flatnonzero(self.horizons == horizon)[0])
+
+    def growth(self, end: int | None = None) -> tuple[float, float] | None:
+        """Return the exponent of the growth over the last decade of T up to ``end``, and its standard error.
+
+        log(R(T) / R(T₀)) / log(T / T₀), with T₀ the largest horizon that is at most T/10. None where that is undefined:
+        no such horizon, or a mean that is not positive.
+        """
+        return self._exponent(self.regret, end)
+
+    def exploration_growth(self) -> tuple[float, float] | None:
+        """The same for the length of the exploration phase."""
+        return None if self.exploration is None else self._exponent(self.exploration, None)
+
+    def _exponent(self, values: Array, end: int | None) -> tuple[float, float] | None:
+        last = len(self.horizons) - 1 if end is None else self.column(end)
+        before = np.flatnonzero(self.horizons * DECADE <= self.horizons[last])
+        if not before.size or self.runs < 2:
+            return None
+        start = int(before[-1])
+        low, high = values[:, start], values[:, last]
+        if low.mean() <= 0 or high.mean() <= 0:
+            return None
+        decades = math.log(self.horizons[last] / self.horizons[start])
+        exponent = math.log(high.mean() / low.mean()) / decades
+        # The delta method, on pairs: what is common to both ends of a run cancels.
+        residual = high / high.mean() - low / low.mean()
+        return exponent, float(residual.std(ddof=1)) / math.sqrt(self.runs) / decades
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One figure under one protocol."""
+
+    item: str
+    protocol: str
+    problem: str
+    comparator: Comparator
+    curves: tuple[Curve, ...]
+
+    def curve(self, label: str) -> Curve | None:
+        return next((curve for curve in self.curves if curve.label == label), None)
+
+
+def curve_of(
+    label: str,
+    results: Sequence[SimulationResult],
+    *,
+    kind: str | None,
+    spread_kind: str | None,
+    explores: bool,
+) -> Curve:
+    """Make a curve from one result with several checkpoints, or from one for each horizon."""
+    first = results[0]
+    kind = kind or first.kinds[-1]
+    spread_kind = spread_kind or kind
+
+    def columns(which: str) -> Array:
+        return np.concatenate([result.regret(which)[0] for result in results], axis=1)
+
+    exploration = None
+    if explores:
+        exploration = np.stack([_explored(result) for result in results], axis=1)
+    return Curve(
+        label=label,
+        spec=first.learners[0],
+        kind=kind,
+        horizons=np.concatenate([result.checkpoints for result in results]),
+        regret=columns(kind),
+        spread=columns(spread_kind),
+        spread_kind=spread_kind,
+        exploration=exploration,
+    )
+
+
+def _explored(result: SimulationResult) -> Array:
+    """The slots before the last plan of each run; all of them where the horizon came first."""
+    lengths = next(iter(result.plan_lengths.values()))
+    arms = len(result.arms)
+    return np.array([float(one[:arms].sum() if len(one) > arms else one.sum()) for one in lengths])

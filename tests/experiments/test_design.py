@@ -1,0 +1,78 @@
+"""The paper's experiments as data."""
+
+import dataclasses
+
+import pytest
+
+import restless_bandits as rb
+from restless_bandits.experiments import design
+from restless_bandits.experiments.design import Line
+from restless_bandits.experiments.verdicts import _TESTS
+
+
+def test_the_paper_is_all_there():
+    whole = design()
+    problems = [item.problem for item in whole.items]
+    assert problems[:6] == ["paper-1", "paper-2", "lms-urban-s", "lms-heavy-tree-s", "lms-suburban-l", "lms-urban-l"]
+    assert problems[6:] == ["rf-2", "rf-3"]
+    assert [item.runs for item in whole.items[:6]] == [1000, 1000, 200, 200, 200, 200]
+    published = whole.protocol("published")
+    assert published.horizons == tuple(range(5000, 50_001, 5000))
+    assert [line.label for line in published.lines] == ["Restless-UCB", "colored-UCRL2", "TS-9", "TS-4"]
+    assert [line.paper[-1] for line in whole.table.lines] == [5, 10, 9, 129387]
+    assert all("stand-in" in item.title.lower() and "stand-in" in item.note.lower() for item in whole.items[6:])
+
+
+def test_every_claim_can_be_decided():
+    whole = design()
+    labels = {line.label for protocol in whole.protocols for line in protocol.lines}
+    assert len({claim.id for claim in whole.claims}) == len(whole.claims)
+    for claim in whole.claims:
+        assert claim.test in _TESTS
+        assert set(claim.items) <= set(whole.names)
+        named = claim.options.get("of", [])
+        assert set([named] if isinstance(named, str) else named) <= labels
+        assert set(claim.options.get("than", [])) <= labels
+
+
+def test_specs_are_read():
+    whole = design()
+    for item in whole.items:
+        for protocol in whole.protocols:
+            for line in protocol.lines:
+                cells = whole.cells(item, protocol, line, seed=0)
+                assert [cell.horizon for cell in cells] == (
+                    list(whole.horizons(item, protocol, line)) if line.anew else [cells[0].checkpoints[-1]]
+                )
+                assert all(cell.runs == item.runs_of(protocol) for cell in cells)
+                known = protocol.name == "published"
+                assert all((cell.learner.needs == {"rewards"}) == known for cell in cells)
+
+
+def test_caps_of_the_published_protocol():
+    whole = design()
+    colored = whole.protocol("published").lines[1]
+    assert "cap=10" in colored.spec_for(rb.Problem.builtin("paper-1"))
+    assert "cap=3" in colored.spec_for(rb.Problem.builtin("rf-3"))
+
+
+def test_a_line_joins_the_fair_protocol_by_one_entry():
+    whole = design(["figure-a"])
+    fair = whole.protocol("fair")
+    joined = dataclasses.replace(fair, lines=(*fair.lines, Line("UCB1", "ucb1")))
+    cells = whole.cells(whole.items[0], joined, joined.lines[-1], seed=0)
+    assert [cell.label for cell in cells] == ["ucb1"]
+    assert cells[0].checkpoints[-1] == whole.items[0].horizon
+
+
+def test_quick_has_the_same_items_with_fewer_runs():
+    quick, whole = design(quick=True), design()
+    assert [item.name for item in quick.items] == [item.name for item in whole.items]
+    assert all(a.runs < b.runs and a.horizon <= b.horizon for a, b in zip(quick.items, whole.items, strict=True))
+    assert quick.table is not None
+    assert quick.inside is not None
+
+
+def test_unknown_item():
+    with pytest.raises(rb.ProblemError, match="no item 'figure-z'; did you mean"):
+        design(["figure-z"])

@@ -1,0 +1,198 @@
+"""A whole reproduction, small: numbers, files, interruptions."""
+
+import dataclasses
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import restless_bandits as rb
+from restless_bandits.experiments import reproduce, reproduction, timing
+from restless_bandits.experiments.design import design
+
+# One worker for all of them: the small reproduction is made once.
+pytestmark = pytest.mark.xdist_group("reproduction")
+
+WORDS = ["figure-a", "--quick", "--runs", "3"]
+
+
+def command(*words):
+    return [sys.executable, "-m", "restless_bandits", "reproduce", *words]
+
+
+def produced(folder):
+    """What a reproduction leaves for its reader, by name."""
+    files = [folder / "report.html", folder / "results.json", *sorted((folder / "figures").iterdir())]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The folder of an uninterrupted small reproduction, and what the command printed."""
+    folder = tmp_path_factory.mktemp("small") / "out"
+    done = subprocess.run(command(*WORDS, "--out", str(folder), "--json"), capture_output=True, text=True, check=True)
+    return folder, json.loads(done.stdout)
+
+
+def test_numbers_are_those_of_a_simulation(small):
+    _, answer = small
+    published = next(figure for figure in answer["figures"] if figure["protocol"] == "published")
+    line = published["lines"][0]
+    assert line["learner"] == "Restless-UCB"
+    for j in (0, -1):
+        horizon = line["horizons"][j]
+        result = rb.simulate(
+            rb.Problem.builtin("paper-1"), line["spec"], horizon, runs=3, checkpoints=1, comparator="whittle"
+        )
+        assert line["regret_mean"][j] == result.regret("expected")[0, :, -1].mean()
+    fair = next(figure for figure in answer["figures"] if figure["protocol"] == "fair")
+    line = fair["lines"][2]
+    assert line["spec"] == "ts"
+    result = rb.simulate(rb.Problem.builtin("paper-1"), "ts-9", 100_000, runs=3, checkpoints=line["horizons"])
+    assert line["regret_mean"] == result.regret("gap")[0].mean(axis=0).tolist()
+
+
+def test_report_needs_nothing_from_outside(small):
+    folder, _ = small
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=[\"'](?!#|data:)", page)
+    assert "<script" not in page
+    assert "@import" not in page
+    assert page.count('src="data:image/svg+xml;base64,') == 1
+    for needed in ("restless reproduce figure-a --quick --runs 3", "numba", "seed", "Instance 1"):
+        assert needed in page
+    assert str(folder) not in page
+
+
+def test_every_claim_is_in_the_report(small):
+    folder, answer = small
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for claim in design().claims:
+        assert f'id="claim-{claim.id}"' in page
+    assert {entry["id"] for entry in answer["claims"]} == {claim.id for claim in design().claims}
+    assert {entry["verdict"] for entry in answer["claims"] if entry["id"] == "lowest-radio"} == {"not run"}
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path):
+    whole, folder = small[0], tmp_path / "out"
+    expected = produced(whole)
+    cells = sum(1 for _ in (whole / "cells").rglob("runs-*.npz"))
+    for share in (0.05, 0.4, 0.8):
+        with subprocess.Popen(command(*WORDS, "--out", str(folder)), stderr=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + 60
+            while sum(1 for _ in folder.rglob("runs-*.npz")) < share * cells and time.monotonic() < deadline:
+                time.sleep(0.01)
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+        assert not (folder / "report.html").exists()
+    subprocess.run(command(*WORDS, "--out", str(folder)), capture_output=True, check=True)
+    assert produced(folder) == expected
+
+
+def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
+    class NoPool:
+        width = 1
+
+        def submit(self, cell, numbers):
+            pytest.fail(f"{cell.label} is played again")
+
+        def close(self):
+            pass
+
+    folder, answer = small
+    before = produced(folder)
+    monkeypatch.setattr(reproduction, "open_pool", lambda *_: NoPool())
+    again = reproduce(["figure-a"], quick=True, runs=3, out=folder)
+    assert produced(folder) == before
+    assert json.loads(json.dumps(again.as_dict()["figures"])) == answer["figures"]
+
+
+def test_ctrl_c_is_one_sentence(tmp_path, interruptible):
+    words = command("figure-b", "--quick", "--out", str(tmp_path / "out"))
+    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.rglob("runs-*.npz")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert re.fullmatch(
+        r"Interrupted; what was played is stored in .*out, and the same again goes on from there\n", err
+    )
+
+
+class TestTimes:
+    def test_measured_once_and_kept(self, tmp_path):
+        table = design(["table-1"], quick=True).table
+        lines = tuple(dataclasses.replace(line, runs=(2, 1)) for line in table.lines if line.label != "colored-UCRL2")
+        small = dataclasses.replace(table, horizon=3000, problems=("table-2", "table-3"), arms=(2, 3), lines=lines)
+        told = []
+        path = tmp_path / "times.json"
+        times, build = timing.measure_times(small, path, 0, told.append)
+        assert {label: {n: len(t) for n, t in by_arms.items()} for label, by_arms in times.items()} == {
+            label: {2: 2, 3: 1} for label in ("Restless-UCB", "TS-9", "TS-4")
+        }
+        assert len(told) == timing.cells_of(small) == 9
+        again, build_again = timing.measure_times(small, path, 0, told.append)
+        assert build_again == build
+        assert all(np.array_equal(times[label][n], again[label][n]) for label in times for n in (2, 3))
+
+    def test_times_of_other_code_are_not_taken(self, tmp_path, monkeypatch):
+        path = tmp_path / "times.json"
+        kept = timing._Kept(path)
+        kept.add("x", 1.0)
+        assert timing._Kept(path).times("x") == [1.0]
+        monkeypatch.setattr(timing, "fingerprint", lambda: "other")
+        assert timing._Kept(path).times("x") == []
+
+    def test_a_damaged_file_is_measured_again(self, tmp_path):
+        path = tmp_path / "times.json"
+        path.write_text("{]")
+        assert timing._Kept(path).times("x") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(items=["figure-q"]), "no item 'figure-q'"),
+        (dict(runs=1), "runs is 1"),
+        (dict(runs=2.5), "runs is 2.5"),
+        (dict(jobs=0), "jobs is 0"),
+        (dict(seed=-1), "seed is -1"),
+    ],
+)
+def test_bad_input(options, message, tmp_path):
+    with pytest.raises(rb.ProblemError, match=message):
+        reproduce(**({"items": ["inside"], "quick": True, "out": tmp_path / "out"} | options))
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_item_on_the_command_line(tmp_path):
+    done = subprocess.run(command("figur-a", "--out", str(tmp_path / "x")), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "did you mean 'figure-a'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not Path(tmp_path / "x").exists()
+
+
+def test_inside(tmp_path):
+    found = reproduce(["inside"], quick=True, out=tmp_path / "out", jobs=1)
+    (verdict,) = [one for one in found.verdicts if one.claim.id == "ts9-finds-truth"]
+    assert verdict.outcome == "holds"
+    for one in found.estimates:
+        # Estimates are unbiased but for the stopping rule: within five standard errors and 0.002 of the truth.
+        error = one.estimated.std(axis=0, ddof=1) / np.sqrt(len(one.estimated))
+        assert (np.abs(one.estimated.mean(axis=0) - one.truth) < 5 * error + 0.002).all()
+        # The optimistic chain stays longer in the good state, and leaves the bad one sooner.
+        assert (one.optimistic[:, :, 0] >= one.estimated[:, :, 0]).all()
+        assert (one.optimistic[:, :, 1] <= one.estimated[:, :, 1]).all()
+    arms = found.stretch.arms
+    assert set(arms) == {0, 1}
+    assert (np.diff(arms) != 0).sum() > 10
+    assert (tmp_path / "out" / "figures" / "raster.png").read_bytes().startswith(b"\x89PNG")
