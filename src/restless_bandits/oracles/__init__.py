@@ -18,10 +18,11 @@ from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha, guha_policy
 from restless_bandits.oracles.myopic import myopic, myopic_policy
+from restless_bandits.oracles.planning import auto_policy, exact_policy
 from restless_bandits.oracles.relaxation import lagrangian_policy, relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index, whittle_policy
-from restless_bandits.policies import Policy
+from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Problem
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ArmIndex",
     "Evaluation",
     "Solution",
+    "auto",
     "best_arm",
     "evaluate",
     "exact",
@@ -42,8 +44,15 @@ __all__ = [
     "whittle_index",
 ]
 
+
+def auto(problem: Problem) -> Solution:
+    """Solve exactly where the table of joint beliefs is small, else by Whittle's index."""
+    return exact(problem) if isinstance(auto_policy(problem), JointPolicy) else whittle(problem)
+
+
 ORACLES: dict[str, Callable[[Problem], Solution]] = {
     "exact": exact,
+    "auto": auto,
     "whittle": whittle,
     "myopic": myopic,
     "guha": guha,
@@ -52,7 +61,6 @@ ORACLES: dict[str, Callable[[Problem], Solution]] = {
 }
 
 _POLICIES: dict[str, Callable[[Problem], Policy]] = {
-    "exact": lambda problem: exact(problem).policy,
     "whittle": whittle_policy,
     "myopic": myopic_policy,
     "guha": guha_policy,
@@ -74,6 +82,15 @@ def oracle(name: str) -> Callable[[Problem], Solution]:
     return ORACLES[_known(name)]
 
 
-def policy(name: str, problem: Problem) -> Policy:
-    """Return what the oracle of that name would play, without the bracket around it."""
-    return _POLICIES[_known(name)](problem)
+def policy(name: str, problem: Problem, slots: int | None = None) -> Policy:
+    """Return what the oracle of that name would play, without the bracket around it.
+
+    ``exact`` and ``auto`` plan as precisely as is worth it after so many slots (see ``planning``); without ``slots``
+    ``exact`` plans as precisely as it can.
+    """
+    spelt = _known(name)
+    if spelt == "auto":
+        return auto_policy(problem, slots)
+    if spelt == "exact":
+        return exact(problem).policy if slots is None else exact_policy(problem, slots)
+    return _POLICIES[spelt](problem)

@@ -642,3 +642,49 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                 base[s, t] -= step0 * change[s, t]
                 slope[s, t] -= step1 * change[s, t]
     return index, worst <= tolerance, worst, True
+
+
+@njit
+def iterate_values(
+    values: Array,
+    improved: Array,
+    action: ActionArray,
+    step: float,
+    tolerance: float,
+    most_sweeps: int,
+    tie: float,
+    actions: IntArray,
+    offsets: IntArray,
+    strides: IntArray,
+    radix: IntArray,
+    order: IntArray,
+    law: Array,
+    reward: Array,
+    rewards: Array,
+    passive: IntArray,
+    first: IntArray,
+    deviation: Array,
+    n_states: IntArray,
+) -> tuple[float, float, int]:
+    """Value iteration on a whole table of joint beliefs until the span of T v − v is within the tolerance.
+
+    On return ``values`` holds v and ``action`` the greedy choice for it; returns the range of T v − v and the sweeps.
+    """
+    blocks = actions.shape[0]
+    inner = order[radix.shape[1] - 1]
+    shift = 0.0
+    sweeps = 0
+    while True:
+        least, most = np.inf, -np.inf
+        for block in range(blocks):
+            rows = (offsets[block + 1] - offsets[block]) // radix[block, inner]
+            low, high, _, _ = sweep_rows(
+                values, improved, action, 0, rows, block, step, shift, 0, tie,
+                actions, offsets, strides, radix, order, law, reward, rewards, passive, first, deviation, n_states,
+            )  # fmt: skip
+            least, most = min(least, low), max(most, high)
+        sweeps += 1
+        if most - least <= tolerance or sweeps >= most_sweeps:
+            return least, most, sweeps
+        values[:] = improved
+        shift = 0.5 * (least + most)

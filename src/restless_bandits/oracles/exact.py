@@ -99,7 +99,7 @@ class _Level:
         self.action = np.zeros(joint.size, dtype=np.int16)
         self.updates = 0
         self._pool = pool
-        self._arrays = _padded(joint)
+        self._arrays = padded(joint)
         self._parallel = joint.size >= SMALL and threads > 1
         self._pieces: list[tuple[int, int, int]] = []
         for block in range(len(joint.actions)):
@@ -239,8 +239,8 @@ def _solve_by_levels(
     work = WORK
     while True:
         assert deviation is not None
-        caps = _caps(problem, deviation)
-        size = _size(problem, caps)
+        caps = resolution_caps(problem, deviation)
+        size = joint_size(problem, caps)
         if report is not None:
             megabytes = size * BYTES_PER_BELIEF / 1e6
             report(f"caps {', '.join(map(str, caps))}: {size:,} joint beliefs, {megabytes:,.1f} MB")
@@ -258,11 +258,12 @@ def _solve_by_levels(
         del level
 
 
-def _caps(problem: Problem, deviation: float) -> list[int]:
+def resolution_caps(problem: Problem, deviation: float) -> list[int]:
+    """The caps at which the laws of each arm are within a deviation of what they stand for."""
     return [cap_for(arm, deviation) for arm in problem.arms]
 
 
-def _size(problem: Problem, caps: Sequence[int]) -> int:
+def joint_size(problem: Problem, caps: Sequence[int]) -> int:
     """How many joint beliefs a problem has with given caps."""
     sizes = []
     for arm, cap in zip(problem.arms, caps, strict=True):
@@ -272,13 +273,13 @@ def _size(problem: Problem, caps: Sequence[int]) -> int:
 
 
 def _first_deviation(problem: Problem, largest: int) -> float:
-    smallest = _size(problem, _caps(problem, 1.0))
+    smallest = joint_size(problem, resolution_caps(problem, 1.0))
     if smallest > largest:
         raise ProblemError(
             f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
             f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
         )
-    if _size(problem, _caps(problem, FIRST_DEVIATION)) <= largest:
+    if joint_size(problem, resolution_caps(problem, FIRST_DEVIATION)) <= largest:
         return FIRST_DEVIATION
     return _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
 
@@ -288,7 +289,7 @@ def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int
     low, high = math.log(fine), math.log(coarse)
     for _ in range(40):
         middle = 0.5 * (low + high)
-        fits = _size(problem, _caps(problem, math.exp(middle))) <= largest
+        fits = joint_size(problem, resolution_caps(problem, math.exp(middle))) <= largest
         low, high = (low, middle) if fits else (middle, high)
     return math.exp(high)
 
@@ -297,17 +298,17 @@ def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance
     """The deviation of the next level, or None where no finer one helps or fits."""
     if found.cap_error <= 0.2 * tolerance:
         return None
-    caps = _caps(problem, deviation)
-    size = _size(problem, caps)
+    caps = resolution_caps(problem, deviation)
+    size = joint_size(problem, caps)
     finer = max(1e-16, 0.3 * deviation * tolerance / found.cap_error)
-    if _size(problem, _caps(problem, finer)) > SMALL:
+    if joint_size(problem, resolution_caps(problem, finer)) > SMALL:
         # A level in between costs little and leaves fewer sweeps for the large one.
         finer = max(finer, deviation**1.6)
-    if _size(problem, _caps(problem, finer)) > largest:
+    if joint_size(problem, resolution_caps(problem, finer)) > largest:
         finer = _finest_that_fits(problem, deviation, finer, largest)
     # In a large table a few more beliefs would cost another solution and gain next to nothing.
-    better = _caps(problem, finer)
-    return finer if better != caps and (size <= SMALL or _size(problem, better) > 1.05 * size) else None
+    better = resolution_caps(problem, finer)
+    return finer if better != caps and (size <= SMALL or joint_size(problem, better) > 1.05 * size) else None
 
 
 def _memory_to_use(problem: Problem) -> int:
@@ -324,7 +325,7 @@ def _memory_to_use(problem: Problem) -> int:
     return min(memory, free // 2) if free > 0 else memory
 
 
-def _padded(joint: JointBeliefs) -> tuple[Any, ...]:
+def padded(joint: JointBeliefs) -> tuple[Any, ...]:
     """The tables of all arms in the order in which the kernel takes them, padded to equal sizes."""
     n = joint.n_arms
     size = max(arm.size for arm in joint.arms)
