@@ -95,14 +95,14 @@ def regret(
     lines = regret_lines(data, confidence) if isinstance(data, SimulationResult) else data
     ax = _axes(ax)
     for n, line in enumerate(lines):
-        colour = (colours or {}).get(line.label, COLOURS[n % len(COLOURS)])
+        colour, mark = _look(line.label, n, colours)
         shown = line.mean > 0 if log else np.ones(len(line.mean), dtype=bool)
         slots, mean = line.slots[shown], line.mean[shown]
         low, high = line.low[shown], line.high[shown]
         if log:
             # A band that reaches zero would run to minus infinity.
             low = np.maximum(low, mean / 10)
-        ax.plot(slots, mean, color=colour, marker=MARKS[n % len(MARKS)], label=line.label)
+        ax.plot(slots, mean, color=colour, marker=mark, label=line.label)
         ax.fill_between(slots, low, high, color=colour, alpha=0.2, linewidth=0)
     if log:
         ax.set_xscale("log")
@@ -185,8 +185,8 @@ def running_times(
     """Draw seconds of a run against the number of arms; ``others`` are drawn dashed, for comparison."""
     ax = _axes(ax)
     for n, (label, by_arms) in enumerate(times.items()):
-        colour = (colours or {}).get(label, COLOURS[n % len(COLOURS)])
-        ax.plot(list(by_arms), list(by_arms.values()), color=colour, marker=MARKS[n % len(MARKS)], label=label)
+        colour, mark = _look(label, n, colours)
+        ax.plot(list(by_arms), list(by_arms.values()), color=colour, marker=mark, label=label)
         if others is not None and label in others:
             theirs = others[label]
             ax.plot(list(theirs), list(theirs.values()), color=colour, linestyle="--", linewidth=1, alpha=0.6)
@@ -196,6 +196,13 @@ def running_times(
     ax.set_ylabel("seconds a run")
     ax.legend()
     return ax
+
+
+def _look(label: str, n: int, colours: Mapping[str, str] | None) -> tuple[str, str]:
+    """The colour and the mark of a line: by its place in ``colours`` where that names it, so in every picture alike."""
+    if colours is not None and label in colours:
+        return colours[label], MARKS[list(colours).index(label) % len(MARKS)]
+    return COLOURS[n % len(COLOURS)], MARKS[n % len(MARKS)]
 
 
 def _short(slots: float) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from restless_bandits import plots
-from restless_bandits.experiments.curves import Curve, Panel
+from restless_bandits.experiments.curves import Curve
 from restless_bandits.experiments.design import Item
 from restless_bandits.experiments.inside import Estimates
 from restless_bandits.experiments.reproduction import Reproduction
@@ -65,15 +65,17 @@ def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
     return plots.RegretLine(curve.label, curve.horizons[shown], curve.mean[shown], low[shown], high[shown])
 
 
-def _colours(panel: Panel) -> dict[str, str]:
-    return {curve.label: plots.COLOURS[n % len(plots.COLOURS)] for n, curve in enumerate(panel.curves)}
+def _colours(found: Reproduction) -> dict[str, str]:
+    """One colour for each learner, the same in all figures."""
+    labels = dict.fromkeys(line.label for protocol in found.plan.protocols for line in protocol.lines)
+    return {label: plots.COLOURS[n % len(plots.COLOURS)] for n, label in enumerate(labels)}
 
 
 def _regret_figure(found: Reproduction, item: Item) -> Figure:
-    figure = _figure(12.5, 3.6)
+    figure = _figure(13.5, 3.6)
     left, middle, right = figure.subplots(1, 3)
     published, fair = found.panel(item.name, "published"), found.panel(item.name, "fair")
-    colours = _colours(fair)
+    colours = _colours(found)
     plots.regret([line_of(curve) for curve in published.curves], ax=left, colours=colours)
     left.set_title("published protocol")
     together = min(int(curve.horizons[-1]) for curve in fair.curves)
@@ -81,8 +83,9 @@ def _regret_figure(found: Reproduction, item: Item) -> Figure:
     middle.set_title("fair protocol")
     plots.regret([line_of(curve) for curve in fair.curves], ax=right, log=True, colours=colours)
     right.set_title("fair protocol, logarithmic")
-    for ax in (middle, right):
-        ax.get_legend().remove()
+    left.get_legend().remove()
+    middle.get_legend().remove()
+    right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     for ax in (left, middle):
         ax.axhline(0, color="black", linewidth=0.6)
     return figure
@@ -95,7 +98,7 @@ def _times_figure(found: Reproduction) -> Figure:
     assert table is not None
     ours = {label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in found.times.items()}
     theirs = {line.label: dict(zip(table.arms, line.paper, strict=True)) for line in table.lines}
-    plots.running_times(ours, others=theirs, ax=ax)
+    plots.running_times(ours, others=theirs, ax=ax, colours=_colours(found))
     ax.set_title("a run of half a million slots (dashed: the paper's program)")
     return figure
 

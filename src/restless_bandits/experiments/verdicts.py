@@ -323,14 +323,15 @@ def _exploration(claim: Claim, evidence: Evidence, protocol: str) -> list[Findin
             findings.append(_missing(item))
             continue
         end = int(curve.horizons[-1])
-        lengths, limit, growth = curve.exploration[:, -1], bound(end), curve.exploration_growth()
+        lengths, growth = curve.exploration[:, -1], curve.exploration_growth()
+        limit, allowed = bound(end), float(claim.options["factor"]) * bound(end)
         text = f"{plus_minus(lengths)} slots at T = {slots(end)}, N m(T) / d_min = {amount(limit)}"
         numbers: dict[str, Any] = {"horizon": end, "length": _summary(lengths), "bound": limit}
         if growth is None:
             findings.append(Finding(item, UNDECIDED, text, numbers))
             continue
         text += f", growing like T^{growth[0]:.3f} ± {growth[1]:.3f}"
-        short = -sign(lengths - limit)
+        short = -sign(lengths - allowed)
         slow = -beyond(*growth, curve.runs, 2 / 3 + LOG_SLACK)
         outcome = HOLDS if short > 0 and slow > 0 else FAILS if short < 0 or slow < 0 else UNDECIDED
         findings.append(Finding(item, outcome, text, numbers | {"exponent": growth[0], "exponent_stderr": growth[1]}))
