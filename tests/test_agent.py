@@ -135,7 +135,7 @@ def test_what_must_be_revealed():
     with pytest.raises(ProblemError, match=r"needs to be told rewards; make its task with reveal=\['rewards'\]"):
         Agent("restless-ucb:rewards=known", PAPER.task(100))
     with pytest.raises(ProblemError, match="needs to know the horizon"):
-        Agent("restless-ucb", PAPER.task())
+        Agent("colored-ucrl2:cap=5", PAPER.task())
     with pytest.raises(ProblemError, match="did you mean 'restless-ucb'"):
         Agent("restles-ucb", PAPER.task(100))
 

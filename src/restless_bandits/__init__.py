@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from restless_bandits.diagnosis import Diagnosis as Diagnosis
     from restless_bandits.diagnosis import check as check
     from restless_bandits.errors import ProblemError as ProblemError
+    from restless_bandits.estimation import Estimate as Estimate
+    from restless_bandits.estimation import NotIdentified as NotIdentified
+    from restless_bandits.estimation import estimate as estimate
     from restless_bandits.learners import ColoredUCRL2 as ColoredUCRL2
+    from restless_bandits.learners import DominanceUCB as DominanceUCB
     from restless_bandits.learners import Learner as Learner
     from restless_bandits.learners import RestlessUCB as RestlessUCB
     from restless_bandits.learners import ThompsonSampling as ThompsonSampling
@@ -54,9 +58,12 @@ _HOMES = {
     "Assumption": "problem",
     "ColoredUCRL2": "learners",
     "Diagnosis": "diagnosis",
+    "DominanceUCB": "learners",
+    "Estimate": "estimation",
     "IndexPolicy": "policies",
     "JointPolicy": "policies",
     "Learner": "learners",
+    "NotIdentified": "estimation",
     "Policy": "policies",
     "Problem": "problem",
     "ProblemError": "errors",
@@ -69,6 +76,7 @@ _HOMES = {
     "ThompsonSampling": "learners",
     "builtin_problems": "problem",
     "check": "diagnosis",
+    "estimate": "estimation",
     "evaluate": "oracles",
     "learner": "learners",
     "load_policy": "policies",

@@ -116,7 +116,7 @@ def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
     laws = markov.powers(arm.chain, cap)
     deviation = float(markov.distances(laws[cap], arm.stationary))
     if forget:
-        return _forgetting(laws[1:cap], arm.stationary, deviation, arm)
+        return forgetting_beliefs(laws[1:cap], arm.stationary, deviation, arm)
     grid = np.concatenate([laws[1:], np.broadcast_to(arm.stationary, (cap, 1, arm.n_states))], axis=1)
     grid[-1] = arm.stationary
     spread = np.zeros((cap, arm.n_states + 1))
@@ -124,7 +124,7 @@ def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
     return _grid(grid, spread, arm, period=1)
 
 
-def _forgetting(laws: Array, limit: Array, deviation: float, arm: AnyArm) -> ArmBeliefs:
+def forgetting_beliefs(laws: Array, limit: Array, deviation: float, arm: AnyArm) -> ArmBeliefs:
     """Beliefs (s, τ < cap) and one for all that lies at or beyond the cap; ``laws[τ - 1]`` are those below it."""
     below, n = len(laws), arm.n_states
     last = n * below
@@ -206,7 +206,7 @@ def _table_beliefs(arm: TableArm, cap: int, forget: bool) -> ArmBeliefs:
     end = laws[-1]
     if forget and np.ptp(end, axis=0).max() == 0 and np.ptp(laws[:, arm.n_states :], axis=0).max(initial=0) == 0:
         gaps = markov.distances(laws, end[0])
-        return _forgetting(laws[: cap - 1], end[0], float(gaps[cap - 1 :].max()), arm)
+        return forgetting_beliefs(laws[: cap - 1], end[0], float(gaps[cap - 1 :].max()), arm)
     deviation = np.zeros((cap, laws.shape[1]))
     beyond = np.abs(laws[cap - 1 :] - laws[cap - 1]).sum(axis=-1).max(axis=0)
     deviation[-1] = 0.5 * beyond

@@ -7,6 +7,8 @@ import dataclasses
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.learners.base import Learner, parse_option, split_outside_brackets
 from restless_bandits.learners.colored_ucrl2 import ColoredUCRL2
+from restless_bandits.learners.dominance_ucb import DominanceUCB
+from restless_bandits.learners.likelihood_ucb import LikelihoodUCB
 from restless_bandits.learners.restless_ucb import RestlessUCB
 from restless_bandits.learners.simple import (
     UCB1,
@@ -21,12 +23,15 @@ from restless_bandits.learners.thompson import ThompsonSampling
 from restless_bandits.learners.weak import DSEE, RCA
 
 __all__ = [
+    "DEFAULT",
     "DSEE",
     "LEARNERS",
     "RCA",
     "UCB1",
     "ColoredUCRL2",
+    "DominanceUCB",
     "Learner",
+    "LikelihoodUCB",
     "RestlessUCB",
     "RoundRobin",
     "ThompsonSampling",
@@ -36,7 +41,9 @@ __all__ = [
 LEARNERS: dict[str, type[Learner]] = {
     kind.name: kind
     for kind in (
+        LikelihoodUCB,
         RestlessUCB,
+        DominanceUCB,
         ColoredUCRL2,
         ThompsonSampling,
         RCA,
@@ -51,7 +58,10 @@ LEARNERS: dict[str, type[Learner]] = {
     )
 }
 
-ALIASES = {"ts-9": "ts:support=9", "ts-4": "ts:support=4"}
+DEFAULT = "likelihood-ucb"
+"""What is played where nobody names a learner: the least regret that was measured (docs/head-to-head.md)."""
+
+ALIASES = {"ts-9": "ts:support=9", "ts-4": "ts:support=4", "posterior": "ts:prior=continuous,oracle=auto"}
 """Short names and the specs they stand for."""
 
 

@@ -12,6 +12,11 @@ Differs from the paper, where the paper is silent:
 - only transitions under consecutive pulls count towards m(T); the first pull of an arm after a pause does not;
 - a state never left while exploring (the horizon came first, or m = 0) has up' = 0, down' = 1 and the reward of the
   state above it.
+
+Without a horizon, or with ``anytime=yes``, it is guessed: ``FIRST_GUESS`` slots, and twice as many whenever the guess
+is reached. Each guess T makes for one more round of Algorithm 1, which explores until m(T) observations are there,
+those of earlier rounds included, and commits anew. At the last guess, at most twice the true T, exploration takes up to
+2^(2/3) = 1.59 times what it would with T known; the radius, too, is that of the guess.
 """
 
 from __future__ import annotations
@@ -25,13 +30,16 @@ import numpy as np
 
 from restless_bandits import oracles
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners.base import Learner, require_choice, require_horizon
+from restless_bandits.learners.base import Learner, require_choice
+from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.markov import Array, IntArray
-from restless_bandits.plans import EveryStateSeen, Forever, Plan
+from restless_bandits.plans import EveryStateSeen, Forever, Plan, Slots
 from restless_bandits.policies import SingleArm
 from restless_bandits.problem import Arm, Problem, Task
 from restless_bandits.record import Record
 from restless_bandits.theory.radii import exploration_count
+
+FIRST_GUESS = 1000
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class RestlessUCB(Learner):
     radius
         ``paper`` (√(ln T / 2m)), ``none``, ``counts`` (the same with the actual counts), or a number that scales the
         paper's.
+    anytime
+        Whether to play without a horizon even where one is given.
 
     """
 
@@ -58,6 +68,7 @@ class RestlessUCB(Learner):
     m: int | Callable[[int], int] | None = None
     rewards: str = "learned"
     radius: str | float = "paper"
+    anytime: bool = False
 
     def __post_init__(self) -> None:
         oracles.oracle(self.oracle)
@@ -66,6 +77,8 @@ class RestlessUCB(Learner):
             require_choice(self, "radius", self.radius, ("paper", "none", "counts"))
         elif not self.radius >= 0:
             raise ProblemError(f"restless-ucb: radius is {self.radius!r}; it must not be negative")
+        if not isinstance(self.anytime, bool):
+            raise ProblemError(f"restless-ucb: anytime is {self.anytime!r}; it must be yes or no")
         if not callable(self.m) and self.m is not None and (not isinstance(self.m, int) or self.m < 1):
             raise ProblemError(f"restless-ucb: m is {self.m!r}; it must be a positive whole number")
 
@@ -73,15 +86,27 @@ class RestlessUCB(Learner):
     def needs(self) -> frozenset[str]:
         return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
 
-    def check(self, task: Task) -> None:
-        require_horizon(self, task)
-
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        times = self.observations(require_horizon(self, task))
+        warn_of_violations(self.name, record, task)
+        horizon = self.horizon(record, task)
+        times = self.observations(horizon)
+        known = horizon == task.horizon
+        left = horizon - record.slots
         for arm in range(task.n_arms):
             if not record.every_state_seen(arm, times):
-                return Plan(SingleArm(arm, task.plays), until=EveryStateSeen(arm, times))
-        return Plan(oracles.policy(self.oracle, self.optimistic_problem(record, task)), until=Forever())
+                explored = EveryStateSeen(arm, times)
+                return Plan(SingleArm(arm, task.plays), until=explored if known else explored | Slots(left))
+        policy = oracles.policy(self.oracle, self.optimistic_problem(record, task), slots=horizon)
+        return Plan(policy, until=Forever() if known else Slots(left))
+
+    def horizon(self, record: Record, task: Task) -> int:
+        """The horizon, or the present guess at it."""
+        if task.horizon is not None and not self.anytime:
+            return task.horizon
+        guess = FIRST_GUESS
+        while guess <= record.slots:
+            guess *= 2
+        return guess
 
     def observations(self, horizon: int) -> int:
         """m(T)."""
@@ -100,7 +125,7 @@ class RestlessUCB(Learner):
 
     def optimistic_problem(self, record: Record, task: Task) -> Problem:
         """The instance R' of Algorithm 1, line 6, started from the present belief."""
-        horizon = require_horizon(self, task)
+        horizon = self.horizon(record, task)
         arms = []
         for i, name in enumerate(task.names):
             transitions = record.transitions(i)

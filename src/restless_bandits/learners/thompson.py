@@ -18,10 +18,16 @@ Differs from the papers, where they are silent or leave room:
 - a law of probability zero counts as 1e-300. If what was seen is impossible under the whole support, the chains under
   which the least of it is impossible remain, and no draw fails;
 - ``schedule=doubling`` keeps the second rule alone: what shows the large variance reported by Wang, Huang, Lui (2020).
+
+``prior=continuous`` (alias ``posterior``) takes all birth-death chains of any number of states for the support, each
+row with a flat prior, and draws from the posterior by independence Metropolis with candidates from both modes (see
+``estimation.sampling``); the last draw is kept in the record's notes. From ``SOON`` slots on its episodes grow
+geometrically. No regret bound is proved for it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +39,10 @@ import numpy as np
 from restless_bandits import markov, oracles
 from restless_bandits._compile import njit
 from restless_bandits.errors import ProblemError
+from restless_bandits.estimation import PRIOR, modes_of, sampling, starts
+from restless_bandits.estimation import _kernels as estimation_kernels
 from restless_bandits.learners.base import Learner, require_choice
+from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.markov import Array, IntArray
 from restless_bandits.oracles.myopic import table_length
 from restless_bandits.oracles.whittle import two_state_index
@@ -45,6 +54,13 @@ from restless_bandits.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, el
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 SupportOption: TypeAlias = int | tuple[float | Matrix, ...]
 
+SOON = 10_000
+"""Slots from which on episodes of the continuous prior grow geometrically, by ``GROWTH``."""
+GROWTH = 0.02
+THOROUGH = 4
+"""Every so many plans modes are looked for from more starts."""
+FIRST_STEPS, STEPS = 20, 6
+"""Steps of the sampler at the first plan and at every later one."""
 SMALLEST = 1e-300
 LONGEST_TABLE = EXACT_ELAPSED
 LARGEST_SUPPORT = 20_000_000
@@ -70,6 +86,8 @@ class ThompsonSampling(Learner):
         ``learned``, or ``known`` as in the papers.
     oracle
         What plans on the draw.
+    prior
+        ``finite``, the support, or ``continuous``, all birth-death chains; then ``support`` and ``pool`` say nothing.
 
     """
 
@@ -80,9 +98,11 @@ class ThompsonSampling(Learner):
     pool: int = 0
     rewards: str = "learned"
     oracle: str = "whittle"
+    prior: str = "finite"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "support", _checked_support(self.support))
+        require_choice(self, "prior", self.prior, ("finite", "continuous"))
         require_choice(self, "schedule", self.schedule, ("both", "doubling"))
         if isinstance(self.pool, bool) or not isinstance(self.pool, int) or self.pool < 0:
             raise ProblemError(f"ts: pool is {self.pool!r}; it must be a number of slots, or 0 for none")
@@ -98,6 +118,8 @@ class ThompsonSampling(Learner):
         return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
 
     def check(self, task: Task) -> None:
+        if self.prior == "continuous":
+            return
         grid = isinstance(self.support, int) or not isinstance(self.support[0], tuple)
         for name, n_states in zip(task.names, task.n_states, strict=True):
             if grid and n_states != 2:
@@ -117,6 +139,12 @@ class ThompsonSampling(Learner):
             oracles.policy(self.oracle, self.problem(task, Record.of(task), [0] * task.n_arms, _known_rewards(task)))
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        if self.prior == "continuous":
+            warn_of_violations(self.name, record, task)
+            drawn = draw_from_posterior(record, rng)
+            rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
+            problem = _problem(task, record, drawn, rewards)
+            return Plan(oracles.policy(self.oracle, problem, slots=record.slots + 1), until=self.until(record))
         chains = self.draw_chains(record, rng)
         rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
         return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
@@ -126,7 +154,10 @@ class ThompsonSampling(Learner):
         doubled = CountDoubled(cap=self.pool or None)
         if self.schedule == "doubling":
             return doubled
-        return doubled | Slots(record.plan_lengths[-1] + 1 if record.plan_lengths else 1)
+        longer = record.plan_lengths[-1] + 1 if record.plan_lengths else 1
+        if self.prior == "continuous" and record.slots >= SOON:
+            longer = max(longer, math.ceil(GROWTH * record.slots))
+        return doubled | Slots(longer)
 
     def posterior(self, record: Record, arm: int) -> Array:
         """Return the probability of each chain of the arm's support, in the order of ``chains``."""
@@ -165,13 +196,42 @@ class ThompsonSampling(Learner):
 
     def problem(self, task: Task, record: Record, chains: list[int], rewards: list[list[float]]) -> Problem:
         """Return the drawn problem, started from the last states seen."""
-        arms = []
-        for i, name in enumerate(task.names):
-            chain = self.chains(task.n_states[i])[chains[i]]
-            state = int(record.last_state[i])
-            initial = state if state < task.n_states[i] else None
-            arms.append(Arm(chain, rewards[i], name=name, initial=initial, reward_law=task.reward_laws[i]))
-        return Problem(arms, plays=task.plays)
+        drawn = [self.chains(n)[number] for n, number in zip(task.n_states, chains, strict=True)]
+        return _problem(task, record, drawn, rewards)
+
+
+def _problem(task: Task, record: Record, chains: list[Array], rewards: list[list[float]]) -> Problem:
+    arms = []
+    for i, name in enumerate(task.names):
+        state = int(record.last_state[i])
+        initial = state if state < task.n_states[i] else None
+        arms.append(Arm(chains[i], rewards[i], name=name, initial=initial, reward_law=task.reward_laws[i]))
+    return Problem(arms, plays=task.plays)
+
+
+def draw_from_posterior(record: Record, rng: np.random.Generator) -> list[Array]:
+    """Draw a chain for every arm from the posterior over birth-death chains, going on from the last draws."""
+    notes = record.notes
+    last_modes, last_draws = notes.get("modes"), notes.get("draws")
+    modes_now: list[list[float]] = []
+    draws_now: list[list[float]] = []
+    chains = []
+    for arm, n in enumerate(record.n_states.tolist()):
+        if n == 1:
+            chains.append(np.ones((1, 1)))
+            modes_now.append([])
+            draws_now.append([])
+            continue
+        cells = estimation_kernels.cells_of(record.counts(arm), BIN_EDGES)
+        begin = starts(n) if last_modes is None else [np.array(last_modes[arm])]
+        modes = modes_of(cells, n, PRIOR, begin, thorough=record.plans % THOROUGH == 0)
+        first = modes[0].theta if last_draws is None else np.array(last_draws[arm])
+        theta, _ = sampling.walk(cells, n, PRIOR, modes, first, FIRST_STEPS if last_draws is None else STEPS, rng)
+        chains.append(estimation_kernels.chain_of(theta, n))
+        modes_now.append(modes[0].theta.tolist())
+        draws_now.append(theta.tolist())
+    notes.update(modes=modes_now, draws=draws_now)
+    return chains
 
 
 def _known_rewards(task: Task) -> list[list[float]]:

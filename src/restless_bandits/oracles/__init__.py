@@ -11,6 +11,7 @@ Importing this brings a compiler along; ``import restless_bandits`` alone does n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.oracles.best_arm import best_arm, best_arm_policy
@@ -47,7 +48,8 @@ __all__ = [
 
 def auto(problem: Problem) -> Solution:
     """Solve exactly where the table of joint beliefs is small, else by Whittle's index."""
-    return exact(problem) if isinstance(auto_policy(problem), JointPolicy) else whittle(problem)
+    found = exact(problem) if isinstance(auto_policy(problem), JointPolicy) else whittle(problem)
+    return replace(found, oracle="auto")
 
 
 ORACLES: dict[str, Callable[[Problem], Solution]] = {

@@ -12,30 +12,62 @@ positively correlated chains with r_bad = 0 every belief has an arm whose pull m
 good or ready; and where all are waiting, Pr(good | bad, τ) is concave in τ, so no pull is worse than idling, which
 makes Σ H. So the policy earns at least λ* ≥ μ*/2. The ratio is stated only there; elsewhere the policy is played
 without one.
+
+``balanced_dual`` is the same for learners, which plan on tables of laws, with its certificate: on a table whose good
+row falls and whose bad row rises with τ, and stays below the good one, some pull or idling makes at least λ* in every
+belief. Tables need not be concave, and nobody can idle here, so ``certificate`` looks: it finds the least that the
+policy makes over *all* joint beliefs, in polynomial time, since what arms add to it is a sum. It does so for every
+index policy, and ``guarded_policy`` is Whittle's index held as near to the dual's as keeps λ* proved.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
 
+from restless_bandits._compile import njit
 from restless_bandits.beliefs import table_period
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.oracles._kernels import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.solution import Solution
-from restless_bandits.policies import IndexPolicy
-from restless_bandits.problem import AnyArm, Arm, Problem
+from restless_bandits.oracles.whittle import DISCOUNTED_TOLERANCE, NEAR_ONE, whittle_index
+from restless_bandits.policies import TIE, IndexPolicy
+from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
+
+LEASHES = (math.inf, 8.0, 5.0, 3.0, 2.0, 1.5, 1.0)
+"""How far a guard lets Whittle's index go from the dual's, in the order in which it tries; 1 is always near enough."""
+ROUNDING = 1e-9
+
+
+@njit
+def _best_average(from_bad: Array, from_good: float, good: float, bad: float, price: float) -> float:
+    """The largest of ``_PricedArm.averages``, or 0: compiled, as a balance asks for it again and again."""
+    extra = good - bad
+    after_good = bad - price + from_good * extra
+    leave = 1.0 - from_good
+    most = 0.0
+    for tau in range(1, from_bad.shape[0] + 1):
+        chance = from_bad[tau - 1]
+        length = tau * leave + chance
+        if length > 0:
+            most = max(most, ((bad - price + chance * extra) * leave + chance * after_good) / length)
+        elif tau == 1:
+            most = max(most, bad - price)
+    return most
 
 
 class _PricedArm:
     """A two-state arm that pays for its pulls."""
 
-    def __init__(self, arm: AnyArm) -> None:
-        self.laws = index_laws(arm, table_length(arm))
+    def __init__(self, arm: AnyArm, length: int | None = None) -> None:
+        self.laws = index_laws(arm, length or table_length(arm))
         self.good, self.bad = (float(reward) for reward in arm.rewards)
         self.from_good = float(self.laws[0, 0, 0])
         self.from_bad: Array = self.laws[1, :, 0]
@@ -55,26 +87,35 @@ class _PricedArm:
         return averages
 
     def value(self, price: float) -> float:
-        return max(0.0, float(self.averages(price).max()))
+        return _best_average(self.from_bad, self.from_good, self.good, self.bad, price)
+
+    def terms(self, price: float) -> tuple[float, int, float]:
+        """H, the wait t − 1 after bad at which the arm is ready, and δ; all zero for an arm not worth the price."""
+        profit = self.value(price)
+        reachable = self.from_bad > 0
+        if profit <= 0 or not reachable.any():
+            return 0.0, 0, 0.0
+        costs = np.full(len(self.wait), np.inf)
+        costs[reachable] = (profit * self.wait + price - self.bad)[reachable] / self.from_bad[reachable]
+        ready = int(costs.argmin())
+        return profit, ready, float(costs[ready]) - (self.good - self.bad)
 
     def index(self, price: float) -> Array:
         """Reward plus expected change of the potential when pulled rather than left, for every belief."""
         means: Array = self.laws @ np.array([self.good, self.bad])
-        profit = self.value(price)
-        if profit <= 0:
-            return means
-        reachable = self.from_bad > 0
-        if not reachable.any():
-            return means
-        costs = np.full(len(self.wait), np.inf)
-        costs[reachable] = (profit * self.wait + price - self.bad)[reachable] / self.from_bad[reachable]
-        ready = int(costs.argmin())
-        bonus = float(costs[ready]) - (self.good - self.bad)
-        after_bad = profit * np.minimum(self.wait, ready)
+        profit, ready, bonus = self.terms(price)
         after = np.full_like(means, profit * ready)
-        after[1] = after_bad
+        after[1] = profit * np.minimum(self.wait, ready)
         means += self.laws[:, :, 0] * bonus - after
         return means
+
+    def potential(self, price: float) -> Array:
+        """ψ for every belief."""
+        profit, ready, bonus = self.terms(price)
+        values = np.full(self.laws.shape[:2], profit * ready)
+        values[0, 0] = bonus
+        values[1] = profit * np.minimum(self.wait - 1, ready)
+        return values
 
 
 def _balance(arms: list[_PricedArm]) -> float:
@@ -87,13 +128,17 @@ def _balance(arms: list[_PricedArm]) -> float:
     return float(brentq(excess, 0.0, high, xtol=1e-15, rtol=1e-14)) if excess(0.0) > 0 else 0.0
 
 
-def _checked(problem: Problem) -> list[_PricedArm]:
+def _check(problem: Problem) -> None:
     for arm in problem.arms:
         if arm.n_states != 2:
             raise ProblemError(
                 f"arm {arm.name!r} has {arm.n_states} states; guha is for two-state arms, so use whittle"
             )
     problem.require("monotone")
+
+
+def _checked(problem: Problem) -> list[_PricedArm]:
+    _check(problem)
     return [_PricedArm(arm) for arm in problem.arms]
 
 
@@ -128,3 +173,140 @@ def guha(problem: Problem) -> Solution:
 
 def _conditions_hold(arm: AnyArm) -> bool:
     return isinstance(arm, Arm) and bool(arm.chain[0, 0] >= arm.chain[1, 0]) and bool(arm.rewards[1] == 0)
+
+
+@dataclass(frozen=True, eq=False)
+class BalancedDual:
+    """The balanced dual of a two-state problem with one play.
+
+    ``potentials[arm][s, τ - 1]`` is ψ, the last row for an arm never seen; ``policy.tables`` are the indices, what a
+    pull adds to reward and potential over leaving the arm.
+    """
+
+    policy: IndexPolicy
+    price: float
+    potentials: tuple[Array, ...]
+    never_seen: tuple[bool, ...]
+    """For each arm whether it may start unseen."""
+
+    @property
+    def upper(self) -> float:
+        """2λ*, at least as much as any policy earns."""
+        return 2.0 * self.price
+
+    def certificate(self, scores: tuple[Array, ...] | None = None, *, idle: bool = False) -> float:
+        """Return the least, over all joint beliefs after slot 1, of reward plus expected change of the potential.
+
+        A policy that makes at least ρ everywhere earns at least ρ a slot. The policy is that of highest ``scores``, the
+        dual's own by default; ties count by the worst arm. With ``idle`` it may also pull nothing, at score 0.
+
+        If arm j is pulled with score x, the others are anywhere with scores up to x, and only what leaving them does
+        to their potentials counts; so each contributes its least, one of them (the arm of the slot before) with τ = 1.
+        """
+        tables = self.policy.tables if scores is None else scores
+        parts = [self._beliefs(i, table) for i, table in enumerate(tables)]
+        if idle:
+            parts.append(np.zeros((1, 4)))
+        beliefs = np.concatenate(parts)
+        arm = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        order = np.argsort(beliefs[:, 0], kind="stable")
+        return _least_made(beliefs[order], arm[order], len(parts), TIE)
+
+    def _beliefs(self, arm: int, scores: Array) -> Array:
+        """Rows (score, change of the potential if left, index, whether τ = 1) for all beliefs of an arm."""
+        potential = self.potentials[arm]
+        rows, columns = (3 if self.never_seen[arm] else 2), potential.shape[1]
+        # The last column stands for all later τ too; where it is the first, it comes twice, just seen and not.
+        column = np.append(np.arange(columns), columns - 1)
+        after = np.append(np.arange(1, columns), [columns - 1, columns - 1])
+        table = np.empty((rows, columns + 1, 4))
+        table[:, :, 0] = scores[:rows, column]
+        table[:, :, 1] = potential[:rows, after] - potential[:rows, column]
+        table[:, :, 2] = self.policy.tables[arm][:rows, column]
+        table[:, :, 3] = 0.0
+        table[:2, 0, 3] = 1.0
+        return table.reshape(-1, 4)
+
+
+@njit
+def _least_made(beliefs: Array, arm: IntArray, n_arms: int, tie: float) -> float:
+    """The least over all joint beliefs, from the rows of ``BalancedDual._beliefs`` in ascending order of score."""
+    waited, just = np.full(n_arms, np.inf), np.full(n_arms, np.inf)
+    least = np.inf
+    below = 0
+    for row in range(beliefs.shape[0]):
+        while below < beliefs.shape[0] and beliefs[below, 0] <= beliefs[row, 0] + tie:
+            i = arm[below]
+            if beliefs[below, 3] > 0:
+                just[i] = min(just[i], beliefs[below, 1])
+            else:
+                waited[i] = min(waited[i], beliefs[below, 1])
+            below += 1
+        total, nowhere, swap, forced = 0.0, 0, np.inf, np.inf
+        for i in range(n_arms):
+            if i == arm[row]:
+                continue
+            if waited[i] == np.inf:
+                nowhere += 1
+                forced = just[i]
+            else:
+                total += waited[i]
+                swap = min(swap, just[i] - waited[i])
+        own = beliefs[row, 1] + beliefs[row, 2]
+        if beliefs[row, 3] > 0 or n_arms == 1:
+            if nowhere == 0:
+                least = min(least, own + total)
+        elif nowhere == 0:
+            least = min(least, own + total + swap)
+        elif nowhere == 1:
+            # The only place of that arm below this score is τ = 1.
+            least = min(least, own + total + forced)
+    return least
+
+
+def balanced_dual(problem: Problem) -> BalancedDual:
+    """Return the balanced dual of a two-state problem, chains or tables, with one play."""
+    if problem.plays != 1:
+        raise ProblemError(f"the balanced dual pulls one arm a slot, but the problem has plays = {problem.plays}")
+    _check(problem)
+    # A table of laws has its length; where it settles does not matter here and takes time to find.
+    arms = [_PricedArm(arm, arm.length if isinstance(arm, TableArm) else None) for arm in problem.arms]
+    price = _balance(arms)
+    return BalancedDual(
+        policy=_policy(arms, price, problem),
+        price=price,
+        potentials=tuple(arm.potential(price) for arm in arms),
+        never_seen=tuple(arm.initial is None for arm in problem.arms),
+    )
+
+
+def guarded_policy(problem: Problem) -> IndexPolicy:
+    """Return Whittle's index, held so near to the dual's that λ*, or what the dual proves if less, stays proved.
+
+    Both are prices of a pull and agree on which beliefs are worth λ*. If the scores are within κ of the dual's indices,
+    the arm pulled is within 2κ of the best, so κ = half of what the dual makes beyond λ* is always near enough; further
+    away is tried first. Guarding slot by slot (Whittle's arm wherever its pull makes λ*) would be freer still, but is
+    no index policy.
+    """
+    dual = balanced_dual(problem)
+    own = dual.policy.tables
+    made = dual.certificate()
+    whittle = [_whittle_table(arm, table.shape[1]) for arm, table in zip(problem.arms, own, strict=True)]
+    for times in LEASHES if made > dual.price else ():
+        reach = times * 0.5 * (made - dual.price)
+        pairs = zip(whittle, own, strict=True)
+        tables = tuple(np.clip(index, near - reach, near + reach) for index, near in pairs if index is not None)
+        if len(tables) == len(own) and dual.certificate(tables) >= dual.price - ROUNDING:
+            return IndexPolicy(tables, 1, dual.policy.periods)
+    return dual.policy
+
+
+def _whittle_table(arm: AnyArm, length: int) -> Array | None:
+    """Whittle's index, the first crossing where an arm is not indexable, and None where there is none."""
+    if isinstance(arm, Arm):
+        return whittle_index(arm, length=length).table
+    laws = index_laws(arm, length)
+    table, _, _, solved = whittle_homotopy(
+        np.ascontiguousarray(laws.transpose(0, 2, 1)), laws @ arm.rewards, NEAR_ONE, DISCOUNTED_TOLERANCE
+    )
+    return table if solved else None

@@ -138,10 +138,10 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
         length = min(table_length(arm), affordable)
     # Laws up to their limits; of a chain with a period some rounds more, since the end of a table stands still.
     whole = cap_for(arm, LAW_DEVIATION) + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
-    return _by_homotopy(arm, length, max(length, min(whole, affordable)))
+    return index_by_homotopy(arm, length, max(length, min(whole, affordable)))
 
 
-def _by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
+def index_by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
     """Follow the homotopy on a table of ``whole`` slots and return the first ``length`` of its columns."""
     n = arm.n_states
     laws = index_laws(arm, whole)

@@ -64,7 +64,8 @@ class Book:
             self.traces[played.number] = played.trace
         if self.store is not None:
             self._unstored[played.number] = played.outcome
-            if len(self._unstored) >= BLOCK or time.monotonic() - self._stored_at > PATIENCE:
+            whole = len(self.finished) == self.cell.runs
+            if whole or len(self._unstored) >= BLOCK or time.monotonic() - self._stored_at > PATIENCE:
                 self.save()
 
     def save(self) -> None:

@@ -13,7 +13,9 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Protocol
@@ -111,9 +113,14 @@ class ProcessPool:
 def _begin_worker() -> None:
     """Leave Ctrl-C to the parent, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.showwarning = _warn_in_one_line
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _warn_in_one_line(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"Warning: {message}", file=sys.stderr)
 
 
 def _end_with(parent: multiprocessing.process.BaseProcess) -> None:

@@ -1,0 +1,209 @@
+"""Every learner on every built-in problem: writes docs/head-to-head.md and its figure.
+
+Run with ``python -m benchmarks.head_to_head`` (about half an hour on two cores; what was played is kept in
+``out/head-to-head`` and the same command goes on from there). ``--random 200`` compares the default learner with
+Restless-UCB on so many random problems instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import restless_bandits as rb
+from restless_bandits import plots
+from restless_bandits.learners import DEFAULT
+from restless_bandits.markov import Array
+from restless_bandits.simulation.pools import cores
+
+HORIZONS = (10_000, 100_000, 1_000_000)
+MOST_RUNS, FEWEST_RUNS = 100, 4
+SECONDS = 20.0
+"""Seconds of one core that a learner gets on a problem, unless it is one of ``FULL``."""
+FULL = ("likelihood-ucb", "restless-ucb", "dominance-ucb")
+FULL_SECONDS = 300.0
+LEARNERS = (
+    "likelihood-ucb",
+    "posterior",
+    "dominance-ucb",
+    "restless-ucb",
+    "restless-ucb:anytime=yes",
+    "colored-ucrl2:cap=10",
+    "ts-9",
+    "ts-4",
+    "dsee",
+    "rca",
+    "ucb1",
+    "round-robin",
+)
+ANEW = ("restless-ucb", "colored-ucrl2:cap=10")
+"""Learners that are told their horizon, and so are run anew for each."""
+QUEUE_GAIN = 0.830877
+"""queue-5 has no certified optimum: the gain of Whittle's policy there, simulated (40 runs of 1e6, ± 1e-4)."""
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+OUT = Path("out") / "head-to-head"
+
+
+@dataclass
+class Cell:
+    """The regrets of one learner on one problem, (run, horizon), or why there are none."""
+
+    regret: Array | None
+    seconds: float = math.nan
+    kind: str = ""
+    why: str = ""
+
+
+def measure(problem: rb.Problem, spec: str) -> Cell:
+    learner = rb.learner(spec)
+    try:
+        task_horizon = HORIZONS[-1]
+        learner.task(problem, task_horizon)
+    except rb.ProblemError as error:
+        return Cell(None, why=str(error))
+    against = QUEUE_GAIN if problem.name == "queue-5" else "auto"
+    started = time.perf_counter()
+    rb.simulate(problem, spec, HORIZONS[-1] // 10, runs=1, seed=1, comparator=against)
+    alone = 10 ** (0.8 if learner.plans_often else 1.0) * (time.perf_counter() - started)
+    allowed = FULL_SECONDS if spec in FULL else SECONDS
+    runs = int(min(MOST_RUNS, max(FEWEST_RUNS, allowed / alone)))
+    runs -= runs % 2
+
+    def play(horizon: int, checkpoints: list[int]) -> rb.SimulationResult:
+        return rb.simulate(
+            problem, spec, horizon, runs=runs, checkpoints=checkpoints, comparator=against, engine="auto", out=OUT
+        )
+
+    if spec in ANEW:
+        results = [play(horizon, [horizon]) for horizon in HORIZONS]
+        regret = np.concatenate([result.regret()[0] for result in results], axis=1)
+    else:
+        results = [play(HORIZONS[-1], list(HORIZONS))]
+        regret = results[0].regret()[0]
+    return Cell(regret, float(results[-1].seconds.mean()), results[-1].kinds[-1])
+
+
+def number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def row(spec: str, cell: Cell) -> str:
+    if cell.regret is None:
+        return f"| `{spec}` | – | – | – | – | – | – |"
+    runs = len(cell.regret)
+    errors = cell.regret.std(axis=0, ddof=1) / math.sqrt(runs)
+    means = [f"{number(m)} ± {number(e)}" for m, e in zip(cell.regret.mean(axis=0), errors, strict=True)]
+    worst = number(cell.regret[:, -1].max())
+    return f"| `{spec}` | {' | '.join(means)} | {worst} | {cell.seconds:.2g} | {runs} |"
+
+
+def figure(cells: dict[str, dict[str, Cell]], path: Path) -> None:
+    """Regret at the longest horizon over that of Restless-UCB."""
+    from matplotlib.figure import Figure
+
+    shown = ("likelihood-ucb", "posterior", "dominance-ucb", "colored-ucrl2:cap=10", "ts-9", "ts-4", "ucb1")
+    with plots.style():
+        drawn = Figure(figsize=(10, 4.2), layout="constrained")
+        ax = drawn.subplots()
+        for n, spec in enumerate(shown):
+            places, ratios = [], []
+            for place, by_spec in enumerate(cells.values()):
+                mine, theirs = by_spec[spec].regret, by_spec["restless-ucb"].regret
+                if mine is not None and theirs is not None:
+                    places.append(place)
+                    ratios.append(max(1e-4, float(mine[:, -1].mean() / theirs[:, -1].mean())))
+            ax.plot(places, ratios, plots.MARKS[n], color=plots.COLOURS[n], markersize=7, label=spec)
+        ax.axhline(1, color="black", linewidth=1)
+        ax.set_yscale("log")
+        ax.set_xticks(range(len(cells)), list(cells), rotation=30, ha="right")
+        ax.set_ylabel("regret at T = 1e6, Restless-UCB = 1")
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        drawn.savefig(path, dpi=130)
+
+
+def write(cells: dict[str, dict[str, Cell]]) -> None:
+    lines = [
+        "# Head to head",
+        "",
+        "Every learner on every built-in problem, rewards learned, seed 0; `python -m benchmarks.head_to_head` writes",
+        "this page. Regret is the mean ± standard error over the runs in the last column, of the least noisy kind;",
+        "*worst* is the worst run at T = 1e6, and the seconds are those of one run of 1e6 slots, two runs at a time.",
+        "A dash: the learner cannot play the problem (a support for two states only, a table that is too large).",
+        "",
+        "![Regret at T = 1e6 as a multiple of that of Restless-UCB](head-to-head.png)",
+        "",
+    ]
+    for name, by_spec in cells.items():
+        problem = rb.Problem.builtin(name)
+        kinds = ", ".join(sorted({cell.kind for cell in by_spec.values() if cell.kind}))
+        against = "the certified optimum"
+        if name == "queue-5":
+            against = "the simulated gain of Whittle's policy, 0.8309 ± 0.0001"
+        lines += [
+            f"## {name}",
+            "",
+            f"{problem.n_arms} arms of {max(problem.n_states)} states; {kinds} regret against {against}.",
+            "",
+            "| learner | T = 1e4 | T = 1e5 | T = 1e6 | worst | seconds | runs |",
+            "|---|---|---|---|---|---|---|",
+            *(row(spec, cell) for spec, cell in by_spec.items()),
+            "",
+        ]
+    notes = DOCS / "head-to-head-notes.md"
+    if notes.exists():
+        lines.append(notes.read_text(encoding="utf-8"))
+    (DOCS / "head-to-head.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    figure(cells, DOCS / "head-to-head.png")
+
+
+def random_problems(count: int) -> None:
+    """The default learner and Restless-UCB on random problems: who earns more?"""
+    lost = []
+    ratios = []
+    for k in range(count):
+        seed = 1_000_000 + k
+        arms, states = 2 + k % 3, 2 + k // 3 % 3
+        problem = rb.Problem.random(n_arms=arms, n_states=states, seed=seed)
+        result = rb.simulate(
+            problem, [DEFAULT, "restless-ucb"], 100_000, runs=2, checkpoints=1, comparator="best-arm", jobs=cores()
+        )
+        mine, theirs = result.expected_reward[:, :, -1].mean(axis=1)
+        ratios.append(mine - theirs)
+        if mine <= theirs:
+            lost.append(seed)
+            print(f"lost: seed {seed}, {arms} arms, {states} states: {mine:.0f} against {theirs:.0f}", flush=True)
+        if k % 20 == 19:
+            print(f"{k + 1} problems, {len(lost)} lost", file=sys.stderr, flush=True)
+    gains = np.array(ratios)
+    print(
+        f"{count} random problems at T = 1e5: {DEFAULT} earns more than restless-ucb on {count - len(lost)}; "
+        f"by {gains.mean():.0f} on average, {gains.min():.0f} at least, {gains.max():.0f} at most"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--random", type=int, metavar="COUNT", help="random problems instead")
+    parser.add_argument("problems", nargs="*", help="built-in problems; all without any")
+    chosen = parser.parse_args()
+    if chosen.random:
+        random_problems(chosen.random)
+        return
+    cells: dict[str, dict[str, Cell]] = {}
+    for name in chosen.problems or rb.builtin_problems():
+        cells[name] = {}
+        for spec in LEARNERS:
+            cells[name][spec] = measure(rb.Problem.builtin(name), spec)
+            print(f"{name}: {row(spec, cells[name][spec])}", flush=True)
+    if not chosen.problems:
+        write(cells)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Chains from interleaved observations: estimates, standard errors, and what the data cannot tell.
+
+    found = rb.estimate(agent.record)
+    found.arms[0].transitions, found.arms[0].standard_errors
+
+An observation "k, τ slots after s" is a draw from row s of P^τ, so all that was seen of an arm has the likelihood
+Π P^τ(s, k)^n[s, τ, k], whatever arms were pulled in between. The chain is taken to be a birth-death chain, each row
+with a flat prior (Dirichlet(1); one pseudo-count for every category on the scale of logits, so that modes are
+interior), and the mode is found by Fisher scoring from several starts: with even waits alone λ cannot be told from −λ,
+and a climb from one start may end on the wrong side. Modes that are nearly as likely as the best are all returned.
+Standard errors come from Fisher's information at the mode by the delta method.
+
+Where waits were so long that only the stationary law shows, or where there are next to no data, the moves are not
+identified: ``estimate`` then refuses, and the refusal carries the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.estimation import _kernels as kernels
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.record import BIN_EDGES, Record
+
+PRIOR = 1.0
+GAIN = 1e-7
+MOST_STEPS = 60
+RIVAL = 3.0
+"""Modes whose log-posterior is less than this below the best are kept."""
+APART = 1e-3
+"""Modes whose chains differ by less are one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """A local maximum of the posterior."""
+
+    transitions: Array
+    standard_errors: Array
+    log_posterior: float
+
+
+@dataclass(frozen=True, eq=False)
+class ArmEstimate:
+    """What is known of one arm."""
+
+    name: str
+    observations: int
+    modes: tuple[Mode, ...]
+    """The likeliest first; more than one where the data cannot decide between them."""
+    rewards: Array
+    """Mean rewards by state, not a number where a state was never seen."""
+    reward_errors: Array
+    identified: bool
+    """Whether the data say more of every move than the prior does."""
+
+    @property
+    def transitions(self) -> Array:
+        return self.modes[0].transitions
+
+    @property
+    def standard_errors(self) -> Array:
+        return self.modes[0].standard_errors
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What is known of all arms."""
+
+    arms: tuple[ArmEstimate, ...]
+
+
+class NotIdentified(ProblemError):  # noqa: N818 - a refusal, not a fault
+    """The data do not tell the moves of some arm; ``estimate`` is what they tell."""
+
+    def __init__(self, message: str, estimate: Estimate) -> None:
+        super().__init__(message)
+        self.estimate = estimate
+
+
+def estimate(
+    record: Record, *, names: Sequence[str] | None = None, prior: float = PRIOR, strict: bool = True
+) -> Estimate:
+    """Estimate the chains and rewards of all arms from what was seen.
+
+    Parameters
+    ----------
+    record
+        What was seen: of an ``Agent``, of a run, or filled by hand with ``observe`` and ``skip``.
+    names
+        Names of the arms, for messages.
+    prior
+        Pseudo-counts for every category of every row.
+    strict
+        Raise ``NotIdentified`` where the data do not tell the moves of an arm; the exception carries the estimate.
+
+    """
+    if not (math.isfinite(prior) and prior > 0):
+        raise ProblemError(f"prior is {prior!r}; it must be a positive number of pseudo-counts")
+    labels = [f"arm {i}" for i in range(record.n_arms)] if names is None else list(names)
+    if len(labels) != record.n_arms:
+        raise ProblemError(f"there are {len(labels)} names for {record.n_arms} arms; give one for each")
+    found = Estimate(tuple(_estimate_arm(record, arm, label, prior) for arm, label in enumerate(labels)))
+    vague = [arm for arm in found.arms if not arm.identified]
+    if vague and strict:
+        raise NotIdentified(
+            f"{vague[0].name}: {vague[0].observations} observations tell at most its stationary law, not its moves; "
+            "pull it in consecutive slots, or take what is known with strict=False",
+            found,
+        )
+    return found
+
+
+def _estimate_arm(record: Record, arm: int, name: str, prior: float) -> ArmEstimate:
+    counts = record.counts(arm)
+    n = counts.shape[2]
+    seen = record.seen(arm)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rewards = record.reward_sums(arm) / seen
+        errors = np.sqrt(np.maximum(rewards * (1 - rewards), 0.0) / seen)
+    observations = int(counts[:-1].sum())
+    if n == 1:
+        still = Mode(np.ones((1, 1)), np.zeros((1, 1)), 0.0)
+        return ArmEstimate(name, observations, (still,), rewards, errors, identified=True)
+    cells = kernels.cells_of(counts, BIN_EDGES)
+    best, *rivals = modes_of(cells, n, prior, starts(n))
+    kept = [best] + [rival for rival in rivals if rival.value > best.value - RIVAL]
+    return ArmEstimate(
+        name,
+        observations,
+        tuple(Mode(kernels.chain_of(one.theta, n), _errors(one, n), one.value) for one in kept),
+        rewards,
+        errors,
+        identified=_data_outweigh_prior(best, n, prior),
+    )
+
+
+Cells = tuple[IntArray, IntArray, IntArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A mode on the scale of logits."""
+
+    theta: Array
+    value: float
+    information: Array
+
+    @property
+    def covariance(self) -> Array:
+        return np.asarray(np.linalg.inv(self.information), dtype=np.float64)
+
+
+def fit(cells: Cells, n: int, prior: float, start: Array) -> Fit:
+    """Climb to a mode from a start."""
+    theta = np.array(start, dtype=np.float64)
+    information = np.empty((len(theta), len(theta)))
+    value = kernels.climb(theta, n, *cells, prior, GAIN, MOST_STEPS, information)
+    return Fit(theta, value, information)
+
+
+def modes_of(cells: Cells, n: int, prior: float, starts: Sequence[Array], *, thorough: bool = True) -> list[Fit]:
+    """Return the different modes that climbs from some starts and from rivals of the best end in, the best first.
+
+    The first rival has the opposite correlation. Thorough, there are more: two waits for each of two rows are two
+    quadratic equations, and each row alone may have settled on the wrong root.
+    """
+    found = [fit(cells, n, prior, start) for start in starts]
+    best = max(found, key=lambda one: one.value)
+    found.append(fit(cells, n, prior, kernels.twin_of(best.theta, n)))
+    if thorough:
+        found += [fit(cells, n, prior, rival) for rival in _mirrors(best.theta, n)]
+    modes: list[Fit] = []
+    for one in sorted(found, key=lambda one: -one.value):
+        chain = kernels.chain_of(one.theta, n)
+        if all(np.abs(chain - kernels.chain_of(other.theta, n)).max() > APART for other in modes):
+            modes.append(one)
+    return modes
+
+
+def _mirrors(theta: Array, n: int) -> list[Array]:
+    """For two states the chain with the moves of one row reversed; else fast chains."""
+    if n != 2:
+        return [np.full(len(theta), 1.0)]
+    return [theta * np.array(signs) for signs in ((1.0, -1.0), (-1.0, 1.0))]
+
+
+def starts(n: int) -> list[Array]:
+    """Fast and slow chains."""
+    return [np.zeros(2 * (n - 1)), np.full(2 * (n - 1), -2.0)]
+
+
+def _errors(mode: Fit, n: int) -> Array:
+    """Standard errors of all transition probabilities."""
+    chain = kernels.chain_of(mode.theta, n)
+    slopes = np.zeros((n, n, len(mode.theta)))
+    for j in range(len(mode.theta)):
+        row = j + 1 if j < n - 1 else j - (n - 1)
+        target = row - 1 if j < n - 1 else row + 1
+        slopes[row, :, j] = -chain[row] * chain[row, target]
+        slopes[row, target, j] += chain[row, target]
+    variance = np.einsum("skj,ji,ski->sk", slopes, mode.covariance, slopes)
+    errors: Array = np.sqrt(np.maximum(variance, 0.0))
+    return errors
+
+
+def _data_outweigh_prior(mode: Fit, n: int, prior: float) -> bool:
+    """Whether the data's information is more than the prior's in every direction."""
+    none = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, n), dtype=np.int64))
+    gradient, of_prior = np.empty(len(mode.theta)), np.empty_like(mode.information)
+    kernels.log_posterior(mode.theta, n, *none, prior, gradient, of_prior)
+    # Whitened by the prior: eigenvalues of the data's share of the information, in units of the prior's.
+    scale = np.linalg.cholesky(of_prior)
+    white = np.linalg.solve(scale, np.linalg.solve(scale, mode.information - of_prior).T)
+    return bool(np.linalg.eigvalsh(0.5 * (white + white.T)).min() >= 1.0)

@@ -1,0 +1,334 @@
+"""Compiled kernels of the estimation: the likelihood of interleaved observations and its mode.
+
+A birth-death chain of n states has 2(n − 1) parameters: for each row the logits of its step down (to a better state)
+and of its step up (to a worse one) against staying; θ = (down of row 1, …, down of row n − 1, up of row 0, …).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from restless_bandits._compile import njit
+from restless_bandits.markov import Array, IntArray
+
+LARGEST_LOGIT = 14.0
+LARGEST_STEP = 2.0
+SETTLED = 1e-13
+"""Powers that change by less are taken for their limit."""
+IMPOSSIBLE = 1e-14
+"""Laws below this are structural zeros: what is seen there is no birth-death chain's doing and says nothing of it."""
+LONG_JUMP = 64
+"""Gaps between elapsed slots beyond which powers are taken by squaring."""
+
+
+@njit
+def cells_of(counts: IntArray, first_elapsed: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the observations of an arm, (τ, s, counts of k) in ascending τ; first sights are left out."""
+    n = counts.shape[2]
+    size = 0
+    for b in range(counts.shape[1]):
+        for s in range(n):
+            for k in range(n):
+                if counts[s, b, k]:
+                    size += 1
+                    break
+    elapsed, states = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    seen = np.empty((size, n), dtype=np.int64)
+    c = 0
+    for b in range(counts.shape[1]):
+        for s in range(n):
+            total = 0
+            for k in range(n):
+                total += counts[s, b, k]
+            if total:
+                elapsed[c], states[c] = first_elapsed[b], s
+                for k in range(n):
+                    seen[c, k] = counts[s, b, k]
+                c += 1
+    return elapsed, states, seen
+
+
+@njit
+def chain_of(theta: Array, n: int) -> Array:
+    """Return the chain of some logits."""
+    chain = np.zeros((n, n))
+    for row in range(n):
+        down = math.exp(theta[row - 1]) if row > 0 else 0.0
+        up = math.exp(theta[n - 1 + row]) if row < n - 1 else 0.0
+        total = 1.0 + down + up
+        chain[row, row] = 1.0 / total
+        if row > 0:
+            chain[row, row - 1] = down / total
+        if row < n - 1:
+            chain[row, row + 1] = up / total
+    return chain
+
+
+@njit
+def logits_of(chain: Array) -> Array:
+    """Return the logits of a birth-death chain, kept within their limits."""
+    n = chain.shape[0]
+    theta = np.zeros(2 * (n - 1))
+    for row in range(n):
+        stay = max(chain[row, row], 1e-12)
+        if row > 0:
+            theta[row - 1] = math.log(max(chain[row, row - 1], 1e-12) / stay)
+        if row < n - 1:
+            theta[n - 1 + row] = math.log(max(chain[row, row + 1], 1e-12) / stay)
+    return np.minimum(np.maximum(theta, -LARGEST_LOGIT), LARGEST_LOGIT)
+
+
+@njit
+def _row_of(j: int, n: int) -> int:
+    """The row of the chain that a parameter is about."""
+    return j + 1 if j < n - 1 else j - (n - 1)
+
+
+@njit
+def _slopes(chain: Array) -> Array:
+    """The derivative of each parameter's own row with respect to it: (parameter, state)."""
+    n = chain.shape[0]
+    slopes = np.zeros((2 * (n - 1), n))
+    for j in range(2 * (n - 1)):
+        row = _row_of(j, n)
+        target = row - 1 if j < n - 1 else row + 1
+        for k in range(n):
+            slopes[j, k] = chain[row, k] * ((1.0 if k == target else 0.0) - chain[row, target])
+    return slopes
+
+
+@njit
+def _multiply(power: Array, slope: Array, other: Array, other_slope: Array, out: Array, out_slope: Array) -> None:
+    """The product of two powers, and its derivatives by the product rule."""
+    n = power.shape[0]
+    for s in range(n):
+        for k in range(n):
+            total = 0.0
+            for m in range(n):
+                total += power[s, m] * other[m, k]
+            out[s, k] = total
+    for j in range(slope.shape[0]):
+        for s in range(n):
+            for k in range(n):
+                total = 0.0
+                for m in range(n):
+                    total += slope[j, s, m] * other[m, k] + power[s, m] * other_slope[j, m, k]
+                out_slope[j, s, k] = total
+
+
+@njit
+def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, out_slope: Array) -> float:
+    """One slot more: ``out = power · chain`` with derivatives; returns the largest change."""
+    n = chain.shape[0]
+    change = 0.0
+    for s in range(n):
+        for k in range(n):
+            total = power[s, k] * chain[k, k]
+            if k > 0:
+                total += power[s, k - 1] * chain[k - 1, k]
+            if k < n - 1:
+                total += power[s, k + 1] * chain[k + 1, k]
+            out[s, k] = total
+            change = max(change, abs(total - power[s, k]))
+    for j in range(slope.shape[0]):
+        row = _row_of(j, n)
+        for s in range(n):
+            for k in range(n):
+                total = slope[j, s, k] * chain[k, k] + power[s, row] * slopes[j, k]
+                if k > 0:
+                    total += slope[j, s, k - 1] * chain[k - 1, k]
+                if k < n - 1:
+                    total += slope[j, s, k + 1] * chain[k + 1, k]
+                out_slope[j, s, k] = total
+                change = max(change, abs(total - slope[j, s, k]))
+    return change
+
+
+@njit
+def _jump(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -> None:
+    """Many slots more, by squaring; ``power`` and ``slope`` are replaced."""
+    n, parameters = chain.shape[0], slope.shape[0]
+    square = chain.copy()
+    square_slope = np.zeros((parameters, n, n))
+    for j in range(parameters):
+        square_slope[j, _row_of(j, n)] = slopes[j]
+    out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
+    while slots > 0:
+        if slots & 1:
+            _multiply(power, slope, square, square_slope, out, out_slope)
+            power[:] = out
+            slope[:] = out_slope
+        slots >>= 1
+        if slots:
+            _multiply(square, square_slope, square, square_slope, out, out_slope)
+            square[:] = out
+            square_slope[:] = out_slope
+
+
+@njit
+def log_posterior(
+    theta: Array,
+    n: int,
+    elapsed: IntArray,
+    states: IntArray,
+    seen: IntArray,
+    prior: float,
+    gradient: Array,
+    information: Array,
+) -> float:
+    """The log-posterior of a chain; its gradient and Fisher's information are written.
+
+    ``prior`` is a pseudo-count for every category of every row.
+    """
+    parameters = 2 * (n - 1)
+    chain = chain_of(theta, n)
+    slopes = _slopes(chain)
+    power = chain.copy()
+    slope = np.zeros((parameters, n, n))
+    for j in range(parameters):
+        slope[j, _row_of(j, n)] = slopes[j]
+    out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
+    gradient[:] = 0.0
+    information[:] = 0.0
+    value = 0.0
+
+    at = 1
+    settled = False
+    for c in range(elapsed.shape[0]):
+        if not settled and elapsed[c] - at > LONG_JUMP:
+            _jump(chain, slopes, power, slope, elapsed[c] - at)
+        else:
+            while at < elapsed[c] and not settled:
+                change = _step(chain, slopes, power, slope, out, out_slope)
+                power, out = out, power
+                slope, out_slope = out_slope, slope
+                at += 1
+                settled = change < SETTLED
+        at = elapsed[c]
+        s = states[c]
+        total = 0
+        for k in range(n):
+            total += seen[c, k]
+        for k in range(n):
+            p = power[s, k]
+            if p <= IMPOSSIBLE:
+                continue
+            if seen[c, k]:
+                value += seen[c, k] * math.log(p)
+            share, weight = seen[c, k] / p, total / p
+            for j in range(parameters):
+                gradient[j] += share * slope[j, s, k]
+                scaled = weight * slope[j, s, k]
+                for i in range(j + 1):
+                    information[j, i] += scaled * slope[i, s, k]
+    for row in range(n):
+        categories = (row > 0) + 1 + (row < n - 1)
+        for k in range(max(0, row - 1), min(n, row + 2)):
+            value += prior * math.log(chain[row, k])
+        for j in range(parameters):
+            if _row_of(j, n) != row:
+                continue
+            target = row - 1 if j < n - 1 else row + 1
+            gradient[j] += prior * (1.0 - categories * chain[row, target])
+            for i in range(j + 1):
+                if _row_of(i, n) == row:
+                    other = row - 1 if i < n - 1 else row + 1
+                    same = 1.0 if i == j else 0.0
+                    information[j, i] += prior * categories * chain[row, target] * (same - chain[row, other])
+    for j in range(parameters):
+        for i in range(j):
+            information[i, j] = information[j, i]
+    return value
+
+
+@njit
+def climb(
+    theta: Array,
+    n: int,
+    elapsed: IntArray,
+    states: IntArray,
+    seen: IntArray,
+    prior: float,
+    gain: float,
+    most_steps: int,
+    information: Array,
+) -> float:
+    """Fisher scoring from ``theta`` up to a mode: it and ``information`` are replaced; returns the log-posterior.
+
+    A step is at most ``LARGEST_STEP`` long in any logit and is halved until it does not lead down. Ends when a step
+    promises less than ``gain``.
+    """
+    parameters = theta.shape[0]
+    gradient, trial_gradient = np.empty(parameters), np.empty(parameters)
+    trial_information = np.empty((parameters, parameters))
+    value = log_posterior(theta, n, elapsed, states, seen, prior, gradient, information)
+    for _ in range(most_steps):
+        damped = information.copy()
+        for j in range(parameters):
+            damped[j, j] += 1e-9 * (1.0 + information[j, j])
+        step = np.linalg.solve(damped, gradient)
+        largest = np.abs(step).max()
+        if largest > LARGEST_STEP:
+            step *= LARGEST_STEP / largest
+        promised = (step * gradient).sum()
+        if promised < gain:
+            break
+        moved = False
+        for _ in range(12):
+            trial = np.minimum(np.maximum(theta + step, -LARGEST_LOGIT), LARGEST_LOGIT)
+            found = log_posterior(trial, n, elapsed, states, seen, prior, trial_gradient, trial_information)
+            if found >= value:
+                moved = True
+                break
+            step *= 0.5
+        if not moved:
+            break
+        better = found - value
+        theta[:], value = trial, found
+        gradient[:], information[:] = trial_gradient, trial_information
+        if better < gain:
+            break
+    return value
+
+
+@njit
+def twin_of(theta: Array, n: int) -> Array:
+    """Where the other mode may lie: for two states the same stationary law and the opposite correlation; else slow."""
+    if n != 2:
+        return np.full(theta.shape[0], -1.5)
+    down = 1.0 / (1.0 + math.exp(-theta[0]))
+    up = 1.0 / (1.0 + math.exp(-theta[1]))
+    # 1 − λ is the sum of both moves; the twin's sum is 1 + λ, shared in the same proportion.
+    scale = (2.0 - (down + up)) / max(down + up, 1e-9)
+    down, up = down * scale, up * scale
+    most = max(down, up)
+    if most > 0.999:
+        down, up = down * 0.999 / most, up * 0.999 / most
+    twin = np.empty(2)
+    twin[0], twin[1] = math.log(max(down, 1e-6) / (1.0 - down)), math.log(max(up, 1e-6) / (1.0 - up))
+    return twin
+
+
+@njit
+def move_errors(theta: Array, n: int, covariance: Array) -> Array:
+    """Standard errors of the chances to step down and up, in the order of θ, by the delta method."""
+    chain = chain_of(theta, n)
+    parameters = theta.shape[0]
+    errors = np.empty(parameters)
+    slope = np.zeros(parameters)
+    for j in range(parameters):
+        row = _row_of(j, n)
+        target = row - 1 if j < n - 1 else row + 1
+        slope[:] = 0.0
+        for i in range(parameters):
+            if _row_of(i, n) == row:
+                other = row - 1 if i < n - 1 else row + 1
+                slope[i] = chain[row, target] * ((1.0 if i == j else 0.0) - chain[row, other])
+        variance = 0.0
+        for i in range(parameters):
+            for m in range(parameters):
+                variance += slope[i] * covariance[i, m] * slope[m]
+        errors[j] = math.sqrt(max(variance, 0.0))
+    return errors

@@ -1,0 +1,254 @@
+"""Compiled parts of ``dominance_ucb``: confidence bounds by colour, and what they imply for each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from restless_bandits._compile import njit
+from restless_bandits.learners._bounds import kl_upper
+from restless_bandits.markov import Array, IntArray
+
+ROUNDS = 2
+"""Passes over all tightenings of two states: what (e) gains, (c) uses once more. More states have no (e)."""
+SHORT = 16
+"""Elapsed slots of the shorter part of a composition."""
+LOOKS = 8
+"""Elapsed slots at which the contraction of an arm is looked at."""
+
+
+@njit
+def _contraction(counts: IntArray, elapsed: int, level: float) -> float:
+    """An upper bound of max_k Pr(≤ k | best) − Pr(≤ k | worst), both seen so many slots ago."""
+    n_states = counts.shape[2]
+    best, worst = counts[0, elapsed - 1], counts[n_states - 1, elapsed - 1]
+    from_best, from_worst = best.sum(), worst.sum()
+    if from_best == 0 or from_worst == 0:
+        return 1.0
+    most = 0.0
+    good, bad = 0, 0
+    for k in range(n_states - 1):
+        good += best[k]
+        bad += worst[k]
+        upper = kl_upper(good / from_best, level / from_best)
+        lower = 1.0 - kl_upper(1.0 - bad / from_worst, level / from_worst)
+        most = max(most, upper - lower)
+    return min(1.0, max(0.0, most))
+
+
+@njit
+def choose_cap(counts: IntArray, level: float, negligible: float, longest: int, fixed: bool) -> tuple[int, float]:
+    """Return the cap of an arm, and an upper bound of what its laws still remember there.
+
+    With D(τ) the largest difference that the last state makes to Pr(≤ k), D(τ + τ') ≤ D(τ) D(τ'): powers of D at a few
+    τ bound it everywhere. The cap is the first at which the bound is negligible, at most ``longest``, or that if fixed.
+    """
+    n_states = counts.shape[2]
+    if n_states == 1:
+        return 1, 0.0
+    gaps = np.array([_contraction(counts, tau, level) for tau in range(1, min(LOOKS, longest) + 1)])
+    cap = longest if fixed else 1
+    left = _memory(gaps, cap)
+    if not fixed and gaps.min() == 1.0:
+        return longest, 1.0
+    while left > negligible and cap < longest:
+        cap += 1
+        left = min(left, _memory(gaps, cap))
+    return cap, left
+
+
+@njit
+def _memory(gaps: Array, elapsed: int) -> float:
+    """A bound of what laws still remember after so many slots, from ``gaps[τ - 1]``: whole powers of each."""
+    left = 1.0
+    for tau in range(1, min(gaps.shape[0], elapsed) + 1):
+        left = min(left, gaps[tau - 1] ** (elapsed // tau))
+    return left
+
+
+@njit
+def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array:
+    """Return ``upper[τ, s, k] ≥ Pr(≤ k, τ slots after s)`` for τ < cap, each from its own observations.
+
+    ``upper[cap, 0]`` bounds the laws of all that waited for the cap or longer: pooled, plus what they still remember.
+    """
+    n_states = counts.shape[2]
+    upper = np.ones((cap + 1, n_states, n_states - 1))
+    for tau in range(1, cap):
+        for s in range(n_states):
+            seen = 0
+            for k in range(n_states):
+                seen += counts[s, tau - 1, k]
+            if seen == 0:
+                continue
+            below = 0
+            for k in range(n_states - 1):
+                below += counts[s, tau - 1, k]
+                upper[tau, s, k] = kl_upper(below / seen, level / seen)
+    if memory < 1.0:
+        pooled = np.zeros(n_states, dtype=np.int64)
+        for s in range(n_states):
+            for column in range(cap - 1, counts.shape[1]):
+                for k in range(n_states):
+                    pooled[k] += counts[s, column, k]
+        seen = pooled.sum()
+        below = 0
+        for k in range(n_states - 1):
+            below += pooled[k]
+            if seen:
+                upper[cap, 0, k] = min(1.0, kl_upper(below / seen, level / seen) + memory)
+    for s in range(1, n_states):
+        upper[cap, s] = upper[cap, 0]
+    return upper
+
+
+@njit
+def _order(upper: Array, tau: int) -> None:
+    """(a) and (b) at one τ: no bound above that of a larger k, nor above that of a better last state."""
+    n_states = upper.shape[1]
+    for s in range(n_states):
+        for k in range(n_states - 3, -1, -1):
+            upper[tau, s, k] = min(upper[tau, s, k], upper[tau, s, k + 1])
+        if s > 0:
+            for k in range(n_states - 1):
+                upper[tau, s, k] = min(upper[tau, s, k], upper[tau, s - 1, k])
+
+
+@njit
+def _compose(upper: Array, tau: int) -> None:
+    """(c) at one τ: the law after τ₁ slots, pushed through the rows of τ − τ₁; at the cap for the best row alone.
+
+    Σ_j q_j u_j with q the law whose running sums are U(s, τ₁) is u_last + Σ_j U(s, τ₁, j) (u_j − u_{j+1}). One of the
+    two parts is at most ``SHORT`` slots: longer ones are made of such, and all of them would take O(L²).
+    """
+    cap, n_states = upper.shape[0] - 1, upper.shape[1]
+    rows = 1 if tau == cap else n_states
+    first = 0
+    while first < tau - 1:
+        first += 1
+        if first > SHORT and tau - first > SHORT:
+            first = tau - SHORT
+        rest = tau - first
+        if n_states == 2:
+            # The same by hand: an arm's plan spends most of its time here.
+            bad, rise = upper[rest, 1, 0], upper[rest, 0, 0] - upper[rest, 1, 0]
+            for s in range(rows):
+                upper[tau, s, 0] = min(upper[tau, s, 0], bad + upper[first, s, 0] * rise)
+            continue
+        for s in range(rows):
+            for k in range(n_states - 1):
+                total = upper[rest, n_states - 1, k]
+                for j in range(n_states - 1):
+                    total += upper[first, s, j] * (upper[rest, j, k] - upper[rest, j + 1, k])
+                upper[tau, s, k] = min(upper[tau, s, k], total)
+
+
+@njit
+def tighten(upper: Array) -> None:
+    """Lower the bounds to what they imply for each other; those that bound the truth of a monotone chain still do.
+
+    (a) in k, (b) in the last state, (c) by composition, (d) at the cap below the best row, all states alike, (e) for
+    two states in τ: the best row falls, the worst rises, and the worst stays below every best one.
+    """
+    cap, n_states = upper.shape[0] - 1, upper.shape[1]
+    if n_states == 1:
+        return
+    for _ in range(ROUNDS if n_states == 2 else 1):
+        for tau in range(1, cap + 1):
+            _compose(upper, tau)
+            if tau == cap:
+                for k in range(n_states - 1):
+                    for before in range(1, cap):
+                        upper[cap, 0, k] = min(upper[cap, 0, k], upper[before, 0, k])
+                for s in range(1, n_states):
+                    upper[cap, s] = upper[cap, 0]
+            _order(upper, tau)
+        if n_states == 2:
+            for tau in range(2, cap + 1):
+                upper[tau, 0, 0] = min(upper[tau, 0, 0], upper[tau - 1, 0, 0])
+            for tau in range(cap - 1, 0, -1):
+                upper[tau, 1, 0] = min(upper[tau, 1, 0], upper[tau + 1, 1, 0])
+
+
+@njit
+def shortened(upper: Array, precision: float) -> Array:
+    """Return the bounds with a cap as early as a precision allows, still bounds of the same laws.
+
+    The law at the new cap is that of the best state there, which none of the later ones exceeds.
+    """
+    cap, n_states = upper.shape[0] - 1, upper.shape[1]
+    if n_states == 1:
+        return upper
+    least = upper[cap, 0].copy()
+    cut = cap
+    while cut > 1:
+        near = True
+        for k in range(n_states - 1):
+            for s in range(n_states):
+                least[k] = min(least[k], upper[cut - 1, s, k])
+            near = near and upper[cut - 1, 0, k] - least[k] <= precision
+        if not near:
+            break
+        cut -= 1
+    short = upper[: cut + 1].copy()
+    for s in range(1, n_states):
+        short[cut, s] = short[cut, 0]
+    return short
+
+
+@njit
+def as_laws(upper: Array) -> Array:
+    """Return the laws whose running sums the bounds are, ``[τ, s, k]`` with the identity at τ = 0.
+
+    The last row, for an arm never seen, is the law at the cap: a stationary law lies below those of the best state.
+    """
+    cap, n_states = upper.shape[0] - 1, upper.shape[1]
+    laws = np.zeros((cap + 1, n_states + 1, n_states))
+    for tau in range(cap + 1):
+        for s in range(n_states + 1):
+            if tau == 0 and s < n_states:
+                laws[0, s, s] = 1.0
+                continue
+            source = (cap, 0) if s == n_states else (tau, s)
+            below = 0.0
+            for k in range(n_states - 1):
+                reached = upper[source[0], source[1], k]
+                laws[tau, s, k] = max(0.0, reached - below)
+                below = max(below, reached)
+            laws[tau, s, n_states - 1] = 1.0 - below
+    return laws
+
+
+@njit
+def optimistic_laws(
+    counts: IntArray, level: float, negligible: float, longest: int, fixed: bool, precision: float
+) -> tuple[Array, int]:
+    """Return laws that dominate an arm's, from its counts ``[s, bin(τ), k]``, and the cap from which they are pooled.
+
+    ``as_laws`` tells their form.
+    """
+    cap, memory = choose_cap(counts, level, negligible, longest, fixed)
+    upper = raw_bounds(counts, cap, memory, level)
+    tighten(upper)
+    return as_laws(shortened(upper, precision)), cap
+
+
+@njit
+def optimistic_rewards(counts: IntArray, sums: Array, level: float, certain: bool) -> tuple[Array, IntArray]:
+    """Return upper bounds of the mean rewards, nonincreasing, and how often each state was seen.
+
+    Where rewards are certain one look is enough.
+    """
+    n_states = counts.shape[2]
+    seen = np.zeros(n_states, dtype=np.int64)
+    for s in range(counts.shape[0]):
+        for column in range(counts.shape[1]):
+            for k in range(n_states):
+                seen[k] += counts[s, column, k]
+    bounds = np.ones(n_states)
+    for k in range(n_states):
+        if seen[k]:
+            mean = min(1.0, max(0.0, sums[k] / seen[k]))
+            bounds[k] = mean if certain else kl_upper(mean, level / seen[k])
+        if k:
+            bounds[k] = min(bounds[k], bounds[k - 1])
+    return bounds, seen

@@ -1,0 +1,170 @@
+"""Likelihood-UCB: use every observation through its likelihood, explore by optimism, commit to the mode.
+
+No regret bound is proved for this learner; ``dominance-ucb`` is the one with a proof. What it has is the least regret
+that was measured.
+
+Interleaved observations are samples of P^τ, and their counts are sufficient for the chain (see ``estimation``). At
+every plan the mode of the posterior of each arm is found anew, from the last mode and from its twin of opposite
+correlation (now and then from more starts: see ``estimation``). Two kinds of plans alternate:
+
+- *optimistic*: moves to better states as likely and moves to worse ones as unlikely as √(2·α·ln t) standard errors
+  allow, rewards at their KL upper bounds at the level α·ln t, nonincreasing in the state;
+- *certainty-equivalent*: the mode, and mean rewards with half a pseudo-count.
+
+Optimistic plans last max(5M, t^(2/3)/2) slots, M the most states of an arm, and are made as long as they have taken
+fewer than ``explore``·t^(2/3) slots in all; otherwise the mode is followed until 1.1 t. A count of (arm, last state,
+elapsed slots) that has doubled ends an optimistic plan too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from restless_bandits import oracles
+from restless_bandits.errors import ProblemError
+from restless_bandits.estimation import PRIOR, Fit, modes_of, starts
+from restless_bandits.estimation import _kernels as kernels
+from restless_bandits.learners._bounds import kl_upper_bounds, monotone_upper_bounds
+from restless_bandits.learners.base import Learner, require_choice
+from restless_bandits.learners.violations import warn_of_violations
+from restless_bandits.markov import Array
+from restless_bandits.plans import CountDoubled, Plan, Slots
+from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.record import BIN_EDGES, Record
+
+GROWTH = 0.1
+THOROUGH = 4
+"""Every so many plans modes are looked for from more starts."""
+
+
+@dataclass(frozen=True)
+class LikelihoodUCB(Learner):
+    """Optimistic and certainty-equivalent plans on the mode of the likelihood, in turn. No regret bound is proved.
+
+    Parameters
+    ----------
+    alpha
+        Scales the level α·ln t of the confidence bounds. Below ½ some runs lock onto one arm.
+    explore
+        Optimistic plans take at most about ``explore``·t^(2/3) slots.
+    oracle
+        What plans: ``auto`` (exact while the table of joint beliefs is small, Whittle beyond) or any other oracle.
+    rewards
+        ``learned``, or ``known``.
+
+    """
+
+    name: ClassVar[str] = "likelihood-ucb"
+    plans_often: ClassVar[bool] = True
+    alpha: float = 0.5
+    explore: float = 5.0
+    oracle: str = "auto"
+    rewards: str = "learned"
+
+    def __post_init__(self) -> None:
+        for option in ("alpha", "explore"):
+            value = getattr(self, option)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ProblemError(f"{self.name}: {option} is {value!r}; it must be a positive number")
+        oracles.oracle(self.oracle)
+        require_choice(self, "rewards", self.rewards, ("learned", "known"))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        warn_of_violations(self.name, record, task)
+        t = record.slots + 1
+        modes = [self.mode(record, arm) for arm in range(task.n_arms)]
+        spent = optimistic_slots(record.notes, record)
+        optimistic = spent < self.explore * t ** (2 / 3)
+        if optimistic:
+            problem = self.optimistic_problem(record, task, modes)
+            slots = max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
+        else:
+            problem = self.likeliest_problem(record, task, modes)
+            slots = math.ceil(GROWTH * t)
+        record.notes.update(
+            modes=[None if mode is None else mode.theta.tolist() for mode in modes], optimistic=optimistic, spent=spent
+        )
+        # A doubled count tells much to a plan that explores and next to nothing to one that follows the mode.
+        until = Slots(slots) | CountDoubled() if optimistic else Slots(slots)
+        return Plan(oracles.policy(self.oracle, problem, slots=t), until)
+
+    def mode(self, record: Record, arm: int) -> Fit | None:
+        """The likeliest chain of an arm, on the scale of logits; None for an arm of one state."""
+        n = int(record.n_states[arm])
+        if n == 1:
+            return None
+        last = record.notes.get("modes")
+        begin = starts(n) if last is None else [np.array(last[arm])]
+        cells = kernels.cells_of(record.counts(arm), BIN_EDGES)
+        return modes_of(cells, n, PRIOR, begin, thorough=record.plans % THOROUGH == 0)[0]
+
+    def likeliest_problem(self, record: Record, task: Task, modes: list[Fit | None]) -> Problem:
+        """The mode, with mean rewards."""
+        chains = [optimistic_chain(mode, 0.0) for mode in modes]
+        rewards = []
+        for arm in range(task.n_arms):
+            seen, sums = record.seen(arm), record.reward_sums(arm)
+            exact = task.reward_laws[arm] == "fixed"
+            rewards.append(np.where(seen > 0, sums / np.maximum(seen, 1), 0.5) if exact else (sums + 0.5) / (seen + 1))
+        return _problem(record, task, chains, rewards)
+
+    def optimistic_problem(self, record: Record, task: Task, modes: list[Fit | None]) -> Problem:
+        """Moves as favourable as the standard errors allow, and rewards at their upper bounds."""
+        level = self.alpha * math.log(record.slots + 1)
+        width = math.sqrt(2 * level)
+        chains = [optimistic_chain(mode, width) for mode in modes]
+        rewards = []
+        for arm in range(task.n_arms):
+            seen, sums = record.seen(arm), record.reward_sums(arm)
+            if task.reward_laws[arm] == "fixed":
+                bounds = np.where(seen > 0, sums / np.maximum(seen, 1), 1.0)
+            elif [arm, 1] in record.notes.get("violations", []):
+                bounds = kl_upper_bounds(sums, seen, level)
+            else:
+                bounds = monotone_upper_bounds(sums, seen, level)
+            rewards.append(bounds)
+        return _problem(record, task, chains, rewards)
+
+
+def optimistic_slots(notes: dict[str, Any], record: Record) -> int:
+    """How many slots optimistic plans have taken so far."""
+    last = record.plan_lengths[-1] if notes.get("optimistic") and record.plan_lengths else 0
+    return int(notes.get("spent", 0)) + last
+
+
+def optimistic_chain(mode: Fit | None, width: float) -> Array:
+    """The chain whose moves are ``width`` standard errors better than the mode's; of one state without a mode."""
+    if mode is None:
+        return np.ones((1, 1))
+    n = (len(mode.theta) + 2) // 2
+    chain = kernels.chain_of(mode.theta, n)
+    errors = kernels.move_errors(mode.theta, n, mode.covariance)
+    better = np.zeros((n, n))
+    for row in range(n):
+        up = 0.0
+        if row < n - 1:
+            up = max(0.0, chain[row, row + 1] - width * errors[n - 1 + row])
+            better[row, row + 1] = up
+        if row > 0:
+            better[row, row - 1] = min(1.0 - up, chain[row, row - 1] + width * errors[row - 1])
+        better[row, row] = max(0.0, 1.0 - better[row].sum())
+    return better
+
+
+def _problem(record: Record, task: Task, chains: list[Array], rewards: list[Array]) -> Problem:
+    """A problem that starts from the last states seen; known rewards take the place of learned ones."""
+    arms = []
+    for i, name in enumerate(task.names):
+        state = int(record.last_state[i])
+        initial = state if state < task.n_states[i] else None
+        means = rewards[i] if task.rewards is None else np.array(task.rewards[i])
+        arms.append(Arm(chains[i], means, name=name, initial=initial, reward_law=task.reward_laws[i]))
+    return Problem(arms, plays=task.plays)

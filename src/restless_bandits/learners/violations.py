@@ -1,0 +1,81 @@
+"""Says when what is seen contradicts what the theory assumes.
+
+Learners play on in any case; their bounds are then not proved. Each violation is told once in a run, by a warning that
+names the arm and the assumption of the Restless-UCB paper. It must be beyond doubt: five standard errors, or, for
+rewards, fifteen nats of likelihood.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from restless_bandits.estimation import PRIOR, RIVAL, modes_of, starts
+from restless_bandits.estimation import _kernels as kernels
+from restless_bandits.learners._bounds import binary_divergence, monotone_fit
+from restless_bandits.problem import Task
+from restless_bandits.record import BIN_EDGES, Record
+
+ENOUGH = 30
+"""Observations of an arm before anything is said of its moves."""
+STANDARD_ERRORS = 5.0
+NATS = 15.0
+
+
+def warn_of_violations(name: str, record: Record, task: Task) -> None:
+    """Warn of violations that have come to light; looks only at plans whose number is a power of two."""
+    plans = record.plans
+    if plans == 0 or plans & (plans - 1):
+        return
+    told = record.notes.setdefault("violations", [])
+    for arm in range(task.n_arms):
+        found = (_rewards_out_of_order(record, task, arm), _jump(record, arm), _hop(record, arm))
+        for number, text in enumerate(found, start=1):
+            if text and [arm, number] not in told:
+                told.append([arm, number])
+                warnings.warn(
+                    f"{name}: {task.names[arm]!r} violates Assumption {number}: {text}; it plays on, without a proof",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+
+
+def _rewards_out_of_order(record: Record, task: Task, arm: int) -> str:
+    seen, sums = record.seen(arm), record.reward_sums(arm)
+    fitted = monotone_fit(sums, seen)
+    means = sums / np.maximum(seen, 1)
+    if task.reward_laws[arm] == "fixed":
+        worse = (np.abs(means - fitted) > 1e-9)[seen > 0].any()
+    else:
+        cost = sum(n * binary_divergence(mean, fit) for n, mean, fit in zip(seen, means, fitted, strict=True) if n)
+        worse = cost > NATS
+    return "a state of higher number pays more" if worse else ""
+
+
+def _jump(record: Record, arm: int) -> str:
+    """A step over more than one state."""
+    moves = record.transitions(arm)
+    for state, seen in enumerate(moves):
+        far = [k for k in range(len(seen)) if abs(k - state) > 1 and seen[k]]
+        if far:
+            return f"it was seen to jump from state {state} to state {far[0]}"
+    return ""
+
+
+def _hop(record: Record, arm: int) -> str:
+    """Neighbours that change places more often than not: the chances of a step there and of one back exceed 1."""
+    n = int(record.n_states[arm])
+    if n == 1 or record.seen(arm).sum() < ENOUGH:
+        return ""
+    best, *rivals = modes_of(kernels.cells_of(record.counts(arm), BIN_EDGES), n, PRIOR, starts(n))
+    if any(rival.value > best.value - RIVAL for rival in rivals):
+        return ""
+    chain = kernels.chain_of(best.theta, n)
+    errors = kernels.move_errors(best.theta, n, best.covariance)
+    for state in range(n - 1):
+        excess = chain[state, state + 1] + chain[state + 1, state] - 1
+        if excess > STANDARD_ERRORS * math.hypot(errors[n - 1 + state], errors[state]):
+            return f"it hops between states {state} and {state + 1}"
+    return ""

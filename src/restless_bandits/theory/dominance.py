@@ -1,0 +1,217 @@
+"""The regret bound of ``dominance-ucb``, term by term, and the constants in it (docs/theory/dominance.md).
+
+For arms with stochastically monotone chains whose rewards do not increase with the state, regret after T slots is at
+most
+
+    (2 + √2) √(βT) (S Φ + √ΣM_i)  +  N Φ (1 + C' log₂(4T/C') + log_1.5 T)  +  2Φ + 1  +  Σ ε_k ℓ_k,
+
+with C colours, C' = C + ΣM_i cells, β = ln(2C'T²) for two states and ln(2MC'T²) for more, S = min(√C, Σ_i √(M_i (1 + ln
+L_i))), and Φ the largest number of pulls it takes to see an arm in its best state, *whatever the gaps between pulls*:
+the least f with f(best) = 0 and f = 1 + sup_τ P^τ f elsewhere. For two states that is 1/c, c = min P_i(worst, best),
+and the bound is Theorem 1; for more it is Theorem 2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from restless_bandits import markov
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array
+from restless_bandits.problem import Arm, Problem
+
+LATEST = 10**18
+LAW_DEVIATION = 1e-13
+LONGEST = 1 << 14
+MONOTONE = 1e-12
+
+
+@dataclass(frozen=True)
+class DominanceBound:
+    """The regret bound at a horizon, term by term; it holds from as many slots on as there are cells."""
+
+    horizon: int
+    laws: float
+    """From the widths of the laws."""
+    rewards: float
+    """From the widths of the rewards."""
+    episodes: float
+    """What changing the plan costs."""
+    failure: float
+    """The cap's slack, and the event that some bound fails."""
+    planning: float
+    """From plans that are optimal to 1/√t only."""
+    caps: tuple[int, ...]
+    cells: int
+    level: float
+    pulls: float
+    """Φ."""
+
+    @property
+    def total(self) -> float:
+        """The bound; infinite where the horizon is too short for it."""
+        if self.horizon < self.cells:
+            return math.inf
+        return self.laws + self.rewards + self.episodes + self.failure + self.planning
+
+
+def dominance_bound(problem: Problem, horizon: int) -> DominanceBound:
+    """Return the bound of Theorem 1, or of Theorem 2 where an arm has more than two states."""
+    arms = _checked(problem)
+    return _bound(problem, arms, max(map(_most_pulls, arms)), horizon)
+
+
+def dominance_bound_from(problem: Problem, gain: float) -> int | None:
+    """Return the first T from which on the bound is below T times the optimal gain; None if there is none below 10^18.
+
+    Before that a player who earns nothing at all would obey it too.
+    """
+    arms = _checked(problem)
+    pulls = max(map(_most_pulls, arms))
+
+    def says_something(horizon: int) -> bool:
+        return _bound(problem, arms, pulls, horizon).total < horizon * gain
+
+    high = 1
+    while not says_something(high):
+        high *= 2
+        if high > LATEST:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if says_something(middle) else (middle, high)
+    return high
+
+
+def _bound(problem: Problem, arms: list[Arm], pulls: float, horizon: int) -> DominanceBound:
+    caps = [forgetting_cap(arm, 1 / horizon) for arm in arms]
+    states = [arm.n_states for arm in arms]
+    colours = sum(n * (cap - 1) + 1 for n, cap in zip(states, caps, strict=True))
+    cells = colours + sum(states)
+    most_states = max(states)
+    level = math.log(2 * cells * (1 if most_states == 2 else most_states)) + 2 * math.log(horizon)
+    by_waits = sum(math.sqrt(n * (1 + math.log(cap))) for n, cap in zip(states, caps, strict=True))
+    width = (2 + math.sqrt(2)) * math.sqrt(level * horizon * problem.plays)
+    n_episodes = 1 + cells * math.log2(max(2.0, 4 * horizon * problem.plays / cells)) + math.log(horizon, 1.5)
+    return DominanceBound(
+        horizon=horizon,
+        laws=width * min(math.sqrt(colours), by_waits) * pulls,
+        rewards=width * math.sqrt(sum(states)),
+        episodes=problem.n_arms * pulls * n_episodes,
+        failure=2 * pulls + 1,
+        planning=2.5 * math.sqrt(horizon) + 10,
+        caps=tuple(caps),
+        cells=cells,
+        level=level,
+        pulls=pulls,
+    )
+
+
+def _checked(problem: Problem) -> list[Arm]:
+    """Return the arms, for which the theorems must hold."""
+    problem.require("monotone")
+    arms = []
+    for arm in problem.arms:
+        if not isinstance(arm, Arm):
+            raise ProblemError(f"arm {arm.name!r} is a table of laws; the bound is for Markov chains")
+        if not is_stochastically_monotone(arm.chain):
+            raise ProblemError(
+                f"arm {arm.name!r}: its chain is not stochastically monotone; the bound needs better states to lead "
+                "to better ones"
+            )
+        arms.append(arm)
+    return arms
+
+
+def is_stochastically_monotone(chain: Array) -> bool:
+    """Whether Pr(next ≤ k | s) falls with s for every k; Assumptions 2 and 3 imply it."""
+    return bool((np.diff(np.cumsum(chain, axis=1), axis=0) <= MONOTONE).all())
+
+
+def forgetting_cap(arm: Arm, memory: float) -> int:
+    """Return the first τ at which the last state changes no Pr(≤ k) by more than so much.
+
+    For a monotone chain that is the difference between the best and the worst state, and falls with τ.
+    """
+    chain = arm.chain
+    n = len(chain)
+    if n == 1:
+        return 1
+    if n == 2:
+        rate = float(chain[0, 0] - chain[1, 0])
+        if rate <= memory:
+            return 1
+        if rate >= 1:
+            raise ProblemError(f"arm {arm.name!r} never forgets its state; the bound needs a chain that does")
+        return math.ceil(math.log(memory) / math.log(rate) - 1e-9)
+    low, high, power = 0, 1, chain
+    while _difference(power) > memory:
+        low, high, power = high, 2 * high, power @ power
+        if high > LATEST:
+            raise ProblemError(f"arm {arm.name!r} never forgets its state; the bound needs a chain that does")
+    while high - low > 1:
+        middle = (low + high) // 2
+        near = _difference(np.linalg.matrix_power(chain, middle)) <= memory
+        low, high = (low, middle) if near else (middle, high)
+    return high
+
+
+def _difference(law: Array) -> float:
+    return float(np.cumsum(law[0] - law[-1]).max())
+
+
+def _most_pulls(arm: Arm) -> float:
+    return float(least_potential(arm.chain)[-1])
+
+
+def least_potential(chain: Array) -> Array:
+    """Return the least f with f(best) = 0 and f = 1 + sup_τ P^τ f elsewhere, by policy iteration.
+
+    f(x) is the expected number of pulls until state 0 is seen, from x, if the gaps between pulls are chosen to make it
+    last. Infinite where that never need happen.
+    """
+    n = len(chain)
+    if n == 1:
+        return np.zeros(1)
+    length = markov.mixing_time(chain, LAW_DEVIATION)
+    laws = markov.powers(chain, min(length or LONGEST, LONGEST))[1:]
+    if n == 2:
+        least = float(laws[:, 1, 0].min())
+        return np.array([0.0, 1 / least if least > 0 else np.inf])
+    gaps = np.zeros(n, dtype=np.int64)
+    rows = np.arange(1, n)
+    found = np.zeros(n)
+    for _ in range(10_000):
+        chosen = laws[gaps[1:], rows][:, 1:]
+        system = np.eye(n - 1) - chosen
+        if np.linalg.cond(system) > 1e14:
+            return np.concatenate([[0.0], np.full(n - 1, np.inf)])
+        found = np.concatenate([[0.0], np.linalg.solve(system, np.ones(n - 1))])
+        onward = laws @ found
+        better = onward.argmax(axis=0)
+        gained = onward[better, np.arange(n)] - onward[gaps, np.arange(n)]
+        improves = gained > 1e-10 * (1 + found)
+        improves[0] = False
+        if not improves.any():
+            break
+        gaps = np.where(improves, better, gaps)
+    return found
+
+
+def explicit_potential(chain: Array) -> Array:
+    """Return φ of Lemma 4: ψ(x) + E_π[ψ]/π(best) for x other than the best, ψ the one-step hitting time of it.
+
+    For a stochastically monotone chain it is at least ``least_potential``.
+    """
+    n = len(chain)
+    hitting = np.zeros(n)
+    if n > 1:
+        hitting[1:] = np.linalg.solve(np.eye(n - 1) - chain[1:, 1:], np.ones(n - 1))
+    stationary = markov.stationary(chain)
+    potential: Array = hitting + (stationary @ hitting) / stationary[0]
+    potential[0] = 0.0
+    return potential
