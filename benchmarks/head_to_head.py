@@ -24,10 +24,9 @@ from restless_bandits.simulation.pools import cores
 
 HORIZONS = (10_000, 100_000, 1_000_000)
 MOST_RUNS, FEWEST_RUNS = 100, 4
-SECONDS = 20.0
-"""Seconds of one core that a learner gets on a problem, unless it is one of ``FULL``."""
-FULL = ("likelihood-ucb", "restless-ucb", "dominance-ucb")
-FULL_SECONDS = 300.0
+SECONDS = 16.0
+"""Seconds of one core that a learner gets on a problem, unless ``MORE_SECONDS`` says otherwise."""
+MORE_SECONDS = {"likelihood-ucb": 320.0, "dominance-ucb": 100.0, "restless-ucb": 100.0}
 LEARNERS = (
     "likelihood-ucb",
     "posterior",
@@ -68,10 +67,12 @@ def measure(problem: rb.Problem, spec: str) -> Cell:
     except rb.ProblemError as error:
         return Cell(None, why=str(error))
     against = QUEUE_GAIN if problem.name == "queue-5" else "auto"
+    # Once to compile, once to see how long a run takes.
+    rb.simulate(problem, spec, 1000, runs=1, seed=1, comparator=against)
     started = time.perf_counter()
     rb.simulate(problem, spec, HORIZONS[-1] // 10, runs=1, seed=1, comparator=against)
     alone = 10 ** (0.8 if learner.plans_often else 1.0) * (time.perf_counter() - started)
-    allowed = FULL_SECONDS if spec in FULL else SECONDS
+    allowed = SECONDS if problem.name.startswith("table") else MORE_SECONDS.get(spec, SECONDS)
     runs = int(min(MOST_RUNS, max(FEWEST_RUNS, allowed / alone)))
     runs -= runs % 2
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from restless_bandits.learners import ColoredUCRL2 as ColoredUCRL2
     from restless_bandits.learners import DominanceUCB as DominanceUCB
     from restless_bandits.learners import Learner as Learner
+    from restless_bandits.learners import LikelihoodUCB as LikelihoodUCB
     from restless_bandits.learners import RestlessUCB as RestlessUCB
     from restless_bandits.learners import ThompsonSampling as ThompsonSampling
     from restless_bandits.learners import learner as learner
@@ -63,6 +64,7 @@ _HOMES = {
     "IndexPolicy": "policies",
     "JointPolicy": "policies",
     "Learner": "learners",
+    "LikelihoodUCB": "learners",
     "NotIdentified": "estimation",
     "Policy": "policies",
     "Problem": "problem",

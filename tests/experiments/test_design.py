@@ -39,7 +39,7 @@ def test_specs_are_read():
     whole = design()
     for item in whole.items:
         for protocol in whole.protocols:
-            for line in protocol.lines:
+            for line in protocol.lines_for(rb.Problem.builtin(item.problem)):
                 cells = whole.cells(item, protocol, line, seed=0)
                 assert [cell.horizon for cell in cells] == (
                     list(whole.horizons(item, protocol, line)) if line.anew else [cells[0].checkpoints[-1]]

@@ -183,3 +183,9 @@ def test_learners_that_refuse_and_foreign_folders(restless, tmp_path):
     assert (code, out) == (2, "")
     assert "name a new or empty folder" in err
     assert err.count("\n") == 1
+
+
+def test_without_a_learner_the_default_plays(restless):
+    code, out, _ = restless("paper-1", "--horizon", "500", "--runs", "2", "--json")
+    assert code == 0
+    assert [entry["spec"] for entry in json.loads(out)["learners"]] == ["likelihood-ucb"]

@@ -25,11 +25,11 @@ INTERRUPTED = 130
 
 def simulate(
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.")],
-    learner: Annotated[
-        list[str],
-        typer.Option(metavar="SPEC", help="name or name:key=value,…; give it once for each learner."),
-    ],
     horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
+    learner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SPEC", help="name or name:key=value,…, once for each learner; likelihood-ucb if none."),
+    ] = None,
     runs: Annotated[int, typer.Option(help="Runs of every learner.")] = 100,
     seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
     jobs: Annotated[str, typer.Option(help="How many play at a time; does not change the numbers.")] = "all",
@@ -57,6 +57,7 @@ def simulate(
     from restless_bandits.problem import load_problem
 
     stated = load_problem(problem)
+    from restless_bandits.learners import DEFAULT
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 
@@ -65,7 +66,7 @@ def simulate(
         try:
             result = run_all(
                 stated,
-                learner,
+                learner or DEFAULT,
                 horizon,
                 runs=runs,
                 seed=seed,

@@ -26,6 +26,8 @@ class Line:
     horizon: int = 0
     """How far the line goes at least; 0 leaves it to the item."""
     cost: float = 0.1
+    most_arms: int = 1000
+    """Left out of figures with more arms, where it would take too long."""
 
     def spec_for(self, problem: Problem) -> str:
         return self.spec_many if self.spec_many and problem.n_arms > 2 else self.spec
@@ -43,6 +45,10 @@ class Protocol:
     """The kind of regret that is compared; None for the best there is."""
     spread_kind: str | None = None
     """The kind whose spread is compared."""
+
+    def lines_for(self, problem: Problem) -> list[Line]:
+        """Return the lines of the figure of a problem."""
+        return [line for line in self.lines if problem.n_arms <= line.most_arms]
 
 
 @dataclass(frozen=True)

@@ -268,13 +268,13 @@ class _Work:
         self._whittle: dict[str, Book] = {}
         for item in plan.items:
             group: list[Book] = []
+            problem = Problem.builtin(item.problem)
             for protocol in plan.protocols:
-                for line in protocol.lines:
+                for line in protocol.lines_for(problem):
                     books = [Book(cell, Store.open(store, cell)) for cell in plan.cells(item, protocol, line, seed)]
                     self._books[item.name, protocol.name, line.label] = books
                     group += books
                     self.costs |= {id(book): _guess(line, book) for book in books}
-            problem = Problem.builtin(item.problem)
             if any(protocol.comparator == "whittle" for protocol in plan.protocols) and not _evaluable(problem):
                 book = self._whittle_book(problem, store)
                 group.append(book)
@@ -297,7 +297,7 @@ class _Work:
         problem = Problem.builtin(item.problem)
         compared = self._comparator(problem, item, protocol)
         curves = []
-        for line in protocol.lines:
+        for line in protocol.lines_for(problem):
             books = self._books[item.name, protocol.name, line.label]
             results = [collect([book], book.cell.runs, compared) for book in books]
             curves.append(
