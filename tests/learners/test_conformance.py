@@ -18,6 +18,7 @@ SPECS = [
     *ALIASES,
     "restless-ucb:rewards=known,radius=none,m=7",
     "restless-ucb:oracle=exact,m=4,radius=counts",
+    "restless-ucb:anytime=yes,oracle=auto",
 ]
 
 PROBLEMS = {

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.markov import Array
 from restless_bandits.plans import Plan
-from restless_bandits.problem import Problem, Task
+from restless_bandits.problem import Arm, Problem, Task
 from restless_bandits.record import Record
 
 
@@ -58,6 +60,18 @@ class Learner:
             if value != field.default:
                 options.append(f"{field.name}={format_option(value)}")
         return self.name + (":" + ",".join(options) if options else "")
+
+
+def present_problem(
+    record: Record, task: Task, chains: Sequence[Array], rewards: Sequence[Array | Sequence[float]]
+) -> Problem:
+    """Return the problem of some chains and mean rewards, started from the last states seen."""
+    arms = []
+    for i, name in enumerate(task.names):
+        state = int(record.last_state[i])
+        initial = state if state < task.n_states[i] else None
+        arms.append(Arm(chains[i], rewards[i], name=name, initial=initial, reward_law=task.reward_laws[i]))
+    return Problem(arms, plays=task.plays)
 
 
 def require_horizon(learner: Learner, task: Task) -> int:

@@ -29,11 +29,11 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import PRIOR, Fit, modes_of, starts
 from restless_bandits.estimation import _kernels as kernels
 from restless_bandits.learners._bounds import kl_upper_bounds, monotone_upper_bounds
-from restless_bandits.learners.base import Learner, require_choice
+from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.markov import Array
 from restless_bandits.plans import CountDoubled, Plan, Slots
-from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.problem import Problem, Task
 from restless_bandits.record import BIN_EDGES, Record
 
 GROWTH = 0.1
@@ -160,11 +160,6 @@ def optimistic_chain(mode: Fit | None, width: float) -> Array:
 
 
 def _problem(record: Record, task: Task, chains: list[Array], rewards: list[Array]) -> Problem:
-    """A problem that starts from the last states seen; known rewards take the place of learned ones."""
-    arms = []
-    for i, name in enumerate(task.names):
-        state = int(record.last_state[i])
-        initial = state if state < task.n_states[i] else None
-        means = rewards[i] if task.rewards is None else np.array(task.rewards[i])
-        arms.append(Arm(chains[i], means, name=name, initial=initial, reward_law=task.reward_laws[i]))
-    return Problem(arms, plays=task.plays)
+    """The present problem; known rewards take the place of learned ones."""
+    means = rewards if task.rewards is None else [np.array(known) for known in task.rewards]
+    return present_problem(record, task, chains, means)

@@ -30,12 +30,12 @@ import numpy as np
 
 from restless_bandits import oracles
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners.base import Learner, require_choice
+from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.markov import Array, IntArray
 from restless_bandits.plans import EveryStateSeen, Forever, Plan, Slots
 from restless_bandits.policies import SingleArm
-from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
 from restless_bandits.theory.radii import exploration_count
 
@@ -126,20 +126,16 @@ class RestlessUCB(Learner):
     def optimistic_problem(self, record: Record, task: Task) -> Problem:
         """The instance R' of Algorithm 1, line 6, started from the present belief."""
         horizon = self.horizon(record, task)
-        arms = []
-        for i, name in enumerate(task.names):
+        chains, rewards = [], []
+        for i in range(task.n_arms):
             transitions = record.transitions(i)
-            radius = self.radii(transitions.sum(axis=1), horizon)
-            chain = optimistic_chain(transitions, radius)
+            chains.append(optimistic_chain(transitions, self.radii(transitions.sum(axis=1), horizon)))
             if task.rewards is not None:
-                rewards = np.array(task.rewards[i])
+                rewards.append(np.array(task.rewards[i]))
             else:
                 seen = record.seen(i)
-                rewards = optimistic_rewards(record.reward_sums(i), seen, self.radii(seen, horizon))
-            state = int(record.last_state[i])
-            initial = state if state < task.n_states[i] else None
-            arms.append(Arm(chain, rewards, name=name, initial=initial, reward_law=task.reward_laws[i]))
-        return Problem(arms, plays=task.plays)
+                rewards.append(optimistic_rewards(record.reward_sums(i), seen, self.radii(seen, horizon)))
+        return present_problem(record, task, chains, rewards)
 
 
 def optimistic_chain(transitions: IntArray, radius: Array) -> Array:

@@ -41,7 +41,7 @@ from restless_bandits._compile import njit
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import PRIOR, modes_of, sampling, starts
 from restless_bandits.estimation import _kernels as estimation_kernels
-from restless_bandits.learners.base import Learner, require_choice
+from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.markov import Array, IntArray
 from restless_bandits.oracles.myopic import table_length
@@ -143,7 +143,7 @@ class ThompsonSampling(Learner):
             warn_of_violations(self.name, record, task)
             drawn = draw_from_posterior(record, rng)
             rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
-            problem = _problem(task, record, drawn, rewards)
+            problem = present_problem(record, task, drawn, rewards)
             return Plan(oracles.policy(self.oracle, problem, slots=record.slots + 1), until=self.until(record))
         chains = self.draw_chains(record, rng)
         rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
@@ -197,16 +197,7 @@ class ThompsonSampling(Learner):
     def problem(self, task: Task, record: Record, chains: list[int], rewards: list[list[float]]) -> Problem:
         """Return the drawn problem, started from the last states seen."""
         drawn = [self.chains(n)[number] for n, number in zip(task.n_states, chains, strict=True)]
-        return _problem(task, record, drawn, rewards)
-
-
-def _problem(task: Task, record: Record, chains: list[Array], rewards: list[list[float]]) -> Problem:
-    arms = []
-    for i, name in enumerate(task.names):
-        state = int(record.last_state[i])
-        initial = state if state < task.n_states[i] else None
-        arms.append(Arm(chains[i], rewards[i], name=name, initial=initial, reward_law=task.reward_laws[i]))
-    return Problem(arms, plays=task.plays)
+        return present_problem(record, task, drawn, rewards)
 
 
 def draw_from_posterior(record: Record, rng: np.random.Generator) -> list[Array]:
