@@ -32,6 +32,11 @@ def produced(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+def begun(folder):
+    """How many cells have stored runs; a slow machine stores them in more blocks, but not in more cells."""
+    return len({path.parent for path in folder.rglob("runs-*.npz")})
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """The folder of an uninterrupted small reproduction, and what the command printed."""
@@ -82,11 +87,11 @@ def test_every_claim_is_in_the_report(small):
 def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path):
     whole, folder = small[0], tmp_path / "out"
     expected = produced(whole)
-    cells = sum(1 for _ in (whole / "cells").rglob("runs-*.npz"))
+    cells = begun(whole)
     for share in (0.05, 0.4, 0.8):
         with subprocess.Popen(command(*WORDS, "--out", str(folder)), stderr=subprocess.DEVNULL) as process:
             deadline = time.monotonic() + 60
-            while sum(1 for _ in folder.rglob("runs-*.npz")) < share * cells and time.monotonic() < deadline:
+            while begun(folder) < share * cells and time.monotonic() < deadline:
                 time.sleep(0.01)
             process.kill()
         assert process.returncode == -signal.SIGKILL
