@@ -145,6 +145,16 @@ def forgetting_beliefs(laws: Array, limit: Array, deviation: float, arm: AnyArm)
     )
 
 
+def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
+    """Beliefs (s, τ ≤ cap) that stay as they are at the cap, whether or not their chain has forgotten s by then.
+
+    ``laws[τ - 1]`` are those up to the cap. Nothing is known of how far they are from the true ones beyond it.
+    """
+    if arm.initial is None:
+        laws = np.concatenate([laws, np.broadcast_to(arm.stationary, (len(laws), 1, arm.n_states))], axis=1)
+    return _grid(laws, np.ones(laws.shape[:2]), arm, period=1)
+
+
 def _grid(laws: Array, deviation: Array, arm: AnyArm, period: int) -> ArmBeliefs:
     """Beliefs (s, τ ≤ cap), unseen row included, that step back by a period at the cap: ``laws[τ - 1][s]``."""
     cap, rows, n = laws.shape

@@ -94,7 +94,9 @@ class LikelihoodUCB(Learner):
         )
         # A doubled count tells much to a plan that explores and next to nothing to one that follows the mode.
         until = Slots(slots) | CountDoubled() if optimistic else Slots(slots)
-        return Plan(oracles.policy(self.oracle, problem, slots=t), until)
+        # What is followed for long is worth more planning; optimistic plans are many and short.
+        lasting = 0 if optimistic else slots
+        return Plan(oracles.policy(self.oracle, problem, slots=t, lasting=lasting), until)
 
     def mode(self, record: Record, arm: int) -> Fit | None:
         """The likeliest chain of an arm, on the scale of logits; None for an arm of one state."""

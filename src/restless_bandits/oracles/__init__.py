@@ -84,15 +84,16 @@ def oracle(name: str) -> Callable[[Problem], Solution]:
     return ORACLES[_known(name)]
 
 
-def policy(name: str, problem: Problem, slots: int | None = None) -> Policy:
+def policy(name: str, problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
     """Return what the oracle of that name would play, without the bracket around it.
 
-    ``exact`` and ``auto`` plan as precisely as is worth it after so many slots (see ``planning``); without ``slots``
-    ``exact`` plans as precisely as it can.
+    ``exact`` and ``auto`` plan as precisely as is worth it after so many slots, ``auto`` also as is worth it for a plan
+    that will be followed for ``lasting`` slots (see ``planning``); without ``slots`` ``exact`` plans as precisely as it
+    can.
     """
     spelt = _known(name)
     if spelt == "auto":
-        return auto_policy(problem, slots)
+        return auto_policy(problem, slots, lasting)
     if spelt == "exact":
         return exact(problem).policy if slots is None else exact_policy(problem, slots)
     return _POLICIES[spelt](problem)

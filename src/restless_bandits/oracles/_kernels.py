@@ -797,3 +797,58 @@ def iterate_linked(
             return least, most, sweeps
         values[:] = improved
         shift = 0.5 * (least + most)
+
+
+@njit
+def rollout(
+    indexed: bool,
+    uniforms: Array,
+    caps: IntArray,
+    laws: Array,
+    reward: Array,
+    lengths: IntArray,
+    tables: Array,
+    columns: IntArray,
+    numbers: IntArray,
+    offsets: IntArray,
+    strides: IntArray,
+    action: ActionArray,
+) -> Array:
+    """Mean expected reward a slot under one of two policies, for each row of ``uniforms``, one slot a column.
+
+    ``laws[arm, τ - 1, s]`` are running sums of the law of what is seen, up to the arm's cap, and ``reward[arm, τ - 1,
+    s]`` its mean reward. The policies pull one arm: by indices ``tables[arm, s, τ - 1]`` up to their lengths, or by the
+    table ``action`` over joint beliefs, numbered ``numbers[arm, s, τ - 1]`` up to their columns.
+    """
+    n_arms = laws.shape[0]
+    state = np.zeros(n_arms, dtype=np.int64)
+    elapsed = np.ones(n_arms, dtype=np.int64)
+    pulled = 0
+    means = np.empty(uniforms.shape[0])
+    for batch in range(uniforms.shape[0]):
+        total = 0.0
+        for slot in range(uniforms.shape[1]):
+            arm = 0
+            if indexed:
+                most = -np.inf
+                for i in range(n_arms):
+                    index = tables[i, state[i], min(elapsed[i], lengths[i]) - 1]
+                    if index > most:
+                        most, arm = index, i
+            else:
+                place = offsets[pulled] + state[pulled] * strides[pulled, pulled]
+                for i in range(n_arms):
+                    if i != pulled:
+                        place += numbers[i, state[i], min(elapsed[i], columns[i]) - 1] * strides[pulled, i]
+                arm = int(action[place])
+            tau, last = min(elapsed[arm], caps[arm]) - 1, state[arm]
+            total += reward[arm, tau, last]
+            seen = 0
+            while laws[arm, tau, last, seen] <= uniforms[batch, slot]:
+                seen += 1
+            for i in range(n_arms):
+                elapsed[i] += 1
+            state[arm], elapsed[arm] = seen, 1
+            pulled = arm
+        means[batch] = total / uniforms.shape[1]
+    return means

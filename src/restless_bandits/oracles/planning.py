@@ -4,18 +4,37 @@ A learner plans hundreds of times in a run, on problems that it knows only so we
 then need not prove anything: caps and tolerance follow the number of slots that were played, so that what a plan loses
 over a stretch as long as the past is a fraction of a slot's reward. Everything hangs on the problem and on the slots
 alone, never on an earlier plan, so that a run that was stored and read back goes on with the same plans.
+
+Where even a coarse table is too large for any run, a *rough* one may do: it ends after so few slots that the last seen
+state still matters, and holds the law it ends with from there on. What that loses is not bounded, and may be more than
+Whittle's index loses; so both are tried on the problem itself, in a rollout, and a rough table that falls behind is
+dropped.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from typing import TypeVar
 
-from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, arm_beliefs, cap_for, forgetting_beliefs
-from restless_bandits.oracles._kernels import iterate_linked, iterate_values, link, settle
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits.beliefs import (
+    ArmBeliefs,
+    JointBeliefs,
+    arm_beliefs,
+    cap_for,
+    forgetting_beliefs,
+    remembering_beliefs,
+)
+from restless_bandits.markov import Array
+from restless_bandits.oracles._kernels import iterate_linked, iterate_values, link, rollout, settle
 from restless_bandits.oracles.exact import STEP, exact, padded
 from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle_policy
 from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Arm, Problem
+
+T = TypeVar("T", bound=np.generic)
 
 COARSEST, FINEST = 1e-3, 3e-6
 """Deviations of capped laws, and tolerances, at the start of a run and at the end of a long one."""
@@ -29,11 +48,18 @@ MEDIUM_TABLE = 20_000
 SLOTS_PER_BELIEF = 5
 """Beyond that, a table may have a joint belief for so many slots played: planning stays a part of the time."""
 LARGEST_TABLE = 400_000
-LINKED_TABLE = 100_000
-"""Joint beliefs up to which links fit into the caches."""
+LINKED_TABLE = 1_000_000
+"""Joint beliefs up to which links are worth their memory."""
 HUGE_TABLE = 20_000_000
 LONGEST_CAP = 2_000
 INDEX_DEVIATION, TWO_STATE_DEVIATION = 3e-3, 1e-9
+ROUGH = (0.05, 0.1, 0.2)
+"""Deviations at which rough tables end."""
+BELIEFS_PER_SLOT = 20
+"""A rough table may have so many joint beliefs for every slot that it will be followed."""
+ROLLOUT, SHORTEST_ROLLOUT = 10, 30_000
+"""Slots of a rollout for every slot that its winner will be followed, and at least."""
+BATCHES = 32
 
 
 def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None = None) -> JointPolicy | None:
@@ -43,14 +69,21 @@ def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None =
     policy loses at most about that much a slot.
     """
     arms = [_beliefs(arm, precision) for arm in problem.arms]
-    size = JointBeliefs.count([arm.size for arm in arms], problem.n_states, problem.plays)
-    if most_beliefs is not None and size > most_beliefs:
+    if most_beliefs is not None and _table_size(arms, problem.plays) > most_beliefs:
         return None
-    joint = JointBeliefs(arms, problem.plays)
+    return _iterated(arms, problem.plays, precision)
+
+
+def _table_size(arms: Sequence[ArmBeliefs], plays: int) -> int:
+    return JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
+
+
+def _iterated(arms: Sequence[ArmBeliefs], plays: int, precision: float) -> JointPolicy:
+    joint = JointBeliefs(arms, plays)
     values, improved = np.zeros(joint.size), np.empty(joint.size)
     action = np.zeros(joint.size, dtype=np.int16)
     arrays = padded(joint)
-    if problem.plays == 1 and joint.size <= LINKED_TABLE:
+    if plays == 1 and joint.size <= LINKED_TABLE:
         _, offsets, strides, radix, _, law, reward, _, passive, first, _, n_states = arrays
         links = link(offsets, strides, radix, passive, first)
         iterate_linked(
@@ -86,20 +119,83 @@ def exact_policy(problem: Problem, slots: int) -> Policy:
     return joint_plan(problem, precision_at(slots), most_beliefs=HUGE_TABLE) or exact(problem).policy
 
 
-def auto_policy(problem: Problem, slots: int | None = None) -> Policy:
+def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
     """Plan over joint beliefs while their table is small for the slots played, else by Whittle's index.
 
-    Without ``slots`` as for a long run.
+    Without ``slots`` as for a long run. A plan that will be followed for ``lasting`` slots may take a rough table where
+    no other will ever be small enough.
     """
     played = 10_000_000 if slots is None else slots
     if problem.n_arms == problem.plays:
         return whittle_policy(problem)
     allowed = most_beliefs_at(played)
     fine = joint_plan(problem, precision_at(played), most_beliefs=min(allowed, MEDIUM_TABLE))
-    return fine or joint_plan(problem, COARSEST, most_beliefs=allowed) or quick_whittle(problem)
+    if fine is not None:
+        return fine
+    coarse = [_beliefs(arm, COARSEST) for arm in problem.arms]
+    size = _table_size(coarse, problem.plays)
+    if size <= allowed:
+        return _iterated(coarse, problem.plays, COARSEST)
+    rough = rough_policy(problem, lasting) if size > LARGEST_TABLE else None
+    return rough or quick_whittle(problem)
 
 
-def quick_whittle(problem: Problem) -> Policy:
+def rough_policy(problem: Problem, lasting: int) -> Policy | None:
+    """Return the better of a rough table and Whittle's index; None where no table is small enough for ``lasting``."""
+    chains = [arm for arm in problem.arms if isinstance(arm, Arm)]
+    if problem.plays > 1 or len(chains) < problem.n_arms:
+        return None
+    for deviation in ROUGH:
+        settled = [settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
+        if all(reached <= deviation for _, reached in settled):
+            arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
+            if _table_size(arms, 1) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting):
+                rough, whittle = _iterated(arms, 1, COARSEST), quick_whittle(problem)
+                slots = max(SHORTEST_ROLLOUT, ROLLOUT * lasting)
+                return whittle if falls_behind(problem, rough, whittle, slots) else rough
+    return None
+
+
+def falls_behind(problem: Problem, rough: JointPolicy, whittle: IndexPolicy, slots: int) -> bool:
+    """Whether a table earns less than indices in a rollout, by more than two standard errors."""
+    ours, theirs = rollouts(problem, rough, whittle, slots)
+    error = np.sqrt((ours.var() + theirs.var()) / (BATCHES - 1))
+    return bool(theirs.mean() - ours.mean() > 2 * error)
+
+
+def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
+    """Return what a table over joint beliefs and indices earn a slot on average, in batches of so many slots in all."""
+    settled = [settle(arm.chain, INDEX_DEVIATION, LONGEST_CAP)[0] for arm in problem.arms if isinstance(arm, Arm)]
+    sums = [np.cumsum(laws, axis=2) for laws in settled]
+    for running in sums:
+        # Not a rounding error less: a state is looked for from here on up.
+        running[:, :, -1] = 1.0
+    joint = table.beliefs
+    arrays = (
+        np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES))),
+        np.array([len(laws) for laws in settled]),
+        _side_by_side(sums),
+        _side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)]),
+        np.array([one.shape[1] for one in index.tables]),
+        _side_by_side(index.tables),
+        np.array([arm.cap for arm in joint.arms]),
+        _side_by_side([arm.numbers for arm in joint.arms]),
+        joint.offsets,
+        joint.strides,
+        table.action,
+    )
+    return rollout(False, *arrays), rollout(True, *arrays)
+
+
+def _side_by_side(tables: Sequence[npt.NDArray[T]]) -> npt.NDArray[T]:
+    """Tables of different shapes in one array; what lies beyond a table is never read."""
+    together = np.zeros((len(tables), *np.max([table.shape for table in tables], axis=0)), dtype=tables[0].dtype)
+    for place, table in zip(together, tables, strict=True):
+        place[tuple(slice(size) for size in table.shape)] = table
+    return together
+
+
+def quick_whittle(problem: Problem) -> IndexPolicy:
     """Plan by Whittle's index on tables that end where laws are within ``INDEX_DEVIATION`` of each other.
 
     Two states take the closed form, on longer tables, for next to nothing. An arm that is not indexable keeps the first
