@@ -19,7 +19,7 @@ from restless_bandits.theory.radii import radius
 
 
 def optimistic_chain(estimate: Array, radii: Array) -> Array:
-    """P' from an estimated birth-death chain and a radius for each row."""
+    """Return P' from an estimated birth-death chain and a radius for each row."""
     n = len(estimate)
     chain = np.zeros((n, n))
     for k in range(n):
@@ -34,13 +34,13 @@ def optimistic_chain(estimate: Array, radii: Array) -> Array:
 
 
 def optimistic_rewards(estimate: Array, radii: Array) -> Array:
-    """r' from estimated means and a radius for each: upper bounds, at most 1, nonincreasing."""
+    """Return r' from estimated means and a radius for each: upper bounds, at most 1, nonincreasing."""
     lowered: Array = np.minimum.accumulate(np.minimum(1.0, estimate + radii))
     return lowered
 
 
 def optimistic_problem(problem: Problem, horizon: int) -> Problem:
-    """R' at horizon T where every estimate is the truth: P and r moved by rad(T), started as the problem is.
+    """Return R' at horizon T where every estimate is the truth: P and r moved by rad(T), started as the problem is.
 
     >>> arm = Arm([[0.7, 0.3], [0.2, 0.8]], [0.9, 0.0], initial=1)
     >>> optimistic_problem(Problem([arm]), 10**6).arms[0].transitions.round(4).tolist()
