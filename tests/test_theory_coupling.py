@@ -1,15 +1,19 @@
 """The simulated policies of the paper's proofs. Statistical tests have a false-alarm rate of 1e-6 each."""
 
 import dataclasses
+import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError, TableArm, markov
+from restless_bandits.cli.app import app
 from restless_bandits.theory import (
     check_coupling,
     correspond,
@@ -21,6 +25,7 @@ from restless_bandits.theory import (
     trajectory_fit,
 )
 
+PAGE = Path(__file__).parents[1] / "docs" / "theory" / "coupling.md"
 ALTERNATING = Problem([Arm([[0, 1], [1, 0]], [1, 0], initial=0), Arm([[0, 1], [1, 0]], [1, 0], initial=1)])
 
 
@@ -319,3 +324,34 @@ class TestLemma1:
         better = Arm([[0.15, 0.85], [0.9, 0.1]], [1, 0], initial=0)
         found = lemma_1(Problem([risky, safe]), optimistic=Problem([better, safe]), checked=False)
         assert found.verdict == "refuted"
+
+
+class TestCommand:
+    def run(self, *words):
+        return CliRunner().invoke(app, ["check", *words])
+
+    def test_json(self):
+        plain, found = (json.loads(self.run("paper-1", "--json", *more).stdout) for more in ((), ("--coupling",)))
+        coupling = found.pop("coupling")
+        assert found == plain
+        assert coupling["holds"] is True
+        assert coupling["order_violations"] == 0
+        assert coupling["slots"] == 10_000
+        assert coupling["real_reward_mean"] > coupling["virtual_reward_mean"]
+        assert len(coupling["first"]) == 20
+        assert set(coupling["first"][0]) == {
+            "slot", "arms", "elapsed", "real_states", "virtual_states", "real_rewards", "virtual_rewards"
+        }  # fmt: skip
+
+    def test_the_page_shows_what_the_command_prints(self):
+        shown = [line.rstrip() for line in self.run("paper-1", "--coupling").stdout.splitlines()]
+        start = next(i for i, line in enumerate(shown) if line.startswith("coupling:"))
+        assert "\n".join(shown[start:]).strip() in PAGE.read_text(encoding="utf-8")
+
+    def test_refusals(self, tmp_path):
+        path = tmp_path / "p.toml"
+        ALTERNATING.save(path)
+        refused = self.run(str(path), "--coupling")
+        assert isinstance(refused.exception, ProblemError)
+        assert "P(0,1) + P(1,0) is 2; this needs at most 1" in str(refused.exception)
+        assert "--seed is for --coupling" in str(self.run("paper-1", "--seed", "1").exception)
