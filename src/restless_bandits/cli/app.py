@@ -75,18 +75,37 @@ def show(
 @app.command()
 def check(
     problem: ProblemArgument,
-    horizon: Annotated[int, typer.Option(help="T for which mixing to 1/√T is shown.")] = 100_000,
+    horizon: Annotated[
+        int, typer.Option(help="T for which mixing to 1/√T is shown, and of the coupling's optimistic instance.")
+    ] = 100_000,
+    coupling: Annotated[
+        bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Draws of the coupling.", show_default="0")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell what is true of a problem: the paper's assumptions, its constants, mixing, indexability.
 
-    Example: restless check paper-1
+    Example: restless check paper-1 --coupling
     """
     from restless_bandits.cli import output
     from restless_bandits.diagnosis import check as diagnose
     from restless_bandits.problem import load_problem
 
-    output.diagnosis(diagnose(load_problem(problem), horizon=horizon), as_json)
+    stated = load_problem(problem)
+    if not coupling:
+        if seed is not None:
+            raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
+        output.diagnosis(diagnose(stated, horizon=horizon), as_json)
+        return
+    from restless_bandits.cli.coupling import coupling_answer, show_coupling
+    from restless_bandits.theory import check_coupling
+
+    shown = check_coupling(stated, horizon, 0 if seed is None else seed)
+    extra = {"coupling": coupling_answer(shown)} if as_json else {}
+    output.diagnosis(diagnose(stated, horizon=horizon), as_json, extra)
+    if not as_json:
+        show_coupling(shown)
 
 
 @app.command()

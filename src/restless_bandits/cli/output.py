@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +126,8 @@ def problem(stated: Problem, as_json: bool) -> None:
         sys.stdout.write(stated.to_toml())
 
 
-def diagnosis(found: Diagnosis, as_json: bool) -> None:
-    """The answer of ``restless check``."""
+def diagnosis(found: Diagnosis, as_json: bool, extra: Mapping[str, Any] | None = None) -> None:
+    """The answer of ``restless check``; ``extra`` goes into its JSON object."""
     if as_json:
         emit(
             {
@@ -158,6 +158,7 @@ def diagnosis(found: Diagnosis, as_json: bool) -> None:
                     }
                     for arm in found.arms
                 ],
+                **(extra or {}),
             }
         )
         return

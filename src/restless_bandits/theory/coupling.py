@@ -1,0 +1,480 @@
+"""The simulated policies of the paper's proofs, as programs (Wang, Huang, Lui 2020, appendix A, Algorithms 2 to 4).
+
+Lemma 1 says that the best policy of the optimistic instance R' earns at least as much there as the best policy of R
+earns in R. The proof plays π*, the policy of R, inside R': a player in R' sees *real* states, invents from each a
+*virtual* state that has the law it would have in R, and lets π* choose from the virtual belief. Then
+
+- the virtual trajectory is one of π* in R, exactly: ``correspond`` spreads each real state over virtual ones so that
+  the virtual law is row s of P^τ, whatever happened before;
+- the virtual state is never better than the real one. This needs P' ≽ P, and that P keeps the order of laws, which
+  Assumptions 2 and 3 imply.
+
+``couple`` is Algorithm 2, ``correspond`` Algorithm 3, ``couple_starts`` Algorithm 4 (both players in one instance, one
+arm started in different states), ``lemma_1`` the conclusion by the exact oracle, ``check_coupling`` all in one
+summary. docs/theory/coupling.md has the argument and examples. As everywhere here, states count from 0, the best.
+
+Differs from the paper:
+
+- Algorithm 3 as printed gives no probabilities: its denominator has the wrong sign, its numerator belongs to state
+  j + 1 and does not start at ``start``. What the proof needs is the overlap of ``[p_{j−1}, p_j]`` with
+  ``[start, end]``, divided by ``end − start``;
+- Algorithm 4 copies the real state of every other arm. With equal laws ``correspond`` does that by itself, so the
+  algorithm is Algorithm 2 with R = R' and different starts;
+- several arms may be pulled in a slot, each coupled by itself;
+- rewards are their means, ``r(i, s)``, as in the paper's pseudo-code.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array, BoolArray, IntArray, dominates
+from restless_bandits.policies import Policy
+from restless_bandits.problem import Arm, Problem
+from restless_bandits.theory.optimism import optimistic_problem
+from restless_bandits.theory.radii import radius
+
+HORIZON = 100_000
+SLOTS = 10_000
+FALSE_ALARM = 1e-6
+TOLERANCE = 1e-12
+DECISIONS = 1 << 16
+
+Verdict = Literal["certified", "undecided", "refuted"]
+
+
+def joint_law(virtual_law: Array, real_law: Array) -> Array:
+    """Return Pr(real = k, virtual = j) under Correspond: the overlap of two cuts of [0, 1] into intervals.
+
+    Row sums are the real law and column sums the virtual one, whatever the two laws are. If the real law dominates,
+    nothing lies where j < k.
+    """
+    p, bounds = _edges(virtual_law), _edges(real_law)
+    start, end = bounds[:-1, None], bounds[1:, None]
+    overlap: Array = np.maximum(0.0, np.minimum(p[1:], end) - np.maximum(p[:-1], start))
+    return overlap
+
+
+def _edges(law: Array) -> Array:
+    """0 = p_0 ≤ p_1 ≤ … ≤ p_M = 1."""
+    sums = np.concatenate([[0.0], np.cumsum(law)])
+    edges: Array = sums / sums[-1]
+    return edges
+
+
+def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
+    """Return the law of the virtual state, given the real one: Algorithm 3.
+
+    >>> correspond(np.array([0.2, 0.8]), np.array([0.5, 0.5]), 0).round(12).tolist()
+    [0.4, 0.6]
+    >>> correspond(np.array([0.2, 0.8]), np.array([0.5, 0.5]), 1).tolist()
+    [0.0, 1.0]
+    """
+    if len(virtual_law) != len(real_law) or not 0 <= real_state < len(real_law):
+        raise ProblemError(
+            f"state {real_state} under laws of {len(real_law)} and {len(virtual_law)} states; "
+            "give two laws over the same states, and one of these"
+        )
+    shares = joint_law(virtual_law, real_law)[real_state]
+    total = shares.sum()
+    if not total > 0:
+        raise ProblemError(f"real_state is {real_state}, which has no room under the real law; it is never seen")
+    # end − start, as rounding leaves it.
+    chances: Array = shares / total
+    return chances
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """One run of a simulated policy: what the real and the virtual player saw and earned in every slot.
+
+    Arrays have one row a slot and one column a play. Rewards are means.
+    """
+
+    problem: Problem
+    """R, in which the virtual player lives."""
+    optimistic: Problem
+    """R', in which the real player lives."""
+    policy: Policy
+    arms: IntArray
+    elapsed: IntArray
+    """Slots since the arm was last pulled, the same for both players."""
+    real_states: IntArray
+    virtual_states: IntArray
+
+    @property
+    def slots(self) -> int:
+        return len(self.arms)
+
+    @cached_property
+    def real_rewards(self) -> Array:
+        return _rewards(self.optimistic, self.arms, self.real_states)
+
+    @cached_property
+    def virtual_rewards(self) -> Array:
+        return _rewards(self.problem, self.arms, self.virtual_states)
+
+    @property
+    def violations(self) -> BoolArray:
+        """Where the virtual state is better than the real one."""
+        better: BoolArray = self.virtual_states < self.real_states
+        return better
+
+    @property
+    def setbacks(self) -> BoolArray:
+        """Where the virtual state is worse than the real one."""
+        worse: BoolArray = self.virtual_states > self.real_states
+        return worse
+
+    @property
+    def never_better(self) -> bool:
+        """Whether the virtual state never beats the real one: the claim inside the proof of Lemma 1."""
+        return not self.violations.any()
+
+    @property
+    def rewards_ordered(self) -> bool:
+        """Whether the real player earns at least as much in every slot and play."""
+        return bool((self.real_rewards >= self.virtual_rewards).all())
+
+    @property
+    def met(self) -> int | None:
+        """The first slot from which on both see the same states; None if they differ in the last one."""
+        differ = np.flatnonzero((self.real_states != self.virtual_states).any(axis=1))
+        if not differ.size:
+            return 1
+        return None if differ[-1] == self.slots - 1 else int(differ[-1]) + 2
+
+
+def _rewards(problem: Problem, arms: IntArray, states: IntArray) -> Array:
+    table = np.zeros((problem.n_arms, max(problem.n_states)))
+    for i, arm in enumerate(problem.arms):
+        table[i, : arm.n_states] = arm.rewards
+    rewards: Array = table[arms, states]
+    return rewards
+
+
+def couple(
+    problem: Problem,
+    optimistic: Problem | None = None,
+    *,
+    policy: Policy | str = "auto",
+    horizon: int = HORIZON,
+    slots: int = SLOTS,
+    seed: int = 0,
+    checked: bool = True,
+) -> Coupling:
+    """Play the policy of a problem inside an optimistic one, by virtual states: Algorithm 2.
+
+    Parameters
+    ----------
+    problem
+        R: birth-death, positively correlated, rewards that do not increase with the state.
+    optimistic
+        R': chains that dominate those of R row by row, rewards at least as high, started in states at least as good.
+        By default that of Restless-UCB at ``horizon`` where every estimate is the truth.
+    policy
+        What to simulate: a policy for R, or the name of an oracle to be asked for one. The coupling holds for any; by
+        default it is optimal where the table of joint beliefs is small, and Whittle's index elsewhere.
+    horizon
+        T of the default R'; the run itself takes ``slots`` slots.
+    slots, seed
+        How long to play, and what the draws hang on.
+    checked
+        Whether to refuse instances for which the order of states is not proved.
+
+    """
+    better = optimistic_problem(problem, horizon) if optimistic is None else optimistic
+    _check_pair(problem, better, ordered=checked)
+    return _play(problem, better, policy, slots, seed)
+
+
+def couple_starts(
+    problem: Problem,
+    arm: int,
+    *,
+    real: int,
+    virtual: int,
+    policy: Policy | str = "auto",
+    slots: int = SLOTS,
+    seed: int = 0,
+) -> Coupling:
+    """Play a policy as if an arm had been seen in another state than it was, within one instance: Algorithm 4.
+
+    The virtual player starts with that arm in state ``virtual``, the real one in ``real``, and both earn the same
+    rewards. They differ in that arm only, and never again once they have seen it in the same state. Needs no
+    assumption; where the chain of the arm keeps the order of laws, whoever starts better never falls behind.
+    """
+    if not 0 <= arm < problem.n_arms:
+        raise ProblemError(f"arm is {arm!r}; the arms are 0 to {problem.n_arms - 1}")
+    virtual_problem, real_problem = (_started(problem, arm, state) for state in (virtual, real))
+    _check_pair(virtual_problem, real_problem, ordered=False)
+    return _play(virtual_problem, real_problem, policy, slots, seed)
+
+
+def _started(problem: Problem, number: int, state: int) -> Problem:
+    """The problem with one arm started in a given state."""
+    arms = list(problem.arms)
+    arm = _chain_arm(problem, number)
+    arms[number] = Arm(arm.transitions, arm.rewards, name=arm.name, initial=state, reward_law=arm.reward_law)
+    return Problem(arms, plays=problem.plays, name=problem.name)
+
+
+def _chain_arm(problem: Problem, number: int) -> Arm:
+    arm = problem.arms[number]
+    if not isinstance(arm, Arm):
+        raise ProblemError(f"arm {arm.name!r} is a table of laws; the coupling is for Markov chains")
+    return arm
+
+
+def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
+    """Refuse a pair that cannot be coupled, and with ``ordered`` one for which the proof of Lemma 1 does not hold."""
+    if (problem.n_states, problem.plays) != (better.n_states, better.plays):
+        raise ProblemError(
+            f"the optimistic problem has states {list(better.n_states)} and plays {better.plays}, the problem "
+            f"{list(problem.n_states)} and {problem.plays}; they must agree"
+        )
+    if ordered:
+        problem.require("monotone", "birth_death", "positively_correlated")
+    for i in range(problem.n_arms):
+        arm, other = _chain_arm(problem, i), _chain_arm(better, i)
+        if not ordered:
+            continue
+        if not dominates(other.chain, arm.chain, TOLERANCE):
+            ahead = np.cumsum(other.chain, axis=1) - np.cumsum(arm.chain, axis=1)
+            s, k = np.unravel_index(int(ahead.argmin()), ahead.shape)
+            raise ProblemError(
+                f"arm {arm.name!r}: transitions[{s}] of the optimistic problem reaches the states 0 to {k} with a "
+                f"probability that is {-ahead[s, k]:.6g} too low; every row must dominate that of the problem"
+            )
+        if (other.rewards < arm.rewards).any():
+            worst = int((other.rewards - arm.rewards).argmin())
+            raise ProblemError(
+                f"arm {arm.name!r}: rewards[{worst}] of the optimistic problem is {other.rewards[worst]:.12g}, less "
+                f"than {arm.rewards[worst]:.12g} in the problem; no reward may be lower"
+            )
+        if (arm.initial is None) != (other.initial is None) or (other.initial or 0) > (arm.initial or 0):
+            raise ProblemError(
+                f"arm {arm.name!r}: initial is {other.initial} in the optimistic problem and {arm.initial} in the "
+                "problem; start it in a state at least as good, or leave out both"
+            )
+
+
+def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, seed: int) -> Coupling:
+    if slots < 1:
+        raise ProblemError(f"slots is {slots!r}; it must be a positive whole number")
+    if isinstance(policy, str):
+        from restless_bandits import oracles
+
+        policy = oracles.policy(policy, problem)
+    pull = lru_cache(DECISIONS)(policy)
+    steps = [_transitions(_chain_arm(problem, i), _chain_arm(better, i)) for i in range(problem.n_arms)]
+    virtual, real = list(problem.initial), list(better.initial)
+    elapsed = [1] * problem.n_arms
+    shape = (slots, problem.plays)
+    pulled, waited, real_states, virtual_states = (np.empty(shape, dtype=np.int64) for _ in range(4))
+    for t, draws in enumerate(_generator(seed).random((slots, problem.plays, 2)).tolist()):
+        chosen = pull(tuple(virtual), tuple(elapsed))
+        waits = elapsed
+        elapsed = [tau + 1 for tau in waits]
+        for c, i in enumerate(chosen if isinstance(chosen, tuple) else (chosen,)):
+            seen, correspondence = steps[i](virtual[i], real[i], waits[i])
+            real_state = bisect_right(seen, draws[c][0])
+            virtual_state = bisect_right(correspondence[real_state], draws[c][1])
+            pulled[t, c], waited[t, c] = i, waits[i]
+            real_states[t, c], virtual_states[t, c] = real_state, virtual_state
+            real[i], virtual[i], elapsed[i] = real_state, virtual_state, 1
+    return Coupling(problem, better, policy, pulled, waited, real_states, virtual_states)
+
+
+def _generator(seed: int, *stream: int) -> np.random.Generator:
+    if not isinstance(seed, int) or seed < 0:
+        raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream)))
+
+
+Steps = Callable[[int | None, int | None, int], tuple[list[float], list[list[float]]]]
+
+
+def _transitions(arm: Arm, better: Arm) -> Steps:
+    """From the last virtual and real state and the slots since: where to cut [0, 1] to draw the two states."""
+    virtual_laws, real_laws = _laws(arm), _laws(better)
+
+    @cache
+    def step(virtual: int | None, real: int | None, tau: int) -> tuple[list[float], list[list[float]]]:
+        v, v_real = virtual_laws(virtual, tau), real_laws(real, tau)
+        # Correspond for every real state; one too rare for doubles to leave it any room is never drawn.
+        return _cuts(v_real), [_cuts(row) if row.any() else [] for row in joint_law(v, v_real)]
+
+    return step
+
+
+def _laws(arm: Arm) -> Callable[[int | None, int], Array]:
+    """The law of the state seen τ slots after s, or of an arm never seen."""
+
+    @cache
+    def power(tau: int) -> Array:
+        matrix = np.linalg.matrix_power(arm.chain, tau)
+        scaled: Array = matrix / matrix.sum(axis=1, keepdims=True)
+        return scaled
+
+    def law(state: int | None, tau: int) -> Array:
+        return arm.stationary if state is None else power(tau)[state]
+
+    return law
+
+
+def _cuts(law: Array) -> list[float]:
+    """The inner edges of the intervals of a law: a uniform draw falls behind as many as its state's number."""
+    cuts: list[float] = _edges(law)[1:-1].tolist()
+    # An uncut tail of rounding must not make a state of probability zero.
+    last = int(np.flatnonzero(law)[-1])
+    return cuts[:last]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well a trajectory fits the law it should have.
+
+    ``statistic`` is the largest √n·D over cells (arm, last state seen), D the Kolmogorov distance between n randomised
+    probability transforms and the uniform law. ``p_value`` bounds the chance of one so large, without asymptotics.
+    """
+
+    cells: int
+    pulls: int
+    statistic: float
+
+    @property
+    def p_value(self) -> float:
+        return min(1.0, 2 * self.cells * self.pulls * math.exp(-2 * self.statistic**2))
+
+    @property
+    def alarm(self) -> float:
+        """The statistic from which on the p-value is below ``FALSE_ALARM``."""
+        return math.sqrt(math.log(2 * self.cells * self.pulls / FALSE_ALARM) / 2)
+
+
+def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int = 0) -> Fit:
+    """Hold pulled arms and seen states against a problem: was this state drawn from row s of P^τ, every time?
+
+    If it was, F(k − 1) + W v_k, with W uniform and F the running sums of the law v of the state k, is uniform given
+    all that came before. So within a cell these numbers are independent and uniform, in their order, however many
+    there come to be, and the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each number of them:
+    Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are worked out from the trajectory alone.
+    """
+    laws = [_laws(_chain_arm(problem, i)) for i in range(problem.n_arms)]
+    last: list[int | None] = list(problem.initial)
+    slot_of_last = [0] * problem.n_arms
+    values: dict[tuple[int, int | None], list[float]] = {}
+    spread = _generator(seed, 1).random(arms.shape)
+    for t, (row, seen) in enumerate(zip(arms.tolist(), states.tolist(), strict=True), start=1):
+        for c, (i, state) in enumerate(zip(row, seen, strict=True)):
+            law = laws[i](last[i], t - slot_of_last[i])
+            value = float(law[:state].sum() + spread[t - 1, c] * law[state])
+            values.setdefault((i, last[i]), []).append(value)
+            last[i], slot_of_last[i] = state, t
+    cells = sum(arm.n_states + (arm.initial is None) for arm in problem.arms)
+    return Fit(cells, arms.size, max(map(_scaled_distance, values.values())))
+
+
+def _scaled_distance(values: list[float]) -> float:
+    """√n times the Kolmogorov distance between n values and the uniform law."""
+    n = len(values)
+    ordered = np.sort(values)
+    steps = np.arange(n + 1) / n
+    return math.sqrt(n) * float(max((steps[1:] - ordered).max(), (ordered - steps[:-1]).max()))
+
+
+@dataclass(frozen=True, eq=False)
+class CouplingCheck:
+    """One coupling and what it shows: nobody's virtual state is better, and both players live where they should."""
+
+    coupling: Coupling
+    horizon: int
+    seed: int
+    virtual_fit: Fit
+    """The virtual trajectory against π* in R."""
+    real_fit: Fit
+    """The real one against R'."""
+
+    @property
+    def radius(self) -> float:
+        return radius(self.horizon)
+
+    @property
+    def violations(self) -> int:
+        return int(self.coupling.violations.sum())
+
+    @property
+    def real_mean(self) -> float:
+        """Mean reward a slot of the player in R'."""
+        return float(self.coupling.real_rewards.sum() / self.coupling.slots)
+
+    @property
+    def virtual_mean(self) -> float:
+        """Mean reward a slot of the player in R."""
+        return float(self.coupling.virtual_rewards.sum() / self.coupling.slots)
+
+    @property
+    def p_value(self) -> float:
+        """The smaller of both p-values, times two."""
+        return min(1.0, 2 * min(self.virtual_fit.p_value, self.real_fit.p_value))
+
+    @property
+    def holds(self) -> bool:
+        """Whether order held in every slot, of states and of rewards, and no law looks wrong."""
+        return not self.violations and self.coupling.rewards_ordered and self.p_value > FALSE_ALARM
+
+
+def check_coupling(problem: Problem, horizon: int = HORIZON, seed: int = 0, *, slots: int = SLOTS) -> CouplingCheck:
+    """Run Algorithm 2 once, against the optimistic instance of Restless-UCB at that horizon, and look at it."""
+    run = couple(problem, horizon=horizon, slots=slots, seed=seed)
+    return CouplingCheck(
+        coupling=run,
+        horizon=horizon,
+        seed=seed,
+        virtual_fit=trajectory_fit(run.problem, run.arms, run.virtual_states, seed),
+        real_fit=trajectory_fit(run.optimistic, run.arms, run.real_states, seed),
+    )
+
+
+@dataclass(frozen=True)
+class Lemma1:
+    """μ*(R) ≤ μ*(R') by the exact oracle: a proved bracket of each side."""
+
+    horizon: int
+    lower: float
+    upper: float
+    """The bracket of μ*(R)."""
+    optimistic_lower: float
+    optimistic_upper: float
+    """The bracket of μ*(R')."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """``certified``: the brackets prove the lemma; ``refuted``: its opposite; ``undecided``: they meet."""
+        if self.optimistic_lower >= self.upper:
+            return "certified"
+        return "refuted" if self.optimistic_upper < self.lower else "undecided"
+
+
+def lemma_1(
+    problem: Problem, horizon: int = HORIZON, optimistic: Problem | None = None, *, checked: bool = True
+) -> Lemma1:
+    """Compare the best gains of a problem and of an optimistic one, by default that of ``optimistic_problem``.
+
+    With ``checked=False`` also where the lemma claims nothing, to see it fail.
+    """
+    from restless_bandits import oracles
+
+    better = optimistic_problem(problem, horizon) if optimistic is None else optimistic
+    _check_pair(problem, better, ordered=checked)
+    here, there = oracles.exact(problem), oracles.exact(better)
+    return Lemma1(horizon, here.lower, here.upper, there.lower, there.upper)
