@@ -51,7 +51,7 @@ Observation = dict[str, IntArray]
 if TYPE_CHECKING:
     _Numbers = spaces.MultiDiscrete[np.int64]
 else:
-    # Older versions of Gymnasium know the type of the numbers only to type checkers.
+    # Before its version 1.4 Gymnasium takes no type parameter here.
     _Numbers = spaces.MultiDiscrete
 
 
