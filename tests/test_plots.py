@@ -8,15 +8,16 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits import plots
+from restless_bandits.estimation import ArmEstimate, Estimate, Mode
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+from matplotlib.figure import Figure  # noqa: E402
 
 
 @pytest.fixture
 def ax():
-    figure = matplotlib.figure.Figure()
-    return figure.subplots()
+    return Figure().subplots()
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,115 @@ def test_raster(ax):
     assert shades.shape == (4, 30)
     assert shades.min() >= 0
     assert shades.max() <= 1
+
+
+def test_every_arm_of_several_plays_is_in_the_raster(ax):
+    problem = rb.Problem.random(3, 2, seed=1, plays=2)
+    plots.raster(rb.walk(problem, "round-robin", 3), ax=ax)
+    dots = ax.get_lines()[0]
+    assert dots.get_xdata().tolist() == [1, 1, 2, 2, 3, 3]
+    # Those that waited longest, ties to the lower number.
+    assert dots.get_ydata().tolist() == [0, 1, 0, 2, 0, 1]
+
+
+class TestBelief:
+    problem = rb.Problem(
+        [rb.Arm.two_state(0.7, 0.8, initial=1, name="a"), rb.Arm.two_state(0.5, 0.6, rewards=(0.8, 0), name="b")]
+    )
+
+    def test_paths_are_rows_of_powers(self):
+        stretch = rb.walk(self.problem, "whittle", 80, seed=1).part(31, 50)
+        for i, path in enumerate(plots.belief_paths(stretch)):
+            p11, p01 = self.problem.arms[i].chain[:, 0]
+            rest = p01 / (1 - p11 + p01)
+            for slot in range(50):
+                last, tau = stretch.last_states[slot, i], stretch.elapsed[slot, i]
+                # Two states: the law comes nearer to the stationary one by λ a slot.
+                good = rest if last < 0 else rest + (p11 - p01) ** tau * ((last == 0) - rest)
+                assert path.laws[slot] == pytest.approx([good, 1 - good], abs=1e-12)
+                assert path.seen[slot] == (stretch.states[slot, i] if stretch.pulled[slot, i] else -1)
+
+    def test_it_jumps_when_seen(self, ax):
+        laws = np.array([[0.2, 0.8], [0.3, 0.7], [0.7, 0.3]])
+        path = plots.BeliefPath("a", np.array([5, 6, 7]), laws, np.array([-1, 0, -1]), np.array([1.0, 0.5]))
+        slots, drawn = path.jumps()
+        assert slots.tolist() == [5, 6, 6, 7]
+        assert drawn.tolist() == [[0.2, 0.8], [0.3, 0.7], [1, 0], [0.7, 0.3]]
+        plots.belief([path], ax=ax)
+        line, dots = ax.get_lines()
+        assert line.get_ydata() == pytest.approx([0.6, 0.65, 1, 0.85])
+        assert (dots.get_xdata().tolist(), dots.get_ydata().tolist()) == ([6], [1])
+
+    @pytest.mark.parametrize("arm", [1, "b"])
+    def test_the_states_of_one_arm(self, ax, arm):
+        stretch = rb.walk(self.problem, "round-robin", 12)
+        plots.belief(stretch, arm=arm, ax=ax)
+        assert ax.get_ylabel() == "probability, b"
+        labels = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert labels == ["seen", "state 1", "state 0 (best)"]
+        assert ax.get_lines()[-1].get_xdata().tolist() == [2, 4, 6, 8, 10, 12]
+
+    def test_no_such_arm(self, ax):
+        stretch = rb.walk(self.problem, "round-robin", 3)
+        with pytest.raises(rb.ProblemError, match="no arm 'c'"):
+            plots.belief(stretch, arm="c", ax=ax)
+        with pytest.raises(rb.ProblemError, match="no arm 2; arms are 0 to 1"):
+            plots.belief(stretch, arm=2, ax=ax)
+
+
+class TestIndexMap:
+    def test_the_numbers_are_the_index(self, ax):
+        plots.index_map(rb.Problem.builtin("paper-1"), tau_max=5, ax=ax)
+        (image,) = ax.get_images()
+        drawn = np.asarray(image.get_array())
+        # Liu and Zhao's index of the first arm.
+        assert drawn[0] == pytest.approx([0.7, 0.647059, 0.612903, 0.59322, 0.582609], abs=1e-6)
+        assert drawn[1] == pytest.approx([0.2, 0.363636, 0.458333, 0.509804, 0.537736], abs=1e-6)
+        assert [tick.get_text() for tick in ax.get_yticklabels()][:3] == [
+            "arm 1, state 0",
+            "arm 1, state 1",
+            "arm 2, state 0",
+        ]
+        assert image.get_extent()[:2] == [0.5, 5.5]
+        assert ax.texts[0].get_text() == "0.70"
+        assert ax.get_xticks().tolist() == [1, 2, 3, 4, 5]
+
+    def test_an_arm_never_seen_has_a_row(self, ax):
+        table, _ = plots.index_tables(TestBelief.problem, 3)[::-1]
+        assert table.rows == ("state 0", "state 1", "never seen")
+        plots.index_map(table, ax=ax)
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == list(table.rows)
+        assert ax.get_ylabel() == "b"
+
+
+def test_transitions(ax):
+    problem = rb.Problem.builtin("queue-5")
+    chains = [arm.chain for arm in problem.arms]
+    arms = tuple(
+        ArmEstimate(f"arm {i}", 10, (Mode(chain + 0.01, np.full((5, 5), 0.1), 0.0),), np.ones(5), np.ones(5), True)
+        for i, chain in enumerate(chains)
+    )
+    moves = plots.transition_estimates(Estimate(arms), problem)
+    assert [move.move for move in moves[:8]] == ["0→1", "1→0", "1→2", "2→1", "2→3", "3→2", "3→4", "4→3"]
+    assert len(moves) == 32
+    for move in moves:
+        s, k = (int(state) for state in move.move.split("→"))
+        truth = chains[problem.arm_number(move.arm)][s, k]
+        assert move.truth == truth
+        assert move.value == pytest.approx(truth + 0.01)
+        assert move.high == pytest.approx(min(1, truth + 0.01 + 0.1 * 1.959964))
+        assert move.low == pytest.approx(max(0, truth + 0.01 - 0.1 * 1.959964))
+    plots.transitions(Estimate(arms), problem, ax=ax)
+    bars = ax.containers[0]
+    assert bars.lines[0].get_ydata() == pytest.approx([move.value for move in moves])
+    segments = bars.lines[2][0].get_segments()
+    assert [segment[1, 1] for segment in segments] == pytest.approx([move.high for move in moves])
+    assert sum(text.get_text() == "truth" for text in ax.get_legend().get_texts()) == 1
+
+
+def test_transitions_without_the_truth(ax):
+    plots.transitions([plots.TransitionEstimate("a", "0→1", 0.5, 0.4, 0.6)], ax=ax)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["estimate, 95% interval"]
 
 
 def test_estimates(ax):

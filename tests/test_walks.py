@@ -38,6 +38,19 @@ def test_unknown_initial_states_and_several_plays():
     problem = rb.Problem([arm, arm, arm], plays=2)
     taken = rb.walk(problem, "round-robin", 30)
     assert taken.states.shape == (30, 3)
+    assert np.array_equal(taken.pulled.sum(axis=1), np.full(30, 2))
+    assert taken.last_states[0].tolist() == [-1, -1, -1]
+
+
+def test_what_was_known():
+    taken = rb.walk(rb.Problem.builtin("queue-5"), "whittle", 200, seed=1)
+    last = np.array(taken.problem.initial)
+    elapsed = np.ones(4, dtype=int)
+    for slot in range(200):
+        assert np.array_equal(taken.last_states[slot], last)
+        assert np.array_equal(taken.elapsed[slot], elapsed)
+        last = np.where(taken.pulled[slot], taken.states[slot], last)
+        elapsed = np.where(taken.pulled[slot], 1, elapsed + 1)
 
 
 def test_part():

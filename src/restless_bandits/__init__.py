@@ -14,7 +14,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from restless_bandits._gymnasium import register_when_imported
+
 if TYPE_CHECKING:
+    from restless_bandits import gym as gym
     from restless_bandits import learners as learners
     from restless_bandits import oracles as oracles
     from restless_bandits import plots as plots
@@ -86,7 +89,7 @@ _HOMES = {
     "simulate": "simulation",
     "walk": "walks",
 }
-_MODULES = ("experiments", "learners", "oracles", "plots", "policies", "record", "theory")
+_MODULES = ("experiments", "gym", "learners", "oracles", "plots", "policies", "record", "theory")
 
 
 def __getattr__(name: str) -> Any:
@@ -99,3 +102,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*_HOMES, *_MODULES, "__version__"])
+
+
+register_when_imported()

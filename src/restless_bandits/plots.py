@@ -1,7 +1,8 @@
 """Pictures: what to draw is worked out first, as plain data, and drawn second.
 
 Every drawing function takes ``ax=`` and returns the Axes; without one it makes a figure. Nothing here changes
-Matplotlib's global settings; ``style()`` is a context that gives figures the look of the reports.
+Matplotlib's global settings; ``style()`` is a context that gives figures the look of the reports. Legends stand beside
+the picture in figures with a layout engine, such as ``plt.subplots(layout="constrained")``.
 
     ax = rb.plots.regret(result, log=True)
     ax.figure.savefig("regret.png")
@@ -16,14 +17,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.markov import Array, IntArray
+from restless_bandits.problem import Problem
 from restless_bandits.simulation.results import SimulationResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
+    from restless_bandits.estimation import Estimate
     from restless_bandits.walks import Walk
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
@@ -111,34 +116,192 @@ def regret(
         ax.xaxis.set_major_formatter(lambda slots, _: _short(slots))
     ax.set_xlabel("slots T")
     ax.set_ylabel("regret")
-    ax.legend()
+    _legend_beside(ax)
     return ax
 
 
 def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
-    """Draw which arm was pulled in each slot, with the true states of all arms behind: light is good."""
-    from matplotlib.colors import LinearSegmentedColormap
-
+    """Draw which arms were pulled in each slot, with the true states of all arms behind: light is good."""
     ax = _axes(ax)
+    from matplotlib.patches import Patch
+
     slots, arms = stretch.states.shape
     worst = np.array([max(1, arm.n_states - 1) for arm in stretch.problem.arms])
-    shade = LinearSegmentedColormap.from_list("states", STATE_COLOURS)
     ax.imshow(
         (stretch.states / worst).T,
         aspect="auto",
         interpolation="nearest",
-        cmap=shade,
+        cmap=_state_shades(),
         vmin=0,
         vmax=1,
         extent=(stretch.first - 0.5, stretch.first + slots - 0.5, arms - 0.5, -0.5),
     )
-    numbers = np.arange(stretch.first, stretch.first + slots)
-    ax.plot(numbers, stretch.arms, "o", color=COLOURS[1], markersize=3.5, markeredgecolor="white", markeredgewidth=0.4)
+    when, which = np.nonzero(stretch.pulled)
+    # Small enough to lie side by side over a stretch of any length.
+    size = float(np.clip(400 / slots, 1.5, 6))
+    look: dict[str, Any] = {"color": COLOURS[1], "markersize": size, "markeredgecolor": "white", "markeredgewidth": 0.4}
+    (dots,) = ax.plot(stretch.first + when, which, "o", **look)
     for border in range(1, arms):
         ax.axhline(border - 0.5, color="white", linewidth=2)
-    ax.set_yticks(range(arms), [arm.name or f"arm {n + 1}" for n, arm in enumerate(stretch.problem.arms)])
+    ax.set_yticks(range(arms), _names(stretch.problem))
+    ax.tick_params("y", length=0)
     ax.set_xlabel("slot")
     ax.grid(visible=False)
+    key = [Patch(facecolor=colour, edgecolor="0.6", linewidth=0.5) for colour in STATE_COLOURS]
+    _legend_beside(ax, handles=[*key, dots], labels=["best state", "worst state", "pulled"])
+    return ax
+
+
+@dataclass(frozen=True, eq=False)
+class BeliefPath:
+    """What was known of one arm along a walk."""
+
+    name: str
+    slots: IntArray
+    laws: Array
+    """The law of the state given all that was seen before the slot: (slot, state)."""
+    seen: IntArray
+    """The state in which the arm was seen in the slot, −1 where it was not pulled."""
+    rewards: Array
+    """Mean rewards by state."""
+
+    def jumps(self) -> tuple[Array, Array]:
+        """Return slots and laws as they are drawn: where the arm is seen, its law jumps within the slot."""
+        looks = np.flatnonzero(self.seen >= 0)
+        certain = np.eye(len(self.rewards))[self.seen[looks]]
+        slots = np.insert(self.slots.astype(np.float64), looks + 1, self.slots[looks])
+        return slots, np.insert(self.laws, looks + 1, certain, axis=0)
+
+
+def belief_paths(stretch: Walk) -> list[BeliefPath]:
+    """Return what ``belief`` draws of a walk: row s of P^τ for every arm and slot."""
+    slots = np.arange(stretch.first, stretch.first + len(stretch.states))
+    paths = []
+    for i, (arm, name) in enumerate(zip(stretch.problem.arms, _names(stretch.problem), strict=True)):
+        elapsed = stretch.elapsed[:, i]
+        laws = arm.law_table(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
+        seen = np.where(stretch.pulled[:, i], stretch.states[:, i], -1)
+        paths.append(BeliefPath(name, slots, laws, seen, arm.rewards))
+    return paths
+
+
+def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw what is known along a walk: the expected reward of each arm, or the chances of the states of one.
+
+    Between looks the belief fades towards the stationary law; a look, marked by a dot, makes it jump to what was seen.
+    ``arm`` is a number or a name: of that arm the probability of each state is drawn, one upon the other, best below.
+    """
+    paths = data if isinstance(data, Sequence) else belief_paths(data)
+    ax = _axes(ax)
+    if arm is None:
+        for n, path in enumerate(paths):
+            slots, laws = path.jumps()
+            colour, mark = _look(path.name, n, None)
+            ax.plot(slots, laws @ path.rewards, color=colour, linewidth=1)
+            looked = path.seen >= 0
+            seen = path.rewards[path.seen[looked]]
+            ax.plot(path.slots[looked], seen, mark, color=colour, label=path.name, markersize=4.5)
+        ax.set_ylabel("expected reward")
+        _legend_beside(ax)
+    else:
+        path = _path_of(paths, arm)
+        slots, laws = path.jumps()
+        tops = np.concatenate([np.zeros((len(laws), 1)), np.cumsum(laws, axis=1)], axis=1)
+        shades, n = _state_shades(), len(path.rewards)
+        for k in range(n):
+            # The legend of many states would hide the picture: their ends tell what lies between.
+            named = n <= 6 or k in (0, n - 1)
+            label = f"state {k}" + (" (best)" if k == 0 else "") if named else None
+            shade = shades(k / max(1, n - 1))
+            ax.fill_between(slots, tops[:, k], tops[:, k + 1], color=shade, linewidth=0, label=label)
+            ax.plot(slots, tops[:, k + 1], color="white", linewidth=0.5)
+        looks = path.slots[path.seen >= 0]
+        ax.plot(looks, np.full(len(looks), 1.03), "v", color=COLOURS[1], markersize=4, label="seen")
+        ax.set_ylim(0, 1.06)
+        ax.set_ylabel(f"probability, {path.name}")
+        ax.grid(visible=False)
+        # As they lie upon each other.
+        handles, labels = ax.get_legend_handles_labels()
+        _legend_beside(ax, handles=handles[::-1], labels=labels[::-1])
+    ax.set_xlim(paths[0].slots[0] - 0.5, paths[0].slots[-1] + 0.5)
+    ax.set_xlabel("slot")
+    return ax
+
+
+def _path_of(paths: Sequence[BeliefPath], arm: int | str) -> BeliefPath:
+    names = [path.name for path in paths]
+    if isinstance(arm, str):
+        if arm not in names:
+            raise ProblemError(f"there is no arm {arm!r}; {did_you_mean(arm, names)}")
+        return paths[names.index(arm)]
+    if isinstance(arm, bool) or not 0 <= arm < len(paths):
+        raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {len(paths) - 1}")
+    return paths[arm]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexTable:
+    """Whittle's index of one arm: ``index[s, τ - 1]``, with a last row for an arm never seen where it may be unseen."""
+
+    name: str
+    index: Array
+    rows: tuple[str, ...]
+    indexable: bool
+
+
+def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
+    """Return what ``index_map`` draws of a problem."""
+    from restless_bandits.oracles import whittle_index
+
+    tables = []
+    for arm, name in zip(problem.arms, _names(problem), strict=True):
+        found = whittle_index(arm, length=tau_max)
+        states = [f"state {s}" for s in range(arm.n_states)]
+        rows = states if arm.initial is not None else [*states, "never seen"]
+        tables.append(IndexTable(name, found.table[: len(rows)], tuple(rows), found.indexable))
+    return tables
+
+
+def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int = 12, ax: Axes | None = None) -> Axes:
+    """Draw Whittle's index by last seen state and elapsed slots as a heat map, of one arm or of all.
+
+    Arms stand one below the other on one scale of colours, so the arm to pull is the one with the brighter cell.
+    """
+    if isinstance(data, Problem):
+        data = index_tables(data, tau_max)
+    tables = [data] if isinstance(data, IndexTable) else data
+    ax = _axes(ax)
+    index = np.concatenate([table.index for table in tables])
+    n_rows, length = index.shape
+    image = ax.imshow(
+        index,
+        aspect="auto",
+        interpolation="nearest",
+        cmap="cividis",
+        extent=(0.5, length + 0.5, n_rows - 0.5, -0.5),
+    )
+    if length <= 15 and n_rows <= 16:
+        middle = (index.min() + index.max()) / 2
+        for row, values in enumerate(index):
+            for column, value in enumerate(values):
+                colour = "black" if value > middle else "white"
+                ax.text(column + 1, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
+    labels: list[str] = []
+    for table in tables:
+        if labels:
+            ax.axhline(len(labels) - 0.5, color="white", linewidth=3)
+        name = table.name if table.indexable else f"{table.name} (not indexable)"
+        labels += [f"{name}, {row}" for row in table.rows] if len(tables) > 1 else table.rows
+    every = -(-n_rows // 30)
+    ax.set_yticks(range(0, n_rows, every), labels[::every])
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, length) if length <= 15 * step)
+    ax.set_xticks([1, *range(step, length + 1, step)] if step > 1 else range(1, length + 1))
+    ax.tick_params(length=0)
+    if len(tables) == 1:
+        ax.set_ylabel(name)
+    ax.set_xlabel("slots since last seen τ")
+    ax.grid(visible=False)
+    ax.figure.colorbar(image, ax=ax, label="Whittle index", pad=0.02)
     return ax
 
 
@@ -164,15 +327,94 @@ def estimates(groups: Sequence[EstimateGroup], *, ax: Axes | None = None) -> Axe
         places = np.arange(len(groups)) + shift - 0.11 * (len(series) - 1)
         means = np.array([one.mean() for one in values])
         ends = np.array([np.quantile(one, [0.025, 0.975]) for one in values]).T
-        reach = np.abs(ends - means)
-        ax.errorbar(places, means, yerr=reach, fmt="o", color=colour, capsize=3, label=f"{label}, 95 % of runs")
-    for place, group in enumerate(groups):
-        name = "truth" if place == 0 else None
-        ax.plot([place - 0.3, place + 0.3], [group.truth, group.truth], color="black", linewidth=1.2, label=name)
+        _error_bars(ax, places, means, ends, colour, f"{label}, 95 % of runs")
+    _truths(ax, [group.truth for group in groups])
     ax.set_xticks(range(len(groups)), [group.label for group in groups])
     ax.set_ylabel("probability")
     ax.legend()
     return ax
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionEstimate:
+    """One move of one arm: its estimated probability, the ends of its confidence interval, and the truth if known."""
+
+    arm: str
+    move: str
+    value: float
+    low: float
+    high: float
+    truth: float | None = None
+
+
+def transition_estimates(
+    found: Estimate, problem: Problem | None = None, confidence: float = 0.95
+) -> list[TransitionEstimate]:
+    """Return what ``transitions`` draws of an estimate: the moves to neighbouring states of all arms.
+
+    The chance of staying is what they leave over. Intervals are the estimate and so many of its standard errors to
+    either side, cut at 0 and 1; the truth is taken from ``problem``.
+    """
+    from scipy import stats
+
+    width = float(stats.norm.ppf(0.5 + confidence / 2))
+    moves = []
+    for i, arm in enumerate(found.arms):
+        name = arm.name if problem is None else _names(problem)[i]
+        n = len(arm.transitions)
+        for s in range(n):
+            for k in (s - 1, s + 1):
+                if not 0 <= k < n:
+                    continue
+                value, reach = float(arm.transitions[s, k]), width * float(arm.standard_errors[s, k])
+                truth = None if problem is None else float(problem.arms[i].one_step[s, k])
+                ends = max(0.0, value - reach), min(1.0, value + reach)
+                moves.append(TransitionEstimate(name, f"{s}→{k}", value, *ends, truth))
+    return moves
+
+
+def transitions(
+    data: Estimate | Sequence[TransitionEstimate],
+    problem: Problem | None = None,
+    *,
+    ax: Axes | None = None,
+    confidence: float = 0.95,
+) -> Axes:
+    """Draw the moves that ``rb.estimate`` has found with their confidence intervals, and the truth of ``problem``."""
+    moves = data if isinstance(data, Sequence) else transition_estimates(data, problem, confidence)
+    ax = _axes(ax)
+    values = np.array([move.value for move in moves])
+    ends = np.array([[move.low, move.high] for move in moves]).T
+    _error_bars(ax, np.arange(len(moves)), values, ends, COLOURS[0], f"estimate, {confidence:.0%} interval")
+    _truths(ax, [move.truth for move in moves])
+    ax.set_xticks(range(len(moves)), [move.move for move in moves], fontsize="small" if len(moves) > 12 else None)
+    names = list(dict.fromkeys(move.arm for move in moves))
+    places = {name: [n for n, move in enumerate(moves) if move.arm == name] for name in names}
+    for name in names[1:]:
+        ax.axvline(places[name][0] - 0.5, color="black", linewidth=0.5, alpha=0.3)
+    # A second line of labels, below those of the moves.
+    under = ax.secondary_xaxis(location=0)
+    under.set_xticks([float(np.mean(places[name])) for name in names], [f"\n{name}" for name in names])
+    under.tick_params("x", length=0)
+    under.spines["bottom"].set_visible(False)
+    ax.set_xlim(-0.6, len(moves) - 0.4)
+    ax.grid(visible=False, axis="x")
+    ax.set_ylabel("probability of the move")
+    # Room for the legend above all bars.
+    ax.set_ylim(0, 1.2 * float(max(ends.max(), *(move.truth or 0 for move in moves))))
+    ax.legend(loc="upper left", ncols=2)
+    return ax
+
+
+def _error_bars(ax: Axes, places: npt.ArrayLike, values: Array, ends: Array, colour: str, label: str) -> None:
+    ax.errorbar(places, values, yerr=np.abs(ends - values), fmt="o", color=colour, capsize=3, label=label)
+
+
+def _truths(ax: Axes, truths: Sequence[float | None]) -> None:
+    known = [(place, truth) for place, truth in enumerate(truths) if truth is not None]
+    for n, (place, truth) in enumerate(known):
+        label = "truth" if n == 0 else None
+        ax.plot([place - 0.3, place + 0.3], [truth, truth], color="black", linewidth=1.2, label=label)
 
 
 def running_times(
@@ -194,7 +436,7 @@ def running_times(
     ax.set_xticks(sorted({arms for by_arms in times.values() for arms in by_arms}))
     ax.set_xlabel("arms")
     ax.set_ylabel("seconds a run")
-    ax.legend()
+    _legend_beside(ax)
     return ax
 
 
@@ -203,6 +445,27 @@ def _look(label: str, n: int, colours: Mapping[str, str] | None) -> tuple[str, s
     if colours is not None and label in colours:
         return colours[label], MARKS[list(colours).index(label) % len(MARKS)]
     return COLOURS[n % len(COLOURS)], MARKS[n % len(MARKS)]
+
+
+def _names(problem: Problem) -> list[str]:
+    return [arm.name or f"arm {n + 1}" for n, arm in enumerate(problem.arms)]
+
+
+def _state_shades() -> Colormap:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("states", STATE_COLOURS)
+
+
+def _legend_beside(ax: Axes, **what: Any) -> None:
+    """A legend to the right of the picture, where it hides nothing.
+
+    A figure without a layout engine would cut it off: there Matplotlib finds the best place within.
+    """
+    if ax.figure.get_layout_engine() is None:
+        ax.legend(**what)
+    else:
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), **what)
 
 
 def _short(slots: float) -> str:

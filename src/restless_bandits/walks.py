@@ -6,7 +6,7 @@ rb.plots.raster(stretch)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from restless_bandits.agent import Agent
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import learner as learner_of
 from restless_bandits.learners.base import Learner
-from restless_bandits.markov import IntArray, stationary
+from restless_bandits.markov import BoolArray, IntArray, stationary
 from restless_bandits.problem import Problem, TableArm
 
 
@@ -26,15 +26,32 @@ class Walk:
     learner: str
     states: IntArray
     """The true state of each arm in each slot: (slot, arm)."""
-    arms: IntArray
-    """The arm pulled in each slot; of several plays the first."""
+    pulled: BoolArray
+    """Which arms were pulled in each slot: (slot, arm)."""
+    last_states: IntArray
+    """What was known before each slot, the last seen state of each arm, −1 for one never seen: (slot, arm)."""
+    elapsed: IntArray
+    """And the slots since then, at least 1: (slot, arm)."""
     first: int = 1
     """The number of the first slot."""
+
+    @property
+    def arms(self) -> IntArray:
+        """The arm pulled in each slot; of several plays the first."""
+        numbers: IntArray = self.pulled.argmax(axis=1)
+        return numbers
 
     def part(self, start: int, length: int) -> Walk:
         """Return a stretch of slots, from slot ``start`` on."""
         there = slice(start - self.first, start - self.first + length)
-        return Walk(self.problem, self.learner, self.states[there], self.arms[there], start)
+        return replace(
+            self,
+            states=self.states[there],
+            pulled=self.pulled[there],
+            last_states=self.last_states[there],
+            elapsed=self.elapsed[there],
+            first=start,
+        )
 
 
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
@@ -45,15 +62,17 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     rng = np.random.default_rng(seed)
     states = np.stack([_path(problem, arm, horizon, rng) for arm in range(problem.n_arms)], axis=1)
     agent = Agent(learner, learner.task(problem, horizon), seed=seed)
-    pulled = np.zeros(horizon, dtype=np.int64)
+    pulled = np.zeros(states.shape, dtype=bool)
+    last_states, elapsed = np.empty_like(states), np.empty_like(states)
     for slot in range(horizon):
+        last_states[slot], elapsed[slot] = agent.record.last_states, agent.record.elapsed
         choice = agent.ask()
         chosen = (choice,) if isinstance(choice, int) else choice
         seen = [int(states[slot, arm]) for arm in chosen]
         rewards = [_reward(problem, arm, state, rng) for arm, state in zip(chosen, seen, strict=True)]
         agent.tell(*((seen[0], rewards[0]) if isinstance(choice, int) else (seen, rewards)))
-        pulled[slot] = chosen[0]
-    return Walk(problem, learner.spec, states, pulled)
+        pulled[slot, list(chosen)] = True
+    return Walk(problem, learner.spec, states, pulled, last_states, elapsed)
 
 
 def _path(problem: Problem, arm: int, horizon: int, rng: np.random.Generator) -> IntArray:

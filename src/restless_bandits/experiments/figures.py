@@ -85,14 +85,13 @@ def _regret_figure(found: Reproduction, item: Item) -> Figure:
     right.set_title("fair protocol, logarithmic")
     left.get_legend().remove()
     middle.get_legend().remove()
-    right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     for ax in (left, middle):
         ax.axhline(0, color="black", linewidth=0.6)
     return figure
 
 
 def _times_figure(found: Reproduction) -> Figure:
-    figure = _figure(6.2, 3.8)
+    figure = _figure(7.6, 3.8)
     ax = figure.subplots()
     table = found.plan.table
     assert table is not None

@@ -1,0 +1,317 @@
+"""A Gymnasium environment for any problem, and learners that play it.
+
+    import gymnasium
+    import restless_bandits as rb
+
+    env = gymnasium.make("restless_bandits/RestlessBandit-v0", problem="paper-1")
+    observation, info = env.reset(seed=0)
+    observation, reward, terminated, truncated, info = env.step(0)
+
+The environment follows the slot standard (see ``problem``): a step is a slot. What is observed is all that can be
+known of the arms, the last seen state of each and the slots since then; what nobody has looked at is in ``info`` only.
+The random numbers are Gymnasium's, from ``env.np_random``: a seed gives other runs here than in ``rb.simulate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from restless_bandits._gymnasium import ID, register
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.problem import Problem, TableArm, load_problem
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+    from gymnasium.error import ResetNeeded
+    from gymnasium.vector.utils import batch_space
+except ImportError:
+    raise ProblemError("the environment needs gymnasium; pip install 'restless-bandits[gym]' brings it") from None
+
+if TYPE_CHECKING:
+    from restless_bandits.agent import Agent
+    from restless_bandits.learners.base import Learner
+
+__all__ = ["ID", "ArmChoice", "Play", "RestlessBanditEnv", "play"]
+
+register(gymnasium)
+
+HORIZON = 1000
+ELAPSED_CAP = 1000
+
+Observation = dict[str, IntArray]
+
+
+if TYPE_CHECKING:
+    _Numbers = spaces.MultiDiscrete[np.int64]
+else:
+    # Before its version 1.4 Gymnasium takes no type parameter here.
+    _Numbers = spaces.MultiDiscrete
+
+
+class ArmChoice(_Numbers):
+    """Several different arms: a ``MultiDiscrete`` that neither holds nor draws an arm twice."""
+
+    def __init__(self, n_arms: int, plays: int, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__([n_arms] * plays, seed=seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> IntArray:
+        """Draw different arms, all choices being equally likely."""
+        if mask is not None or probability is not None:
+            raise ProblemError("different arms are drawn without a mask; draw them yourself")
+        return self.np_random.permutation(int(self.nvec[0]))[: len(self.nvec)]
+
+    def contains(self, x: Any) -> bool:
+        return super().contains(x) and len(set(np.asarray(x).tolist())) == len(self.nvec)
+
+    def __repr__(self) -> str:
+        return f"ArmChoice({self.nvec[0]}, {len(self.nvec)})"
+
+
+@batch_space.register(ArmChoice)
+def _batched(space: ArmChoice, n: int = 1) -> spaces.Tuple[Any]:
+    """The choices of many environments; as one array of numbers they would be drawn with arms twice."""
+    seeds = np.random.SeedSequence(int(space.np_random.integers(1 << 62))).spawn(n)
+    return spaces.Tuple([ArmChoice(int(space.nvec[0]), len(space.nvec), np.random.default_rng(seed)) for seed in seeds])
+
+
+class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
+    """A restless bandit as a Gymnasium environment, registered as ``restless_bandits/RestlessBandit-v0``.
+
+    Parameters
+    ----------
+    problem
+        A problem, the name of a built-in one, or a TOML file.
+    horizon
+        Slots after which an episode is truncated; None for never. Nothing terminates: a bandit has no last slot.
+    elapsed_cap
+        From which on elapsed slots are shown as this number; the environment itself counts on.
+    render_mode
+        ``"ansi"`` makes ``render`` return a text with a line for each arm.
+
+    Notes
+    -----
+    *Action*: the number of an arm, ``Discrete(n_arms)``; with ``plays`` > 1 that many different arms in any order,
+    ``ArmChoice(n_arms, plays)``. Any other action, an arm given twice among them, is a ``ProblemError`` and changes
+    nothing.
+
+    *Observation*, a dictionary with an entry for each arm: ``last_state``, in which an arm whose initial state is
+    unknown has the extra code ``n_states`` until it is first seen; and ``elapsed``, the slots since then as the coming
+    slot counts them, from 1 to ``elapsed_cap``. Policies take both as they are, for one environment or a vector of
+    them: ``policy.choose(observations["last_state"], observations["elapsed"])``.
+
+    *Reward*: the sum of the rewards of the arms pulled.
+
+    *Info*: ``states``, the true states of all arms in the slot just played (after ``reset``: one step before the first
+    slot), which no player may know; and after a step ``rewards``, one for each arm of the action.
+
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
+
+    def __init__(
+        self,
+        problem: Problem | str | Path = "paper-1",
+        *,
+        horizon: int | None = HORIZON,
+        elapsed_cap: int = ELAPSED_CAP,
+        render_mode: str | None = None,
+    ) -> None:
+        self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
+        if any(isinstance(arm, TableArm) for arm in self.problem.arms):
+            raise ProblemError("an environment needs chains, and a table of laws is none; give problems made of Arm")
+        self.horizon = None if horizon is None else _whole("horizon", horizon, 1, "or None for no end")
+        # From 2 on, since Gymnasium takes a space of one number for a mistake.
+        self.elapsed_cap = _whole("elapsed_cap", elapsed_cap, 2)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ProblemError(f"there is no render_mode {render_mode!r}; give 'ansi', or leave it out")
+        self.render_mode = render_mode
+
+        n = self.problem.n_arms
+        codes = [
+            size + (start is None) for size, start in zip(self.problem.n_states, self.problem.initial, strict=True)
+        ]
+        self.observation_space = spaces.Dict(  # type: ignore[assignment]
+            {
+                "last_state": spaces.MultiDiscrete(codes),
+                "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64),
+            }
+        )
+        self.action_space = spaces.Discrete(n) if self.problem.plays == 1 else ArmChoice(n, self.problem.plays)
+
+        most = max(self.problem.n_states)
+        self._rewards = np.zeros((n, most))
+        self._sums = np.full((n, most, most), np.inf)
+        for i, arm in enumerate(self.problem.arms):
+            self._rewards[i, : arm.n_states] = arm.rewards
+            for s, row in enumerate(arm.one_step):
+                # Beyond the last possible state a sum of nearly one would let an impossible one through.
+                last = int(np.flatnonzero(row)[-1])
+                self._sums[i, s, :last] = np.cumsum(row)[:last]
+        self._fixed = np.array([arm.reward_law == "fixed" for arm in self.problem.arms])
+        self._every = np.arange(n)
+        self._slot: int | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode; there are no options."""
+        super().reset(seed=seed)
+        drawn = self.np_random.random(self.problem.n_arms)
+        states, known = [], []
+        for arm, start, u in zip(self.problem.arms, self.problem.initial, drawn, strict=True):
+            if start is None:
+                assert not isinstance(arm, TableArm)
+                states.append(_draw(arm.stationary, float(u)))
+                known.append(arm.n_states)
+            else:
+                states.append(start)
+                known.append(start)
+        self._states = np.array(states, dtype=np.int64)
+        self._last_state = np.array(known, dtype=np.int64)
+        self._last_slot = np.zeros(self.problem.n_arms, dtype=np.int64)
+        self._slot = 0
+        self._pulled: IntArray = np.zeros(0, dtype=np.int64)
+        self._reward = 0.0
+        return self._observation(), {"states": self._states.copy()}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play a slot."""
+        if self._slot is None:
+            raise ResetNeeded("the environment was not started; call reset first")
+        arms = self._arms(action)
+        self._slot += 1
+        # The step that the slot before ends with is taken here: chains do not mind the player, so the law is the same,
+        # and the states in sight are those of the slot just played.
+        drawn = self.np_random.random(self.problem.n_arms)
+        self._states = (self._sums[self._every, self._states] <= drawn[:, None]).sum(axis=1)
+        seen = self._states[arms]
+        means = self._rewards[arms, seen]
+        rewards = np.where(self._fixed[arms], means, self.np_random.random(len(arms)) < means)
+        self._last_state[arms] = seen
+        self._last_slot[arms] = self._slot
+        self._pulled, self._reward = arms, float(rewards.sum())
+        truncated = self.horizon is not None and self._slot >= self.horizon
+        return self._observation(), self._reward, False, truncated, {"states": self._states.copy(), "rewards": rewards}
+
+    def render(self) -> Any:
+        """Return the present slot as text, what nobody can see included; nothing without ``render_mode``."""
+        if self.render_mode is None:
+            return None
+        if self._slot is None:
+            raise ResetNeeded("the environment was not started; call reset first")
+        width = max(len(arm.name) for arm in self.problem.arms)
+        lines = [f"slot {self._slot}, reward {self._reward:g}"]
+        for i, arm in enumerate(self.problem.arms):
+            ago = self._slot - int(self._last_slot[i])
+            seen = "never seen"
+            if self._last_state[i] < arm.n_states:
+                when = "now" if i in self._pulled else f"{ago} slot{'s' if ago != 1 else ''} ago"
+                seen = f"seen in {self._last_state[i]} {when}"
+            mark = "*" if i in self._pulled else " "
+            lines.append(f"{mark} {arm.name:{width}}  in state {self._states[i]}, {seen}")
+        return "\n".join(lines)
+
+    def _observation(self) -> Observation:
+        assert self._slot is not None
+        elapsed = np.minimum(self._slot + 1 - self._last_slot, self.elapsed_cap)
+        return {"last_state": self._last_state.copy(), "elapsed": elapsed}
+
+    def _arms(self, action: Any) -> IntArray:
+        """An action as an array of arms, or what is wrong with it."""
+        plays, n = self.problem.plays, self.problem.n_arms
+        given = np.asarray(action)
+        if given.shape != (() if plays == 1 else (plays,)) or given.dtype.kind not in "iu":
+            what = "the number of an arm" if plays == 1 else f"a sequence of {plays} different arms"
+            raise ProblemError(f"action {action!r} is not {what}")
+        arms = given.reshape(-1).astype(np.int64)
+        if arms.min() < 0 or arms.max() >= n:
+            raise ProblemError(f"action {action!r} names an arm that is not there; arms are 0 to {n - 1}")
+        if plays > 1 and len(set(arms.tolist())) < plays:
+            raise ProblemError(f"action {action!r} names an arm twice; an arm can be pulled once a slot")
+        return arms
+
+
+@dataclass(frozen=True, eq=False)
+class Play:
+    """An episode that a learner has played: arrays (slot, play)."""
+
+    arms: IntArray
+    states: IntArray
+    """The states in which the arms were seen."""
+    rewards: Array
+    agent: Agent
+    """The learner with all that it has seen: ``rb.estimate(agent.record)`` tells what that is."""
+
+    @property
+    def mean_reward(self) -> float:
+        """Reward a slot."""
+        return float(self.rewards.sum() / len(self.rewards))
+
+
+def play(
+    env: gymnasium.Env[Observation, Any], learner: Learner | str, *, slots: int | None = None, seed: int = 0
+) -> Play:
+    """Let a learner of this package play one episode of an environment.
+
+    It is told what ``rb.simulate`` would tell it, and sees what the environment lets it see.
+
+    Parameters
+    ----------
+    env
+        An environment of this module, wrapped or not, as long as its observations are left as they are.
+    learner
+        A learner, or its spec such as ``"likelihood-ucb"``.
+    slots
+        Slots to play, which an episode that is truncated earlier cuts short; all of the episode by default.
+    seed
+        Of the environment and of the learner.
+
+    """
+    from restless_bandits.agent import Agent
+    from restless_bandits.learners import learner as learner_of
+
+    inner = env.unwrapped
+    if not isinstance(inner, RestlessBanditEnv):
+        raise ProblemError(f"{inner!r} is not a restless bandit; make one with gymnasium.make({ID!r}, problem=...)")
+    limits = [limit for limit in (slots, inner.horizon) if limit is not None]
+    if not limits:
+        raise ProblemError("the environment has no horizon; say how many slots to play")
+    horizon = min(_whole("slots", limit, 1) for limit in limits)
+    player = learner_of(learner) if isinstance(learner, str) else learner
+    agent = Agent(player, player.task(inner.problem, horizon), seed=seed)
+    one = inner.problem.plays == 1
+
+    pulled: list[Sequence[int]] = []
+    seen: list[list[int]] = []
+    rewards: list[list[float]] = []
+    env.reset(seed=seed)
+    truncated = False
+    while not truncated and len(pulled) < horizon:
+        choice = agent.ask()
+        arms = (choice,) if isinstance(choice, int) else choice
+        observation, _, _, truncated, info = env.step(choice if one else np.array(arms))
+        pulled.append(arms)
+        seen.append(observation["last_state"][list(arms)].tolist())
+        rewards.append(info["rewards"].tolist())
+        agent.tell(*((seen[-1][0], rewards[-1][0]) if one else (seen[-1], rewards[-1])))
+    return Play(np.array(pulled), np.array(seen), np.array(rewards), agent)
+
+
+def _draw(law: Array, u: float) -> int:
+    """The state that a number between 0 and 1 stands for; never one of probability zero."""
+    last = int(np.flatnonzero(law)[-1])
+    return int(np.searchsorted(np.cumsum(law)[:last], u, side="right"))
+
+
+def _whole(what: str, value: object, least: int, also: str = "") -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        end = f", {also}" if also else ""
+        raise ProblemError(f"{what} is {value!r}; it must be a whole number, at least {least}{end}")
+    return int(value)
