@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from restless_bandits import data as data
     from restless_bandits import learners as learners
     from restless_bandits import oracles as oracles
     from restless_bandits import plots as plots
@@ -86,7 +87,7 @@ _HOMES = {
     "simulate": "simulation",
     "walk": "walks",
 }
-_MODULES = ("experiments", "learners", "oracles", "plots", "policies", "record", "theory")
+_MODULES = ("data", "experiments", "learners", "oracles", "plots", "policies", "record", "theory")
 
 
 def __getattr__(name: str) -> Any:
