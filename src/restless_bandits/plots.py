@@ -24,6 +24,7 @@ from restless_bandits.simulation.results import SimulationResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from restless_bandits.data import ArmFit
     from restless_bandits.walks import Walk
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
@@ -171,6 +172,39 @@ def estimates(groups: Sequence[EstimateGroup], *, ax: Axes | None = None) -> Axe
         ax.plot([place - 0.3, place + 0.3], [group.truth, group.truth], color="black", linewidth=1.2, label=name)
     ax.set_xticks(range(len(groups)), [group.label for group in groups])
     ax.set_ylabel("probability")
+    ax.legend()
+    return ax
+
+
+def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
+    """Draw the chance that an arm is in the same state some slots later: observed shares, and the fitted chain's curve.
+
+    Bars are two standard errors to either side, as the fitted chain has them; a state that no pair starts in at some
+    lag has no mark there.
+    """
+    ax = _axes(ax)
+    n = len(arm.transitions)
+    lags = np.array([law.lag for law in arm.laws])
+    along = np.unique(np.geomspace(1, lags.max() if lags.size else 10, 60).round().astype(np.int64))
+    curves = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) for lag in along])
+    for state in range(n):
+        colour, mark = COLOURS[state % len(COLOURS)], MARKS[state % len(MARKS)]
+        ax.plot(along, curves[:, state], color=colour, linewidth=1.2)
+        shares = np.array([law.observed[state, state] for law in arm.laws])
+        predicted = np.array([law.predicted[state, state] for law in arm.laws])
+        starts = np.array([law.counts[state].sum() for law in arm.laws])
+        width = 2 * np.sqrt(predicted * (1 - predicted) / np.maximum(starts, 1))
+        # States stand a little apart, or bars of equal shares would hide each other.
+        places = lags * (1 + 0.03 * (state - (n - 1) / 2))
+        label = f"state {arm.states[0] + state}"
+        ax.errorbar(places, shares, yerr=width, fmt=mark, color=colour, capsize=2, markersize=4, label=label)
+    ax.set_xscale("log")
+    ax.set_xticks(lags, [_short(lag) for lag in lags])
+    ax.minorticks_off()
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel("slots later, τ")
+    ax.set_ylabel("share in the same state")
+    ax.set_title(arm.name)
     ax.legend()
     return ax
 
