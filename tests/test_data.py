@@ -366,6 +366,10 @@ class TestFitting:
             rb.data.fit(rb.data.trace(range(9), ["x"] * 9, state=[0, 1, 0, 1, 0, 0, 1, 0, 2]), shape="free")
         assert "arm 'x' was never seen again after state 2" in str(refused.value)
         assert isinstance(refused.value.estimate.arms[0].modes[0], Mode)
+        with pytest.raises(
+            rb.NotIdentified, match="arm 'x' was never seen in state 1, but in better and in worse ones"
+        ):
+            rb.data.fit(rb.data.trace([0, 1, 2, 0, 1], list("xxxyy"), state=[0, 2, 0, 1, 0]))
         trace = rb.data.trace(range(4), ["x"] * 4, state=[0, 1, 0, 1])
         with pytest.raises(rb.ProblemError, match="there is no shape 'fre'; did you mean 'free'"):
             rb.data.fit(trace, shape="fre")
@@ -614,6 +618,7 @@ def test_picture_of_laws():
     assert len(curves) == 3
     for state, (curve, marks) in enumerate(zip(curves, ax.containers, strict=True)):
         power = np.linalg.matrix_power(arm.transitions, 4)
-        assert curve.get_ydata()[-1] == pytest.approx(power[state, state])
+        drawn = dict(zip(curve.get_xdata(), curve.get_ydata(), strict=True))
+        assert drawn[4] == pytest.approx(power[state, state])
         assert marks[0].get_ydata() == pytest.approx([law.observed[state, state] for law in arm.laws])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["state 0", "state 1", "state 2"]

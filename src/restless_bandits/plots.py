@@ -184,8 +184,8 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     """
     ax = _axes(ax)
     n = len(arm.transitions)
-    lags = np.array([law.lag for law in arm.laws])
-    along = np.unique(np.geomspace(1, lags.max() if lags.size else 10, 60).round().astype(np.int64))
+    lags = np.array([law.lag for law in arm.laws], dtype=np.int64)
+    along = np.unique(np.geomspace(1, max(10, lags.max(initial=0)), 60).round().astype(np.int64))
     curves = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) for lag in along])
     for state in range(n):
         colour, mark = COLOURS[state % len(COLOURS)], MARKS[state % len(MARKS)]
@@ -199,7 +199,8 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
         label = f"state {arm.states[0] + state}"
         ax.errorbar(places, shares, yerr=width, fmt=mark, color=colour, capsize=2, markersize=4, label=label)
     ax.set_xscale("log")
-    ax.set_xticks(lags, [_short(lag) for lag in lags])
+    ticks = lags if len(lags) > 1 else np.array([1, 10])
+    ax.set_xticks(ticks, [_short(lag) for lag in ticks])
     ax.minorticks_off()
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("slots later, τ")

@@ -225,7 +225,8 @@ def _picture(found: Fit, kind: str) -> bytes:
                 panels[n].set_ylabel("")
         for panel in panels[len(arms) :]:
             panel.set_axis_off()
-        figure.suptitle(f"{found.problem.name}: observed (marks) and fitted (lines), {found.shape} chains")
+        cut = "" if len(arms) == len(found.arms) else f", the first {len(arms)} of {len(found.arms)} arms"
+        figure.suptitle(f"{found.problem.name}: observed (marks) and fitted (lines), {found.shape} chains{cut}")
         content = io.BytesIO()
         figure.savefig(content, format=kind)
     return content.getvalue()

@@ -242,6 +242,12 @@ def _estimated(record: Record, name: str, shape: str) -> ArmEstimate:
 def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
     """Why the moves of an arm are not told by its log, and what is."""
     first = trace.spans[arm][0]
+    seen = np.bincount(trace.of_arm(arm)[1], minlength=trace.sizes[arm])
+    if not seen.all():
+        return (
+            f"{found.name} was never seen in state {first + int(np.argmin(seen))}, but in better and in worse ones, so "
+            "the moves from there are not known; use fewer states"
+        )
     looks = record.counts(0)[:-1].sum(axis=(1, 2))
     rare = int(np.argmin(looks))
     if looks[rare] < FEW_LOOKS:
@@ -250,7 +256,7 @@ def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
             f"{found.name} was {times} seen again after state {first + rare}, so the moves from there are not known; "
             "log more, or use fewer states"
         )
-    law = " ".join(f"{share:.3f}" for share in np.bincount(trace.of_arm(arm)[1]) / len(trace.of_arm(arm)[1]))
+    law = " ".join(f"{share:.3f}" for share in seen / seen.sum())
     return (
         f"{found.name}: {found.observations} observations tell at most its stationary law, about {law}, and not its "
         "moves; log it in consecutive slots"
