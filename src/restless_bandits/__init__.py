@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from restless_bandits._gymnasium import register_when_imported
 
 if TYPE_CHECKING:
+    from restless_bandits import data as data
     from restless_bandits import gym as gym
     from restless_bandits import learners as learners
     from restless_bandits import oracles as oracles
@@ -89,7 +90,7 @@ _HOMES = {
     "simulate": "simulation",
     "walk": "walks",
 }
-_MODULES = ("experiments", "gym", "learners", "oracles", "plots", "policies", "record", "theory")
+_MODULES = ("data", "experiments", "gym", "learners", "oracles", "plots", "policies", "record", "theory")
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
+    from restless_bandits.data import ArmFit
     from restless_bandits.estimation import Estimate
     from restless_bandits.walks import Walk
 
@@ -415,6 +416,40 @@ def _truths(ax: Axes, truths: Sequence[float | None]) -> None:
     for n, (place, truth) in enumerate(known):
         label = "truth" if n == 0 else None
         ax.plot([place - 0.3, place + 0.3], [truth, truth], color="black", linewidth=1.2, label=label)
+
+
+def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
+    """Draw the chance that an arm is in the same state some slots later: observed shares, and the fitted chain's curve.
+
+    Bars are two standard errors to either side, as the fitted chain has them; a state that no pair starts in at some
+    lag has no mark there.
+    """
+    ax = _axes(ax)
+    n = len(arm.transitions)
+    lags = np.array([law.lag for law in arm.laws], dtype=np.int64)
+    along = np.unique(np.geomspace(1, max(10, lags.max(initial=0)), 60).round().astype(np.int64))
+    curves = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) for lag in along])
+    for state in range(n):
+        colour, mark = COLOURS[state % len(COLOURS)], MARKS[state % len(MARKS)]
+        ax.plot(along, curves[:, state], color=colour, linewidth=1.2)
+        shares = np.array([law.observed[state, state] for law in arm.laws])
+        predicted = np.array([law.predicted[state, state] for law in arm.laws])
+        starts = np.array([law.counts[state].sum() for law in arm.laws])
+        width = 2 * np.sqrt(predicted * (1 - predicted) / np.maximum(starts, 1))
+        # States stand a little apart, or bars of equal shares would hide each other.
+        places = lags * (1 + 0.03 * (state - (n - 1) / 2))
+        label = f"state {arm.states[0] + state}"
+        ax.errorbar(places, shares, yerr=width, fmt=mark, color=colour, capsize=2, markersize=4, label=label)
+    ax.set_xscale("log")
+    ticks = lags if len(lags) > 1 else np.array([1, 10])
+    ax.set_xticks(ticks, [_short(lag) for lag in ticks])
+    ax.minorticks_off()
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel("slots later, τ")
+    ax.set_ylabel("share in the same state")
+    ax.set_title(arm.name)
+    ax.legend()
+    return ax
 
 
 def running_times(

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from restless_bandits import __version__
+from restless_bandits.cli.data import fit, replay
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError
@@ -180,6 +181,8 @@ def index(
 
 app.command()(simulate)
 app.command()(reproduce)
+app.command()(fit)
+app.command()(replay)
 
 
 @app.command()

@@ -34,7 +34,7 @@ FORMAT = 1
 BLOCKS = "runs-*.npz"
 HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
 """What file browsers leave in a folder that is otherwise empty."""
-APART = ("cli", "experiments", "plots.py")
+APART = ("cli", "data", "experiments", "plots.py")
 """Parts of the package that cannot change a run."""
 
 

@@ -1,0 +1,241 @@
+"""``restless fit`` and ``restless replay``: a problem from logged observations, and learners played against a log.
+
+The library is imported inside the functions, so that ``--help`` and completion answer at once.
+
+JSON of ``fit``: ``trace, problem, shape, observations, first_slot, last_slot, states, edges, notes, out, plot`` and
+``arms: [{name, states, observations, transitions, standard_errors, rewards, reward_errors, reward_law, stationary,
+steps, jumps, jump_share, unused, identified, selective, modes: [{transitions, standard_errors, log_posterior}],
+laws: [{tau, pairs, observed, predicted, same_observed, same_predicted, same_error, chi_square, degrees, p_value}]}]``.
+
+JSON of ``replay``: ``trace, first_slot, last_slot, slots, seed, rounded, arms: [{name, reward_total, reward_mean}],
+best_arm: {name, reward_total, reward_mean}, hindsight: {reward_total, reward_mean}`` and ``learners: [{spec, runs,
+reward_total_mean, reward_total_stderr, reward_totals, reward_mean, above_best_arm, share_of_hindsight, pulls_mean}]``.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from restless_bandits.cli.simulate import warnings_as_lines
+from restless_bandits.errors import ProblemError
+
+if TYPE_CHECKING:
+    from restless_bandits.data import Fit, Trace
+
+PICTURES = ("png", "svg", "pdf")
+MOST_PANELS = 12
+"""Arms that fit into one picture; the first ones are drawn."""
+
+TraceArgument = Annotated[
+    Path, typer.Argument(metavar="TRACE.csv", help="Columns time, arm, state or value, and perhaps reward.")
+]
+StatesOption = Annotated[
+    int | None, typer.Option(metavar="M", help="Bin values into M states by quantiles.", show_default="2")
+]
+EdgesOption = Annotated[str | None, typer.Option(metavar="A,B,…", help="Bin values at these edges instead.")]
+LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are the good ones; else high ones are.")]
+RewardsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R,R,…",
+        help="The reward of each state, best first, in place of logged ones.",
+        show_default="logged, or evenly from 1 to 0",
+    ),
+]
+RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Scale logged rewards from here to 0 and 1.")]
+SlotOption = Annotated[
+    float | None,
+    typer.Option(metavar="LENGTH", help="Round times to slots of this length, counted from the first."),
+]
+ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+
+
+def fit(
+    trace: TraceArgument,
+    out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem here.")] = None,
+    states: StatesOption = None,
+    edges: EdgesOption = None,
+    low_is_better: LowOption = False,
+    rewards: RewardsOption = None,
+    reward_range: RangeOption = None,
+    slot: SlotOption = None,
+    shape: ShapeOption = "birth-death",
+    lags: Annotated[
+        str | None,
+        typer.Option(metavar="τ,τ,…", help="Compare laws for these waits.", show_default="1,2,5,10,…"),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted laws into this picture.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a problem from logged observations, and tell how well it explains them.
+
+    Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
+    """
+    from restless_bandits.cli import output
+
+    for path in (out, plot):
+        if path is not None:
+            output.check_writable(path)
+    kind = _picture_kind(plot)
+    read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
+    from restless_bandits import data
+
+    wanted = None if lags is None else [_whole(text) for text in lags.split(",")]
+    found = data.fit(read, shape=shape, lags=wanted)
+    files = {} if out is None else {out: found.problem.to_toml().encode()}
+    if plot is not None:
+        files[plot] = _picture(found, kind)
+    for path, content in files.items():
+        _write(path, content)
+    if as_json:
+        output.emit(
+            found.as_dict() | {"out": None if out is None else str(out), "plot": None if plot is None else str(plot)}
+        )
+        return
+    print(found)
+    if files:
+        print("\nwritten: " + ", ".join(str(path) for path in files))
+
+
+def replay(
+    trace: TraceArgument,
+    learner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SPEC", help="name or name:key=value,…, once for each learner; likelihood-ucb if none."),
+    ] = None,
+    horizon: Annotated[int | None, typer.Option(metavar="T", help="Play only so many slots of the stretch.")] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", metavar="SLOT", help="Where the stretch begins.", show_default="longest")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", metavar="SLOT", help="Where the stretch ends.", show_default="longest")
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of a learner that draws at random; others are played once.")] = 10,
+    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
+    states: StatesOption = None,
+    edges: EdgesOption = None,
+    low_is_better: LowOption = False,
+    rewards: RewardsOption = None,
+    reward_range: RangeOption = None,
+    slot: SlotOption = None,
+    shape: ShapeOption = "birth-death",
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what learners would have earned on the stretch of a log in which every arm is there in every slot.
+
+    Players who know the problem (exact, whittle, …) are told what is fitted to the whole log.
+
+    Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
+    """
+    read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
+    from restless_bandits import data
+    from restless_bandits.cli import output
+    from restless_bandits.learners import DEFAULT
+
+    with warnings_as_lines():
+        found = data.replay(
+            read,
+            learner or [DEFAULT],
+            first=first,
+            last=last,
+            horizon=horizon,
+            runs=runs,
+            seed=seed,
+            shape=shape,
+            report=output.progress,
+        )
+    if as_json:
+        output.emit(found.as_dict())
+    else:
+        print(found)
+
+
+def _read(
+    path: Path,
+    states: int | None,
+    edges: str | None,
+    low_is_better: bool,
+    rewards: str | None,
+    reward_range: str | None,
+    slot: float | None,
+) -> Trace:
+    """The trace with the options that both commands share."""
+    ends = _numbers(reward_range, "--reward-range")
+    if ends is not None and len(ends) != 2:
+        raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
+    from restless_bandits import data
+
+    return data.read_trace(
+        path,
+        states=states,
+        edges=_numbers(edges, "--edges"),
+        low_is_better=low_is_better,
+        rewards=_numbers(rewards, "--rewards"),
+        reward_range=None if ends is None else (ends[0], ends[1]),
+        slot=slot,
+    )
+
+
+def _numbers(text: str | None, option: str) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ProblemError(f"{option} is {text!r}; give numbers separated by commas") from None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ProblemError(f"--lags holds {text!r}; give whole numbers separated by commas") from None
+
+
+def _picture_kind(path: Path | None) -> str:
+    kind = "png" if path is None else path.suffix.lower().lstrip(".")
+    if kind not in PICTURES:
+        raise ProblemError(f"cannot draw {path}; give a name that ends in .{', .'.join(PICTURES)}")
+    return kind
+
+
+def _picture(found: Fit, kind: str) -> bytes:
+    """A panel for each arm, as the bytes of a picture."""
+    from restless_bandits import plots
+
+    with plots.style():
+        from matplotlib.figure import Figure
+
+        arms = found.arms[:MOST_PANELS]
+        columns = min(3, len(arms))
+        rows = math.ceil(len(arms) / columns)
+        figure = Figure(figsize=(3.6 * columns + 0.4, 2.9 * rows + 0.3), layout="constrained", dpi=150)
+        panels: Any = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+        for n, arm in enumerate(arms):
+            plots.laws(arm, ax=panels[n])
+            if n % columns:
+                panels[n].set_ylabel("")
+        for panel in panels[len(arms) :]:
+            panel.set_axis_off()
+        cut = "" if len(arms) == len(found.arms) else f", the first {len(arms)} of {len(found.arms)} arms"
+        figure.suptitle(f"{found.problem.name}: observed (marks) and fitted (lines), {found.shape} chains{cut}")
+        content = io.BytesIO()
+        figure.savefig(content, format=kind)
+    return content.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    from restless_bandits.simulation.storage import write_bytes
+
+    try:
+        write_bytes(path, content)
+    except OSError as error:
+        raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None

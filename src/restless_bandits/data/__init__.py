@@ -1,0 +1,26 @@
+"""Your own data: logged observations in, a problem with standard errors or a replay of learners out.
+
+    trace = rb.data.read_trace("trace.csv", states=3)
+    found = rb.data.fit(trace)                  # .problem .arms .notes; print(found)
+    replayed = rb.data.replay(trace, ["likelihood-ucb", "ts-9", "whittle"])
+
+``traces`` reads a log and says what is wrong with it, ``fitting`` makes a problem of it, ``replaying`` plays learners
+against it. How to go about it is told in docs/how-to/own-data.md.
+"""
+
+from restless_bandits.data.fitting import ArmFit, Fit, LawCheck, fit
+from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
+from restless_bandits.data.traces import Trace, read_trace, trace
+
+__all__ = [
+    "ArmFit",
+    "Fit",
+    "LawCheck",
+    "Replay",
+    "ReplayedLearner",
+    "Trace",
+    "fit",
+    "read_trace",
+    "replay",
+    "trace",
+]

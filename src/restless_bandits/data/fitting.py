@@ -1,0 +1,531 @@
+"""A problem from a trace: chains with standard errors, mean rewards, and how well the chains explain the log.
+
+*Chains.* ``birth-death`` (the default, what the paper and most learners assume) is the likeliest chain that moves by at
+most one state, from all observations, those after gaps included: see ``estimation``. Moves over more states than slots
+have passed are impossible for such a chain. They are counted and left out, so that what is fitted is the chain given
+that it does not jump, the nearest birth-death chain in the sense of Kullback and Leibler. ``free`` is any chain, from
+the moves between consecutive slots alone, with the same prior: (count + 1) / (total + states), standard errors
+√(p(1 − p) / (total + states)). For two states, logged in every slot, both are the same.
+
+*Comparison of laws.* If a chain is right, a state τ slots after s has the law P^τ(s). For some τ this is held against
+pairs of observations τ slots apart, whatever was logged between them. The pairs do not overlap (their starts agree
+modulo τ), so that, given their starts, their ends are independent draws, and the sum of (seen − expected)²/expected has
+about the χ² law; neighbouring states are pooled until five are expected. The chain was fitted to the same log, to the
+pairs with τ = 1 most of all: a small p-value is bad news for the chain, a large one is no proof of it.
+
+Where a policy chose what to log, a look between the two decides whether there is a second one, and such pairs would be
+a biased sample (the fit itself is not: given the last look, the next has the law P^τ whoever chose it). So it is tested
+whether the length of waits depends on the state they begin in; where it does, pairs are looks with none between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from restless_bandits import markov
+from restless_bandits.data.traces import Trace
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, estimate
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.problem import Arm, Problem
+from restless_bandits.record import BIN_EDGES, Record
+
+SHAPES = ("birth-death", "free")
+FEWEST_PAIRS = 10
+"""Pairs of observations without which nothing is said of a lag."""
+EXPECTED = 5.0
+"""Expected counts below which states are pooled."""
+FORGOTTEN = 0.01
+"""A law this near to the stationary one, in total variation, tells nothing more of the moves."""
+DOUBTFUL = 1e-3
+"""A chain is called a misfit when the smallest of its p-values, times their number, is below this."""
+FEW_LOOKS = 3
+"""Looks after a state below which a refusal names the state."""
+
+
+@dataclass(frozen=True, eq=False)
+class LawCheck:
+    """States seen ``lag`` slots apart, and what the fitted chain says of them."""
+
+    lag: int
+    pairs: int
+    counts: IntArray
+    """Pairs by the state at their start and at their end."""
+    predicted: Array
+    """The law of the end by the state at the start: a power of the fitted chain."""
+    same_observed: float
+    """The share of pairs that end in the state they start in."""
+    same_predicted: float
+    same_error: float
+    """The standard error of that share, if the chain is right."""
+    chi_square: float
+    degrees: int
+    p_value: float
+    """Not a number where there are too few pairs for a comparison."""
+
+    @property
+    def observed(self) -> Array:
+        """Shares of the end by the state at the start; not numbers where no pair starts."""
+        with np.errstate(invalid="ignore"):
+            shares: Array = self.counts / self.counts.sum(axis=1, keepdims=True)
+        return shares
+
+
+@dataclass(frozen=True, eq=False)
+class ArmFit:
+    """One arm: its chain, its rewards, and how they fit."""
+
+    name: str
+    states: tuple[int, int]
+    """The best and the worst state seen, by their common numbers; the arm's own state 0 is the first of them."""
+    looks: int
+    """Lines of the log."""
+    modes: tuple[Mode, ...]
+    """The likeliest chain, and those that are nearly as likely where the data cannot decide."""
+    rewards: Array
+    reward_errors: Array
+    steps: int
+    """Observations in consecutive slots."""
+    jumps: int
+    """Those of them that moved over more than one state."""
+    unused: int
+    """Observations that the shape could not use: impossible moves, or, for a free chain, all after a gap."""
+    identified: bool
+    selective: bool
+    """Whether the waits between looks depend on the state, as when a policy chose what to log."""
+    laws: tuple[LawCheck, ...]
+
+    @property
+    def transitions(self) -> Array:
+        return self.modes[0].transitions
+
+    @property
+    def standard_errors(self) -> Array:
+        return self.modes[0].standard_errors
+
+    @property
+    def jump_share(self) -> float:
+        """The share of steps over more than one state; not a number without steps."""
+        return self.jumps / self.steps if self.steps else math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A problem made from a trace, and what is to be thought of it."""
+
+    problem: Problem
+    arms: tuple[ArmFit, ...]
+    shape: str
+    trace: Trace
+    notes: tuple[str, ...]
+    """What a user of the problem should know: jumps, ambiguities, laws that do not fit."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as ``restless fit --json`` prints it."""
+        return {
+            "trace": self.trace.source,
+            "problem": self.problem.name,
+            "shape": self.shape,
+            "observations": len(self.trace),
+            "first_slot": int(self.trace.times[0]),
+            "last_slot": int(self.trace.times[-1]),
+            "states": self.trace.n_states,
+            "edges": self.trace.edges,
+            "arms": [_arm_as_dict(arm, law) for arm, law in zip(self.arms, self.trace.reward_laws, strict=True)],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(_report(self))
+
+
+def fit(
+    trace: Trace,
+    *,
+    shape: str = "birth-death",
+    lags: Sequence[int] | None = None,
+    name: str | None = None,
+    strict: bool = True,
+) -> Fit:
+    """Fit a problem to a trace.
+
+    Parameters
+    ----------
+    trace
+        What was logged.
+    shape
+        ``birth-death`` or ``free``.
+    lags
+        The τ for which laws are compared; 1, 2, 5, 10, … where not given.
+    name
+        The problem's name; the file's without its ending where not given.
+    strict
+        Raise ``NotIdentified`` where the log does not tell the moves of an arm; the exception carries the estimate.
+
+    """
+    if shape not in SHAPES:
+        raise ProblemError(f"there is no shape {shape!r}; {did_you_mean(str(shape), SHAPES)}")
+    _check_lags(lags)
+    arms = []
+    for arm in range(trace.n_arms):
+        record, jumps, unused = _usable(trace, arm, shape)
+        found = _estimated(record, trace.names[arm], shape)
+        if strict and not found.identified:
+            raise NotIdentified(_refusal(trace, arm, record, found), Estimate((found,)))
+        arms.append(_arm_fit(trace, arm, found, jumps, unused, lags))
+    stem = trace.source.rpartition(".")[0] or trace.source
+    problem = Problem(
+        [
+            Arm(one.transitions, one.rewards, name=one.name, reward_law=law)
+            for one, law in zip(arms, trace.reward_laws, strict=True)
+        ],
+        name=stem if name is None else name,
+        source=f"Fitted to {trace.source or 'a trace'}: {len(trace)} observations in slots {trace.times[0]} to "
+        f"{trace.times[-1]}, {'birth-death chains' if shape == 'birth-death' else 'free chains'}.",
+    )
+    return Fit(problem, tuple(arms), shape, trace, tuple(_notes(trace, arms, shape)))
+
+
+def mean_rewards(trace: Trace, arm: int) -> tuple[Array, Array]:
+    """Return the mean reward of an arm in each of its states, with standard errors.
+
+    A state between others that was never seen takes a mean between theirs; it has no standard error, and nor has a
+    logged reward that was seen once.
+    """
+    best, worst = trace.spans[arm]
+    if trace.levels is not None:
+        return np.array(trace.levels[best : worst + 1]), np.zeros(worst - best + 1)
+    _, states, rewards = trace.of_arm(arm)
+    seen = np.bincount(states, minlength=worst - best + 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.bincount(states, weights=rewards, minlength=len(seen)) / seen
+        squares = np.bincount(states, weights=(rewards - means[states]) ** 2, minlength=len(seen))
+        errors = np.sqrt(squares / (seen - 1) / seen)
+    errors[seen < 2] = math.nan
+    known = np.flatnonzero(seen)
+    return np.clip(np.interp(np.arange(len(seen)), known, means[known]), 0.0, 1.0), errors
+
+
+def _usable(trace: Trace, arm: int, shape: str) -> tuple[Record, int, int]:
+    """What of an arm a chain of a shape can explain; the number of jumps, and of observations that are of no use."""
+    record = trace.record([arm])
+    counts = record.counts(0)
+    n = trace.sizes[arm]
+    far = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    jumps = int(record.transitions(0)[far > 1].sum())
+    waits = BIN_EDGES[None, :, None]
+    useless = np.broadcast_to(far[:, None, :] > waits if shape == "birth-death" else waits > 1, counts[:-1].shape)
+    unused = int(counts[:-1][useless].sum())
+    counts[:-1][useless] = 0
+    return record, jumps, unused
+
+
+def _estimated(record: Record, name: str, shape: str) -> ArmEstimate:
+    if shape == "birth-death":
+        return estimate(record, names=[f"arm {name!r}"], strict=False).arms[0]
+    counts = record.transitions(0).astype(np.float64)
+    n = len(counts)
+    total = counts.sum(axis=1, keepdims=True) + n * PRIOR
+    chain = (counts + PRIOR) / total
+    mode = Mode(chain, np.sqrt(chain * (1 - chain) / total), float(((counts + PRIOR) * np.log(chain)).sum()))
+    nothing = np.full(n, math.nan)
+    # As for birth-death chains, the data must say more of every row than the prior does.
+    identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
+    return ArmEstimate(f"arm {name!r}", int(counts.sum()), (mode,), nothing, nothing, identified)
+
+
+def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
+    """Why the moves of an arm are not told by its log, and what is."""
+    first = trace.spans[arm][0]
+    seen = np.bincount(trace.of_arm(arm)[1], minlength=trace.sizes[arm])
+    if not seen.all():
+        return (
+            f"{found.name} was never seen in state {first + int(np.argmin(seen))}, but in better and in worse ones, so "
+            "the moves from there are not known; use fewer states"
+        )
+    looks = record.counts(0)[:-1].sum(axis=(1, 2))
+    rare = int(np.argmin(looks))
+    if looks[rare] < FEW_LOOKS:
+        times = ("never", "once", "twice")[int(looks[rare])]
+        return (
+            f"{found.name} was {times} seen again after state {first + rare}, so the moves from there are not known; "
+            "log more, or use fewer states"
+        )
+    law = " ".join(f"{share:.3f}" for share in seen / seen.sum())
+    return (
+        f"{found.name}: {found.observations} observations tell at most its stationary law, about {law}, and not its "
+        "moves; log it in consecutive slots"
+    )
+
+
+def _arm_fit(trace: Trace, arm: int, found: ArmEstimate, jumps: int, unused: int, lags: Sequence[int] | None) -> ArmFit:
+    times, states, _ = trace.of_arm(arm)
+    rewards, errors = mean_rewards(trace, arm)
+    selective = _is_selective(times, states)
+    return ArmFit(
+        trace.names[arm],
+        trace.spans[arm],
+        len(times),
+        found.modes,
+        rewards,
+        errors,
+        int((np.diff(times) == 1).sum()),
+        jumps,
+        unused,
+        found.identified,
+        selective,
+        tuple(_law_checks(times, states, found.transitions, lags, trace.gap, selective)),
+    )
+
+
+def _check_lags(lags: Sequence[int] | None) -> None:
+    for lag in () if lags is None else lags:
+        if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 1:
+            raise ProblemError(f"the lags hold {lag!r}; give whole numbers of slots from 1 on")
+
+
+def _law_checks(
+    times: IntArray, states: IntArray, chain: Array, lags: Sequence[int] | None, gap: int, selective: bool
+) -> list[LawCheck]:
+    """The comparison for each lag for which there are pairs; without given lags until the chain has forgotten."""
+    if len(chain) == 1:
+        return []
+    stationary = markov.stationary(chain)
+    checks: list[LawCheck] = []
+    for lag in _ladder(gap, int(times[-1] - times[0])) if lags is None else lags:
+        starts, ends = _pairs(times, int(lag), selective)
+        if len(starts) < (FEWEST_PAIRS if lags is None else 1):
+            continue
+        power = np.linalg.matrix_power(chain, int(lag))
+        checks.append(_law_check(int(lag), states[starts], states[ends], power / power.sum(axis=1, keepdims=True)))
+        if lags is None and markov.distances(power, stationary) < FORGOTTEN:
+            break
+    return checks
+
+
+def _ladder(gap: int, longest: int) -> list[int]:
+    """1, 2, 5, 10, 20, 50, … times the gap that all waits have in common."""
+    steps = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
+    ladder = []
+    for step in steps:
+        if step * gap > longest or not gap:
+            break
+        ladder.append(step * gap)
+    return ladder
+
+
+def _is_selective(times: IntArray, states: IntArray) -> bool:
+    """Whether waits longer than the median follow some states more often than others, beyond doubt."""
+    from scipy import stats
+
+    waits = np.diff(times)
+    long = waits > np.median(waits) if waits.size else np.zeros(0, dtype=bool)
+    table = np.zeros((int(states.max()) + 1, 2))
+    np.add.at(table, (states[:-1], long.astype(np.int64)), 1)
+    table = table[table.sum(axis=1) > 0]
+    if len(table) < 2 or not long.any():
+        return False
+    return bool(stats.chi2_contingency(table).pvalue < DOUBTFUL)
+
+
+def _pairs(times: IntArray, lag: int, selective: bool) -> tuple[IntArray, IntArray]:
+    """Observations ``lag`` slots apart that do not overlap: starts of the remainder modulo the lag that most have."""
+    if selective:
+        starts = np.flatnonzero(np.diff(times) == lag)
+        return starts, starts + 1
+    later = np.searchsorted(times, times + lag)
+    there = later < len(times)
+    there[there] = times[later[there]] == times[there] + lag
+    starts = np.flatnonzero(there)
+    if not starts.size:
+        return starts, starts
+    kinds, which = np.unique(times[starts] % lag, return_inverse=True)
+    chosen = starts[which == np.argmax(np.bincount(which, minlength=len(kinds)))]
+    return chosen, later[chosen]
+
+
+def _law_check(lag: int, before: IntArray, after: IntArray, predicted: Array) -> LawCheck:
+    from scipy import stats
+
+    n = len(predicted)
+    counts = np.zeros((n, n), dtype=np.int64)
+    np.add.at(counts, (before, after), 1)
+    same = np.diagonal(predicted)[before]
+    chi_square, degrees = 0.0, 0
+    for row in range(n):
+        seen, expected = _pooled(counts[row], counts[row].sum() * predicted[row])
+        chi_square += float(((seen - expected) ** 2 / expected).sum()) if len(seen) > 1 else 0.0
+        degrees += max(0, len(seen) - 1)
+    return LawCheck(
+        lag,
+        len(before),
+        counts,
+        predicted,
+        float((before == after).mean()),
+        float(same.mean()),
+        float(np.sqrt((same * (1 - same)).sum())) / len(before),
+        chi_square,
+        degrees,
+        float(stats.chi2.sf(chi_square, degrees)) if degrees else math.nan,
+    )
+
+
+def _pooled(seen: IntArray, expected: Array) -> tuple[Array, Array]:
+    """Neighbouring states put together until enough is expected of each group; what is left over joins the last."""
+    groups = [[0.0, 0.0]]
+    for count, mean in zip(seen.tolist(), expected.tolist(), strict=True):
+        if groups[-1][1] >= EXPECTED:
+            groups.append([0.0, 0.0])
+        groups[-1][0] += count
+        groups[-1][1] += mean
+    if len(groups) > 1 and groups[-1][1] < EXPECTED:
+        count, mean = groups.pop()
+        groups[-1][0] += count
+        groups[-1][1] += mean
+    pooled = np.array(groups)
+    return pooled[:, 0], pooled[:, 1]
+
+
+def _notes(trace: Trace, arms: Sequence[ArmFit], shape: str) -> list[str]:
+    notes = []
+    if trace.gap > 1:
+        notes.append(
+            f"all waits are multiples of {trace.gap}; if that is the length of a slot, say so (--slot {trace.gap})"
+        )
+    for arm in arms:
+        label = f"arm {arm.name!r}"
+        if arm.states[0] == arm.states[1]:
+            times = "once" if arm.looks == 1 else f"{arm.looks} times"
+            notes.append(f"{label} was seen {times}, in state {arm.states[0]} only, and is taken for constant")
+        elif arm.states != (0, trace.n_states - 1):
+            notes.append(f"{label} was seen in states {arm.states[0]} to {arm.states[1]} only, and has no others")
+        if arm.jumps and shape == "birth-death":
+            notes.append(
+                f"{label}: {arm.jumps} of {arm.steps} steps ({arm.jump_share:.2%}) jump over a state, and a "
+                "birth-death chain leaves them out; --shape free keeps them, but Restless-UCB assumes there are none"
+            )
+        if arm.unused and shape == "free":
+            notes.append(
+                f"{label}: {arm.unused} observations after a gap are not used, as a free chain takes steps only"
+            )
+        notes += [
+            f"{label}: another chain is nearly as likely (log-posterior lower by "
+            f"{arm.modes[0].log_posterior - rival.log_posterior:.2f}): {_rows_of(rival.transitions)}"
+            for rival in arm.modes[1:]
+        ]
+        if not arm.identified:
+            notes.append(f"{label}: its moves are not told by the log; the prior speaks as loud as the data")
+        rise = np.diff(arm.rewards)
+        if len(rise) and rise.max() > 0:
+            k = int(rise.argmax())
+            error = math.hypot(arm.reward_errors[k], arm.reward_errors[k + 1])
+            more = f"{rise[k]:.2g}" + (f" ± {error:.1g}" if error > 0 else "")
+            best = arm.states[0] + k
+            notes.append(f"{label}: state {best + 1} pays {more} more than state {best}, against Assumption 1")
+        if arm.selective:
+            notes.append(
+                f"{label}: how long it went unlogged depends on its state, as when a policy chose what to log; "
+                "laws are compared for looks with none between them"
+            )
+        tested = [law for law in arm.laws if law.degrees]
+        worst = min(tested, key=lambda law: law.p_value, default=None)
+        if worst is not None and worst.p_value * len(tested) < DOUBTFUL:
+            notes.append(
+                f"{label}: what was seen {worst.lag} slots apart does not fit the chain (p {_p(worst.p_value)}); "
+                "its states are no Markov chain of this shape"
+            )
+    return notes
+
+
+def _p(value: float) -> str:
+    return f"= {value:.1g}" if value > 0 else "below 1e-300"
+
+
+def _rows_of(chain: Array) -> str:
+    return " / ".join(" ".join(f"{p:.3f}" for p in row) for row in chain)
+
+
+def _report(found: Fit) -> list[str]:
+    """The fit for people."""
+    trace = found.trace
+    lines = [
+        f"{found.problem.name or 'trace'}: {len(trace)} observations of {trace.n_arms} arm"
+        f"{'s' if trace.n_arms > 1 else ''} in slots {trace.times[0]} to {trace.times[-1]}, "
+        f"{trace.n_states} states, {found.shape} chains"
+    ]
+    if trace.edges is not None:
+        lines.append("edges between states, from the best: " + ", ".join(f"{edge:.6g}" for edge in trace.edges))
+    for arm, law in zip(found.arms, trace.reward_laws, strict=True):
+        share = "no consecutive slots" if not arm.steps else f"{arm.jump_share:.2%} of {arm.steps} steps jump"
+        lines += ["", f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {law}"]
+        head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
+        lines.append(f"  state       reward       {head}".rstrip())
+        for s, row in enumerate(arm.transitions):
+            pairs = zip(row, arm.standard_errors[s], strict=True)
+            moves = "  ".join(f"{p:.4f} ± {error:.4f}" if p > 0 else f"{'0':^15}" for p, error in pairs)
+            error = arm.reward_errors[s]
+            reward = f"{arm.rewards[s]:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
+            lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")
+        if arm.laws:
+            lines += _law_lines(arm)
+    if found.notes:
+        lines += ["", *(f"note: {note}" for note in found.notes)]
+    return lines
+
+
+def _law_lines(arm: ArmFit) -> list[str]:
+    lines = ["      τ   pairs   same state seen   predicted           χ² (df)   p"]
+    for law in arm.laws:
+        predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
+        fit_of = f"{law.chi_square:9.2f} ({law.degrees})" if law.degrees else "        –    "
+        p = f"{law.p_value:.2g}" if law.degrees else "–"
+        lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}   {p}")
+    return lines
+
+
+def _arm_as_dict(arm: ArmFit, reward_law: str) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "states": list(range(arm.states[0], arm.states[1] + 1)),
+        "observations": arm.looks,
+        "transitions": arm.transitions,
+        "standard_errors": arm.standard_errors,
+        "rewards": arm.rewards,
+        "reward_errors": arm.reward_errors,
+        "reward_law": reward_law,
+        "stationary": markov.stationary(arm.transitions),
+        "steps": arm.steps,
+        "jumps": arm.jumps,
+        "jump_share": arm.jump_share,
+        "unused": arm.unused,
+        "identified": arm.identified,
+        "selective": arm.selective,
+        "modes": [
+            {
+                "transitions": mode.transitions,
+                "standard_errors": mode.standard_errors,
+                "log_posterior": mode.log_posterior,
+            }
+            for mode in arm.modes
+        ],
+        "laws": [
+            {
+                "tau": law.lag,
+                "pairs": law.pairs,
+                "observed": law.observed,
+                "predicted": law.predicted,
+                "same_observed": law.same_observed,
+                "same_predicted": law.same_predicted,
+                "same_error": law.same_error,
+                "chi_square": law.chi_square,
+                "degrees": law.degrees,
+                "p_value": law.p_value,
+            }
+            for law in arm.laws
+        ],
+    }

@@ -1,0 +1,323 @@
+"""What learners would have earned on a log: they choose, and the log answers.
+
+A log answers for any choice only where every arm was logged in every slot. ``replay`` takes the longest such stretch,
+or the one that is named, and lets each learner play it by ``ask`` and ``tell``: it sees the logged state and reward of
+the arm it pulls and nothing of the others. Chains move the same whoever looks, so what it earns is what it would have
+earned, not an estimate. Beside it stand what the best fixed arm, the best arm of every single slot and an arm drawn at
+random would have earned. The best arm of every slot is out of reach: nobody knows the states of the arms not pulled.
+
+A learner starts knowing nothing of the log but the numbers of arms and states. One that needs more (``whittle`` and the
+other players who know the problem, ``rewards=known``) is told what was fitted to the whole log, the stretch included.
+
+Rewards that are neither 0 or 1 nor fixed by the state are told as 0 or 1, drawn with the logged reward as the chance
+(Agrawal, Goyal 2012): learners here know those two laws only, and the means stay the same. What is earned is counted as
+logged. A learner that draws nothing at random is played once, as every run would be the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from restless_bandits.agent import Agent
+from restless_bandits.data.fitting import fit, mean_rewards
+from restless_bandits.data.traces import Trace
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners import Learner
+from restless_bandits.learners import learner as learner_of
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.plans import Plan
+from restless_bandits.problem import Problem, Task
+from restless_bandits.record import Record
+from restless_bandits.simulation.streams import world_words
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedLearner:
+    """What one learner did."""
+
+    spec: str
+    totals: Array
+    """Rewards earned in all, an entry for every run."""
+    pulls: IntArray
+    """How often each arm was pulled: (run, arm)."""
+
+    @property
+    def runs(self) -> int:
+        return len(self.totals)
+
+    @property
+    def mean(self) -> float:
+        return float(self.totals.mean())
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean over runs, which is about the learner's draws: the log is one and the same."""
+        return float(self.totals.std(ddof=1) / np.sqrt(self.runs)) if self.runs > 1 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Learners on the same stretch of a log, and the yardsticks beside them."""
+
+    learners: tuple[ReplayedLearner, ...]
+    names: tuple[str, ...]
+    first: int
+    """The first slot of the stretch."""
+    slots: int
+    arm_totals: Array
+    """What each arm alone would have earned."""
+    hindsight: float
+    """What the best arm of every slot would have earned."""
+    seed: int
+    source: str
+    rounded: bool
+    """Whether rewards were told as draws of 0 or 1."""
+
+    @property
+    def best_arm(self) -> str:
+        """The arm that would have earned most alone; of equals the first."""
+        return self.names[int(self.arm_totals.argmax())]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as ``restless replay --json`` prints it."""
+        best = float(self.arm_totals.max())
+        return {
+            "trace": self.source,
+            "first_slot": self.first,
+            "last_slot": self.first + self.slots - 1,
+            "slots": self.slots,
+            "seed": self.seed,
+            "rounded": self.rounded,
+            "arms": [
+                {"name": name, "reward_total": total, "reward_mean": total / self.slots}
+                for name, total in zip(self.names, self.arm_totals.tolist(), strict=True)
+            ],
+            "best_arm": {"name": self.best_arm, "reward_total": best, "reward_mean": best / self.slots},
+            "hindsight": {"reward_total": self.hindsight, "reward_mean": self.hindsight / self.slots},
+            "learners": [
+                {
+                    "spec": one.spec,
+                    "runs": one.runs,
+                    "reward_total_mean": one.mean,
+                    "reward_total_stderr": one.error,
+                    "reward_totals": one.totals,
+                    "reward_mean": one.mean / self.slots,
+                    "above_best_arm": one.mean - best,
+                    "share_of_hindsight": one.mean / self.hindsight if self.hindsight else None,
+                    "pulls_mean": one.pulls.mean(axis=0),
+                }
+                for one in self.learners
+            ],
+        }
+
+    def __str__(self) -> str:
+        last = self.first + self.slots - 1
+        lines = [
+            f"{self.source or 'trace'}: {self.slots} slots with all {len(self.names)} arms, {self.first} to {last}"
+        ]
+        rows = [(one.spec, one.mean, one.error, one.runs) for one in self.learners]
+        rows += [
+            (f"best fixed arm, {self.best_arm!r}", float(self.arm_totals.max()), 0.0, 0),
+            ("an arm drawn at random", float(self.arm_totals.mean()), 0.0, 0),
+            ("best arm of every slot", self.hindsight, 0.0, 0),
+        ]
+        width = max(len(row[0]) for row in rows)
+        best = float(self.arm_totals.max())
+        lines.append(f"{'':{width}}  {'reward':>20}  {'a slot':>8}  {'over best arm':>13}  runs")
+        for n, (name, total, error, runs) in enumerate(rows):
+            if n == len(self.learners):
+                lines.append("in hindsight:")
+            reward = f"{total:.1f}" + (f" ± {error:.1f}" if error else "")
+            count = f"{runs:4d}" if runs else "   –"
+            lines.append(f"{name:{width}}  {reward:>20}  {total / self.slots:8.4f}  {total - best:+13.1f}  {count}")
+        return "\n".join(lines)
+
+
+def replay(
+    trace: Trace,
+    learners: Learner | str | Sequence[Learner | str],
+    *,
+    first: int | None = None,
+    last: int | None = None,
+    horizon: int | None = None,
+    runs: int = 10,
+    seed: int = 0,
+    shape: str = "birth-death",
+    report: Callable[[str], None] | None = None,
+) -> Replay:
+    """Play learners against a stretch of a trace in which every arm was logged in every slot.
+
+    Parameters
+    ----------
+    trace
+        What was logged.
+    learners
+        Learners or their specs.
+    first, last
+        The first and the last slot of the stretch; the longest complete stretch between them where one is not given.
+    horizon
+        Play only so many slots of it.
+    runs, seed
+        Runs of a learner that draws at random, and where its draws come from.
+    shape
+        Of the chains that players who know the problem are told: see ``fit``.
+    report
+        Called with a line before each run.
+
+    """
+    for what, value, least in (("runs", runs, 1), ("seed", seed, 0), ("horizon", horizon, 1)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least):
+            raise ProblemError(f"{what} is {value!r}; give a whole number of at least {least}")
+    given = [learners] if isinstance(learners, Learner | str) else list(learners)
+    players = [learner_of(one) if isinstance(one, str) else one for one in given]
+    if not players:
+        raise ProblemError("no learner is named; give at least one")
+    start, slots = _stretch(trace, first, last)
+    if horizon is not None:
+        if horizon > slots:
+            raise ProblemError(f"horizon is {horizon}, but the complete stretch has {slots} slots; give at most that")
+        slots = int(horizon)
+    rows = slice(*np.searchsorted(trace.times, [start, start + slots]).tolist())
+    lowest = np.array([best for best, _ in trace.spans])
+    states = trace.states[rows].reshape(slots, trace.n_arms) - lowest
+    rewards = trace.rewards[rows].reshape(slots, trace.n_arms)
+    log = _Log(trace, states, rewards, seed)
+    tasks = _tasks(trace, players, slots, shape)
+    return Replay(
+        tuple(log.play_all(player, task, runs, report) for player, task in zip(players, tasks, strict=True)),
+        trace.names,
+        start,
+        slots,
+        rewards.sum(axis=0),
+        float(rewards.max(axis=1).sum()),
+        int(seed),
+        trace.source,
+        log.rounded,
+    )
+
+
+def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, int]:
+    """The first slot and the length of the longest complete stretch within bounds; the bounds given must be its own."""
+    times, counts = np.unique(trace.times, return_counts=True)
+    low = int(times[0]) if first is None else int(first)
+    high = int(times[-1]) if last is None else int(last)
+    if low > high:
+        raise ProblemError(f"the stretch from slot {low} to slot {high} is empty; give a later end or an earlier start")
+    full = times[(counts == trace.n_arms) & (times >= low) & (times <= high)]
+    if not full.size:
+        where = "" if first is None and last is None else f" from {low} to {high}"
+        raise ProblemError(
+            f"no slot{where} has all {trace.n_arms} arms logged, and a log answers only for what it holds; "
+            "log every arm in every slot, or leave out arms that are rarely logged"
+        )
+    breaks = np.flatnonzero(np.diff(full) != 1) + 1
+    begins, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(full)]])
+    wanted = np.ones(len(begins), dtype=bool)
+    if first is not None:
+        wanted &= full[begins] == low
+    if last is not None:
+        wanted &= full[ends - 1] == high
+    if not wanted.any():
+        raise ProblemError(_hole(trace, low, high, first is not None, full))
+    best = int(np.argmax(np.where(wanted, ends - begins, 0)))
+    return int(full[begins[best]]), int(ends[best] - begins[best])
+
+
+def _hole(trace: Trace, low: int, high: int, from_start: bool, full: IntArray) -> str:
+    """Where the stretch that was asked for is not complete: its first hole, or its last where only the end is given."""
+    expected = np.arange(low, low + len(full) + 1) if from_start else np.arange(high, high - len(full) - 1, -1)
+    have = np.append(full if from_start else full[::-1], -1)
+    slot = int(expected[np.flatnonzero(have != expected)[0]])
+    there = set(trace.arms[trace.times == slot].tolist())
+    missing = next(name for arm, name in enumerate(trace.names) if arm not in there)
+    return (
+        f"arm {missing!r} was not logged in slot {slot}, and the stretch that was asked for needs it; "
+        "leave out --from and --to to take the longest complete one"
+    )
+
+
+def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -> list[Task]:
+    """What each learner is told; chains are fitted only if one must know them."""
+    bare = Task(trace.sizes, 1, trace.reward_laws, (None,) * trace.n_arms, trace.names, horizon)
+    known = tuple(tuple(mean_rewards(trace, arm)[0].tolist()) for arm in range(trace.n_arms))
+    fitted: Problem | None = None
+    tasks = []
+    for player in players:
+        if player.needs <= {"rewards"}:
+            tasks.append(dataclasses.replace(bare, rewards=known) if player.needs else bare)
+        else:
+            fitted = fit(trace, shape=shape, lags=()).problem if fitted is None else fitted
+            tasks.append(player.task(fitted, horizon))
+    return tasks
+
+
+@dataclass(frozen=True)
+class _Watched(Learner):
+    """A learner that notes whether it has drawn at random."""
+
+    name: ClassVar[str] = "watched"
+    learner: Learner
+    drew: list[bool]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.learner.needs
+
+    def check(self, task: Task) -> None:
+        self.learner.check(task)
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        before = rng.bit_generator.state
+        plan = self.learner.plan(record, task, rng)
+        self.drew.append(rng.bit_generator.state != before)
+        return plan
+
+
+class _Log:
+    """A complete stretch that answers for any choice."""
+
+    def __init__(self, trace: Trace, states: IntArray, rewards: Array, seed: int) -> None:
+        self.content, self.states, self.rewards, self.seed = trace.content, states, rewards, int(seed)
+        bernoulli = np.array([law == "bernoulli" for law in trace.reward_laws])
+        self.drawn = bernoulli & ~np.isin(rewards, (0.0, 1.0)).all(axis=0)
+        self.rounded = bool(self.drawn.any())
+
+    def play_all(
+        self, learner: Learner, task: Task, runs: int, report: Callable[[str], None] | None
+    ) -> ReplayedLearner:
+        """All runs of a learner; one where it draws nothing."""
+        totals, pulls = [], []
+        for run in range(runs):
+            if report is not None:
+                report(f"{learner.spec}: run {run + 1} of up to {runs}, {len(self.states)} slots")
+            total, chosen, random = self._play(learner, task, run)
+            totals.append(total)
+            pulls.append(np.bincount(chosen, minlength=self.states.shape[1]))
+            if not random and not self.rounded:
+                break
+        return ReplayedLearner(learner.spec, np.array(totals), np.array(pulls))
+
+    def _play(self, learner: Learner, task: Task, run: int) -> tuple[float, IntArray, bool]:
+        """One run: what was earned, the arms pulled, whether the learner drew at random."""
+        watched = _Watched(learner, [])
+        agent = Agent(watched, task, seed=self.seed, run=run, content=self.content)
+        states, told = self.states.tolist(), self._told(run).tolist()
+        chosen = np.empty(len(states), dtype=np.int64)
+        for slot, (state, reward) in enumerate(zip(states, told, strict=True)):
+            arm = agent.ask()
+            assert isinstance(arm, int)  # one play a slot
+            agent.tell(state[arm], reward[arm])
+            chosen[slot] = arm
+        return float(self.rewards[np.arange(len(chosen)), chosen].sum()), chosen, any(watched.drew)
+
+    def _told(self, run: int) -> Array:
+        """The rewards as they are told: drawn as 0 or 1 where the law of the log is neither of ours."""
+        if not self.rounded:
+            return self.rewards
+        draws = np.random.default_rng(world_words(self.seed, self.content, run)).random(self.rewards.shape)
+        return np.where(self.drawn, (draws < self.rewards).astype(np.float64), self.rewards)
