@@ -37,6 +37,7 @@ from restless_bandits.plans import EveryStateSeen, Forever, Plan, Slots
 from restless_bandits.policies import SingleArm
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
+from restless_bandits.theory import optimism
 from restless_bandits.theory.radii import exploration_count
 
 FIRST_GUESS = 1000
@@ -138,25 +139,16 @@ class RestlessUCB(Learner):
         return present_problem(record, task, chains, rewards)
 
 
-def optimistic_chain(transitions: IntArray, radius: Array) -> Array:
-    """P' from one-step counts: up by the lower bound, down by the upper bound, the rest stays."""
-    n = len(transitions)
+def optimistic_chain(transitions: IntArray, radii: Array) -> Array:
+    """P' from one-step counts; a state never left is taken to move to the better one for sure."""
+    estimate = np.eye(len(transitions), k=-1)
+    estimate[0, 0] = 1.0
     counts = transitions.sum(axis=1)
-    chain = np.zeros((n, n))
-    for k in range(n):
-        share = transitions[k] / counts[k] if counts[k] else None
-        up = 0.0
-        if k + 1 < n and share is not None:
-            up = max(0.0, share[k + 1] - radius[k])
-            chain[k, k + 1] = up
-        if k > 0:
-            chain[k, k - 1] = 1.0 if share is None else min(1.0 - up, share[k - 1] + radius[k])
-        chain[k, k] = max(0.0, 1.0 - chain[k].sum())
-    return chain
+    left = counts > 0
+    estimate[left] = transitions[left] / counts[left, None]
+    return optimism.optimistic_chain(estimate, radii)
 
 
-def optimistic_rewards(sums: Array, counts: IntArray, radius: Array) -> Array:
-    """R' from sums of rewards: upper bounds, at most 1, nonincreasing, and 1 where nothing better is known."""
-    bounds = np.where(counts > 0, np.minimum(1.0, sums / np.maximum(counts, 1) + radius), 1.0)
-    lowered: Array = np.minimum.accumulate(bounds)
-    return lowered
+def optimistic_rewards(sums: Array, counts: IntArray, radii: Array) -> Array:
+    """R' from sums of rewards; a state never seen may pay the most there is."""
+    return optimism.optimistic_rewards(np.where(counts > 0, sums / np.maximum(counts, 1), 1.0), radii)
