@@ -19,7 +19,7 @@ from restless_bandits.theory.radii import radius
 
 
 def optimistic_chain(estimate: Array, radii: Array) -> Array:
-    """P' from an estimated birth-death chain and a radius for each row."""
+    """Return P' from an estimated birth-death chain and a radius for each row."""
     n = len(estimate)
     chain = np.zeros((n, n))
     for k in range(n):
@@ -34,7 +34,7 @@ def optimistic_chain(estimate: Array, radii: Array) -> Array:
 
 
 def optimistic_rewards(estimate: Array, radii: Array) -> Array:
-    """r' from estimated means and a radius for each: upper bounds, at most 1, nonincreasing."""
+    """Return r' from estimated means and a radius for each: upper bounds, at most 1, nonincreasing."""
     lowered: Array = np.minimum.accumulate(np.minimum(1.0, estimate + radii))
     return lowered
 
