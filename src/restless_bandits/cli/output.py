@@ -219,11 +219,12 @@ def _bound_lines(found: Bounds) -> list[str]:
         value = f"{bound.total:.3g}" if math.isfinite(bound.total) else "no bound"
         return f"{what} at T = {bound.horizon}: {value}, vacuous until T ≈ {_until(until)}"
 
+    fixed, per_span = found.theorem_2_fixed, found.theorem_2_per_span
+    approximate = f"{fixed:.3g} + {per_span:.3g} U" if math.isfinite(fixed) else "no bound"
     return [
         line("Theorem 1", found.theorem_1, found.vacuous_until),
         line("Theorem 1 with proved constants", found.theorem_1_proved, found.proved_vacuous_until),
-        f"Theorem 2, its policy's bias of span U: "
-        f"{_number(found.theorem_2_fixed, 3)} + {_number(found.theorem_2_per_span, 3)} U, "
+        f"Theorem 2, its policy's bias of span U: {approximate}, "
         f"vacuous until T ≈ {_until(found.theorem_2_vacuous_until)} even for U = 0",
     ]
 

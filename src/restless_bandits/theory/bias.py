@@ -20,9 +20,9 @@ import math
 
 import numpy as np
 
-from restless_bandits.beliefs import cap_for, joint_beliefs
+from restless_bandits.beliefs import ArmBeliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array
+from restless_bandits.markov import Array, IntArray
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_bias, explore
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies import JointPolicy, Policy
@@ -42,12 +42,19 @@ def bias_between_successors(solution: Solution) -> float:
         raise ProblemError(f"plays is {beliefs.plays}; Appendix B is about one pull a slot")
     widest = 0.0
     for block, (arm,) in enumerate(beliefs.actions):
-        # A block holds the beliefs after a pull of one arm; its digit is the state seen.
+        # A block holds the beliefs after a pull of one arm, whose digit is the state seen. Those in which another arm
+        # was seen in the same slot do not occur: others have let a slot pass.
         part = bias[beliefs.offsets[block] : beliefs.offsets[block + 1]]
         table: Array = part.reshape(beliefs.radix[block, beliefs.order])
+        passed = [np.arange(beliefs.arms[i].n_states) if i == arm else _passed(beliefs.arms[i]) for i in beliefs.order]
         axis = int(np.flatnonzero(beliefs.order == arm)[0])
-        widest = max(widest, float(np.ptp(table, axis=axis).max()))
+        widest = max(widest, float(np.ptp(table[np.ix_(*passed)], axis=axis).max()))
     return widest
+
+
+def _passed(arm: ArmBeliefs) -> IntArray:
+    """The beliefs of an arm that was not just pulled."""
+    return np.unique(arm.passive)
 
 
 def bias_bound(problem: Problem) -> float:

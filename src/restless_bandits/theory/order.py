@@ -33,7 +33,7 @@ def dominance_margin(better: Array, worse: Array) -> float:
 def monotone_margin(chain: Array) -> float:
     """Return the margin of Lemma 4: of each row over the next; at least zero iff better states lead to better ones.
 
-    For birth-death chains it is 1 − max_k (P(k,k+1) + P(k+1,k)) or 0, whichever is less: Assumption 3.
+    For a birth-death chain it is negative where Assumption 3 fails, and by as much: 1 − max_k (P(k,k+1) + P(k+1,k)).
     """
     return dominance_margin(chain[:-1], chain[1:])
 

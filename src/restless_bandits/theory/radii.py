@@ -52,7 +52,7 @@ def gap(horizon: int, n_states: int, lambda_max: float) -> float:
     Infinite where λ_max is 1.
 
     >>> round(gap(10**6, 2, 0.5), 4)
-    1.2576
+    1.258
     """
     if not lambda_max < 1:
         return math.inf
