@@ -423,7 +423,7 @@ class TestBounds:
         horizon = 10**6
         bound = theory.regret_bound(PAPER, horizon, constants="proved")
         rad = math.sqrt(math.log(1e6) / 2e4)
-        # λ = .5 and .1, Σ δ = 2; Φ = 1/(1 − λ − 2 rad), or the pulls until the best state, 1/.2 and 1/.4, if that is less.
+        # λ = .5 and .1, Σ δ = 2; Φ = 1/(1 − λ − 2 rad), less than the pulls until the best state, 1/.2 and 1/.4.
         first, second = 1 / (0.5 - 2 * rad), 1 / (0.9 - 2 * rad)
         assert bound.gap == pytest.approx(4 * rad)
         assert bound.rewards == pytest.approx(1e6 * 6 * rad)
