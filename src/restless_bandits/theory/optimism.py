@@ -40,7 +40,7 @@ def optimistic_rewards(estimate: Array, radii: Array) -> Array:
 
 
 def optimistic_problem(problem: Problem, horizon: int) -> Problem:
-    """R' at horizon T where every estimate is the truth: P and r moved by rad(T), started as the problem is.
+    """Return R' at horizon T where every estimate is the truth: P and r moved by rad(T), started as the problem is.
 
     >>> arm = Arm([[0.7, 0.3], [0.2, 0.8]], [0.9, 0.0], initial=1)
     >>> optimistic_problem(Problem([arm]), 10**6).arms[0].transitions.round(4).tolist()
