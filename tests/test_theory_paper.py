@@ -448,6 +448,19 @@ class TestBounds:
         result = rb.simulate(PAPER, "restless-ucb:oracle=exact", horizon, runs=2, engine="threads")
         assert result.regret()[..., -1].max() < bound < horizon * gain
 
+    def test_lemma_2(self):
+        """The farthest R' that E allows: optimistic, and not by more than is proved."""
+        rad = theory.radius(50_000)
+        arms = [
+            Arm(optimistic_chain(arm.chain, np.full(2, 2 * rad)), np.minimum(1, arm.rewards + 2 * rad), initial=1)
+            for arm in PAPER.arms
+        ]
+        loss = theory.slot_loss(PAPER, Problem(arms))
+        bounds = [theory.regret_bound(PAPER, 50_000, constants=one).per_slot for one in ("proved", "paper")]
+        assert 0.1 < loss < bounds[0] < bounds[1]
+        assert theory.slot_loss(PAPER, PAPER) == pytest.approx(0, abs=1e-8)
+        assert theory.regret_bound(PAPER, 100).per_slot == math.inf
+
     def test_theorem_2(self):
         free, priced = (theory.approximation_bound(PAPER, 10**6, span) for span in (0.0, 3.0))
         assert free.theorem == 2

@@ -46,10 +46,11 @@ def test_verdicts(whole, findings):
 
 
 def test_same_seed_same_findings(whole, findings):
-    again = check_theory(small(whole.theory))
-    assert again == findings
-    other = check_theory(small(whole.theory), seed=1)
-    assert other["exploration"] != findings["exploration"]
+    item = small(whole.theory)
+    problem = Problem.builtin("paper-1")
+    for name in ("event", "exploration", "law_gap"):
+        assert CHECKS[name](item, [Case(problem, 0)]) == findings[name]
+    assert CHECKS["exploration"](item, [Case(problem, 1)]) != findings["exploration"]
 
 
 def test_checks_can_fail(whole):

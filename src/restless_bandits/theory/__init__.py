@@ -9,6 +9,7 @@ from restless_bandits.theory.bounds import (
     approximation_bound_from,
     regret_bound,
     regret_bound_from,
+    slot_loss,
 )
 from restless_bandits.theory.dominance import (
     DominanceBound,
@@ -89,5 +90,6 @@ __all__ = [
     "reward_gap",
     "settled_law_gap",
     "simulate_exploration",
+    "slot_loss",
     "total_contraction",
 ]

@@ -36,6 +36,7 @@ import numpy as np
 
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.markov import Array, second_eigenvalue
+from restless_bandits.oracles import evaluate, exact
 from restless_bandits.problem import Problem
 from restless_bandits.theory.dominance import least_potential
 from restless_bandits.theory.exploration import exploration_bound
@@ -79,6 +80,11 @@ class RegretBound:
         if not self.applies:
             return math.inf
         return self.exploration + self.rewards + self.laws + self.failure + self.ends
+
+    @property
+    def per_slot(self) -> float:
+        """What a slot of the exploitation phase may lose, Lemma 2: μ(π*', R') − μ(π*', R)."""
+        return (self.rewards + self.laws) / self.horizon if self.applies else math.inf
 
     def __str__(self) -> str:
         terms = ("exploration", "rewards", "laws", "failure", "ends")
@@ -152,6 +158,12 @@ def approximation_bound_from(
     """Return the first T from which on the bound of Theorem 2 is below λT times a gain; None if not below 10^36."""
     known = _constants_of(problem, constants, lambda_max)
     return _vacuous_until(lambda horizon: _theorem_2(known, horizon, constants, span), ratio * gain)
+
+
+def slot_loss(problem: Problem, optimistic: Problem) -> float:
+    """Return μ(π*', R') − μ(π*', R): how much less than it promises the best policy of R' earns in R (Lemma 2)."""
+    solution = exact(optimistic)
+    return solution.upper - evaluate(problem, solution.policy).gain
 
 
 def _vacuous_until(bound: Callable[[int], RegretBound], gain: float) -> int | None:
