@@ -80,6 +80,18 @@ class TestCheck:
         assert [arm["mixing"] for arm in found["arms"]] == [9, 3]
         assert all(arm["indexable"] is True for arm in found["arms"])
 
+    def test_bounds(self, as_json, restless):
+        found = as_json("check", "paper-1")["bounds"]
+        assert set(found) == {"most", "theorem_1", "theorem_1_proved", "theorem_2"}
+        for key, until in (("theorem_1", 7.9e13), ("theorem_1_proved", 3.8e5)):
+            assert found[key]["bound"] == pytest.approx(sum(found[key]["terms"].values()))
+            assert found[key]["vacuous_until"] == pytest.approx(until, rel=0.02)
+        assert found["theorem_2"]["fixed"] > 0 < found["theorem_2"]["per_span"]
+        early = as_json("check", "paper-1", "--horizon", "1000")["bounds"]
+        assert early["theorem_1"]["bound"] is early["theorem_2"]["fixed"] is early["theorem_2"]["per_span"] is None
+        out = restless("check", "paper-1", "--horizon", "1000")[1]
+        assert "Theorem 1 at T = 1000: no bound, vacuous until T ≈ 7.9e+13" in out
+
     def test_the_second_instance(self, as_json):
         assert as_json("check", "paper-2")["theory_from"] == pytest.approx(4.5e5, rel=0.01)
 

@@ -8,8 +8,17 @@ from dataclasses import dataclass
 
 from restless_bandits import markov
 from restless_bandits.markov import Array
+from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.whittle import whittle_index
 from restless_bandits.problem import AnyArm, Assumption, Problem
+from restless_bandits.theory.bounds import (
+    RegretBound,
+    approximation_bound,
+    approximation_bound_from,
+    regret_bound,
+    regret_bound_from,
+)
+from restless_bandits.theory.neighbours import lambda_max_bounds
 from restless_bandits.theory.radii import radius_below_from
 
 HORIZON = 100_000
@@ -34,6 +43,27 @@ class ArmDiagnosis:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """The regret bounds of the paper's theorems at the horizon, and the T from which on they say anything.
+
+    A bound says something where it is below T times the best long-run reward, of which ``most`` is an upper bound, by
+    the relaxation; so nothing is said before ``vacuous_until``. ``None`` is later than 10^36. Theorem 2 hangs on the
+    span U of the approximate policy's bias in R': it is ``fixed`` plus ``per_span`` times U.
+    """
+
+    most: float
+    theorem_1: RegretBound
+    vacuous_until: int | None
+    theorem_1_proved: RegretBound
+    """With the constants that are proved, instead of the paper's."""
+    proved_vacuous_until: int | None
+    theorem_2_fixed: float
+    theorem_2_per_span: float
+    theorem_2_vacuous_until: int | None
+    """Even for U = 0."""
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """A problem held against the paper's assumptions.
 
@@ -51,6 +81,8 @@ class Diagnosis:
     lambda_max_bounds: tuple[float, float] | None
     theory_from: int | None
     arms: tuple[ArmDiagnosis, ...]
+    bounds: Bounds | None = None
+    """``None`` where an assumption fails, or with more than one play."""
 
     @property
     def holds(self) -> bool:
@@ -63,10 +95,7 @@ def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
     problem.task(horizon)
     assumptions = problem.assumptions
     c1 = max(0.0, assumptions["bounded_below"].value)
-    bounds: tuple[float, float] | None = None
-    if assumptions["birth_death"].holds and c1 > 0:
-        each = [markov.neighbour_eigenvalue_bounds(arm.one_step, 2 * c1 / 3) for arm in problem.arms]
-        bounds = max(low for low, _ in each), max(high for _, high in each)
+    bounds = lambda_max_bounds(problem)
     arms = tuple(_diagnose(arm, horizon) for arm in problem.arms)
     return Diagnosis(
         problem=problem,
@@ -78,6 +107,24 @@ def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
         lambda_max_bounds=bounds,
         theory_from=radius_below_from(c1 / 3) if bounds is not None else None,
         arms=arms,
+        bounds=None if bounds is None else _bounds(problem, horizon, bounds[1]),
+    )
+
+
+def _bounds(problem: Problem, horizon: int, rate: float) -> Bounds | None:
+    if problem.plays != 1 or not all(found.holds for found in problem.assumptions.values()):
+        return None
+    most = relaxation_bound(problem)
+    fixed, more = (approximation_bound(problem, horizon, span, lambda_max=rate).total for span in (0.0, 1.0))
+    return Bounds(
+        most=most,
+        theorem_1=regret_bound(problem, horizon, lambda_max=rate),
+        vacuous_until=regret_bound_from(problem, most, lambda_max=rate),
+        theorem_1_proved=regret_bound(problem, horizon, constants="proved"),
+        proved_vacuous_until=regret_bound_from(problem, most, constants="proved"),
+        theorem_2_fixed=fixed,
+        theorem_2_per_span=more - fixed if math.isfinite(fixed) else math.inf,
+        theorem_2_vacuous_until=approximation_bound_from(problem, most, 0.0, lambda_max=rate),
     )
 
 

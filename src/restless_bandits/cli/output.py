@@ -17,8 +17,9 @@ from restless_bandits.problem import ASSUMPTIONS, AnyArm, Problem
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from restless_bandits.diagnosis import Diagnosis
+    from restless_bandits.diagnosis import Bounds, Diagnosis
     from restless_bandits.oracles import ArmIndex, Solution
+    from restless_bandits.theory import RegretBound
 
 FEW_ROWS = 10
 
@@ -145,6 +146,7 @@ def diagnosis(found: Diagnosis, as_json: bool, extra: Mapping[str, Any] | None =
                 "lambda_max": found.lambda_max,
                 "lambda_max_bounds": found.lambda_max_bounds,
                 "theory_from": found.theory_from,
+                "bounds": None if found.bounds is None else _bounds(found.bounds),
                 "horizon": found.horizon,
                 "arms": [
                     {
@@ -183,7 +185,53 @@ def diagnosis(found: Diagnosis, as_json: bool, extra: Mapping[str, Any] | None =
         lines.append("the theory does not apply: it needs rad(T) ≤ c1/3, and so birth-death chains with c1 > 0")
     else:
         lines.append(f"the theory's condition rad(T) ≤ c1/3 holds from T = {found.theory_from} on")
+    if found.bounds is not None:
+        lines += _bound_lines(found.bounds)
     show(assumptions, arms, *lines, "")
+
+
+def _bounds(found: Bounds) -> dict[str, Any]:
+    """The ``bounds`` of ``restless check``: a bound that says nothing yet is null."""
+
+    def terms(bound: RegretBound) -> dict[str, float]:
+        return {name: getattr(bound, name) for name in ("exploration", "rewards", "laws", "failure", "ends")}
+
+    def until(horizon: int | None) -> int | float | None:
+        # Not every reader of JSON takes whole numbers beyond 2^53.
+        return horizon if horizon is None or horizon < 1 << 53 else float(horizon)
+
+    def theorem(bound: RegretBound, horizon: int | None) -> dict[str, Any]:
+        return {"bound": bound.total, "terms": terms(bound), "vacuous_until": until(horizon)}
+
+    return {
+        "most": found.most,
+        "theorem_1": theorem(found.theorem_1, found.vacuous_until),
+        "theorem_1_proved": theorem(found.theorem_1_proved, found.proved_vacuous_until),
+        "theorem_2": {
+            "fixed": found.theorem_2_fixed,
+            "per_span": found.theorem_2_per_span,
+            "vacuous_until": until(found.theorem_2_vacuous_until),
+        },
+    }
+
+
+def _bound_lines(found: Bounds) -> list[str]:
+    def line(what: str, bound: RegretBound, until: int | None) -> str:
+        value = f"{bound.total:.3g}" if math.isfinite(bound.total) else "no bound"
+        return f"{what} at T = {bound.horizon}: {value}, vacuous until T ≈ {_until(until)}"
+
+    fixed, per_span = found.theorem_2_fixed, found.theorem_2_per_span
+    approximate = f"{fixed:.3g} + {per_span:.3g} U" if math.isfinite(fixed) else "no bound"
+    return [
+        line("Theorem 1", found.theorem_1, found.vacuous_until),
+        line("Theorem 1 with proved constants", found.theorem_1_proved, found.proved_vacuous_until),
+        f"Theorem 2, its policy's bias of span U: {approximate}, "
+        f"vacuous until T ≈ {_until(found.theorem_2_vacuous_until)} even for U = 0",
+    ]
+
+
+def _until(horizon: int | None) -> str:
+    return "1e36 or later" if horizon is None else f"{float(horizon):.2g}"
 
 
 def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> None:

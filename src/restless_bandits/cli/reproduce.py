@@ -26,7 +26,9 @@ QUIET_SECONDS = 20.0
 def reproduce(
     items: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ITEM]...", help="figure-a … figure-f, appendix-a, appendix-b, table-1, inside."),
+        typer.Argument(
+            metavar="[ITEM]...", help="figure-a … figure-f, appendix-a, appendix-b, table-1, inside, theory."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs, shorter horizons: minutes.")] = False,
     out: Annotated[

@@ -100,6 +100,23 @@ class Inside:
 
 
 @dataclass(frozen=True)
+class Theory:
+    """The lemmas and theorems: on which problems, at which horizons, with how many draws."""
+
+    name: str
+    title: str
+    problems: tuple[str, ...]
+    quick_problems: tuple[str, ...]
+    horizons: tuple[int, ...]
+    event_runs: int
+    quick_event_runs: int
+    exploration_runs: int
+    quick_exploration_runs: int
+    estimates: int
+    """Draws of estimated chains that the event E allows, for every arm."""
+
+
+@dataclass(frozen=True)
 class Claim:
     """A claim of the paper, and the test that decides it."""
 
@@ -122,6 +139,7 @@ class Design:
     table: TimeTable | None
     inside: Inside | None
     claims: tuple[Claim, ...]
+    theory: Theory | None = None
     quick: bool = False
     long_horizon: int = 0
     names: tuple[str, ...] = field(default=())
@@ -157,7 +175,8 @@ def design(wanted: Sequence[str] = (), *, quick: bool = False) -> Design:
     items = tuple(item for item in whole.items if item.name in chosen)
     table = whole.table if whole.table is not None and whole.table.name in chosen else None
     inside = whole.inside if whole.inside is not None and whole.inside.name in chosen else None
-    part = replace(whole, items=items, table=table, inside=inside)
+    theory = whole.theory if whole.theory is not None and whole.theory.name in chosen else None
+    part = replace(whole, items=items, table=table, inside=inside, theory=theory)
     return _quick(part) if quick else part
 
 
@@ -176,7 +195,16 @@ def _quick(whole: Design) -> Design:
     if table is not None:
         table = replace(table, lines=tuple(replace(line, runs=(1,) * len(line.runs)) for line in table.lines))
     inside = None if whole.inside is None else replace(whole.inside, runs=whole.inside.quick_runs)
-    return replace(whole, items=items, table=table, inside=inside, quick=True, long_horizon=int(few["long_horizon"]))
+    theory = whole.theory
+    if theory is not None:
+        theory = replace(
+            theory,
+            problems=theory.quick_problems,
+            event_runs=theory.quick_event_runs,
+            exploration_runs=theory.quick_exploration_runs,
+        )
+    part = replace(whole, items=items, table=table, inside=inside, theory=theory)
+    return replace(part, quick=True, long_horizon=int(few["long_horizon"]))
 
 
 @cache
@@ -190,6 +218,7 @@ def _read() -> Design:
     table_lines = tuple(TableLine(**_frozen(line)) for line in paper["table"].pop("lines"))
     table = TimeTable(**_frozen(paper["table"]), lines=table_lines)
     inside = Inside(**_frozen(paper["inside"]))
+    theory = Theory(**_frozen(paper["theory"]))
     claims = []
     for entry in _toml("claims.toml")["claims"]:
         compared = entry.get("test") in REGRET_TESTS
@@ -201,8 +230,8 @@ def _read() -> Design:
                 options=entry,
             )
         )
-    names = tuple([item.name for item in items] + [table.name, inside.name])
-    return Design(tuple(protocols), items, table, inside, tuple(claims), names=names)
+    names = tuple([item.name for item in items] + [table.name, inside.name, theory.name])
+    return Design(tuple(protocols), items, table, inside, tuple(claims), theory, names=names)
 
 
 REGRET_TESTS = ("lower_regret", "lower_spread", "linear", "sublinear", "order", "exploration")

@@ -33,6 +33,8 @@ from restless_bandits.experiments.verdicts import (
 from restless_bandits.simulation.storage import write_bytes
 
 BADGES = {HOLDS: "holds", FAILS: "fails", FROM: "from", UNDECIDED: "open", NOT_RUN: "none"}
+THEORY = "theory"
+"""The test of claims that are computed, not measured."""
 LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
 
 STYLE = """
@@ -116,7 +118,7 @@ def page(found: Reproduction, drawn: dict[str, str]) -> str:
 
 
 def _head(found: Reproduction) -> str:
-    links = [("#ledger", "Claims")]
+    links = [("#ledger", "Claims"), ("#theory", "What the paper proves")]
     links += [("#figures", "Figures")] if found.plan.items else []
     links += [(f"#{item.name}", item.title) for item in found.plan.items]
     links += [("#table-1", "Running times")] if found.times else []
@@ -127,16 +129,20 @@ def _head(found: Reproduction) -> str:
     return (
         "<h1>Restless-UCB, reproduced</h1>\n"
         f'<p class="lead">Wang, Huang and Lui, NeurIPS 2020: {size} of every experiment of the paper, and a verdict on '
-        "every claim it makes of them. Verdicts are computed from the runs below.</p>\n"
+        "every claim it makes of them. Verdicts are computed, from the runs below and from the paper's formulas.</p>\n"
         f"<nav>{nav}</nav>\n{_counts(found)}"
     )
 
 
 def _counts(found: Reproduction) -> str:
     boxes = []
-    names = {protocol.name: protocol.title for protocol in found.plan.protocols} | {"": "times and posteriors"}
-    for protocol, title in names.items():
-        outcomes = Counter(verdict.outcome for verdict in found.verdicts if verdict.protocol == protocol)
+    groups = [(protocol.title, protocol.name, False) for protocol in found.plan.protocols]
+    for title, protocol, theory in (*groups, ("times and posteriors", "", False), ("theory", "", True)):
+        outcomes = Counter(
+            verdict.outcome
+            for verdict in found.verdicts
+            if verdict.protocol == protocol and (verdict.claim.test == THEORY) == theory
+        )
         badges = "".join(
             f'<span class="badge {BADGES[outcome]}">{outcomes[outcome]} {escape(outcome.rstrip("≈ "))}</span>'
             for outcome in BADGES
@@ -163,12 +169,27 @@ def _badge(verdict: Verdict) -> str:
 
 
 def _ledger(found: Reproduction) -> str:
+    return (
+        '<h2 id="ledger">The claims, and what was found</h2>\n'
+        f"<p>A claim holds where all of its parts do and fails where one does. Two lines are compared by their mean "
+        f"regret, run by run, two-sided at a level of {LEVEL:g}; growth is the exponent of T over the last decade, "
+        f"called linear above {LINEAR:g}. Whatever does not reach that is undecided.</p>\n"
+        f"{_ledger_table(found, theory=False)}"
+        '<h3 id="theory">What the paper proves</h3>\n'
+        "<p>Lemmas and theorems, with every constant, computed on the problems of the figures and on one with five "
+        "states. <i>Holds from T</i> says from where on a bound is below what there is to lose at all.</p>\n"
+        f"{_ledger_table(found, theory=True)}"
+    )
+
+
+def _ledger_table(found: Reproduction, *, theory: bool) -> str:
     by_claim: dict[str, dict[str, Verdict]] = {}
     claims: dict[str, Claim] = {}
     for verdict in found.verdicts:
-        by_claim.setdefault(verdict.claim.id, {})[verdict.protocol] = verdict
-        claims[verdict.claim.id] = verdict.claim
-    protocols = [protocol.name for protocol in found.plan.protocols]
+        if (verdict.claim.test == THEORY) == theory:
+            by_claim.setdefault(verdict.claim.id, {})[verdict.protocol] = verdict
+            claims[verdict.claim.id] = verdict.claim
+    protocols = [] if theory else [protocol.name for protocol in found.plan.protocols]
     rows = []
     for key, verdicts in by_claim.items():
         claim = claims[key]
@@ -177,15 +198,12 @@ def _ledger(found: Reproduction) -> str:
             for name in protocols
         )
         if "" in verdicts:
-            cells = f'<td class="text" colspan="{len(protocols)}">{_badge(verdicts[""])}</td>'
+            cells = f'<td class="text" colspan="{max(1, len(protocols))}">{_badge(verdicts[""])}</td>'
         text = f'{escape(claim.text)}<div class="place">{escape(claim.place)}</div>'
         rows.append(f'<tr id="claim-{escape(key)}"><td class="text">{text}</td>{cells}</tr>')
-    heads = "".join(f'<th style="text-align:left">{escape(p.title)}</th>' for p in found.plan.protocols)
+    titles = ["what was found"] if theory else [protocol.title for protocol in found.plan.protocols]
+    heads = "".join(f'<th style="text-align:left">{escape(title)}</th>' for title in titles)
     return (
-        '<h2 id="ledger">The claims, and what was found</h2>\n'
-        f"<p>A claim holds where all of its parts do and fails where one does. Two lines are compared by their mean "
-        f"regret, run by run, two-sided at a level of {LEVEL:g}; growth is the exponent of T over the last decade, "
-        f"called linear above {LINEAR:g}. Whatever does not reach that is undecided.</p>\n"
         f'<div class="card"><table class="ledger"><thead><tr><th>claim</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )

@@ -23,8 +23,9 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.curves import Curve, Panel, curve_of
 from restless_bandits.experiments.design import Design, Item, Line, Protocol, design
 from restless_bandits.experiments.inside import Estimates, estimates, posterior_at_truth
+from restless_bandits.experiments.theory import check_theory
 from restless_bandits.experiments.timing import cells_of, measure_times, processor
-from restless_bandits.experiments.verdicts import Evidence, Verdict, decide
+from restless_bandits.experiments.verdicts import Evidence, Finding, Verdict, decide
 from restless_bandits.learners import learner
 from restless_bandits.markov import Array, stationary
 from restless_bandits.problem import Problem
@@ -136,7 +137,7 @@ def reproduce(
     Parameters
     ----------
     items
-        ``figure-a`` to ``figure-f``, ``appendix-a``, ``appendix-b``, ``table-1``, ``inside``; none for all.
+        ``figure-a`` to ``figure-f``, ``appendix-a``, ``appendix-b``, ``table-1``, ``inside``, ``theory``; none for all.
     quick
         Fewer runs and shorter horizons: a minute or two instead of half an hour.
     out
@@ -205,6 +206,7 @@ class _Measured:
     estimates: list[Estimates] = field(default_factory=list)
     posteriors: dict[str, Array] = field(default_factory=dict)
     stretch: Walk | None = None
+    theory: dict[str, list[Finding]] = field(default_factory=dict)
 
     def evidence(self, plan: Design) -> Evidence:
         return Evidence(
@@ -213,6 +215,7 @@ class _Measured:
             posteriors=self.posteriors,
             times=self.times,
             build_times=self.build_times,
+            theory=self.theory,
         )
 
 
@@ -245,6 +248,9 @@ def _measure(plan: Design, place: Path, store: Path, seed: int, jobs: int, progr
             measured.posteriors[name] = posterior_at_truth(problem, plan.inside.horizon, plan.inside.runs, seed)
         whole = walk(Problem.builtin(plan.inside.problems[0]), "restless-ucb", plan.inside.walk_horizon, seed)
         measured.stretch = _around_commitment(whole, plan.inside.walk_slots)
+    if plan.theory is not None:
+        meter.say(plan.theory.name)
+        measured.theory = check_theory(plan.theory, seed)
     return measured
 
 

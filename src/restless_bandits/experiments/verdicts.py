@@ -95,6 +95,8 @@ class Evidence:
     """By learner and number of arms: seconds of each run."""
     build_times: Mapping[int, float] = field(default_factory=dict)
     """By number of arms: seconds to build the optimistic instance."""
+    theory: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
+    """By the name of a check: what it found (experiments/theory.py)."""
 
 
 def decide(claim: Claim, evidence: Evidence) -> list[Verdict]:
@@ -413,6 +415,10 @@ def _linear_build(claim: Claim, evidence: Evidence, protocol: str) -> list[Findi
     return [Finding(f"{arms[0]} to {arms[-1]} arms", outcome, text, {"exponent": exponent})]
 
 
+def _theory(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
+    return list(evidence.theory.get(claim.options["check"], ())) or [_missing("theory")]
+
+
 def seconds(value: float) -> str:
     """Write a time as people do."""
     return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
@@ -430,4 +436,5 @@ _TESTS: Mapping[str, Callable[[Claim, Evidence, str], list[Finding]]] = {
     "flat_time": _flat_time,
     "steep_time": _steep_time,
     "linear_build": _linear_build,
+    "theory": _theory,
 }

@@ -138,11 +138,7 @@ def chain_gain(explored: Explored) -> tuple[float, float, int]:
     """
     n = explored.size
     matrix = explored.matrix
-    count, label = connected_components(matrix, directed=True, connection="strong")
-    edges = matrix.tocoo()
-    leaves = np.zeros(count, dtype=bool)
-    leaves[label[edges.row[label[edges.row] != label[edges.col]]]] = True
-    closed = np.flatnonzero(~leaves)
+    closed, label = _closed_classes(explored)
     gains = np.zeros(n)
     errors = np.zeros(n)
     recurrent = np.isin(label, closed)
@@ -159,23 +155,46 @@ def chain_gain(explored: Explored) -> tuple[float, float, int]:
     return float(gains[0]), float(errors[0]), len(closed)
 
 
+def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
+    """The numbers of the recurrent classes of a policy's chain, and the number of the class of each belief."""
+    matrix = explored.matrix
+    count, label = connected_components(matrix, directed=True, connection="strong")
+    edges = matrix.tocoo()
+    leaves = np.zeros(count, dtype=bool)
+    leaves[label[edges.row[label[edges.row] != label[edges.col]]]] = True
+    return np.flatnonzero(~leaves).astype(np.int64), label.astype(np.int64)
+
+
 def _class_gain(explored: Explored, members: IntArray) -> tuple[float, float]:
     """Gain of one closed class: solve g + h = r + P h with h = 0 in one belief, then bound g by the residuals."""
     matrix = explored.matrix[members][:, members]
     reward = explored.reward[members]
-    # h of the first belief is zero, so its column is free to carry the gain.
-    first = np.zeros(members.size)
-    first[0] = 1.0
-    carry = sparse.csc_array(np.ones((members.size, 1))) @ sparse.csc_array(first[None, :])
-    system = (sparse.eye_array(members.size) - matrix) @ sparse.diags_array(1.0 - first) + carry
-    solved = splu(system.tocsc()).solve(reward)
-    gain = float(solved[0])
-    bias = solved.copy()
-    bias[0] = 0.0
+    gain, bias = _gain_and_bias(matrix, reward)
     residual = reward + matrix @ bias - bias
     spread = float(np.ptp(bias)) + explored.plays
     error = max(float(np.ptp(residual)), abs(float(residual.mean()) - gain))
     return gain, error + float(explored.deviation[members].max()) * spread
+
+
+def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:
+    """Solve g + h = r + P h with h = 0 in the first state, for a chain with one recurrent class."""
+    size = len(reward)
+    # h of the first belief is zero, so its column is free to carry the gain.
+    first = np.zeros(size)
+    first[0] = 1.0
+    carry = sparse.csc_array(np.ones((size, 1))) @ sparse.csc_array(first[None, :])
+    system = (sparse.eye_array(size) - matrix) @ sparse.diags_array(1.0 - first) + carry
+    solved = splu(system.tocsc()).solve(reward)
+    bias = solved.copy()
+    bias[0] = 0.0
+    return float(solved[0]), bias
+
+
+def chain_bias(explored: Explored) -> Array | None:
+    """Return the bias of a policy over the beliefs it reaches; None if it may end in several classes."""
+    if len(_closed_classes(explored)[0]) > 1:
+        return None
+    return _gain_and_bias(explored.matrix, explored.reward)[1]
 
 
 @dataclass(frozen=True)

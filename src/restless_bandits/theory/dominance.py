@@ -22,8 +22,8 @@ from restless_bandits import markov
 from restless_bandits.errors import ProblemError
 from restless_bandits.markov import Array
 from restless_bandits.problem import Arm, Problem
+from restless_bandits.theory.horizons import LATEST, first_horizon
 
-LATEST = 10**18
 LAW_DEVIATION = 1e-13
 LONGEST = 1 << 14
 MONOTONE = 1e-12
@@ -75,16 +75,7 @@ def dominance_bound_from(problem: Problem, gain: float) -> int | None:
     def says_something(horizon: int) -> bool:
         return _bound(problem, arms, pulls, horizon).total < horizon * gain
 
-    high = 1
-    while not says_something(high):
-        high *= 2
-        if high > LATEST:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if says_something(middle) else (middle, high)
-    return high
+    return first_horizon(says_something)
 
 
 def _bound(problem: Problem, arms: list[Arm], pulls: float, horizon: int) -> DominanceBound:

@@ -1,10 +1,10 @@
-"""The learning function m(T) and the confidence radius rad(T) of Restless-UCB (Wang, Huang, Lui 2020, Section 3)."""
+"""m(T), rad(T) and gap(T) of Restless-UCB (Wang, Huang, Lui 2020, Section 3 and Appendix A)."""
 
 from __future__ import annotations
 
 import math
 
-LATEST = 10**18
+from restless_bandits.theory.horizons import LATEST
 
 
 def exploration_count(horizon: int) -> int:
@@ -42,3 +42,19 @@ def radius_below_from(bound: float) -> int | None:
     while low > 1 and radius(low - 1) <= bound:
         low -= 1
     return low
+
+
+def gap(horizon: int, n_states: int, lambda_max: float) -> float:
+    """Return (2 ln T / ln(1/λ_max) + 2M / (1 − λ_max)) rad(T) + 2M/T, the paper's gap at horizon T.
+
+    By its Lemma 11 no chance of a state, however long it was not looked at, differs by more between P and P'. The first
+    term is what can come together until the chains have forgotten their start, the others are what is left then.
+    Infinite where λ_max is 1.
+
+    >>> round(gap(10**6, 2, 0.5), 4)
+    1.258
+    """
+    if not lambda_max < 1:
+        return math.inf
+    forgetting = 2 * math.log(horizon) / math.log(1 / lambda_max) if lambda_max > 0 else 0.0
+    return (forgetting + 2 * n_states / (1 - lambda_max)) * radius(horizon) + 2 * n_states / horizon

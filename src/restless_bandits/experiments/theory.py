@@ -1,0 +1,358 @@
+"""What the paper proves, computed: one check for each lemma or theorem of the ledger, on the problems of the figures.
+
+A check takes the problems and returns findings, as the tests of ``verdicts`` do from curves. Another one is a function
+here, entered into ``CHECKS`` by its name, and an entry of ``claims.toml`` with ``test = "theory"`` and that name as
+``check``. Lemmas about the event E are checked at the first T that the proof covers, rad(T) ≤ c1/3, where the radius is
+largest, on the farthest chains that E allows and on some drawn among all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from restless_bandits import markov, oracles, theory
+from restless_bandits.experiments.design import Theory
+from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, UNDECIDED, Finding, amount, slots
+from restless_bandits.markov import Array
+from restless_bandits.oracles.relaxation import relaxation_bound
+from restless_bandits.problem import AnyArm, Arm, Problem
+from restless_bandits.simulation.cells import solution_of
+from restless_bandits.simulation.comparator import certified_gains
+from restless_bandits.theory.draws import generator
+from restless_bandits.theory.event import estimate_within
+from restless_bandits.theory.optimism import optimistic_chain, optimistic_rewards
+
+STREAM = 2
+LONGEST = 2000
+"""Elapsed slots up to which laws are compared, where they have not long settled before."""
+MOST_SMALL = 2
+"""Arms up to which a problem is small enough to be solved here, if its arms have two states."""
+ERRORS = 6.0
+"""Standard errors by which a simulated mean may be off: with 50 runs and more a false alarm of about 1e-6."""
+ORDER = 2.0
+"""How many times N m(T) / d_min the proved bound of the exploration phase may be, at the shortest horizon."""
+DRIFT = (0.01, 0.98)
+"""Chances of a step down and up of the chain that refutes the inequality of Lemma 13."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A problem, and what several checks need of it."""
+
+    problem: Problem
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return self.problem.name
+
+    @cached_property
+    def lambda_bounds(self) -> tuple[float, float]:
+        bounds = theory.lambda_max_bounds(self.problem)
+        assert bounds is not None
+        return bounds
+
+    @cached_property
+    def horizon(self) -> int:
+        """The first T with rad(T) ≤ c1/3."""
+        found = theory.radius_below_from(theory.neighbour_distance(self.problem) / 2)
+        assert found is not None
+        return found
+
+    @cached_property
+    def most(self) -> tuple[float, str]:
+        """The optimal gain, or an upper bound of it."""
+        known = certified_gains().get(self.problem.content)
+        if known is not None:
+            return float(known["gain"]), "μ*"
+        return relaxation_bound(self.problem), "a bound of μ*"
+
+    @cached_property
+    def small(self) -> bool:
+        return self.problem.n_arms <= MOST_SMALL and max(self.problem.n_states) == 2
+
+    def optimistic(self, estimates: int) -> Iterator[tuple[Arm, Arm]]:
+        """Every arm with what Algorithm 1 may make of it on the event E: the farthest, and some that are drawn."""
+        rad = theory.radius(self.horizon)
+        rng = generator(self.problem, self.seed, STREAM)
+        for arm in self.problem.arms:
+            assert isinstance(arm, Arm)
+            yield arm, _made(arm, arm.chain, arm.rewards, 2 * rad)
+            for _ in range(estimates):
+                rewards = arm.rewards + rng.uniform(-rad, rad, arm.n_states)
+                yield arm, _made(arm, estimate_within(arm.chain, rad, rng), rewards, rad)
+
+
+def _made(arm: AnyArm, chain: Array, rewards: Array, rad: float, initial: int | None = None) -> Arm:
+    """What Algorithm 1 makes of estimates of an arm."""
+    radii = np.full(arm.n_states, rad)
+    better = np.maximum(0.0, optimistic_rewards(rewards, radii))
+    return Arm(optimistic_chain(chain, radii), better, name=arm.name, initial=initial)
+
+
+def _farthest(problem: Problem, horizon: int) -> Problem:
+    """R' from the estimates of a problem that are farthest off on the event E."""
+    rad = theory.radius(horizon)
+    arms = [_made(arm, arm.one_step, arm.rewards, 2 * rad, arm.initial) for arm in problem.arms]
+    return Problem(arms, name=f"{problem.name}, optimistic")
+
+
+def check_theory(item: Theory, seed: int = 0) -> dict[str, list[Finding]]:
+    """Make all checks; findings by the name of the check."""
+    cases = [Case(Problem.builtin(name), seed) for name in item.problems]
+    return {name: check(item, cases) for name, check in CHECKS.items()}
+
+
+def _neighbours(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        low, high = case.lambda_bounds
+        own = max(abs(markov.second_eigenvalue(arm.one_step)) for arm in case.problem.arms)
+        between = f"{high:.6f}" if high - low < 1e-9 else f"between {low:.6f} and {high:.6f}"
+        text = f"λ_max is {between}, the largest |λ₂| of the chains themselves {own:.6f}"
+        outcome = HOLDS if high < 1 else FAILS if low >= 1 else UNDECIDED
+        findings.append(Finding(case.name, outcome, text, {"lower": low, "upper": high, "own": own}))
+    return findings
+
+
+def _says(case: Case, bound: Callable[[int], theory.RegretBound], first: int | None, more: str) -> Finding:
+    gain, what = case.most
+    numbers = {"vacuous_until": None if first is None else float(first), "gain": gain}
+    if first is None:
+        return Finding(case.name, FAILS, f"not below T times {what} = {gain:.4f} up to T = 1e36{more}", numbers)
+    terms = bound(first)
+    parts = {name: getattr(terms, name) for name in ("exploration", "rewards", "laws", "failure", "ends")}
+    largest = max(parts, key=lambda name: parts[name])
+    text = (
+        f"below T times {what} = {gain:.4f} from T ≈ {slots(first)} on, where {parts[largest] / terms.total:.0%} of it "
+        f"come from {largest}{more}"
+    )
+    return Finding(case.name, FROM, text, numbers | {"terms": parts}, float(first))
+
+
+def _theorem_1(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        problem, gain, rate = case.problem, case.most[0], case.lambda_bounds[1]
+        proved = theory.regret_bound_from(problem, gain, constants="proved")
+        more = "" if proved is None else f"; with the constants that are proved from T ≈ {slots(proved)} on"
+        first = theory.regret_bound_from(problem, gain, lambda_max=rate)
+
+        def bound(horizon: int, problem: Problem = problem, rate: float = rate) -> theory.RegretBound:
+            return theory.regret_bound(problem, horizon, lambda_max=rate)
+
+        found = _says(case, bound, first, more)
+        numbers = {**found.numbers, "proved_vacuous_until": None if proved is None else float(proved)}
+        findings.append(Finding(found.where, found.outcome, found.text, numbers, found.from_horizon))
+    return findings
+
+
+def _theorem_2(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        if not case.small:
+            continue
+        problem, gain, rate = case.problem, case.most[0], case.lambda_bounds[1]
+        spans = [
+            theory.policy_bias_span(one, oracles.policy("whittle", one, slots=case.horizon))
+            for one in (problem, _farthest(problem, case.horizon))
+        ]
+        span = max(spans)
+        first = theory.approximation_bound_from(problem, gain, span, lambda_max=rate)
+
+        def bound(
+            horizon: int, problem: Problem = problem, span: float = span, rate: float = rate
+        ) -> theory.RegretBound:
+            return theory.approximation_bound(problem, horizon, span, lambda_max=rate)
+
+        more = f"; the span of the Whittle policy's bias is {spans[0]:.3f}, in R' {spans[1]:.3f}"
+        findings.append(_says(case, bound, first, more))
+    return findings
+
+
+def _slot_loss(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        if not case.small:
+            continue
+        loss = theory.slot_loss(case.problem, _farthest(case.problem, case.horizon))
+        printed = theory.regret_bound(case.problem, case.horizon, lambda_max=case.lambda_bounds[0]).per_slot
+        proved = theory.regret_bound(case.problem, case.horizon, constants="proved").per_slot
+        text = (
+            f"{loss:.4f} a slot at T = {slots(case.horizon)}; allowed are {printed:.1f}, and {proved:.2f} by the "
+            "constants that are proved"
+        )
+        numbers = {"loss": loss, "bound": printed, "proved": proved}
+        findings.append(Finding(case.name, HOLDS if loss <= min(printed, proved) else FAILS, text, numbers))
+    return findings
+
+
+def _order(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        rows, powers = math.inf, math.inf
+        for arm, better in case.optimistic(item.estimates):
+            margins = theory.power_margins(better.chain, arm.chain, _length(arm))[1:]
+            rows, powers = min(rows, float(margins[0])), min(powers, float(margins.min()))
+        monotone = min(theory.monotone_margin(arm.one_step) for arm in case.problem.arms)
+        text = (
+            f"least margins at T = {slots(case.horizon)}: of rows of P' over P {rows:.2g}, of rows of P over the next "
+            f"{monotone:.2g}, of powers {powers:.2g}"
+        )
+        outcome = HOLDS if min(rows, monotone, powers) >= -1e-12 else FAILS
+        findings.append(Finding(case.name, outcome, text, {"rows": rows, "monotone": monotone, "powers": powers}))
+    return findings
+
+
+def _length(arm: Arm) -> int:
+    """Elapsed slots after which nothing changes any more, or as many as are looked at."""
+    return min(LONGEST, markov.mixing_time(arm.chain, 1e-9) or LONGEST)
+
+
+def _law_gap(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        rad, rate = theory.radius(case.horizon), case.lambda_bounds[0]
+        worst = {"Lemma 9": 0.0, "Lemma 10": 0.0, "Lemma 11": 0.0, "proved": 0.0}
+        for arm, better in case.optimistic(item.estimates):
+            length = _length(arm)
+            pair = arm.chain, better.chain
+            found = {
+                "Lemma 9": theory.linear_law_gap(*pair, rad, length),
+                "Lemma 10": theory.settled_law_gap(*pair, case.horizon, rate, length),
+                "Lemma 11": theory.any_law_gap(*pair, case.horizon, rate, length),
+                "proved": theory.proved_law_gap(*pair, rad, length),
+            }
+            worst = {name: max(worst[name], one.worst) for name, one in found.items()}
+        shares = ", ".join(f"{share:.2g} of {name}" for name, share in worst.items() if name != "proved")
+        text = f"at T = {slots(case.horizon)} at most {shares}, and {worst['proved']:.2g} of the bound that is proved"
+        outcome = HOLDS if max(worst.values()) <= 1 + 1e-9 else FAILS
+        findings.append(Finding(case.name, outcome, text, {"shares": worst}))
+    return findings
+
+
+def _reward_gap(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        found = [
+            theory.reward_gap(arm, better, case.horizon, case.lambda_bounds[0], _length(arm))
+            for arm, better in case.optimistic(item.estimates)
+        ]
+        worst = max(one.worst for one in found)
+        largest = max(float(one.measured.max()) for one in found)
+        text = f"at T = {slots(case.horizon)} at most {largest:.3g}, {worst:.2g} of what the lemma allows"
+        findings.append(Finding(case.name, HOLDS if worst <= 1 else FAILS, text, {"share": worst, "largest": largest}))
+    return findings
+
+
+def drifting_chain(n_states: int) -> Array:
+    """A chain that hurries to its best state, and meets all assumptions."""
+    up, down = DRIFT
+    chain = np.diag(np.full(n_states - 1, up), 1) + np.diag(np.full(n_states - 1, down), -1)
+    return chain + np.diag(1 - chain.sum(axis=1))
+
+
+def _forgetting(item: Theory, cases: list[Case]) -> list[Finding]:
+    known = [(case.name, arm.one_step, case.lambda_bounds[0]) for case in cases for arm in case.problem.arms]
+    for n in (3, 4, 5):
+        chain = drifting_chain(n)
+        high = markov.neighbour_eigenvalue_bounds(chain, 2 * chain[chain > 0].min() / 3)[1]
+        known.append((f"drift over {n} states", chain, high))
+    worst: dict[str, tuple[float, int]] = {}
+    for name, chain, rate in known:
+        found = theory.forgetting(chain, rate, 60)
+        worst[name] = max(worst.get(name, (0.0, 0)), (found.worst, found.worst_at))
+    return [
+        Finding(
+            name,
+            HOLDS if share <= 1 + 1e-9 else FAILS,
+            f"the distance from the limit is up to {share:.3g} times M λ_max^τ of what it was, at τ = {tau}",
+            {"share": share, "elapsed": tau},
+        )
+        for name, (share, tau) in worst.items()
+    ]
+
+
+def _bias(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        problem = case.problem
+        if max(problem.n_states) > 2:
+            # The whole problem is too large to solve; two of its arms are a problem with as many states.
+            problem = Problem(problem.arms[:2], name=f"{problem.name}, two arms")
+        elif problem.n_arms > MOST_SMALL:
+            continue
+        bound = theory.bias_bound(problem)
+        measured = [
+            theory.bias_between_successors(solution_of(one) or oracles.exact(one))
+            for one in (problem, _farthest(problem, case.horizon))
+        ]
+        text = (
+            f"{measured[0]:.4f}, and {measured[1]:.4f} in R' at T = {slots(case.horizon)}, where {bound:.1f} is allowed"
+        )
+        numbers = {"measured": measured[0], "optimistic": measured[1], "bound": bound}
+        findings.append(Finding(problem.name, HOLDS if max(measured) <= bound else FAILS, text, numbers))
+    return findings
+
+
+def _exploration(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    horizon = item.horizons[0]
+    for case in cases:
+        found = theory.exploration_length(case.problem, horizon)
+        lengths, _ = theory.simulate_exploration(case.problem, horizon, item.exploration_runs, case.seed)
+        total = lengths.sum(axis=1)
+        mean, error = float(total.mean()), float(total.std(ddof=1)) / math.sqrt(len(total))
+        exact = not math.isnan(found.expected)
+        low, high = (found.expected, found.expected) if exact else (found.lower, found.upper)
+        agrees = low - ERRORS * error <= mean <= high + ERRORS * error
+        what = f"{amount(found.expected)} slots" if exact else f"{amount(low)} to {amount(high)} slots"
+        text = (
+            f"{what} at T = {slots(horizon)}, simulated {amount(mean)} ± {error:.2g}; N m(T) / d_min = "
+            f"{amount(found.fact_1)}, proved upper bound {amount(found.upper)}"
+        )
+        numbers = {
+            "expected": found.expected,
+            "lower": found.lower,
+            "upper": found.upper,
+            "fact_1": found.fact_1,
+            "simulated": {"mean": mean, "stderr": error, "runs": len(total)},
+        }
+        outcome = HOLDS if agrees and found.upper <= ORDER * found.fact_1 else FAILS
+        findings.append(Finding(case.name, outcome, text, numbers))
+    return findings
+
+
+def _event(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        for horizon in item.horizons:
+            found = theory.check_event(case.problem, horizon, item.event_runs, case.seed)
+            text = (
+                f"T = {slots(horizon)}: held in {found.held} of {found.runs} runs, computed {found.probability:.6f}, "
+                f"at least {found.bound:.6f} by the lemma"
+            )
+            holds = found.probability >= found.bound and found.agrees and not found.refuted
+            numbers = {"horizon": horizon, "share": found.share, "probability": found.probability, "bound": found.bound}
+            findings.append(Finding(case.name, HOLDS if holds else FAILS, text, numbers))
+    return findings
+
+
+CHECKS: Mapping[str, Callable[[Theory, list[Case]], list[Finding]]] = {
+    "neighbours": _neighbours,
+    "theorem_1": _theorem_1,
+    "theorem_2": _theorem_2,
+    "slot_loss": _slot_loss,
+    "order": _order,
+    "law_gap": _law_gap,
+    "reward_gap": _reward_gap,
+    "forgetting": _forgetting,
+    "bias": _bias,
+    "exploration": _exploration,
+    "event": _event,
+}

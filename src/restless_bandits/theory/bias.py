@@ -1,0 +1,81 @@
+"""The bias between successors, Lemma 16 and Appendix B of the paper (Wang, Huang, Lui 2020).
+
+After a pull the next joint belief is one of M, which differ in the state seen. Appendix B says that the bias of the
+optimal policy differs between them by at most U = 2M/(1 − λ_max), and not by a diameter that is exponential in the
+problem; so the regret bounds O(U√T) of colored-UCRL2 and Thompson sampling are polynomial as well. The exact oracle has
+the bias over all beliefs; ``bias_between_successors`` reads U off it.
+
+What is proved, for two states: the law of a state not looked at, from whichever start, lies between the rows of P, so
+after a pull the two lines of a coupling agree but for |λ|, and U ≤ |λ|(1 + U), U ≤ |λ|/(1 − |λ|). That is less than a
+quarter of the paper's. For more states see Lemma 3 of docs/theory/dominance.md.
+
+Differs from the paper: its proof sums over slots what laws that nobody looks at differ by, while the arm is looked at
+whenever the policy says, which hangs on what was seen; and it uses the inequality of Lemma 13, which is false (see
+``perturbation``). No problem is known to us on which the statement fails.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from restless_bandits.beliefs import ArmBeliefs, cap_for, joint_beliefs
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_bias, explore
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.policies import JointPolicy, Policy
+from restless_bandits.problem import Problem
+from restless_bandits.theory.neighbours import lambda_max_bounds
+
+DEVIATION = 1e-9
+
+
+def bias_between_successors(solution: Solution) -> float:
+    """Return U: the most by which the bias of an exact solution differs between the outcomes of one pull."""
+    bias = solution.bias
+    if bias is None or not isinstance(solution.policy, JointPolicy):
+        raise ProblemError(f"the {solution.oracle} solution has no bias function; solve with the exact oracle")
+    beliefs = solution.policy.beliefs
+    if beliefs.plays != 1:
+        raise ProblemError(f"plays is {beliefs.plays}; Appendix B is about one pull a slot")
+    widest = 0.0
+    for block, (arm,) in enumerate(beliefs.actions):
+        # A block holds the beliefs after a pull of one arm, whose digit is the state seen. Those in which another arm
+        # was seen in the same slot do not occur: others have let a slot pass.
+        part = bias[beliefs.offsets[block] : beliefs.offsets[block + 1]]
+        table: Array = part.reshape(beliefs.radix[block, beliefs.order])
+        passed = [np.arange(beliefs.arms[i].n_states) if i == arm else _passed(beliefs.arms[i]) for i in beliefs.order]
+        axis = int(np.flatnonzero(beliefs.order == arm)[0])
+        widest = max(widest, float(np.ptp(table[np.ix_(*passed)], axis=axis).max()))
+    return widest
+
+
+def _passed(arm: ArmBeliefs) -> IntArray:
+    """The beliefs of an arm that was not just pulled."""
+    return np.unique(arm.passive)
+
+
+def bias_bound(problem: Problem) -> float:
+    """2M/(1 − λ_max), with the attained end of λ_max; infinite where λ_max is 1 or not defined."""
+    bounds = lambda_max_bounds(problem)
+    if bounds is None or bounds[0] >= 1:
+        return math.inf
+    return 2 * max(problem.n_states) / (1 - bounds[0])
+
+
+def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> float:
+    """Return the span of a policy's bias over all joint beliefs it can meet from the start.
+
+    Theorem 2 needs it of the approximate policy in R'; the paper bounds it by a diameter of which it says that it is
+    "probably exponential". Infinite where the policy may end in different places. ``ProblemError`` where the policy can
+    meet more than ``most`` joint beliefs.
+    """
+    joint = joint_beliefs(problem, [cap_for(arm, DEVIATION) for arm in problem.arms], forget=False)
+    try:
+        explored = explore(joint, policy, most)
+    except TooLargeError:
+        raise ProblemError(f"the policy can reach more than {most} joint beliefs, too many for its bias") from None
+    bias = chain_bias(explored)
+    return math.inf if bias is None else float(np.ptp(bias))

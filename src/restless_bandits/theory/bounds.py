@@ -1,0 +1,244 @@
+"""The regret bounds of Theorems 1 and 2 of the paper (Wang, Huang, Lui 2020), term by term, with every constant.
+
+The paper ends with Õ((N/d_min + M³/(1 − λ_max)²) T^(2/3)). Followed line by line, its proof says that for rad(T) ≤ c1/3
+the regret of Restless-UCB with an optimal oracle is at most
+
+    E[T₁]  +  T (2 rad(T) + M gap(T))  +  T M² gap(T) / (1 − λ_max)  +  8NM  +  C :
+
+what exploring takes (Fact 1; here the upper bound of ``exploration``); what the rewards of a slot may be off by (Lemma
+12); what the laws may be off by, ½ M gap(T) times the bias between successors U = 2M/(1 − λ_max) (Lemmas 11 and 16);
+the event E failing, T times 8NM/T (Lemma 17); and a constant. In Theorem 2 the oracle is approximate, U is the span of
+the bias of its policy in R', which the paper bounds by a diameter and gives no number for, and the regret is λTμ* − Σ x
+(the paper's Definition 2 lacks the T).
+
+Differs from the paper:
+
+- C is "the diameter of applying π*' in R", a constant in T but not a number. It can be had. Summing
+  μ' = r'(z) + E'[h'(z⁺)] − h'(z) over the slots played in R leaves h' at the end less h' at the beginning, at most U
+  for every arm that differs: C = N U. This also replaces the paper's detour by V_t − V'_t.
+- ``constants="proved"`` leaves out what the proofs do not carry (``perturbation``, ``bias``) and puts in what they do:
+
+      E[T₁]  +  T (2 rad + g)  +  T g (Φ − 1)  +  8NM  +  Σ_i (Φ_i − 1),     g = 2 rad max_i Σ_τ δ(P_i^τ),
+
+  where g bounds the total variation between laws and Φ_i − 1 the bias between the states of arm i in R'. For two states
+  Φ_i = 1/(1 − |λ_i| − 2 rad). Where P(k,k+1) + P(k+1,k) ≤ 1 − 2 rad, so that P' is certain to be stochastically
+  monotone, Φ_i is also at most the largest number of pulls until the best state is seen (``least_potential``; Lemma 3
+  of docs/theory/dominance.md). A chain with neither has Φ_i = ∞, and the bound says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.markov import Array, second_eigenvalue
+from restless_bandits.oracles import evaluate, exact
+from restless_bandits.problem import Problem
+from restless_bandits.theory.dominance import least_potential
+from restless_bandits.theory.exploration import exploration_bound
+from restless_bandits.theory.horizons import first_horizon
+from restless_bandits.theory.neighbours import lambda_max_bounds, neighbour_distance
+from restless_bandits.theory.perturbation import total_contraction
+from restless_bandits.theory.radii import gap, radius
+
+CONSTANTS = ("paper", "proved")
+LATEST = 10**36
+"""Horizons up to which it is asked whether a bound says anything."""
+
+
+@dataclass(frozen=True)
+class RegretBound:
+    """A regret bound at a horizon, term by term."""
+
+    theorem: int
+    constants: str
+    horizon: int
+    exploration: float
+    """E[T₁]."""
+    rewards: float
+    """From rewards of a slot that are off."""
+    laws: float
+    """From laws that are off, at the price of the bias between successors."""
+    failure: float
+    """From the event E failing."""
+    ends: float
+    """The bias between beginning and end of the exploitation phase: the paper's constant C."""
+    radius: float
+    gap: float
+    span: float
+    """U, the bias between successors."""
+    applies: bool
+    """Whether rad(T) ≤ c1/3, without which the proof says nothing."""
+
+    @property
+    def total(self) -> float:
+        """The bound; infinite where the horizon is too short for it."""
+        if not self.applies:
+            return math.inf
+        return self.exploration + self.rewards + self.laws + self.failure + self.ends
+
+    @property
+    def per_slot(self) -> float:
+        """What a slot of the exploitation phase may lose, Lemma 2: μ(π*', R') − μ(π*', R)."""
+        return (self.rewards + self.laws) / self.horizon if self.applies else math.inf
+
+    def __str__(self) -> str:
+        terms = ("exploration", "rewards", "laws", "failure", "ends")
+        parts = " + ".join(f"{term} {getattr(self, term):.3g}" for term in terms)
+        beginning = f"Theorem {self.theorem} at T = {self.horizon}, {self.constants} constants:"
+        if not self.applies:
+            return f"{beginning} nothing, as rad(T) = {self.radius:.3g} exceeds c1/3"
+        return f"{beginning} {self.total:.4g} = {parts}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Constants:
+    """What a bound needs of a problem, whatever the horizon."""
+
+    problem: Problem
+    c1: float
+    lambda_max: float
+    contraction: float
+    rates: tuple[float, ...]
+    """|λ| of the arms with one or two states; infinite for others."""
+    pulls: tuple[float, ...]
+    """Of each arm the most pulls until its best state is seen."""
+    slack: tuple[float, ...]
+    """Of each arm 1 − max_k (P(k,k+1) + P(k+1,k))."""
+
+    @property
+    def most_states(self) -> int:
+        return max(self.problem.n_states)
+
+
+def regret_bound(
+    problem: Problem, horizon: int, *, constants: str = "paper", lambda_max: float | None = None
+) -> RegretBound:
+    """Return the bound of Theorem 1.
+
+    ``constants`` are those of the paper, or what is ``proved``. ``lambda_max`` saves computing it where it is known; by
+    default it is the proved end of its bracket.
+    """
+    problem.task(horizon)
+    return _theorem_1(_constants_of(problem, constants, lambda_max), horizon, constants)
+
+
+def regret_bound_from(
+    problem: Problem, gain: float, *, constants: str = "paper", lambda_max: float | None = None
+) -> int | None:
+    """Return the first T from which on the bound is below T times a gain; None if there is none below 10^36.
+
+    With the optimal gain: before that a player who earns nothing at all would obey it too.
+    """
+    known = _constants_of(problem, constants, lambda_max)
+    return _vacuous_until(lambda horizon: _theorem_1(known, horizon, constants), gain)
+
+
+def approximation_bound(
+    problem: Problem, horizon: int, span: float, *, constants: str = "paper", lambda_max: float | None = None
+) -> RegretBound:
+    """Return the bound of Theorem 2, for a policy whose bias has a given span in R' (see ``policy_bias_span``)."""
+    problem.task(horizon)
+    return _theorem_2(_constants_of(problem, constants, lambda_max), horizon, constants, span)
+
+
+def approximation_bound_from(
+    problem: Problem,
+    gain: float,
+    span: float,
+    *,
+    ratio: float = 1.0,
+    constants: str = "paper",
+    lambda_max: float | None = None,
+) -> int | None:
+    """Return the first T from which on the bound of Theorem 2 is below λT times a gain; None if not below 10^36."""
+    known = _constants_of(problem, constants, lambda_max)
+    return _vacuous_until(lambda horizon: _theorem_2(known, horizon, constants, span), ratio * gain)
+
+
+def slot_loss(problem: Problem, optimistic: Problem) -> float:
+    """Return μ(π*', R') − μ(π*', R): how much less than it promises the best policy of R' earns in R (Lemma 2)."""
+    solution = exact(optimistic)
+    return solution.upper - evaluate(problem, solution.policy).gain
+
+
+def _vacuous_until(bound: Callable[[int], RegretBound], gain: float) -> int | None:
+    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain, LATEST)
+
+
+def _theorem_1(known: _Constants, horizon: int, constants: str) -> RegretBound:
+    n, most = known.problem.n_arms, known.most_states
+    if constants == "paper":
+        span = 2 * most / (1 - known.lambda_max) if known.lambda_max < 1 else math.inf
+        return _bound(known, horizon, constants, span, n * span)
+    spans = [pulls - 1 for pulls in _pulls(known, radius(horizon))]
+    return _bound(known, horizon, constants, max(spans), sum(spans))
+
+
+def _theorem_2(known: _Constants, horizon: int, constants: str, span: float) -> RegretBound:
+    if not span >= 0:
+        raise ProblemError(f"span is {span!r}; the span of a bias is not negative")
+    return replace(_bound(known, horizon, constants, span, span), theorem=2)
+
+
+def _bound(known: _Constants, horizon: int, constants: str, span: float, ends: float) -> RegretBound:
+    n, most, rad = known.problem.n_arms, known.most_states, radius(horizon)
+    if constants == "paper":
+        apart = gap(horizon, most, known.lambda_max)
+        rewards, laws = 2 * rad + most * apart, 0.5 * most * apart * span
+    else:
+        apart = 2 * rad * known.contraction
+        rewards, laws = 2 * rad + apart, apart * span
+    return RegretBound(
+        theorem=1,
+        constants=constants,
+        horizon=horizon,
+        exploration=exploration_bound(known.problem, horizon),
+        rewards=horizon * rewards,
+        laws=horizon * laws,
+        failure=8 * n * most,
+        ends=ends,
+        radius=rad,
+        gap=apart,
+        span=span,
+        applies=rad <= known.c1 / 3,
+    )
+
+
+def _pulls(known: _Constants, rad: float) -> list[float]:
+    """Φ_i: one more than the bias between the states of each arm in R', whichever way it is proved."""
+    found = []
+    for rate, pulls, slack in zip(known.rates, known.pulls, known.slack, strict=True):
+        by_rate = 1 / (1 - rate - 2 * rad) if rate + 2 * rad < 1 else math.inf
+        found.append(min(by_rate, pulls if slack >= 2 * rad else math.inf))
+    return found
+
+
+def _constants_of(problem: Problem, constants: str, lambda_max: float | None) -> _Constants:
+    if constants not in CONSTANTS:
+        raise ProblemError(f"there are no constants {constants!r}; {did_you_mean(str(constants), CONSTANTS)}")
+    if problem.plays != 1:
+        raise ProblemError(f"plays is {problem.plays}; the theorems are about one pull a slot")
+    problem.require("monotone", "birth_death", "positively_correlated", "bounded_below")
+    chains = [arm.one_step for arm in problem.arms]
+    if lambda_max is None:
+        bounds = lambda_max_bounds(problem) if constants == "paper" else None
+        lambda_max = 1.0 if bounds is None else bounds[1]
+    proved = constants == "proved"
+    return _Constants(
+        problem=problem,
+        c1=1.5 * neighbour_distance(problem),
+        lambda_max=lambda_max,
+        contraction=max(map(total_contraction, chains)) if proved else math.inf,
+        rates=tuple(abs(second_eigenvalue(chain)) if len(chain) <= 2 else math.inf for chain in chains),
+        pulls=tuple(float(least_potential(chain)[-1]) if proved else math.inf for chain in chains),
+        slack=tuple(_slack(chain) for chain in chains),
+    )
+
+
+def _slack(chain: Array) -> float:
+    return float(1 - (np.diagonal(chain, 1) + np.diagonal(chain, -1)).max(initial=0.0))

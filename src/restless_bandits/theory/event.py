@@ -1,0 +1,161 @@
+"""The event E of Lemma 1 and its probability (Wang, Huang, Lui 2020, Appendix A.3, Lemma 17).
+
+E says that every estimate is within rad(T) of the truth, transition probabilities and mean rewards alike, once every
+state of every arm was observed m(T) times. Hoeffding's inequality for at most 3 transition probabilities and a reward
+a state, 2/T for each, gives Pr(E) ≥ 1 − 8NM/T.
+
+After m observations the counts of a row are multinomial, so Pr(E) can be computed: ``event_probability`` does.
+``check_event`` draws.
+
+Differs from the paper: exploration stops when the last state has its m(T) observations, so the others have more, a
+random number that hangs on what was seen, which Hoeffding's inequality does not cover. The lemma holds all the same:
+p̂_n from the first n observations is a martingale read backwards, so by Doob's inequality exp(−2m rad²) bounds the
+chance that p̂_n − p exceeds rad for *any* n ≥ m. (The paper's last line has Pr[|r − r̂| ≤ rad] where ≥ is meant.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from restless_bandits.markov import Array
+from restless_bandits.problem import AnyArm, Problem
+from restless_bandits.theory.draws import FALSE_ALARM, generator
+from restless_bandits.theory.radii import exploration_count, radius
+
+STREAM = 0
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class EventCheck:
+    """How often E held in so many runs, against what the lemma says and what is computed."""
+
+    horizon: int
+    observations: int
+    radius: float
+    runs: int
+    held: int
+    bound: float
+    """1 − 8NM/T."""
+    probability: float
+    """Pr(E) with m(T) observations of every state, computed."""
+
+    @property
+    def share(self) -> float:
+        return self.held / self.runs
+
+    @property
+    def refuted(self) -> bool:
+        """Whether E held too seldom for the lemma, at a false-alarm rate of 1e-6."""
+        from scipy import stats
+
+        return bool(stats.binom.cdf(self.held, self.runs, self.bound) < FALSE_ALARM)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the runs agree with the computed probability, two-sided at a false-alarm rate of 1e-6."""
+        from scipy import stats
+
+        few = float(stats.binom.cdf(self.held, self.runs, self.probability))
+        many = float(stats.binom.sf(self.held - 1, self.runs, self.probability))
+        return min(few, many) >= FALSE_ALARM / 2
+
+
+def event_bound(problem: Problem, horizon: int) -> float:
+    """1 − 8NM/T, a lower bound of Pr(E); 0 where that is negative."""
+    return max(0.0, 1 - 8 * problem.n_arms * max(problem.n_states) / horizon)
+
+
+def event_probability(problem: Problem, horizon: int) -> float:
+    """Return Pr(E) with exactly m(T) observations of every state, from multinomial counts."""
+    problem.require("birth_death")
+    m, rad = exploration_count(horizon), radius(horizon)
+    chance = 1.0
+    for arm in problem.arms:
+        for row in _rows(arm):
+            chance *= _row_probability(row, m, rad)
+        if arm.reward_law == "bernoulli":
+            for mean in arm.rewards:
+                chance *= _interval(m, float(mean), *_limits(m, float(mean), rad))
+    return chance
+
+
+def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 0) -> EventCheck:
+    """Draw the estimates of so many runs and count those in which all are within rad(T)."""
+    problem.require("birth_death")
+    m, rad = exploration_count(horizon), radius(horizon)
+    rng = generator(problem, seed, STREAM)
+    held = np.ones(runs, dtype=bool)
+    for arm in problem.arms:
+        for row in _rows(arm):
+            estimates = rng.multinomial(m, row, size=runs) / m
+            held &= (np.abs(estimates - row) <= rad + ROUNDING / m).all(axis=1)
+        if arm.reward_law == "bernoulli":
+            estimates = rng.binomial(m, arm.rewards, size=(runs, arm.n_states)) / m
+            held &= (np.abs(estimates - arm.rewards) <= rad + ROUNDING / m).all(axis=1)
+    return EventCheck(
+        horizon=horizon,
+        observations=m,
+        radius=rad,
+        runs=runs,
+        held=int(held.sum()),
+        bound=event_bound(problem, horizon),
+        probability=event_probability(problem, horizon),
+    )
+
+
+def estimate_within(chain: Array, rad: float, rng: np.random.Generator) -> Array:
+    """Draw an estimated chain, uniform over those that the event E allows: every entry within the radius of its own."""
+    n = len(chain)
+    estimate = np.array(chain, dtype=float)
+    for k in range(n):
+        while True:
+            up = rng.uniform(-rad, rad) if k + 1 < n else 0.0
+            down = rng.uniform(-rad, rad) if k > 0 else 0.0
+            if abs(up + down) <= rad:
+                break
+        if k + 1 < n:
+            estimate[k, k + 1] += up
+        if k > 0:
+            estimate[k, k - 1] += down
+        estimate[k, k] -= up + down
+    return estimate
+
+
+def _rows(arm: AnyArm) -> list[Array]:
+    """The neighbour probabilities of every state: two or three, or one where there is one state."""
+    chain = arm.one_step
+    return [chain[k, max(0, k - 1) : k + 2] for k in range(arm.n_states)]
+
+
+def _limits(m: int, p: float, rad: float) -> tuple[int, int]:
+    """The least and the largest count whose share is within the radius."""
+    return math.ceil(m * (p - rad) - ROUNDING), math.floor(m * (p + rad) + ROUNDING)
+
+
+def _interval(m: int, p: float, low: int, high: int) -> float:
+    from scipy import stats
+
+    return float(stats.binom.cdf(high, m, p) - stats.binom.cdf(low - 1, m, p))
+
+
+def _row_probability(row: Array, m: int, rad: float) -> float:
+    """The chance that all shares of a multinomial draw are within the radius of their means."""
+    from scipy import stats
+
+    limits = [_limits(m, float(p), rad) for p in row]
+    if len(row) == 1:
+        return 1.0
+    if len(row) == 2:
+        (low, high), (other_low, other_high) = limits
+        return _interval(m, float(row[0]), max(low, m - other_high), min(high, m - other_low))
+    (low, high), (middle_low, middle_high), (last_low, last_high) = limits
+    first = np.arange(max(low, 0), min(high, m) + 1)
+    rest = m - first
+    bottom, top = np.maximum(middle_low, rest - last_high), np.minimum(middle_high, rest - last_low)
+    share = float(row[1] / (row[1] + row[2]))
+    middle = stats.binom.cdf(top, rest, share) - stats.binom.cdf(bottom - 1, rest, share)
+    return float(stats.binom.pmf(first, m, float(row[0])) @ np.maximum(middle, 0.0))

@@ -1,0 +1,219 @@
+"""The length of the exploration phase, Fact 1 of the paper (Wang, Huang, Lui 2020, Appendix A.3).
+
+Fact 1 says E[T₁] = Õ(N m(T) / d_min) and leaves it at that. Here is what stands behind it. Let A_k be the pulls of an
+arm until state k was left m times: a hitting time and m − 1 return times, whose first two moments come from first-step
+analysis, so E A_k = E H_k + 1 + (m − 1)/d_k. Exploring the arm takes max_k A_k, and
+
+    max_k E A_k  ≤  E max_k A_k  ≤  max_k E A_k + √(Σ_k Var A_k),
+
+because max_k A_k ≤ max_k E A_k + (Σ_k (A_k − E A_k)²)^½. So an arm takes at most m/d_min + O(√m) pulls, the O being a
+constant of its chain. Without it the fact is false: where two states are equally likely, the wait for the last one adds
+about √m (``ExplorationLength.fact_1`` against ``expected``).
+
+For two states the mean is computed. Between two visits to state a the chain visits b not at all, with probability
+P(a,a), or a geometric number of times, independently each time; so J, the visits to b before the m-th to a, has the
+generating function (v_a + v_b g)(P(a,a) + P(a,b) g)^(m−1), g(z) = P(b,a) z / (1 − P(b,b) z), and
+
+    E max = E A_a + Σ_{j<m} Pr(J = j) (1/P(a,b) + (m − j − 1)/d_b).
+
+Differs from the paper, where it is silent: what counts are transitions under consecutive pulls, as in ``restless-ucb``.
+So the first pull of an arm counts for nothing but its state, except in slot 1, one step after a known start. Later arms
+start from the law after as many slots as the earlier ones take on average; bounds are for the best and the worst start.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from restless_bandits import markov
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.problem import Problem
+from restless_bandits.theory.draws import generator
+from restless_bandits.theory.radii import exploration_count
+
+STREAM = 1
+LARGEST = 1 << 24
+TAIL = 40.0
+"""Standard deviations, and mean sojourns, beyond which nothing is left of a count's law in double precision."""
+
+
+@dataclass(frozen=True)
+class ExplorationLength:
+    """Expected pulls of the exploration phase, arm by arm and in all.
+
+    ``expected`` is NaN for arms of more than two states, and beyond T ≈ 1e10: there the mean is only bracketed.
+    """
+
+    horizon: int
+    observations: int
+    expected_by_arm: tuple[float, ...]
+    lower_by_arm: tuple[float, ...]
+    upper_by_arm: tuple[float, ...]
+    fact_1: float
+    """N m(T) / d_min."""
+
+    @property
+    def expected(self) -> float:
+        return sum(self.expected_by_arm)
+
+    @property
+    def lower(self) -> float:
+        return sum(self.lower_by_arm)
+
+    @property
+    def upper(self) -> float:
+        return sum(self.upper_by_arm)
+
+
+def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
+    """Return the expected length of the exploration phase of Restless-UCB, and bounds of it."""
+    _check(problem)
+    m = exploration_count(horizon)
+    brackets = [_bracket(problem, number, m) for number in range(problem.n_arms)]
+    expected: list[float] = []
+    for number, arm in enumerate(problem.arms):
+        before = sum(low if math.isnan(mean) else mean for mean, (low, _) in zip(expected, brackets, strict=False))
+        start, first = _start(problem, number, round(before))
+        expected.append(first + _expected(arm.one_step, start, m))
+    rarest = min(float(markov.stationary(arm.one_step).min()) for arm in problem.arms)
+    return ExplorationLength(
+        horizon=horizon,
+        observations=m,
+        expected_by_arm=tuple(expected),
+        lower_by_arm=tuple(low for low, _ in brackets),
+        upper_by_arm=tuple(high for _, high in brackets),
+        fact_1=problem.n_arms * m / rarest if rarest > 0 else math.inf,
+    )
+
+
+def exploration_bound(problem: Problem, horizon: int) -> float:
+    """Return ``exploration_length(...).upper``, an upper bound of E[T₁], at any horizon at once."""
+    _check(problem)
+    m = exploration_count(horizon)
+    return sum(_bracket(problem, number, m)[1] for number in range(problem.n_arms))
+
+
+def simulate_exploration(
+    problem: Problem, horizon: int, runs: int = 200, seed: int = 0
+) -> tuple[IntArray, list[IntArray]]:
+    """Explore in so many runs: the pulls (run, arm), and for each arm its transition counts (run, from, to)."""
+    _check(problem)
+    m = exploration_count(horizon)
+    rng = generator(problem, seed, STREAM)
+    lengths = np.zeros((runs, problem.n_arms), dtype=np.int64)
+    counts = []
+    for number, arm in enumerate(problem.arms):
+        chain = arm.one_step
+        elapsed, place = np.unique(lengths.sum(axis=1), return_inverse=True)
+        starts = [_start(problem, number, int(slots)) for slots in elapsed]
+        laws = np.cumsum([law for law, _ in starts], axis=1)[place]
+        states = (rng.random((runs, 1)) > laws[:, :-1]).sum(axis=1)
+        found = _walk(chain, states, m, rng)
+        counts.append(found)
+        lengths[:, number] = starts[0][1] + found.sum(axis=(1, 2))
+    return lengths, counts
+
+
+def _walk(chain: Array, states: IntArray, m: int, rng: np.random.Generator) -> IntArray:
+    """Step all runs until each has left every state m times, and return their transition counts."""
+    n, runs = len(chain), len(states)
+    steps = np.cumsum(chain, axis=1)[:, :-1]
+    counts = np.zeros((runs, n, n), dtype=np.int64)
+    visits = np.zeros((runs, n), dtype=np.int64)
+    active = np.arange(runs)
+    while active.size:
+        after = (rng.random((active.size, 1)) > steps[states]).sum(axis=1)
+        counts[active, states, after] += 1
+        visits[active, states] += 1
+        going = visits[active].min(axis=1) < m
+        active, states = active[going], after[going]
+    return counts
+
+
+def _check(problem: Problem) -> None:
+    if problem.plays != 1:
+        raise ProblemError(f"plays is {problem.plays}; Fact 1 is about one pull a slot")
+    for arm in problem.arms:
+        if len(markov.recurrent_classes(arm.one_step)) != 1 or markov.stationary(arm.one_step).min() <= 0:
+            raise ProblemError(f"arm {arm.name!r}: some state is never seen again, so exploration never ends")
+
+
+def _start(problem: Problem, number: int, elapsed: int) -> tuple[Array, int]:
+    """The law of the first state that an arm is seen to leave, after so many slots, and the pulls spent to see it."""
+    arm = problem.arms[number]
+    if arm.initial is None:
+        return markov.stationary(arm.one_step), 1
+    known = np.eye(arm.n_states)[arm.initial]
+    if elapsed == 0 and number == 0:
+        return known, 0
+    return known @ np.linalg.matrix_power(arm.one_step, elapsed + 1), 1
+
+
+def hitting_moments(chain: Array, target: int) -> tuple[Array, Array]:
+    """Return the mean and the second moment of the steps to a state, from every state, by first-step analysis."""
+    n = len(chain)
+    others = np.delete(np.arange(n), target)
+    inside = chain[np.ix_(others, others)]
+    system = np.eye(n - 1) - inside
+    mean, second = np.zeros(n), np.zeros(n)
+    mean[others] = np.linalg.solve(system, np.ones(n - 1))
+    second[others] = np.linalg.solve(system, 1 + 2 * inside @ mean[others])
+    return mean, second
+
+
+def _bracket(problem: Problem, number: int, m: int) -> tuple[float, float]:
+    """Bounds of the pulls of one arm: max_k E A_k, and that plus √(Σ Var A_k), at the best and the worst start."""
+    first, hit, hit_variance, back, back_variance = _moments(problem, number)
+    longest = (hit + 1 + (m - 1) * back).max(axis=0)
+    spread = np.sqrt((hit_variance + (m - 1) * back_variance).sum(axis=0))
+    return first + float(longest.min()), first + float((longest + spread).max())
+
+
+@lru_cache(maxsize=256)
+def _moments(problem: Problem, number: int) -> tuple[int, Array, Array, Array, Array]:
+    """Pulls before the first transition; mean and variance of hitting times (state, start), of return times (state, 1).
+
+    Kept, because the search for the first T at which a bound says anything asks for them a hundred times.
+    """
+    chain = problem.arms[number].one_step
+    start, first = _start(problem, number, 0)
+    starts = start[None] if first == 0 else np.eye(len(chain))
+    hit, hit_variance, back, back_variance = [], [], [], []
+    for k, row in enumerate(chain):
+        mean, second = hitting_moments(chain, k)
+        hit.append(starts @ mean)
+        hit_variance.append(starts @ second - (starts @ mean) ** 2)
+        back.append([1 + row @ mean])
+        back_variance.append([1 + 2 * row @ mean + row @ second - (1 + row @ mean) ** 2])
+    variances = (np.maximum(one, 0.0) for one in (np.array(hit_variance), np.array(back_variance)))
+    return first, np.array(hit), next(variances), np.array(back), next(variances)
+
+
+def _expected(chain: Array, start: Array, m: int) -> float:
+    """E max_k A_k for one or two states; NaN for more."""
+    if len(chain) == 1:
+        return float(m)
+    if len(chain) > 2:
+        return math.nan
+    law = markov.stationary(chain)
+    # Seen from the more frequent state, the visits to the other one fill a shorter table.
+    a = int(law[0] < law[1])
+    b = 1 - a
+    leave, back = float(chain[a, b]), float(chain[b, a])
+    first = float(start[b]) / back
+    mean = first + (m - 1) * leave / back
+    spread = math.sqrt(m * leave * (2 - back - leave) / back**2 + 1 / back**2)
+    size = 1 << math.ceil(math.log2(max(m, mean + TAIL * (spread + 1 / back)) + 1))
+    if size > LARGEST:
+        return math.nan
+    z = np.exp(-2j * np.pi * np.arange(size) / size)
+    sojourn = back * z / (1 - (1 - back) * z)
+    counts = np.fft.ifft((start[a] + start[b] * sojourn) * (1 - leave + leave * sojourn) ** (m - 1)).real
+    missing = m - 1 - np.arange(m)
+    until = first + 1 + (m - 1) / law[a]
+    return float(until + counts[:m] @ (1 / leave + missing / law[b]))

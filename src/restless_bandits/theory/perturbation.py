@@ -1,0 +1,180 @@
+"""How far P' leads from P, Lemmas 8 to 13 of the paper (Wang, Huang, Lui 2020, Appendix A.2), measured and bounded.
+
+Each comparison gives, for elapsed slots τ, what is largest over all starts and what a lemma allows. Starts are states:
+a distance is convex in the start, so no law is worse than the worst state.
+
+Differs from the paper:
+
+- Lemma 9 is true, its proof is not. The telescoping sum has P − P' in the middle, v P'^a (P − P') P^b, not at the end,
+  and the largest entry of xP may exceed that of x. Total variation does not grow under P, rows of P and P' are within
+  2 rad in total variation, and no entry of a difference of laws exceeds it. With δ(P^b) the largest total variation
+  between rows of P^b the same sum gives more:
+
+      max_v ‖vP^τ − vP'^τ‖_TV ≤ 2 rad Σ_{b<τ} δ(P^b),
+
+  which is ``proved_law_gap``. As δ(P^b) falls geometrically, it stays bounded, without logarithm and without λ_max.
+- Lemmas 10 and 13 quote ‖vP^τ − d‖₁ ≤ M λ^τ ‖v − d‖₁ for λ = |λ₂|. That is false from three states on: a chain that
+  drifts from one end to the other needs as many steps as it has states before it knows anything of its limit, whatever
+  its eigenvalues. ``forgetting`` shows it. True for reversible chains, and so for birth-death ones, is
+  ‖e_s P^τ − d‖₁ ≤ λ^τ √(1/d_s − 1) (Diaconis, Stroock 1991), whose constant may be exponential in M.
+- Lemma 10's other half, ‖d − d'‖_∞ ≤ 2M rad / (1 − λ), follows from ‖d − d'‖_TV ≤ 2 rad K with Kemeny's constant
+  K = Σ_{i≥2} 1/(1 − λ_i): ``kemeny_constant``.
+- Lemma 12 bounds r(z) − r'(z); used, and proved there, is the absolute value. Its r' ≤ 1 needs the cap of ``optimism``.
+
+That proofs have holes does not make statements false: no chain that was tried violates Lemmas 10, 11 or 12.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from restless_bandits import markov
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import Array, IntArray
+from restless_bandits.problem import AnyArm
+from restless_bandits.theory.radii import gap, radius
+
+ENOUGH = 1e-6
+LONGEST = 1 << 16
+ROUNDING = 1e-12
+RELATIVE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What was measured and what is allowed, along elapsed slots."""
+
+    elapsed: IntArray
+    measured: Array
+    bound: Array
+
+    @property
+    def shares(self) -> Array:
+        """What was measured as a share of what is allowed; 0 where it is no more than rounding."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares: Array = np.where(self.measured > ROUNDING, self.measured / self.bound, 0.0)
+        return shares
+
+    @property
+    def worst(self) -> float:
+        """The largest share."""
+        return float(self.shares.max(initial=0.0))
+
+    @property
+    def worst_at(self) -> int:
+        """The elapsed slots at which it is."""
+        return int(self.elapsed[self.shares.argmax()])
+
+    @property
+    def holds(self) -> bool:
+        return self.worst <= 1 + RELATIVE
+
+
+def law_gaps(chain: Array, other: Array, length: int) -> Array:
+    """Return the largest difference of a state's chance, over all starts, after τ = 1..length slots."""
+    difference = markov.powers(chain, length)[1:] - markov.powers(other, length)[1:]
+    largest: Array = np.abs(difference).max(axis=(1, 2))
+    return largest
+
+
+def linear_law_gap(chain: Array, other: Array, rad: float, length: int) -> Comparison:
+    """Lemma 9: after τ slots, laws differ by at most 2τ rad(T)."""
+    elapsed = np.arange(1, length + 1)
+    return Comparison(elapsed, law_gaps(chain, other, length), 2 * rad * elapsed.astype(np.float64))
+
+
+def settled_law_gap(chain: Array, other: Array, horizon: int, lambda_max: float, length: int) -> Comparison:
+    """Lemma 10: from τ > ln T / ln(1/λ_max) on, by at most 2M rad(T)/(1 − λ_max) + 2M/T."""
+    first = math.floor(math.log(horizon) / math.log(1 / lambda_max)) + 1
+    elapsed = np.arange(first, max(first, length) + 1)
+    n = len(chain)
+    allowed = 2 * n / (1 - lambda_max) * radius(horizon) + 2 * n / horizon
+    measured = law_gaps(chain, other, int(elapsed[-1]))[first - 1 :]
+    return Comparison(elapsed, measured, np.full(elapsed.size, allowed))
+
+
+def any_law_gap(chain: Array, other: Array, horizon: int, lambda_max: float, length: int) -> Comparison:
+    """Lemma 11: at any τ, by at most gap(T)."""
+    allowed = gap(horizon, len(chain), lambda_max)
+    return Comparison(np.arange(1, length + 1), law_gaps(chain, other, length), np.full(length, allowed))
+
+
+def reward_gap(arm: AnyArm, other: AnyArm, horizon: int, lambda_max: float, length: int) -> Comparison:
+    """Lemma 12: the mean reward of a pull after τ slots differs by at most 2 rad(T) + M gap(T)."""
+    means, others = (markov.powers(one.one_step, length)[1:] @ one.rewards for one in (arm, other))
+    allowed = 2 * radius(horizon) + arm.n_states * gap(horizon, arm.n_states, lambda_max)
+    return Comparison(np.arange(1, length + 1), np.abs(means - others).max(axis=1), np.full(length, allowed))
+
+
+def forgetting(chain: Array, rate: float, length: int) -> Comparison:
+    """The inequality in the proof of Lemma 13: ‖e_s P^τ − d‖₁ ≤ M λ^τ ‖e_s − d‖₁, for τ = 0..length.
+
+    ``measured`` is the largest ‖e_s P^τ − d‖₁ / ‖e_s − d‖₁ over s. It is false; see above.
+    """
+    law = markov.stationary(chain)
+    distances = np.abs(markov.powers(chain, length) - law).sum(axis=2)
+    elapsed = np.arange(length + 1)
+    return Comparison(elapsed, (distances / distances[0]).max(axis=1), len(chain) * _geometric(rate, length))
+
+
+def reversible_forgetting(chain: Array, length: int) -> Comparison:
+    """What is true of birth-death chains: ‖e_s P^τ − d‖₁ ≤ |λ₂|^τ √(1/d_s − 1), for τ = 0..length.
+
+    ``measured`` is the largest ratio of the left side to the root, over s.
+    """
+    law = markov.stationary(chain)
+    distances = np.abs(markov.powers(chain, length) - law).sum(axis=2) / np.sqrt(1 / law - 1)
+    elapsed = np.arange(length + 1)
+    return Comparison(elapsed, distances.max(axis=1), _geometric(abs(markov.second_eigenvalue(chain)), length))
+
+
+def _geometric(rate: float, length: int) -> Array:
+    return np.array([rate**tau for tau in range(length + 1)])
+
+
+def contractions(chain: Array, length: int) -> Array:
+    """Return δ(P^τ) for τ = 0..length: the largest total variation between two rows."""
+    stack = markov.powers(chain, length)
+    apart: Array = 0.5 * np.abs(stack[:, :, None, :] - stack[:, None, :, :]).sum(axis=3).max(axis=(1, 2))
+    return apart
+
+
+def proved_law_gap(chain: Array, other: Array, rad: float, length: int) -> Comparison:
+    """Lemma 9 repaired and sharpened: after τ slots, by at most 2 rad Σ_{b<τ} δ(P^b)."""
+    bound = 2 * rad * np.cumsum(contractions(chain, length - 1))
+    return Comparison(np.arange(1, length + 1), law_gaps(chain, other, length), bound)
+
+
+def total_contraction(chain: Array) -> float:
+    """Return an upper bound of Σ_{τ≥0} δ(P^τ), tight to a millionth; 1/(1 − |λ|) for two states.
+
+    δ multiplies at most, so the sum is at most that of its first n terms over 1 − δ(P^n).
+    """
+    if len(chain) == 1:
+        return 1.0
+    if len(chain) == 2:
+        rate = abs(markov.second_eigenvalue(chain))
+        return 1 / (1 - rate) if rate < 1 else math.inf
+    length = 16
+    while length <= LONGEST:
+        apart = contractions(chain, length)
+        if apart[-1] <= ENOUGH:
+            return float(apart[:-1].sum() / (1 - apart[-1]))
+        length *= 4
+    return math.inf
+
+
+def kemeny_constant(chain: Array) -> float:
+    """Return K = Σ_{i≥2} 1/(1 − λ_i); stationary laws of P and P' are within 2 rad K in total variation.
+
+    d' − d = d'(P' − P)A, A the group inverse of I − P. Columns of A are largest on the diagonal, rows sum to 0: for
+    i ≠ j Σ_k (A(i,k) − A(j,k))⁺ ≤ Σ_k (A(k,k) − A(j,k)) = trace A = K: a difference of laws grows K-fold at most.
+    """
+    if not markov.is_ergodic(chain):
+        raise ProblemError("Kemeny's constant needs a chain that forgets its start")
+    values = np.linalg.eigvals(chain)
+    others = np.delete(values, int(np.argmin(np.abs(values - 1))))
+    return float((1 / (1 - others)).sum().real)
