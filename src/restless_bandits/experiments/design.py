@@ -114,6 +114,8 @@ class Theory:
     quick_exploration_runs: int
     estimates: int
     """Draws of estimated chains that the event E allows, for every arm."""
+    coupling_slots: int
+    quick_coupling_slots: int
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,7 @@ def _quick(whole: Design) -> Design:
             problems=theory.quick_problems,
             event_runs=theory.quick_event_runs,
             exploration_runs=theory.quick_exploration_runs,
+            coupling_slots=theory.quick_coupling_slots,
         )
     part = replace(whole, items=items, table=table, inside=inside, theory=theory)
     return replace(part, quick=True, long_horizon=int(few["long_horizon"]))

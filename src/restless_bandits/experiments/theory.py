@@ -214,6 +214,36 @@ def _length(arm: Arm) -> int:
     return min(LONGEST, markov.mixing_time(arm.chain, 1e-9) or LONGEST)
 
 
+def _coupling(item: Theory, cases: list[Case]) -> list[Finding]:
+    findings = []
+    for case in cases:
+        found = theory.check_coupling(case.problem, case.horizon, case.seed, slots=item.coupling_slots)
+        fit = found.virtual_fit
+        text = (
+            f"virtual state better in {found.violations} of {found.coupling.slots} slots, worse in "
+            f"{int(found.coupling.setbacks.sum())}; mean rewards {found.real_mean:.4f} real, {found.virtual_mean:.4f} "
+            f"virtual; virtual states against R: √n·D = {fit.statistic:.2f}, an alarm from {fit.alarm:.2f} on"
+        )
+        numbers = {"violations": found.violations, "statistic": fit.statistic, "alarm": fit.alarm}
+        findings.append(Finding(case.name, HOLDS if found.holds else FAILS, text, numbers))
+    return findings
+
+
+def _lemma_1(item: Theory, cases: list[Case]) -> list[Finding]:
+    outcomes = {"certified": HOLDS, "refuted": FAILS, "undecided": UNDECIDED}
+    findings = []
+    for case in cases:
+        if case.small:
+            found = theory.lemma_1(case.problem, case.horizon)
+            text = (
+                f"μ* = {found.lower:.6f} in R and at least {found.optimistic_lower:.6f} in R' at "
+                f"T = {slots(case.horizon)}: {found.verdict}"
+            )
+            numbers = {"upper": found.upper, "optimistic_lower": found.optimistic_lower}
+            findings.append(Finding(case.name, outcomes[found.verdict], text, numbers))
+    return findings
+
+
 def _law_gap(item: Theory, cases: list[Case]) -> list[Finding]:
     findings = []
     for case in cases:
@@ -347,6 +377,8 @@ CHECKS: Mapping[str, Callable[[Theory, list[Case]], list[Finding]]] = {
     "neighbours": _neighbours,
     "theorem_1": _theorem_1,
     "theorem_2": _theorem_2,
+    "lemma_1": _lemma_1,
+    "coupling": _coupling,
     "slot_loss": _slot_loss,
     "order": _order,
     "law_gap": _law_gap,

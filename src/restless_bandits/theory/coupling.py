@@ -39,12 +39,14 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.markov import Array, BoolArray, IntArray, dominates
 from restless_bandits.policies import Policy
 from restless_bandits.problem import Arm, Problem
+from restless_bandits.theory.draws import FALSE_ALARM, generator
 from restless_bandits.theory.optimism import optimistic_problem
 from restless_bandits.theory.radii import radius
 
 HORIZON = 100_000
 SLOTS = 10_000
-FALSE_ALARM = 1e-6
+COUPLING, SPREAD = 3, 4
+"""Streams of draws: of the two players, and of the test of what they saw."""
 TOLERANCE = 1e-12
 DECISIONS = 1 << 16
 
@@ -280,7 +282,7 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
     elapsed = [1] * problem.n_arms
     shape = (slots, problem.plays)
     pulled, waited, real_states, virtual_states = (np.empty(shape, dtype=np.int64) for _ in range(4))
-    for t, draws in enumerate(_generator(seed).random((slots, problem.plays, 2)).tolist()):
+    for t, draws in enumerate(generator(problem, seed, COUPLING).random((slots, problem.plays, 2)).tolist()):
         chosen = pull(tuple(virtual), tuple(elapsed))
         waits = elapsed
         elapsed = [tau + 1 for tau in waits]
@@ -292,12 +294,6 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
             real_states[t, c], virtual_states[t, c] = real_state, virtual_state
             real[i], virtual[i], elapsed[i] = real_state, virtual_state, 1
     return Coupling(problem, better, policy, pulled, waited, real_states, virtual_states)
-
-
-def _generator(seed: int, *stream: int) -> np.random.Generator:
-    if not isinstance(seed, int) or seed < 0:
-        raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative")
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream)))
 
 
 Steps = Callable[[int | None, int | None, int], tuple[list[float], list[list[float]]]]
@@ -373,7 +369,7 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
     last: list[int | None] = list(problem.initial)
     slot_of_last = [0] * problem.n_arms
     values: dict[tuple[int, int | None], list[float]] = {}
-    spread = _generator(seed, 1).random(arms.shape)
+    spread = generator(problem, seed, SPREAD).random(arms.shape)
     for t, (row, seen) in enumerate(zip(arms.tolist(), states.tolist(), strict=True), start=1):
         for c, (i, state) in enumerate(zip(row, seen, strict=True)):
             law = laws[i](last[i], t - slot_of_last[i])
