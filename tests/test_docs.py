@@ -100,10 +100,10 @@ def test_commands_exist(page):
     for block in blocks(page.read_text("utf-8")):
         if block.language != "console":
             continue
-        for line in block.body.splitlines():
-            program_name, *words = shlex.split(line.removeprefix("$ "), comments=True) or [""]
-            if program_name == "restless":
-                # What follows is for the shell.
+        for line in block.body.replace("\\\n", " ").splitlines():  # a backslash carries a command on
+            if line.removeprefix("$ ").startswith("restless "):
+                _, *words = shlex.split(line.removeprefix("$ "), comments=True)
+                # What follows these is for the shell.
                 ends = [words.index(sign) for sign in (">", "|") if sign in words]
                 parse(program, words[: min(ends, default=None)], f"{page.name}: {line}")
 
