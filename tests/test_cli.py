@@ -6,10 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import restless_bandits as rb
-from restless_bandits.cli import main, output
+from restless_bandits.cli import completion, main, output
 from restless_bandits.cli.app import app
 
 
@@ -176,8 +177,8 @@ class TestIndex:
 
 
 BAD = {
-    "unknown problem": (["check", "paper-3"], "there is no built-in problem 'paper-3'"),
-    "missing file": (["solve", "none.toml"], "cannot read none.toml: No such file"),
+    "unknown problem": (["check", "paper-3"], "`restless problems` lists them"),
+    "missing file": (["solve", "none.toml"], "`restless problems show paper-1` prints one"),
     "unknown oracle": (["solve", "paper-1", "--oracle", "exat"], "did you mean 'exact'?"),
     "unknown arm": (["index", "paper-1", "--arm", "arm 9"], "there is no arm 'arm 9'"),
     "folder for the policy": (["solve", "paper-1", "--out", "nowhere/p.npz"], "there is no folder nowhere"),
@@ -231,10 +232,70 @@ def test_unknown_commands_and_options_exit_2():
 def test_version_and_help():
     runner = CliRunner()
     assert runner.invoke(app, ["--version"]).output == f"restless-bandits {rb.__version__}\n"
-    for command in ("problems", "check", "solve", "index"):
-        shown = runner.invoke(app, [command, "--help"])
+    for command in commands():
+        shown = runner.invoke(app, [*command, "--help"])
         assert shown.exit_code == 0
-        assert f"Example: restless {command}" in shown.output
+        # On one line, so that it can be copied.
+        (example,) = (line for line in shown.output.splitlines() if line.strip().startswith("Example: "))
+        assert f"Example: restless {' '.join(command)}" in example
+        assert not example.endswith("-")
+
+
+def commands(group=None, path=()):
+    """The words of every command and group."""
+    group = typer.main.get_command(app) if group is None else group
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+
+
+class TestCompletion:
+    def complete(self, *words):
+        """What the bash script of ``restless --show-completion`` gets for its last word."""
+        environment = {
+            "_RESTLESS_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(("restless", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        shown = CliRunner().invoke(app, [], prog_name="restless", env=environment)
+        return shown.output.split()
+
+    @pytest.mark.parametrize(
+        ("words", "answers"),
+        [
+            (["sol"], ["solve"]),
+            (["solve", "paper"], ["paper-1", "paper-2"]),
+            (["problems", "show", "rf"], ["rf-2", "rf-3"]),
+            (["solve", "--oracle", "wh"], ["whittle"]),
+            (["simulate", "paper-1", "--learner", "ts-"], ["ts-9", "ts-4"]),
+            (["simulate", "paper-1", "--engine", "p"], ["processes"]),
+            (["reproduce", "figure-a", "table"], ["table-1"]),
+        ],
+    )
+    def test_names(self, words, answers):
+        assert self.complete(*words) == answers
+
+    def test_files(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "one.toml").touch()
+        (tmp_path / "mine" / "notes.txt").touch()
+        assert self.complete("check", "mi") == ["mine/"]
+        assert self.complete("check", "mine/") == ["mine/one.toml"]
+        assert self.complete("check", "nowhere/") == []
+
+    def test_knows_what_the_library_knows(self):
+        from restless_bandits.experiments.design import design
+        from restless_bandits.learners import ALIASES, LEARNERS
+        from restless_bandits.oracles import ORACLES
+        from restless_bandits.simulation.pools import ENGINES
+
+        assert set(completion.LEARNERS) == {*LEARNERS, *ALIASES}
+        assert set(completion.ORACLES) == set(ORACLES)
+        assert set(completion.ENGINES) == set(ENGINES)
+        assert completion.builtin("") == rb.builtin_problems()
+        assert tuple(completion.item("")) == design().names
 
 
 def test_json_has_no_numbers_that_json_lacks():

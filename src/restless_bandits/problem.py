@@ -116,6 +116,7 @@ class _BaseArm:
 
     @property
     def n_states(self) -> int:
+        """How many states it has."""
         return len(self.rewards)
 
     @property
@@ -244,13 +245,19 @@ class Arm(_BaseArm):
 
     @cached_property
     def stationary(self) -> Array:
+        """The stationary law."""
         return _frozen(markov.stationary(self.chain))
 
     @cached_property
     def is_ergodic(self) -> bool:
+        """Whether the chain forgets where it started: one recurrent class, without a period."""
         return markov.is_ergodic(self.chain)
 
     def law_table(self, length: int) -> Array:
+        """Return ``laws[τ][s]`` for τ = 0..length, the law of the state seen τ slots after s: powers of the chain.
+
+        Where the initial state is unknown there is one more row, s = n_states, for an arm never seen.
+        """
         stack = markov.powers(self.chain, length)
         if self.initial is None:
             unseen = np.broadcast_to(self.stationary, (length + 1, 1, self.n_states))
@@ -328,6 +335,7 @@ class TableArm(_BaseArm):
         return len(self.laws) - 1
 
     def law_table(self, length: int) -> Array:
+        """Return ``laws[τ][s]`` for τ = 0..length, the table cut or carried on."""
         if length <= self.length:
             return self.laws[: length + 1]
         tail = np.broadcast_to(self.laws[-1], (length - self.length, *self.laws.shape[1:]))
@@ -450,7 +458,9 @@ class Problem:
             raise ProblemError(f"{path} is not a text file in UTF-8; write the problem as TOML") from None
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ProblemError(f"cannot read {str(path)[:200]}: {reason}") from None
+            remedy = "; `restless problems show paper-1` prints one to start from"
+            hint = remedy if isinstance(error, FileNotFoundError) else ""
+            raise ProblemError(f"cannot read {str(path)[:200]}: {reason}{hint}") from None
         return cls.from_toml(text, origin=str(path))
 
     @classmethod
@@ -694,8 +704,9 @@ def load_problem(name_or_path: str | Path) -> Problem:
         is_file = True
     if is_file:
         return Problem.load(path)
+    hint = did_you_mean(text, builtin_problems())
     raise ProblemError(
-        f"there is no built-in problem {text!r} and no such file; {did_you_mean(text, builtin_problems())}"
+        f"there is no built-in problem {text!r} and no such file; {hint} (`restless problems` lists them)"
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from restless_bandits.cli import completion
 from restless_bandits.cli.simulate import INTERRUPTED, jobs_of, warnings_as_lines
 
 if TYPE_CHECKING:
@@ -27,21 +28,23 @@ def reproduce(
     items: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ITEM]...", help="figure-a … figure-f, appendix-a, appendix-b, table-1, inside, theory."
+            metavar="ITEM",
+            help="figure-a … figure-f, appendix-a, appendix-b, table-1, inside, theory; all of them if none.",
+            autocompletion=completion.item,
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs, shorter horizons: minutes.")] = False,
     out: Annotated[
         Path, typer.Option(help="A folder for report, figures, numbers and what was played.", metavar="DIR")
     ] = Path("out"),
-    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
-    runs: Annotated[int | None, typer.Option(help="Runs of every line, in place of the paper's.")] = None,
-    jobs: Annotated[str, typer.Option(help="Processes; does not change the numbers.")] = "all",
+    seed: Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")] = 0,
+    runs: Annotated[int | None, typer.Option(help="Runs of every line, in place of the paper's.", metavar="N")] = None,
+    jobs: Annotated[str, typer.Option(help="Processes; does not change the numbers.", metavar="N")] = "all",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
     ] = False,
 ) -> None:
-    """Run the paper's experiments and print a verdict on each of its claims; all of them without ITEM.
+    """Run the paper's experiments and judge each of its claims.
 
     Example: restless reproduce figure-a table-1 --quick
     """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from restless_bandits.cli import completion
 from restless_bandits.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -24,24 +25,46 @@ INTERRUPTED = 130
 
 
 def simulate(
-    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.")],
+    problem: Annotated[
+        str,
+        typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.", autocompletion=completion.problem),
+    ],
     horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
     learner: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPEC", help="name or name:key=value,…, once for each learner; likelihood-ucb if none."),
+        typer.Option(
+            metavar="SPEC",
+            help="name or name:key=value,…, once for each learner; likelihood-ucb if none. Names: "
+            + ", ".join(completion.LEARNERS)
+            + ".",
+            autocompletion=completion.one_of(completion.LEARNERS),
+        ),
     ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of every learner.")] = 100,
-    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
-    jobs: Annotated[str, typer.Option(help="How many play at a time; does not change the numbers.")] = "all",
+    runs: Annotated[int, typer.Option(help="Runs of every learner.", metavar="N")] = 100,
+    seed: Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")] = 0,
+    jobs: Annotated[
+        str, typer.Option(help="How many play at a time; does not change the numbers.", metavar="N")
+    ] = "all",
     engine: Annotated[
         str,
-        typer.Option(help="threads, processes (faster for learners that plan often) or auto.", metavar="WHO"),
+        typer.Option(
+            help="threads, processes (faster for learners that plan often) or auto.",
+            metavar="WHO",
+            autocompletion=completion.one_of(completion.ENGINES),
+        ),
     ] = "auto",
-    checkpoints: Annotated[str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.")] = "10",
+    checkpoints: Annotated[
+        str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.", metavar="N")
+    ] = "10",
     comparator: Annotated[
-        str, typer.Option(help="auto, exact, whittle, myopic, guha, best-arm or a number.", metavar="WHAT")
+        str,
+        typer.Option(
+            help="auto, exact, whittle, myopic, guha, best-arm or a number.",
+            metavar="WHAT",
+            autocompletion=completion.one_of(completion.COMPARATORS),
+        ),
     ] = "auto",
-    ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.")] = 1.0,
+    ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
     out: Annotated[
         Path | None,
         typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR"),
@@ -50,9 +73,9 @@ def simulate(
         bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
     ] = False,
 ) -> None:
-    """Run learners on a problem and measure their regret against the optimum.
+    """Run learners and measure their regret against the optimum.
 
-    Example: restless simulate paper-1 --learner restless-ucb --learner round-robin --horizon 50000
+    Example: restless simulate paper-1 --learner ts-9 --horizon 50000 --runs 20
     """
     from restless_bandits.problem import load_problem
 

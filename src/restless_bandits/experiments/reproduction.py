@@ -153,6 +153,7 @@ def reproduce(
 
     """
     plan = design(items, quick=quick)
+    plots.style()  # says so where there is nothing to draw with, before anything is played and not after
     jobs = cores() if jobs is None else jobs
     for what, value, least in (("jobs", jobs, 1), ("seed", seed, 0), ("runs", 2 if runs is None else runs, 2)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -1,0 +1,55 @@
+"""What is done to every page when the site is built.
+
+Formulas become MathML, so that a page needs no script and no network to show them: `$…$` and `$$…$$` are found by
+pymdownx.arithmatex, and what cannot be translated is a warning and so fails `make docs`. And a number stays on one line
+with its error.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+from collections.abc import Iterable
+from functools import partial
+
+from latex2mathml.converter import convert
+from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import AnchorLink
+
+log = logging.getLogger("mkdocs.hooks.pages")
+
+IN_TEXT = re.compile(r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<formula>.*?)\\[)\]]</(?P=tag)>', re.DOTALL)
+IN_CONTENTS = re.compile(r"(?P<tag>)\\\((?P<formula>.*?)\\\)")
+BARS = re.compile(r"<mo>(&#x02016;|&#x0007C;|‖|\|)</mo>")
+LEFT_OVER = re.compile(r"<m[io]>(\\|&#x0005C;)\w+|<mi>(&|&#x00026;|&amp;)</mi>")
+
+
+def on_page_content(content: str, page: Page, **_: object) -> str:
+    """Translate the formulas of a page, in its table of contents too, and tie numbers to their errors."""
+    translate = partial(_translate, where=page.file.src_uri)
+    _translate_titles(page.toc, translate)
+    return IN_TEXT.sub(translate, content).replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
+def _translate_titles(entries: Iterable[AnchorLink], translate: partial[str]) -> None:
+    for entry in entries:
+        entry.title = IN_CONTENTS.sub(translate, entry.title)
+        _translate_titles(entry.children, translate)
+
+
+def _translate(found: re.Match[str], where: str) -> str:
+    block = found["tag"] == "div"
+    formula = html.unescape(found["formula"]).strip()
+    # The one environment that people write and the translator does not know looks like one that it does.
+    known = formula.replace("{aligned}", "{align*}")
+    try:
+        shown = convert(known, display="block" if block else "inline")
+    except Exception as error:  # the translator raises classes of its own, one for every fault
+        log.warning("%s: cannot translate %s: %r", where, formula, error)
+        return found[0]
+    if LEFT_OVER.search(shown):
+        log.warning("%s: latex2mathml does not know all of %s", where, formula)
+    # A norm's bars would grow to the height of the line.
+    shown = BARS.sub(r'<mo stretchy="false">\1</mo>', shown)
+    return f'<div class="formula">{shown}</div>' if block else shown

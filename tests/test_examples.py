@@ -1,0 +1,44 @@
+"""Every example runs by itself and leaves a picture."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHORT = {
+    "satellite_channels.py": ["--horizon", "400", "--runs", "2"],
+    "job_dispatch.py": ["--horizon", "100", "--runs", "1"],
+    "production_loop.py": ["--slots", "400"],
+    "own_learner.py": ["--horizon", "400", "--runs", "2"],
+}
+PNG = b"\x89PNG\r\n"
+
+
+def test_none_is_left_out():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHORT)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_runs_and_leaves_a_picture(name, tmp_path):
+    out = tmp_path / "picture.png"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *SHORT[name], "--out", str(out)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"MPLBACKEND": "Agg"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"picture: {out}\n")
+    assert out.read_bytes().startswith(PNG)
+    assert [path.name for path in tmp_path.iterdir()] == ["picture.png"]
+    if name == "production_loop.py":
+        assert "killed in slot 250" in done.stdout
+        assert "going on after slot 200" in done.stdout
+        assert "never died: True" in done.stdout
