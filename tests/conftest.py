@@ -1,3 +1,4 @@
+import fcntl
 import signal
 
 import pytest
@@ -6,6 +7,61 @@ from hypothesis import HealthCheck, settings
 # Compiled kernels make a first example slow, so no example has a deadline; the suite's length is kept by the counts.
 settings.register_profile("suite", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+TOGETHER = ("tests/experiments/test_reproduction.py",)
+"""Files whose tests share what is dear to make, and so go to one worker."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand out tests one by one, but those of the files above together.
+
+    By file and not by the mark ``xdist_group``: its way through the names of tests is closed in newer versions of
+    pytest, which then split the group without a word.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0]
+            return file if file in TOGETHER else nodeid
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_in_turns(request, tmp_path_factory):
+    """Workers that need the same kernel wait for the first of them, and take it from the cache, instead of all
+    compiling it.
+    """
+    if not hasattr(request.config, "workerinput"):
+        yield
+        return
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.dispatcher import Dispatcher
+
+    folder = tmp_path_factory.getbasetemp().parent / "kernels"
+    folder.mkdir(exist_ok=True)
+    compile_at_once = Dispatcher.compile
+    held = set()
+
+    def compile_in_turn(self, sig):
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        # Numba's own lock of threads first: two threads that take the two in different order would wait for ever.
+        with global_compiler_lock:
+            if name in held:
+                return compile_at_once(self, sig)
+            with (folder / name).open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                held.add(name)
+                try:
+                    return compile_at_once(self, sig)
+                finally:
+                    held.remove(name)
+
+    Dispatcher.compile = compile_in_turn
+    yield
+    Dispatcher.compile = compile_at_once
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,9 +16,6 @@ import restless_bandits as rb
 from restless_bandits.experiments import reproduce, reproduction, timing
 from restless_bandits.experiments.design import design
 
-# One worker for all of them: the small reproduction is made once.
-pytestmark = pytest.mark.xdist_group("reproduction")
-
 WORDS = ["figure-a", "--quick", "--runs", "3"]
 
 
@@ -41,6 +38,10 @@ def begun(folder):
 def small(tmp_path_factory):
     """The folder of an uninterrupted small reproduction, and what the command printed."""
     folder = tmp_path_factory.mktemp("small") / "out"
+    # With all kernels in the cache before, the processes of the command need not each compile them.
+    plan = design(["figure-a"], quick=True)
+    lines = [line for protocol in plan.protocols for line in protocol.lines_for(rb.Problem.builtin("paper-1"))]
+    rb.simulate(rb.Problem.builtin("paper-1"), sorted({line.spec for line in lines}), 300, runs=1, jobs=1)
     done = subprocess.run(command(*WORDS, "--out", str(folder), "--json"), capture_output=True, text=True, check=True)
     return folder, json.loads(done.stdout)
 

@@ -320,12 +320,14 @@ def iterate(
 
     Returns the bracket of the optimistic gain that the last values prove, and the number of sweeps.
     """
-    least, most = sweep_part(values, improved, action, bias, 0, 1, step, 0.0, False, tie, rows, balls)
+    # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
+    part, parts, no, yes = int(0), int(1), bool(False), bool(True)  # noqa: RUF046, UP018
+    least, most = sweep_part(values, improved, action, bias, part, parts, step, 0.0, no, tie, rows, balls)
     count = 1
     while most - least > tolerance and count < most_sweeps:
         values, improved = improved, values
         shift = 0.5 * (least + most)
-        least, most = sweep_part(values, improved, action, bias, 0, 1, step, shift, False, tie, rows, balls)
+        least, most = sweep_part(values, improved, action, bias, part, parts, step, shift, no, tie, rows, balls)
         count += 1
-    least, most = sweep_part(values, improved, action, bias, 0, 1, step, 0.0, True, tie, rows, balls)
+    least, most = sweep_part(values, improved, action, bias, part, parts, step, 0.0, yes, tie, rows, balls)
     return least, most, count + 1

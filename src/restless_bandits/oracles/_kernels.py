@@ -279,6 +279,7 @@ def sweep_rows(
 
 REGIME_LOOP = 0
 REGIME_STOP = 1
+ALL_ROWS = -1
 
 
 @njit
@@ -363,35 +364,68 @@ def _active_values(
 
 
 @njit
-def _advantages(
+def _turn_to_row(
+    s: int,
+    m: float,
+    worst: float,
     d0: Array,
     d1: Array,
     base: Array,
     slope: Array,
+    active: BoolArray,
     after: IntArray,
     x0: Array,
     x1: Array,
-    discount: float,
+    fades: Array,
     regime: int,
-) -> None:
-    """Write D(s, τ) = active − passive value as d0 + m·d1; ``after`` is the next active time, the length for none."""
-    rows, length = base.shape
+) -> tuple[float, int, float]:
+    """Renew D(s, τ) = active − passive value = d0 + m·d1 of one row, and look along it.
+
+    ``after`` is the next active time, the length for none, and ``fades[w]`` the discount of w slots. Returns the least
+    subsidy from ``m`` on at which an active belief of the row turns, its time, and the largest D of a passive one: an
+    affine D is largest at an end of the range of m in which it holds, so it is asked as it goes and as it comes.
+    """
+    length = base.shape[1]
     n = x0.shape[0]
     loop = regime == REGIME_LOOP
     g0 = x0[n - 1] if loop else 0.0
     g1 = x1[n - 1] if loop else 1.0
+    first, turn = np.inf, -1
+    for t in range(length):
+        resting = not active[s, t]
+        if resting:
+            worst = max(worst, d0[s, t] + m * d1[s, t])
+        following = after[s, t]
+        if following == length:
+            # Passive for ever from here: worth m a slot, against the gain of the loop or against nothing.
+            now0 = g0 if loop else base[s, t]
+            now1 = g1 - 1.0 if loop else slope[s, t]
+        else:
+            wait = following - t
+            faded = fades[wait]
+            now0 = base[s, t] - faded * base[s, following] + wait * g0
+            now1 = slope[s, t] - faded * slope[s, following] - wait * (1.0 - g1)
+        d0[s, t] = now0
+        d1[s, t] = now1
+        if resting:
+            worst = max(worst, now0 + m * now1)
+        elif now1 < 0.0:
+            root = max(m, -now0 / now1)
+            # Of beliefs that turn together the one with the shortest wait goes first.
+            if root < first:
+                first, turn = root, t
+    return first, turn, worst
+
+
+@njit
+def _worst_at(m: float, worst: float, d0: Array, d1: Array, active: BoolArray) -> float:
+    """Return the largest D of a passive belief at a subsidy, if it is larger than ``worst``."""
+    rows, length = d0.shape
     for s in range(rows):
         for t in range(length):
-            following = after[s, t]
-            if following == length:
-                # Passive for ever from here: worth m a slot, against the gain of the loop or against nothing.
-                d0[s, t] = g0 if loop else base[s, t]
-                d1[s, t] = g1 - 1.0 if loop else slope[s, t]
-            else:
-                wait = following - t
-                faded = discount**wait
-                d0[s, t] = base[s, t] - faded * base[s, following] + wait * g0
-                d1[s, t] = slope[s, t] - faded * slope[s, following] - wait * (1.0 - g1)
+            if not active[s, t]:
+                worst = max(worst, d0[s, t] + m * d1[s, t])
+    return worst
 
 
 @njit
@@ -407,9 +441,10 @@ def _stopping_values(law: Array, mean: Array, price: float, sigma: IntArray) -> 
     trial = sigma.copy()
     system = np.empty((n, n))
     right = np.empty((n, 1))
+    stop = int(REGIME_STOP)  # not a constant, for which Numba would compile what is called anew
     for _ in range(10_000):
         for s in range(n):
-            c0, c1 = _policy_row(system[s], s, trial[s], law, mean, 1.0, REGIME_STOP)
+            c0, c1 = _policy_row(system[s], s, trial[s], law, mean, 1.0, stop)
             right[s, 0] = c0 + price * c1
         if _solve_in_place(system, right) < 1e-11:
             break
@@ -495,6 +530,9 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     for t in range(length):
         after[:, t] = t + 1
     sigma = np.zeros(rows, dtype=np.int64)
+    fades = np.empty(length)
+    for wait in range(length):
+        fades[wait] = discount**wait
     regime = REGIME_LOOP if discount == 1.0 else REGIME_STOP
 
     system = np.empty((n, n))
@@ -514,6 +552,9 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     d0 = np.empty((rows, length))
     d1 = np.empty((rows, length))
     change = np.empty((rows, length))
+    roots = np.empty(rows)
+    turns = np.empty(rows, dtype=np.int64)
+    stale = ALL_ROWS
 
     m = -np.inf
     worst = 0.0
@@ -539,31 +580,24 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                 x1[s] = solved[s, n + 1]
             _active_values(base, slope, x0, x1, law, mean, discount, regime)
             updates = 0
-        _advantages(d0, d1, base, slope, after, x0, x1, discount, regime)
-
-        next_m = np.inf
-        turn_s, turn_t = -1, -1
+            stale = ALL_ROWS
         for s in range(rows):
-            for t in range(length):
-                if active[s, t] and d1[s, t] < 0.0:
-                    root = max(m, -d0[s, t] / d1[s, t])
-                    # Of beliefs that turn together the one with the shortest wait goes first.
-                    if root < next_m:
-                        next_m = root
-                        turn_s, turn_t = s, t
-        if turn_s < 0:
+            if stale in (ALL_ROWS, s):
+                roots[s], turns[s], worst = _turn_to_row(
+                    s, m, worst, d0, d1, base, slope, active, after, x0, x1, fades, regime
+                )
+        turn_s = int(np.argmin(roots))
+        turn_t = turns[turn_s]
+        if turn_t < 0:
             return index, False, worst, False
-        for s in range(rows):
-            for t in range(length):
-                if not active[s, t]:
-                    if m > -np.inf:
-                        worst = max(worst, d0[s, t] + m * d1[s, t])
-                    worst = max(worst, d0[s, t] + next_m * d1[s, t])
-        m = next_m
+        m = roots[turn_s]
 
         if regime == REGIME_LOOP and after[turn_s, turn_t] == length:
             # At m° the loop neither gains nor loses, so stopping where its relative value is least costs nothing. The
             # weights of the right-hand sides in the gain tell which states the loop returns to.
+            worst = _worst_at(m, worst, d0, d1, active)
+            d0[:, :] = -np.inf
+            d1[:, :] = 0.0
             regime = REGIME_STOP
             least, stop = np.inf, -1
             for s in range(n):
@@ -594,7 +628,12 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
 
         index[turn_s, turn_t] = m
         active[turn_s, turn_t] = False
+        # Not passive before, so it had no advantage then that would count.
+        d0[turn_s, turn_t] = -np.inf
+        d1[turn_s, turn_t] = 0.0
         remaining -= 1
+        # A turn that no policy starts from changes what follows in its own row and nothing else.
+        stale = turn_s
         following = after[turn_s, turn_t]
         t = turn_t - 1
         while t >= 0 and after[turn_s, t] == turn_t:
@@ -605,6 +644,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         sigma[turn_s] = following
         if turn_s >= n:
             continue
+        stale = ALL_ROWS
         new_c0, new_c1 = _policy_row(row, turn_s, following, law, mean, discount, regime)
         scale = 1.0
         for k in range(n):
@@ -641,6 +681,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
             for t in range(length):
                 base[s, t] -= step0 * change[s, t]
                 slope[s, t] -= step1 * change[s, t]
+    worst = _worst_at(m, worst, d0, d1, active)
     return index, worst <= tolerance, worst, True
 
 
@@ -672,6 +713,8 @@ def iterate_values(
     """
     blocks = actions.shape[0]
     inner = order[radix.shape[1] - 1]
+    # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
+    start, plain = int(0), int(0)  # noqa: RUF046, UP018
     shift = 0.0
     sweeps = 0
     while True:
@@ -679,7 +722,7 @@ def iterate_values(
         for block in range(blocks):
             rows = (offsets[block + 1] - offsets[block]) // radix[block, inner]
             low, high, _, _ = sweep_rows(
-                values, improved, action, 0, rows, block, step, shift, 0, tie,
+                values, improved, action, start, rows, block, step, shift, plain, tie,
                 actions, offsets, strides, radix, order, law, reward, rewards, passive, first, deviation, n_states,
             )  # fmt: skip
             least, most = min(least, low), max(most, high)

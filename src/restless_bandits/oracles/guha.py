@@ -70,7 +70,8 @@ class _PricedArm:
         self.laws = index_laws(arm, length or table_length(arm))
         self.good, self.bad = (float(reward) for reward in arm.rewards)
         self.from_good = float(self.laws[0, 0, 0])
-        self.from_bad: Array = self.laws[1, :, 0]
+        # A copy, as tables come in several layouts and Numba compiles for each.
+        self.from_bad: Array = self.laws[1, :, 0].copy()
         self.wait = np.arange(1.0, len(self.from_bad) + 1.0)
 
     def averages(self, price: float) -> Array:

@@ -145,7 +145,8 @@ def index_by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
     """Follow the homotopy on a table of ``whole`` slots and return the first ``length`` of its columns."""
     n = arm.n_states
     laws = index_laws(arm, whole)
-    law = np.ascontiguousarray(laws.transpose(0, 2, 1))
+    # Always a copy: of a read-only view of a table of one slot Numba would compile all kernels anew.
+    law = laws.transpose(0, 2, 1).copy()
     mean = laws @ arm.rewards
     solved = False
     method = "homotopy"
