@@ -97,9 +97,7 @@ def check(
     problem: ProblemArgument,
     horizon: Annotated[
         int,
-        typer.Option(
-            help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T"
-        ),
+        typer.Option(help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T"),
     ] = 100_000,
     coupling: Annotated[
         bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")

@@ -191,8 +191,8 @@ def _mirrors(theta: Array, n: int) -> list[Array]:
 
 
 def starts(n: int) -> list[Array]:
-    """Fast and slow chains."""
-    return [np.zeros(2 * (n - 1)), np.full(2 * (n - 1), -2.0)]
+    """Chains that move as often as not, seldom, and nearly always."""
+    return [np.full(2 * (n - 1), logit) for logit in (0.0, -2.0, 2.0)]
 
 
 def _errors(mode: Fit, n: int) -> Array:

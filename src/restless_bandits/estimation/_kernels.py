@@ -15,6 +15,8 @@ from restless_bandits.markov import Array, IntArray
 
 LARGEST_LOGIT = 14.0
 LARGEST_STEP = 2.0
+OVERSHOT = 0.5
+"""Slope after a step, downward, as a share of the slope before, from which on the step was too long."""
 SETTLED = 1e-13
 """Powers that change by less are taken for their limit."""
 IMPOSSIBLE = 1e-14
@@ -257,12 +259,14 @@ def climb(
 ) -> float:
     """Fisher scoring from ``theta`` up to a mode: it and ``information`` are replaced; returns the log-posterior.
 
-    A step is at most ``LARGEST_STEP`` long in any logit and is halved until it does not lead down. Ends when a step
-    promises less than ``gain``.
+    A step is at most ``LARGEST_STEP`` long in any logit and is halved until it does not lead down. Where it has led
+    over the ridge, nearly as far down again as it was up before, it is cut to where its slope vanishes: expected
+    information may be half of what is there, and climbing would go from side to side. Ends when a step promises less
+    than ``gain``.
     """
     parameters = theta.shape[0]
-    gradient, trial_gradient = np.empty(parameters), np.empty(parameters)
-    trial_information = np.empty((parameters, parameters))
+    gradient, trial_gradient, cut_gradient = np.empty(parameters), np.empty(parameters), np.empty(parameters)
+    trial_information, cut_information = np.empty((parameters, parameters)), np.empty((parameters, parameters))
     value = log_posterior(theta, n, elapsed, states, seen, prior, gradient, information)
     for _ in range(most_steps):
         damped = information.copy()
@@ -285,6 +289,13 @@ def climb(
             step *= 0.5
         if not moved:
             break
+        slope, slope_after = (gradient * step).sum(), (trial_gradient * step).sum()
+        if slope_after < -OVERSHOT * slope:
+            cut = np.minimum(np.maximum(theta + slope / (slope - slope_after) * step, -LARGEST_LOGIT), LARGEST_LOGIT)
+            found_there = log_posterior(cut, n, elapsed, states, seen, prior, cut_gradient, cut_information)
+            if found_there > found:
+                trial, found = cut, found_there
+                trial_gradient[:], trial_information[:] = cut_gradient, cut_information
         better = found - value
         theta[:], value = trial, found
         gradient[:], information[:] = trial_gradient, trial_information

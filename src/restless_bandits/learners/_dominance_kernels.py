@@ -173,7 +173,7 @@ def tighten(upper: Array) -> None:
 def shortened(upper: Array, precision: float) -> Array:
     """Return the bounds with a cap as early as a precision allows, still bounds of the same laws.
 
-    The law at the new cap is that of the best state there, which none of the later ones exceeds.
+    The law at the new cap is that of the best state there, which none of the later ones exceeds but by rounding.
     """
     cap, n_states = upper.shape[0] - 1, upper.shape[1]
     if n_states == 1:
@@ -190,6 +190,9 @@ def shortened(upper: Array, precision: float) -> Array:
             break
         cut -= 1
     short = upper[: cut + 1].copy()
+    for tau in range(cut + 1, cap + 1):
+        for k in range(n_states - 1):
+            short[cut, 0, k] = max(short[cut, 0, k], upper[tau, 0, k])
     for s in range(1, n_states):
         short[cut, s] = short[cut, 0]
     return short
