@@ -23,6 +23,12 @@ INTERRUPTED = 130
 """The exit code of a program that Ctrl-C has ended."""
 
 
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="The scheduler of a Dask cluster, which then plays: tcp://HOST:PORT.", metavar="ADDRESS"),
+]
+
+
 def simulate(
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.")],
     horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
@@ -35,8 +41,9 @@ def simulate(
     jobs: Annotated[str, typer.Option(help="How many play at a time; does not change the numbers.")] = "all",
     engine: Annotated[
         str,
-        typer.Option(help="threads, processes (faster for learners that plan often) or auto.", metavar="WHO"),
+        typer.Option(help="threads, processes (faster for learners that plan often), dask or auto.", metavar="WHO"),
     ] = "auto",
+    address: AddressOption = None,
     checkpoints: Annotated[str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.")] = "10",
     comparator: Annotated[
         str, typer.Option(help="auto, exact, whittle, myopic, guha, best-arm or a number.", metavar="WHAT")
@@ -72,6 +79,7 @@ def simulate(
                 seed=seed,
                 jobs=jobs_of(jobs),
                 engine=engine,
+                address=address,
                 checkpoints=checkpoints,
                 comparator=_number_or_word(comparator),
                 ratio=ratio,
