@@ -157,6 +157,8 @@ class DaskPool:
             "distributed.worker.profile.enabled": False,
             "distributed.admin.system-monitor.gil.enabled": False,
         }
+        # It may have something to say of a worker that ends after the pool, when all else has its old level again.
+        logging.getLogger("distributed.process").setLevel(logging.CRITICAL + 1)
         # What is started with Ctrl-C held back never sees it, and a Ctrl-C that comes now is seen when all is there.
         with _held_back(), dask.config.set(settings):
             try:
