@@ -8,7 +8,11 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("suite", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
-TOGETHER = ("tests/experiments/test_reproduction.py",)
+TOGETHER = (
+    "tests/experiments/test_reproduction.py",
+    "tests/experiments/test_theory.py",
+    "tests/simulation/test_dask.py",
+)
 """Files whose tests share what is dear to make, and so go to one worker."""
 
 

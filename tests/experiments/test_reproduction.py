@@ -113,8 +113,10 @@ def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
 
     folder, answer = small
     before = produced(folder)
-    monkeypatch.setattr(reproduction, "open_pool", lambda *_: NoPool())
-    again = reproduce(["figure-a"], quick=True, runs=3, out=folder)
+    asked = []
+    monkeypatch.setattr(reproduction, "open_pool", lambda *words, **_: asked.append(words) or NoPool())
+    again = reproduce(["figure-a"], quick=True, runs=3, out=folder, engine="dask", address="tcp://there:8786")
+    assert asked == [("dask", None, "tcp://there:8786")]
     assert produced(folder) == before
     assert json.loads(json.dumps(again.as_dict()["figures"])) == answer["figures"]
 

@@ -11,8 +11,6 @@ from restless_bandits.experiments.theory import CHECKS, Case, check_theory
 from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, NOT_RUN, Evidence, decide
 from restless_bandits.problem import Arm, Problem
 
-pytestmark = pytest.mark.xdist_group("reproduction")
-
 
 def small(item):
     return dataclasses.replace(item, problems=("paper-1",), horizons=(500,), event_runs=2000, exploration_runs=50)

@@ -33,7 +33,7 @@ LEARNERS = (
 )
 ORACLES = ("exact", "auto", "whittle", "myopic", "guha", "relaxation", "best-arm")
 COMPARATORS = ("auto", "exact", "whittle", "myopic", "guha", "best-arm")
-ENGINES = ("auto", "threads", "processes")
+ENGINES = ("auto", "threads", "processes", "dask")
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from restless_bandits.cli import completion
-from restless_bandits.cli.simulate import INTERRUPTED, jobs_of, warnings_as_lines
+from restless_bandits.cli.simulate import INTERRUPTED, AddressOption, jobs_of, warnings_as_lines
 
 if TYPE_CHECKING:
     from restless_bandits.experiments import Reproduction
@@ -40,6 +40,15 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")] = 0,
     runs: Annotated[int | None, typer.Option(help="Runs of every line, in place of the paper's.", metavar="N")] = None,
     jobs: Annotated[str, typer.Option(help="Processes; does not change the numbers.", metavar="N")] = "all",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="threads, processes, dask or auto.",
+            metavar="WHO",
+            autocompletion=completion.one_of(completion.ENGINES),
+        ),
+    ] = "auto",
+    address: AddressOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
     ] = False,
@@ -55,7 +64,17 @@ def reproduce(
     wanted = tuple(items or ())
     with _progress() as tell, warnings_as_lines():
         try:
-            found = run_all(wanted, quick=quick, out=out, seed=seed, runs=runs, jobs=jobs_of(jobs), progress=tell)
+            found = run_all(
+                wanted,
+                quick=quick,
+                out=out,
+                seed=seed,
+                runs=runs,
+                jobs=jobs_of(jobs),
+                engine=engine,
+                address=address,
+                progress=tell,
+            )
         except ReproductionInterrupted as stop:
             print(stop, file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None

@@ -24,6 +24,12 @@ INTERRUPTED = 130
 """The exit code of a program that Ctrl-C has ended."""
 
 
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="The scheduler of a Dask cluster, which then plays: tcp://HOST:PORT.", metavar="ADDRESS"),
+]
+
+
 def simulate(
     problem: Annotated[
         str,
@@ -48,11 +54,12 @@ def simulate(
     engine: Annotated[
         str,
         typer.Option(
-            help="threads, processes (faster for learners that plan often) or auto.",
+            help="threads, processes (faster for learners that plan often), dask or auto.",
             metavar="WHO",
             autocompletion=completion.one_of(completion.ENGINES),
         ),
     ] = "auto",
+    address: AddressOption = None,
     checkpoints: Annotated[
         str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.", metavar="N")
     ] = "10",
@@ -95,6 +102,7 @@ def simulate(
                 seed=seed,
                 jobs=jobs_of(jobs),
                 engine=engine,
+                address=address,
                 checkpoints=checkpoints,
                 comparator=_number_or_word(comparator),
                 ratio=ratio,

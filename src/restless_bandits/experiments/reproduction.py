@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
 from restless_bandits.simulation.playing import Book, play_books
-from restless_bandits.simulation.pools import cores, open_pool
+from restless_bandits.simulation.pools import Pool, open_pool
 from restless_bandits.simulation.runner import collect
 from restless_bandits.simulation.storage import Store, open_folder, write_bytes
 from restless_bandits.theory.radii import exploration_count
@@ -130,6 +131,8 @@ def reproduce(
     seed: int = 0,
     runs: int | None = None,
     jobs: int | None = None,
+    engine: str = "auto",
+    address: str | None = None,
     progress: Tell | None = None,
 ) -> Reproduction:
     """Run the paper's experiments, or some of them, and write figures, numbers and the report.
@@ -148,14 +151,19 @@ def reproduce(
         Runs of every line, in place of the design's.
     jobs
         Processes; all cores by default.
+    engine
+        ``threads``, ``processes``, ``dask``, or ``auto``: the cluster where there is an address, else processes.
+    address
+        The scheduler of a Dask cluster, as for ``simulate``. What is measured in seconds is measured here all the same.
     progress
         Told how far it is.
 
     """
     plan = design(items, quick=quick)
     plots.style()  # says so where there is nothing to draw with, before anything is played and not after
-    jobs = cores() if jobs is None else jobs
-    for what, value, least in (("jobs", jobs, 1), ("seed", seed, 0), ("runs", 2 if runs is None else runs, 2)):
+    for what, value, least in (("jobs", jobs, 1), ("seed", seed, 0), ("runs", runs, 2)):
+        if value is None and what != "seed":
+            continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ProblemError(f"{what} is {value!r}; it must be a whole number of at least {least}")
     if runs is not None:
@@ -164,14 +172,14 @@ def reproduce(
     # Before any work is done: a picture that cannot be drawn, a folder that cannot be written.
     with plots.style():
         pass
-    store = open_folder(place / "cells")
     command = " ".join(
         ["restless reproduce", *items, *(["--quick"] if quick else [])]
         + ([f"--seed {seed}"] if seed else [])
         + ([] if runs is None else [f"--runs {runs}"])
     )
     try:
-        measured = _measure(plan, place, store, seed, jobs, progress)
+        with closing(open_pool(engine, jobs, address, often=True)) as pool:
+            measured = _measure(plan, place, seed, pool, progress)
     except KeyboardInterrupt:
         raise ReproductionInterrupted(place) from None
     verdicts = tuple(verdict for claim in plan.claims for verdict in decide(claim, measured.evidence(plan)))
@@ -226,19 +234,15 @@ def exploration_bound(problem: Problem) -> Callable[[int], float]:
     return lambda horizon: problem.n_arms * exploration_count(horizon) / rarest
 
 
-def _measure(plan: Design, place: Path, store: Path, seed: int, jobs: int, progress: Tell | None) -> _Measured:
+def _measure(plan: Design, place: Path, seed: int, pool: Pool, progress: Tell | None) -> _Measured:
     measured = _Measured()
-    work = _Work(plan, store, seed)
-    meter = _Meter(work, plan, jobs, progress)
+    work = _Work(plan, open_folder(place / "cells"), seed)
+    meter = _Meter(work, plan, pool, progress)
     if plan.table is not None:
         # First, while nothing else is running.
         meter.what = plan.table.name
         measured.times, measured.build_times = measure_times(plan.table, place / "times.json", seed, meter.timed)
-    pool = open_pool("processes" if jobs > 1 else "threads", jobs)
-    try:
-        play_books(work.groups, pool, meter.played)
-    finally:
-        pool.close()
+    play_books(work.groups, pool, meter.played)
     for item in plan.items:
         measured.panels += [work.panel(item, protocol) for protocol in plan.protocols]
     if plan.inside is not None:
@@ -348,8 +352,8 @@ def _guess(line: Line, book: Book) -> float:
 class _Meter:
     """Tells how much of the work is done, in seconds of one core; guesses give way to what was measured."""
 
-    def __init__(self, work: _Work, plan: Design, jobs: int, progress: Tell | None) -> None:
-        self._work, self._jobs, self._progress = work, jobs, progress
+    def __init__(self, work: _Work, plan: Design, pool: Pool, progress: Tell | None) -> None:
+        self._work, self._pool, self._progress = work, pool, progress
         self._table_runs = 0 if plan.table is None else cells_of(plan.table)
         self._timed: list[float] = []
         self._told = -math.inf
@@ -371,8 +375,8 @@ class _Meter:
         total = done + left * (done / len(self._timed) if self._timed else TABLE_SECONDS)
         for book in self._work.books:
             seconds = book.seconds_a_run or self._work.costs[id(book)]
-            done += seconds * len(book.finished) / self._jobs
-            total += seconds * book.cell.runs / self._jobs
+            done += seconds * len(book.finished) / self._pool.width
+            total += seconds * book.cell.runs / self._pool.width
         self._progress(done, total, what)
 
 

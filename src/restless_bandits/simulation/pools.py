@@ -1,9 +1,10 @@
-"""Who plays: threads of this process, or processes of this machine.
+"""Who plays: threads of this process, processes of this machine, or a cluster.
 
 A pool takes a piece of a cell and promises its runs. Threads start at once and share the tables of the problem; they
 serve learners that think rarely, whose runs are nearly all compiled code without the interpreter lock. Learners that
 make thousands of plans a run hold that lock most of the time, and two threads are then slower than one; processes
-start in about a second and do not get in each other's way.
+start in about a second and do not get in each other's way. A Dask cluster (``dask_pool``) has the workers of many
+machines.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from typing import Protocol
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
 
-ENGINES = ("threads", "processes", "auto")
+ENGINES = ("threads", "processes", "dask", "auto")
 
 
 class Pool(Protocol):
     """What plays pieces of cells."""
 
-    width: int
-    """How many pieces are played at a time."""
+    @property
+    def width(self) -> int:
+        """How many pieces are played at a time."""
 
     def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
         """Promise some runs of a cell."""
@@ -46,13 +48,26 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def open_pool(engine: str, jobs: int) -> Pool:
-    """Return a pool by its name."""
-    if engine == "threads":
-        return ThreadPool(jobs)
-    if engine == "processes":
-        return ProcessPool(jobs)
-    raise ProblemError(f"there is no engine {engine!r}; {did_you_mean(str(engine), ENGINES)}")
+def open_pool(engine: str, jobs: int | None = None, address: str | None = None, *, often: bool = False) -> Pool:
+    """Return a pool by its name.
+
+    ``auto`` is the cluster where there is an address; else processes where the learners make plans ``often`` and there
+    is more than one job; else threads. Jobs are all cores where nothing is said.
+    """
+    if engine not in ENGINES:
+        raise ProblemError(f"there is no engine {engine!r}; {did_you_mean(str(engine), ENGINES)}")
+    if address is not None and engine not in ("dask", "auto"):
+        raise ProblemError(f"address is {address!r}, but the engine is {engine}; an address goes with the engine dask")
+    if address is not None and jobs is not None:
+        raise ProblemError(f"jobs is {jobs}, but the cluster at {address} brings its own workers; leave out jobs")
+    jobs = cores() if jobs is None else jobs
+    if engine == "dask" or address is not None:
+        from restless_bandits.simulation.dask_pool import DaskPool
+
+        return DaskPool(address, jobs)
+    if engine == "auto":
+        engine = "processes" if often and jobs > 1 else "threads"
+    return ThreadPool(jobs) if engine == "threads" else ProcessPool(jobs)
 
 
 class ThreadPool:
@@ -97,7 +112,7 @@ class ProcessPool:
         self.width = width
         # Spawned, not forked: a fork in the presence of threads can stop for ever.
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=_begin_worker)
+        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker)
 
     def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
         return self._pool.submit(play_runs, cell, numbers)
@@ -110,7 +125,7 @@ class ProcessPool:
                 process.terminate()
 
 
-def _begin_worker() -> None:
+def begin_worker() -> None:
     """Leave Ctrl-C to the parent, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.showwarning = _warn_in_one_line

@@ -1,12 +1,13 @@
 """Many learners, many runs, all cores.
 
 Run r of a learner hangs on the seed, the problem's content and r alone, so nothing here changes a number: not how many
-threads or processes there are, nor which runs were found on disk, nor who else is playing.
+threads, processes or machines there are, nor which runs were found on disk, nor who else is playing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell, is_priced, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
 from restless_bandits.simulation.playing import Book, play_books
-from restless_bandits.simulation.pools import cores, open_pool
+from restless_bandits.simulation.pools import open_pool
 from restless_bandits.simulation.results import SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
 
@@ -51,6 +52,7 @@ def simulate(
     seed: int = 0,
     jobs: int | None = None,
     engine: str = "threads",
+    address: str | None = None,
     checkpoints: int | str | Sequence[int] = 10,
     comparator: str | float = "auto",
     ratio: float = 1.0,
@@ -76,8 +78,12 @@ def simulate(
         How many play at a time; all cores by default.
     engine
         ``threads``; ``processes``, which start slower and are faster for learners that make thousands of plans a run;
-        or ``auto``, which takes processes where that pays. A script that uses processes must guard its main part by
+        ``dask``, a cluster; or ``auto``, which takes the cluster where there is an address, and processes where that
+        pays. A script that uses processes, or a cluster without an address, must guard its main part by
         ``if __name__ == "__main__":``.
+    address
+        The scheduler of a Dask cluster, as in ``tcp://127.0.0.1:8786``; it brings its own workers, so there are no
+        jobs to give. The engine ``dask`` without one starts a cluster of this machine with ``jobs`` workers.
     checkpoints
         So many, evenly spaced and ending at the horizon; ``"log:20"`` for logarithmic ones; or a list of slots, to
         which the horizon is added.
@@ -97,7 +103,7 @@ def simulate(
     horizon = _whole("horizon", horizon, 1)
     runs = _whole("runs", runs, 1)
     seed = _whole("seed", seed, 0)
-    jobs = cores() if jobs is None else _whole("jobs", jobs, 1)
+    jobs = None if jobs is None else _whole("jobs", jobs, 1)
     if not (np.isfinite(ratio) and ratio > 0):
         raise ProblemError(f"ratio is {ratio!r}; it must be a positive number")
     if trace and out is not None:
@@ -107,32 +113,27 @@ def simulate(
     # A learner that cannot play this problem says so before any work is done.
     for player in players.values():
         player.task(problem, horizon)
-    folder = None if out is None else open_folder(out)
-    if engine == "auto":
-        often = any(player.plans_often for player in players.values())
-        engine = "processes" if often and jobs > 1 and runs * horizon >= MANY_SLOTS else "threads"
-    pool = open_pool(engine, jobs)
+    often = any(player.plans_often for player in players.values()) and runs * horizon >= MANY_SLOTS
+    with closing(open_pool(engine, jobs, address, often=often)) as pool:
+        folder = None if out is None else open_folder(out)
+        compared = comparator_for(problem, comparator, solution_of(problem))
+        books = []
+        for label, player in players.items():
+            cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace)
+            books.append(Book(cell, None if folder is None else Store.open(folder, cell)))
 
-    compared = comparator_for(problem, comparator, solution_of(problem))
-    books = []
-    for label, player in players.items():
-        cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace)
-        books.append(Book(cell, None if folder is None else Store.open(folder, cell)))
+        def tell(_: Book | None = None) -> None:
+            if progress is not None:
+                progress(sum(len(book.finished) for book in books), runs * len(books))
 
-    def tell(_: Book | None = None) -> None:
-        if progress is not None:
-            progress(sum(len(book.finished) for book in books), runs * len(books))
-
-    tell()
-    try:
-        play_books([books], pool, tell)
-    except KeyboardInterrupt:
-        counts = {book.cell.label: len(book.finished) for book in books}
-        whole = min(_first_missing(book) for book in books)
-        part = collect(books, whole, compared, float(ratio)) if whole else None
-        raise SimulationInterrupted(counts, runs * len(books), part, folder) from None
-    finally:
-        pool.close()
+        tell()
+        try:
+            play_books([books], pool, tell)
+        except KeyboardInterrupt:
+            counts = {book.cell.label: len(book.finished) for book in books}
+            whole = min(_first_missing(book) for book in books)
+            part = collect(books, whole, compared, float(ratio)) if whole else None
+            raise SimulationInterrupted(counts, runs * len(books), part, folder) from None
     return collect(books, runs, compared, float(ratio))
 
 
