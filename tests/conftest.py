@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("suite", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+collect_ignore = ["installed.py"]
+
 TOGETHER = (
     "tests/experiments/test_reproduction.py",
     "tests/experiments/test_theory.py",

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import restless_bandits as rb
@@ -27,6 +27,7 @@ def test_the_reference_numbers():
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+@example(0.875, 2.0**-24, 0.0, 0.75)  # a state so rare that values are as large as ten million slots
 def test_closed_form_and_homotopy_agree(p11, p01, high, low):
     arm = Arm([[p11, 1 - p11], [p01, 1 - p01]], [high, low], initial=0)
     slow = abs(abs(p11 - p01) - 1) < 1e-2

@@ -39,6 +39,8 @@ from restless_bandits.problem import AnyArm, Arm, Problem
 Method = Literal["auto", "closed-form", "homotopy"]
 
 INDEXABLE_TOLERANCE = 1e-9
+ROUNDING = 1e-13
+"""Rounding errors of values, in the slots that the return to the rarest state takes: values are as large as these."""
 NEAR_ONE = 1.0 - 1e-7
 DISCOUNTED_TOLERANCE = 1e-6
 LAW_DEVIATION = 1e-13
@@ -151,7 +153,9 @@ def index_by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
     solved = False
     method = "homotopy"
     if is_ergodic(law[:n, :, 0]):
-        table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, INDEXABLE_TOLERANCE)
+        rarest = float(law[:n, :, -1].max(axis=0).min())
+        tolerance = max(INDEXABLE_TOLERANCE, min(ROUNDING / max(rarest, ROUNDING), DISCOUNTED_TOLERANCE))
+        table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, tolerance)
     if not solved:
         method = "homotopy at a vanishing discount"
         table, indexable, violation, solved = whittle_homotopy(law, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
