@@ -156,11 +156,11 @@ class Fit:
         return np.asarray(np.linalg.inv(self.information), dtype=np.float64)
 
 
-def fit(cells: Cells, n: int, prior: float, start: Array) -> Fit:
-    """Climb to a mode from a start."""
+def fit(cells: Cells, n: int, prior: float, start: Array, goal: float = -np.inf) -> Fit:
+    """Climb to a mode from a start; no further than shows that it will not be as high as ``goal``."""
     theta = np.array(start, dtype=np.float64)
     information = np.empty((len(theta), len(theta)))
-    value = kernels.climb(theta, n, *cells, prior, GAIN, MOST_STEPS, information)
+    value = kernels.climb(theta, n, *cells, prior, GAIN, goal, MOST_STEPS, information)
     return Fit(theta, value, information)
 
 
@@ -168,13 +168,15 @@ def modes_of(cells: Cells, n: int, prior: float, starts: Sequence[Array], *, tho
     """Return the different modes that climbs from some starts and from rivals of the best end in, the best first.
 
     The first rival has the opposite correlation. Thorough, there are more: two waits for each of two rows are two
-    quadratic equations, and each row alone may have settled on the wrong root.
+    quadratic equations, and each row alone may have settled on the wrong root. A climb that would end more than
+    ``RIVAL`` below the best is given up, and stands in the list where it stopped.
     """
     found = [fit(cells, n, prior, start) for start in starts]
     best = max(found, key=lambda one: one.value)
-    found.append(fit(cells, n, prior, kernels.twin_of(best.theta, n)))
+    rivals = [kernels.twin_of(best.theta, n)]
     if thorough:
-        found += [fit(cells, n, prior, rival) for rival in _mirrors(best.theta, n)]
+        rivals += _mirrors(best.theta, n)
+    found += [fit(cells, n, prior, rival, goal=best.value - RIVAL) for rival in rivals]
     modes: list[Fit] = []
     for one in sorted(found, key=lambda one: -one.value):
         chain = kernels.chain_of(one.theta, n)

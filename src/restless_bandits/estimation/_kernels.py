@@ -15,6 +15,8 @@ from restless_bandits.markov import Array, IntArray
 
 LARGEST_LOGIT = 14.0
 LARGEST_STEP = 2.0
+HOPELESS = 20.0
+"""A climb is given up that lacks so many times what its next step promises."""
 OVERSHOT = 0.5
 """Slope after a step, downward, as a share of the slope before, from which on the step was too long."""
 SETTLED = 1e-13
@@ -254,6 +256,7 @@ def climb(
     seen: IntArray,
     prior: float,
     gain: float,
+    goal: float,
     most_steps: int,
     information: Array,
 ) -> float:
@@ -262,7 +265,7 @@ def climb(
     A step is at most ``LARGEST_STEP`` long in any logit and is halved until it does not lead down. Where it has led
     over the ridge, nearly as far down again as it was up before, it is cut to where its slope vanishes: expected
     information may be half of what is there, and climbing would go from side to side. Ends when a step promises less
-    than ``gain``.
+    than ``gain``, or so much less than it lacks to ``goal`` that this will not be reached.
     """
     parameters = theta.shape[0]
     gradient, trial_gradient, cut_gradient = np.empty(parameters), np.empty(parameters), np.empty(parameters)
@@ -277,7 +280,7 @@ def climb(
         if largest > LARGEST_STEP:
             step *= LARGEST_STEP / largest
         promised = (step * gradient).sum()
-        if promised < gain:
+        if promised < gain or HOPELESS * promised < goal - value:
             break
         moved = False
         for _ in range(12):
