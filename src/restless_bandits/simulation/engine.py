@@ -179,7 +179,7 @@ class Run:
         rule = RuleTable.of(plan.until)
         before, pooled_before = rule.counts_before(record)
         ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, before, pooled_before)
-        choice, joint = _choice(plan.policy, self.world.problem)
+        choice, joint = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
         started = record.slots
         record.slots, self.block = kernels.run_plan(
             self.words,
@@ -224,8 +224,8 @@ _NO_FLOATS = np.zeros(1)
 _NO_ACTIONS = np.zeros(1, dtype=np.int16)
 
 
-def _choice(policy: Policy, problem: Problem) -> tuple[kernels.Choice, kernels.Joint | None]:
-    """A policy as the engine takes it."""
+def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernels.Choice, kernels.Joint | None]:
+    """A policy as the engine takes it; ``at_start`` where a table over joint beliefs may have no entry yet."""
     plays = problem.plays
     parts: dict[str, Any] = {
         "plays": plays,
@@ -250,12 +250,10 @@ def _choice(policy: Policy, problem: Problem) -> tuple[kernels.Choice, kernels.J
             "table": np.concatenate([table.reshape(-1) for table in policy.tables]),
         }
     elif isinstance(policy, JointPolicy):
-        start = policy.action_values(policy.beliefs.start[None])[0]
-        parts |= {
-            "kind": kernels.JOINT,
-            "action": policy.action,
-            "start": int(np.flatnonzero(start >= start.max() - TIE)[0]),
-        }
+        parts |= {"kind": kernels.JOINT, "action": policy.action}
+        if at_start:
+            values = policy.action_values(policy.beliefs.start[None])[0]
+            parts["start"] = int(np.flatnonzero(values >= values.max() - TIE)[0])
         joint = _joint_arrays(policy.beliefs, problem)
     elif isinstance(policy, SingleArm):
         parts |= {"kind": kernels.SINGLE, "arm": policy.arm}
