@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from restless_bandits import __version__
 from restless_bandits.cli import completion
 from restless_bandits.cli.data import fit, replay
+from restless_bandits.cli.options import JsonOption, ProblemArgument
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError
@@ -40,12 +41,6 @@ app = typer.Typer(
 )
 problems_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(problems_app, name="problems")
-
-ProblemArgument = Annotated[
-    str,
-    typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.", autocompletion=completion.problem),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
 
 def _print_version(wanted: bool) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 from restless_bandits.errors import ProblemError
 
@@ -53,7 +54,6 @@ SlotOption = Annotated[
     typer.Option(metavar="LENGTH", help="Round times to slots of this length, counted from the first."),
 ]
 ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
 
 def fit(
@@ -107,10 +107,7 @@ def fit(
 
 def replay(
     trace: TraceArgument,
-    learner: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SPEC", help="name or name:key=value,…, once for each learner; likelihood-ucb if none."),
-    ] = None,
+    learner: LearnerOption = None,
     horizon: Annotated[int | None, typer.Option(metavar="T", help="Play only so many slots of the stretch.")] = None,
     first: Annotated[
         int | None, typer.Option("--from", metavar="SLOT", help="Where the stretch begins.", show_default="longest")
@@ -118,8 +115,10 @@ def replay(
     last: Annotated[
         int | None, typer.Option("--to", metavar="SLOT", help="Where the stretch ends.", show_default="longest")
     ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of a learner that draws at random; others are played once.")] = 10,
-    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
+    runs: Annotated[
+        int, typer.Option(metavar="N", help="Runs of a learner that draws at random; others are played once.")
+    ] = 10,
+    seed: SeedOption = 0,
     states: StatesOption = None,
     edges: EdgesOption = None,
     low_is_better: LowOption = False,

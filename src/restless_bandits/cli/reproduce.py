@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from restless_bandits.cli import completion
-from restless_bandits.cli.simulate import INTERRUPTED, AddressOption, jobs_of, warnings_as_lines
+from restless_bandits.cli.options import AddressOption, EngineOption, JobsOption, JsonOption, SeedOption
+from restless_bandits.cli.simulate import INTERRUPTED, jobs_of, warnings_as_lines
 
 if TYPE_CHECKING:
     from restless_bandits.experiments import Reproduction
@@ -37,21 +38,12 @@ def reproduce(
     out: Annotated[
         Path, typer.Option(help="A folder for report, figures, numbers and what was played.", metavar="DIR")
     ] = Path("out"),
-    seed: Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")] = 0,
+    seed: SeedOption = 0,
     runs: Annotated[int | None, typer.Option(help="Runs of every line, in place of the paper's.", metavar="N")] = None,
-    jobs: Annotated[str, typer.Option(help="Processes; does not change the numbers.", metavar="N")] = "all",
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="threads, processes, dask or auto.",
-            metavar="WHO",
-            autocompletion=completion.one_of(completion.ENGINES),
-        ),
-    ] = "auto",
+    jobs: JobsOption = "all",
+    engine: EngineOption = "auto",
     address: AddressOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the paper's experiments and judge each of its claims.
 

@@ -15,6 +15,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from restless_bandits.cli import completion
+from restless_bandits.cli.options import (
+    AddressOption,
+    EngineOption,
+    JobsOption,
+    JsonOption,
+    LearnerOption,
+    ProblemArgument,
+    SeedOption,
+)
 from restless_bandits.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -24,41 +33,14 @@ INTERRUPTED = 130
 """The exit code of a program that Ctrl-C has ended."""
 
 
-AddressOption = Annotated[
-    str | None,
-    typer.Option(help="The scheduler of a Dask cluster, which then plays: tcp://HOST:PORT.", metavar="ADDRESS"),
-]
-
-
 def simulate(
-    problem: Annotated[
-        str,
-        typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.", autocompletion=completion.problem),
-    ],
+    problem: ProblemArgument,
     horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
-    learner: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPEC",
-            help="name or name:key=value,…, once for each learner; likelihood-ucb if none. Names: "
-            + ", ".join(completion.LEARNERS)
-            + ".",
-            autocompletion=completion.one_of(completion.LEARNERS),
-        ),
-    ] = None,
+    learner: LearnerOption = None,
     runs: Annotated[int, typer.Option(help="Runs of every learner.", metavar="N")] = 100,
-    seed: Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")] = 0,
-    jobs: Annotated[
-        str, typer.Option(help="How many play at a time; does not change the numbers.", metavar="N")
-    ] = "all",
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="threads, processes (faster for learners that plan often), dask or auto.",
-            metavar="WHO",
-            autocompletion=completion.one_of(completion.ENGINES),
-        ),
-    ] = "auto",
+    seed: SeedOption = 0,
+    jobs: JobsOption = "all",
+    engine: EngineOption = "auto",
     address: AddressOption = None,
     checkpoints: Annotated[
         str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.", metavar="N")
@@ -76,9 +58,7 @@ def simulate(
         Path | None,
         typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run learners and measure their regret against the optimum.
 

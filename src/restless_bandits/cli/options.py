@@ -1,0 +1,39 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from restless_bandits.cli import completion
+
+ProblemArgument = Annotated[
+    str,
+    typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.", autocompletion=completion.problem),
+]
+LearnerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SPEC",
+        help="name or name:key=value,…, once for each learner; likelihood-ucb if none. Names: "
+        + ", ".join(completion.LEARNERS)
+        + ".",
+        autocompletion=completion.one_of(completion.LEARNERS),
+    ),
+]
+SeedOption = Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")]
+JobsOption = Annotated[str, typer.Option(help="How many play at a time; does not change the numbers.", metavar="N")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="threads, processes (faster for learners that plan often), dask or auto.",
+        metavar="WHO",
+        autocompletion=completion.one_of(completion.ENGINES),
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="The scheduler of a Dask cluster, which then plays: tcp://HOST:PORT.", metavar="ADDRESS"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
