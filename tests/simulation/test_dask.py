@@ -48,6 +48,10 @@ class Fatal(RestlessUCB):
         return super().plan(record, task, rng)
 
 
+STARTED_WITHIN = 120.0
+"""Seconds in which workers are there even on a crowded machine."""
+
+
 class Cluster:
     """A scheduler that gives up on a piece at the first death of a worker, and workers without nannies."""
 
@@ -73,8 +77,11 @@ class Cluster:
             _kill(self.workers.pop())
         while len(self.workers) < count:
             self.workers.append(self._start("worker", self.address, "--no-nanny", "--nthreads=1"))
-        with dask_pool.distributed.Client(self.address, set_as_default=False) as client:
+        deadline = time.monotonic() + STARTED_WITHIN
+        with dask_pool.distributed.Client(self.address, set_as_default=False, timeout=STARTED_WITHIN) as client:
             while len(client.ncores()) != count:
+                assert all(worker.poll() is None for worker in self.workers), "a worker has ended before it was asked"
+                assert time.monotonic() < deadline, f"{count} workers were started, and these came: {client.ncores()}"
                 time.sleep(0.05)
         return self.address
 
