@@ -1,6 +1,6 @@
 """Every learner on every built-in problem: writes docs/head-to-head.md and its figure.
 
-Run with ``python -m benchmarks.head_to_head`` (over an hour on two cores; what was played is kept in
+Run with ``python -m benchmarks.head_to_head`` (most of an hour on two cores; what was played is kept in
 ``out/head-to-head`` and the same command goes on from there). ``--random 200`` compares the default learner with
 Restless-UCB on so many random problems instead, and ``--worst 1000`` looks for the worst of so many runs.
 """
@@ -24,10 +24,10 @@ from restless_bandits.simulation.pools import cores
 
 HORIZONS = (10_000, 100_000, 1_000_000)
 MOST_RUNS, FEWEST_RUNS = 100, 4
-SECONDS, TABLE_SECONDS = 16.0, 6.0
+SECONDS, TABLE_SECONDS = 8.0, 4.0
 """Seconds of one core that a learner gets on a problem, unless ``MORE_SECONDS`` says otherwise, and on one of the four
 problems of the table of running times, which are paper-1 with more arms."""
-MORE_SECONDS = {"likelihood-ucb": 2000.0, "dominance-ucb": 100.0, "restless-ucb": 100.0}
+MORE_SECONDS = {"likelihood-ucb": 2000.0, "dominance-ucb": 60.0, "restless-ucb": 60.0}
 TOO_LONG = 60.0
 """Seconds of a run beyond which a learner is left out."""
 SLOW = {"queue-5": ("posterior", "dominance-ucb", "colored-ucrl2:cap=10")}
