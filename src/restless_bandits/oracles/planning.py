@@ -26,6 +26,7 @@ from restless_bandits.beliefs import (
     cap_for,
     forgetting_beliefs,
     remembering_beliefs,
+    table_period,
 )
 from restless_bandits.markov import Array
 from restless_bandits.oracles._kernels import iterate_linked, iterate_values, link, rollout, settle
@@ -53,6 +54,8 @@ LINKED_TABLE = 1_000_000
 HUGE_TABLE = 20_000_000
 LONGEST_CAP = 2_000
 INDEX_DEVIATION, TWO_STATE_DEVIATION = 3e-3, 1e-9
+LONGEST_INDEX = 300
+"""Elapsed slots of a homotopy: it takes time that grows with their square, and this is some hundredths of a second."""
 ROUGH = (0.05, 0.1, 0.2)
 """Deviations at which rough tables end."""
 BELIEFS_PER_SLOT = 20
@@ -199,7 +202,8 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
     """Plan by Whittle's index on tables that end where laws are within ``INDEX_DEVIATION`` of each other.
 
     Two states take the closed form, on longer tables, for next to nothing. An arm that is not indexable keeps the first
-    subsidy at which each belief turns passive.
+    subsidy at which each belief turns passive. The table of an arm that takes long to forget, as one whose best state
+    is seldom seen does under optimism, ends after ``LONGEST_INDEX`` slots.
     """
     tables = []
     for arm in problem.arms:
@@ -207,8 +211,8 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
         if not isinstance(arm, Arm):
             return whittle_policy(problem)
         laws, reached = settle(arm.chain, TWO_STATE_DEVIATION if two else INDEX_DEVIATION, LONGEST_CAP)
-        if reached > INDEX_DEVIATION:
+        if reached > INDEX_DEVIATION and table_period(arm) > 1:
             return whittle_policy(problem)
-        length = len(laws)
+        length = len(laws) if two else min(len(laws), LONGEST_INDEX)
         tables.append(two_state_index(arm, length) if two else index_by_homotopy(arm, length, length).table)
     return IndexPolicy(tuple(tables), problem.plays)
