@@ -14,8 +14,9 @@ the bias of its policy in R', which the paper bounds by a diameter and gives no 
 Differs from the paper:
 
 - C is "the diameter of applying π*' in R", a constant in T but not a number. It can be had. Summing
-  μ' = r'(z) + E'[h'(z⁺)] − h'(z) over the slots played in R leaves h' at the end less h' at the beginning, at most U
-  for every arm that differs: C = N U. This also replaces the paper's detour by V_t − V'_t.
+  μ' = r'(z) + E'[h'(z⁺)] − h'(z) over the slots played in R leaves h' at the end less h' at the beginning. These differ
+  in τ as well as in states, and C = N U is Lemma 16 extended to that, not proved. It replaces the paper's detour by
+  V_t − V'_t.
 - ``constants="proved"`` leaves out what the proofs do not carry (``perturbation``, ``bias``) and puts in what they do:
 
       E[T₁]  +  T (2 rad + g)  +  T g (Φ − 1)  +  8NM  +  Σ_i (Φ_i − 1),     g = 2 rad max_i Σ_τ δ(P_i^τ),
@@ -24,6 +25,8 @@ Differs from the paper:
   Φ_i = 1/(1 − |λ_i| − 2 rad). Where P(k,k+1) + P(k+1,k) ≤ 1 − 2 rad, so that P' is certain to be stochastically
   monotone, Φ_i is also at most the largest number of pulls until the best state is seen (``least_potential``; Lemma 3
   of docs/theory/dominance.md). A chain with neither has Φ_i = ∞, and the bound says nothing.
+- c1 is the largest that Assumption 4 allows. The proof holds with any smaller one of at least 3 rad(T), for which a
+  smaller λ_max may be given.
 """
 
 from __future__ import annotations
@@ -210,11 +213,11 @@ def _bound(known: _Constants, horizon: int, constants: str, span: float, ends: f
 
 
 def _pulls(known: _Constants, rad: float) -> list[float]:
-    """Φ_i: one more than the bias between the states of each arm in R', whichever way it is proved."""
+    """Φ_i: one more than the bias between the states of each arm in R', whichever way it is proved; 1 for one state."""
     found = []
     for rate, pulls, slack in zip(known.rates, known.pulls, known.slack, strict=True):
         by_rate = 1 / (1 - rate - 2 * rad) if rate + 2 * rad < 1 else math.inf
-        found.append(min(by_rate, pulls if slack >= 2 * rad else math.inf))
+        found.append(max(1.0, min(by_rate, pulls if slack >= 2 * rad else math.inf)))
     return found
 
 

@@ -156,6 +156,6 @@ def _row_probability(row: Array, m: int, rad: float) -> float:
     first = np.arange(max(low, 0), min(high, m) + 1)
     rest = m - first
     bottom, top = np.maximum(middle_low, rest - last_high), np.minimum(middle_high, rest - last_low)
-    share = float(row[1] / (row[1] + row[2]))
+    share = float(row[1] / (row[1] + row[2])) if row[1] + row[2] > 0 else 0.0
     middle = stats.binom.cdf(top, rest, share) - stats.binom.cdf(bottom - 1, rest, share)
     return float(stats.binom.pmf(first, m, float(row[0])) @ np.maximum(middle, 0.0))

@@ -16,7 +16,8 @@ Differs from the paper:
 - Lemmas 10 and 13 quote ‖vP^τ − d‖₁ ≤ M λ^τ ‖v − d‖₁ for λ = |λ₂|. That is false from three states on: a chain that
   drifts from one end to the other needs as many steps as it has states before it knows anything of its limit, whatever
   its eigenvalues. ``forgetting`` shows it. True for reversible chains, and so for birth-death ones, is
-  ‖e_s P^τ − d‖₁ ≤ λ^τ √(1/d_s − 1) (Diaconis, Stroock 1991), whose constant may be exponential in M.
+  ‖e_s P^τ − d‖₁ ≤ λ^τ √(1/d_s − 1) (Diaconis, Stroock 1991), whose constant may be exponential in M, and enters sums
+  over τ by its logarithm.
 - Lemma 10's other half, ‖d − d'‖_∞ ≤ 2M rad / (1 − λ), follows from ‖d − d'‖_TV ≤ 2 rad K with Kemeny's constant
   K = Σ_{i≥2} 1/(1 − λ_i): ``kemeny_constant``.
 - Lemma 12 bounds r(z) − r'(z); used, and proved there, is the absolute value. Its r' ≤ 1 needs the cap of ``optimism``.
