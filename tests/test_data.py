@@ -300,6 +300,24 @@ class TestFitting:
                 assert abs(law.same_observed - law.same_predicted) < BEYOND * law.same_error
         assert rb.Problem.from_toml(found.problem.to_toml()) == found.problem
 
+    @pytest.mark.parametrize("wait", [60, 640, 2000])
+    def test_long_waits_of_slow_chains(self, wait):
+        # Quick chains are all alike after such waits, and records keep the long ones in bins: neither may show.
+        chain = np.array([[1 - 0.3 / wait, 0.3 / wait], [0.5 / wait, 1 - 0.5 / wait]])
+        law = np.linalg.matrix_power(chain, wait)
+        rng = np.random.default_rng(wait)
+        states = [0]
+        for u in rng.random(4000):
+            states.append(int(u >= law[states[-1], 0]))
+        trace = rb.data.trace(wait * np.arange(4001), [0] * 4001, state=states)
+        (arm,) = rb.data.fit(trace).arms
+        # Five standard errors: false alarms below 1e-6 each.
+        for s, k in ((0, 1), (1, 0)):
+            assert abs(arm.transitions[s, k] - chain[s, k]) < 5 * arm.standard_errors[s, k]
+            assert arm.standard_errors[s, k] < 0.1 * chain[s, k]
+        assert arm.laws[0].lag == wait
+        assert arm.laws[0].p_value > 1e-6
+
     def test_law_check_against_a_slow_count(self):
         trace = logged(THREE, paths(THREE, 1200, seed=8), seed=9, share=0.7)
         arm = rb.data.fit(trace, lags=[3]).arms[0]

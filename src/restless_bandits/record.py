@@ -31,6 +31,9 @@ def _edges() -> IntArray:
 
 BIN_EDGES = _edges()
 N_BINS = len(BIN_EDGES)
+BIN_MIDDLES = BIN_EDGES.copy()
+BIN_MIDDLES[EXACT_ELAPSED:-1] = np.sqrt(BIN_EDGES[EXACT_ELAPSED:-1]) * np.sqrt(BIN_EDGES[EXACT_ELAPSED + 1 :])
+"""What a bin counts as where the law after so many slots is asked for."""
 
 
 def elapsed_bin(elapsed: int) -> int:

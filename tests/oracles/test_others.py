@@ -158,13 +158,20 @@ class TestGuha:
             Problem.builtin("lms-urban-s"),
             Problem([Arm([[0.2, 0.8], [0.9, 0.1]], [1, 0], initial=0), Arm.two_state(0.7, 0.8, initial=0)]),
             Problem(Problem.builtin("table-3").arms, plays=2),
+            Problem([Arm([[1, 0], [0, 1]], [1, 0], initial=0), Arm.two_state(0.7, 0.8, initial=0)]),
         ],
-        ids=["bad state pays", "negative", "two plays"],
+        ids=["bad state pays", "negative", "two plays", "frozen"],
     )
     def test_no_ratio_elsewhere(self, problem):
         solution = rb.oracles.guha(problem)
         assert solution.ratio is None
         assert "no ratio is claimed" in solution.how
+
+    def test_no_bound_where_an_arm_may_stay_for_ever(self):
+        frozen = Problem([Arm([[1, 0], [0, 1]], [1, 0], initial=0), Arm.two_state(0.5, 0.6, (0.8, 0), initial=0)])
+        solution = rb.oracles.guha(frozen)
+        assert 2 * solution.details["price"] < solution.gain == 1
+        assert "bounds μ*" not in solution.how
 
     def test_faults(self):
         with pytest.raises(ProblemError, match="has 5 states; guha is for two-state arms"):

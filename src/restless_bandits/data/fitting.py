@@ -30,7 +30,7 @@ import numpy as np
 from restless_bandits import markov
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, estimate
+from restless_bandits.estimation import PRIOR, ArmEstimate, Cells, Estimate, Mode, NotIdentified, told_by
 from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import Arm, Problem
 from restless_bandits.record import BIN_EDGES, Record
@@ -174,7 +174,7 @@ def fit(
     arms = []
     for arm in range(trace.n_arms):
         record, jumps, unused = _usable(trace, arm, shape)
-        found = _estimated(record, trace.names[arm], shape)
+        found = _estimated(trace, arm, record, shape)
         if strict and not found.identified:
             raise NotIdentified(_refusal(trace, arm, record, found), Estimate((found,)))
         arms.append(_arm_fit(trace, arm, found, jumps, unused, lags))
@@ -225,18 +225,32 @@ def _usable(trace: Trace, arm: int, shape: str) -> tuple[Record, int, int]:
     return record, jumps, unused
 
 
-def _estimated(record: Record, name: str, shape: str) -> ArmEstimate:
-    if shape == "birth-death":
-        return estimate(record, names=[f"arm {name!r}"], strict=False).arms[0]
+def _estimated(trace: Trace, arm: int, record: Record, shape: str) -> ArmEstimate:
+    name, n = f"arm {trace.names[arm]!r}", trace.sizes[arm]
+    nothing = np.full(n, math.nan)
+    if shape == "birth-death" and n > 1:
+        cells = _cells(trace, arm)
+        modes, identified = told_by(cells, n)
+        return ArmEstimate(name, int(cells[2].sum()), modes, nothing, nothing, identified)
     counts = record.transitions(0).astype(np.float64)
-    n = len(counts)
     total = counts.sum(axis=1, keepdims=True) + n * PRIOR
     chain = (counts + PRIOR) / total
     mode = Mode(chain, np.sqrt(chain * (1 - chain) / total), float(((counts + PRIOR) * np.log(chain)).sum()))
-    nothing = np.full(n, math.nan)
     # As for birth-death chains, the data must say more of every row than the prior does.
     identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
-    return ArmEstimate(f"arm {name!r}", int(counts.sum()), (mode,), nothing, nothing, identified)
+    return ArmEstimate(name, int(counts.sum()), (mode,), nothing, nothing, identified)
+
+
+def _cells(trace: Trace, arm: int) -> Cells:
+    """Pairs of looks that a birth-death chain can explain, by the exact wait between them and the first state."""
+    times, states, _ = trace.of_arm(arm)
+    waits, before, after = np.diff(times), states[:-1], states[1:]
+    possible = np.abs(after - before) <= waits
+    n = trace.sizes[arm]
+    keys, places = np.unique(waits[possible] * n + before[possible], return_inverse=True)
+    seen = np.zeros((len(keys), n), dtype=np.int64)
+    np.add.at(seen, (places, after[possible]), 1)
+    return keys // n, keys % n, seen
 
 
 def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
@@ -257,9 +271,10 @@ def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
             "log more, or use fewer states"
         )
     law = " ".join(f"{share:.3f}" for share in seen / seen.sum())
+    slot = f", or say --slot {trace.gap} if slots are that long" if trace.gap > 1 else ""
     return (
         f"{found.name}: {found.observations} observations tell at most its stationary law, about {law}, and not its "
-        "moves; log it in consecutive slots"
+        f"moves; log it in consecutive slots{slot}"
     )
 
 
@@ -297,7 +312,7 @@ def _law_checks(
         return []
     stationary = markov.stationary(chain)
     checks: list[LawCheck] = []
-    for lag in _ladder(gap, int(times[-1] - times[0])) if lags is None else lags:
+    for lag in sorted({*_ladder(gap, int(times[-1] - times[0])), *_commonest(times)}) if lags is None else lags:
         starts, ends = _pairs(times, int(lag), selective)
         if len(starts) < (FEWEST_PAIRS if lags is None else 1):
             continue
@@ -317,6 +332,12 @@ def _ladder(gap: int, longest: int) -> list[int]:
             break
         ladder.append(step * gap)
     return ladder
+
+
+def _commonest(times: IntArray) -> list[int]:
+    """The commonest wait between looks, if there is any."""
+    waits, counts = np.unique(np.diff(times), return_counts=True)
+    return [int(waits[counts.argmax()])] if waits.size else []
 
 
 def _is_selective(times: IntArray, states: IntArray) -> bool:
@@ -467,7 +488,8 @@ def _report(found: Fit) -> list[str]:
         lines.append(f"  state       reward       {head}".rstrip())
         for s, row in enumerate(arm.transitions):
             pairs = zip(row, arm.standard_errors[s], strict=True)
-            moves = "  ".join(f"{p:.4f} ± {error:.4f}" if p > 0 else f"{'0':^15}" for p, error in pairs)
+            digits = max(4, *(1 - math.floor(math.log10(error)) for error in arm.standard_errors[s] if error > 0), 0)
+            moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in pairs)
             error = arm.reward_errors[s]
             reward = f"{arm.rewards[s]:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
             lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")

@@ -25,13 +25,15 @@ import numpy as np
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import _kernels as kernels
 from restless_bandits.markov import Array, IntArray
-from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.record import BIN_MIDDLES, Record
 
 PRIOR = 1.0
 GAIN = 1e-7
 MOST_STEPS = 60
 RIVAL = 3.0
 """Modes whose log-posterior is less than this below the best are kept."""
+LONG_WAIT = 10
+"""Slots of a wait for which slower chains are tried than those of ``starts``."""
 APART = 1e-3
 """Modes whose chains differ by less are one."""
 
@@ -88,6 +90,9 @@ def estimate(
 ) -> Estimate:
     """Estimate the chains and rewards of all arms from what was seen.
 
+    A record keeps waits of more than 512 slots in bins, a quarter of their length wide; they count as the middle of
+    theirs. Where such waits are the rule, take ``rb.data.fit``, which knows them exactly.
+
     Parameters
     ----------
     record
@@ -127,20 +132,37 @@ def _estimate_arm(record: Record, arm: int, name: str, prior: float) -> ArmEstim
     if n == 1:
         still = Mode(np.ones((1, 1)), np.zeros((1, 1)), 0.0)
         return ArmEstimate(name, observations, (still,), rewards, errors, identified=True)
-    cells = kernels.cells_of(counts, BIN_EDGES)
-    best, *rivals = modes_of(cells, n, prior, starts(n))
-    kept = [best] + [rival for rival in rivals if rival.value > best.value - RIVAL]
-    return ArmEstimate(
-        name,
-        observations,
-        tuple(Mode(kernels.chain_of(one.theta, n), _errors(one, n), one.value) for one in kept),
-        rewards,
-        errors,
-        identified=_data_outweigh_prior(best, n, prior),
-    )
+    modes, identified = told_by(kernels.cells_of(counts, BIN_MIDDLES), n, prior)
+    return ArmEstimate(name, observations, modes, rewards, errors, identified)
 
 
 Cells = tuple[IntArray, IntArray, IntArray]
+"""Elapsed slots, in ascending order, last states, and how often each state was seen then."""
+
+
+def told_by(cells: Cells, n: int, prior: float = PRIOR) -> tuple[tuple[Mode, ...], bool]:
+    """Return the modes between which observations cannot decide, the likeliest first, and whether they tell every move.
+
+    ``cells`` are the observations of one arm of ``n`` states.
+    """
+    best, *rivals = modes_of(cells, n, prior, [*starts(n), *_slow_starts(cells, n)])
+    kept = [best] + [rival for rival in rivals if rival.value > best.value - RIVAL]
+    modes = tuple(Mode(kernels.chain_of(one.theta, n), _errors(one, n), one.value) for one in kept)
+    return modes, _data_outweigh_prior(best, n, prior)
+
+
+def _slow_starts(cells: Cells, n: int) -> list[Array]:
+    """Chains that move about once in a wait, for a usual one and for the longest.
+
+    After long waits quick chains are all alike: from them there is no way up to a slow one that is far likelier.
+    """
+    elapsed, _, seen = cells
+    if not elapsed.size:
+        return []
+    before = np.cumsum(seen.sum(axis=1))
+    usual = elapsed[np.searchsorted(before, before[-1] / 2)]
+    waits = {int(wait) for wait in (usual, elapsed[-1]) if wait > LONG_WAIT}
+    return [np.full(2 * (n - 1), max(-math.log(wait), -kernels.LARGEST_LOGIT)) for wait in sorted(waits)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.markov import Array
 from restless_bandits.plans import CountDoubled, Plan, Slots
 from restless_bandits.problem import Problem, Task
-from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.record import BIN_MIDDLES, Record
 
 GROWTH = 0.1
 THOROUGH = 4
@@ -105,7 +105,7 @@ class LikelihoodUCB(Learner):
             return None
         last = record.notes.get("modes")
         begin = starts(n) if last is None else [np.array(last[arm])]
-        cells = kernels.cells_of(record.counts(arm), BIN_EDGES)
+        cells = kernels.cells_of(record.counts(arm), BIN_MIDDLES)
         return modes_of(cells, n, PRIOR, begin, thorough=record.plans % THOROUGH == 0)[0]
 
     def likeliest_problem(self, record: Record, task: Task, modes: list[Fit | None]) -> Problem:

@@ -49,7 +49,7 @@ from restless_bandits.oracles.whittle import two_state_index
 from restless_bandits.plans import CountDoubled, Plan, Rule, Slots
 from restless_bandits.policies import IndexPolicy, Policy
 from restless_bandits.problem import Arm, Problem, Task
-from restless_bandits.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
+from restless_bandits.record import BIN_EDGES, BIN_MIDDLES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 SupportOption: TypeAlias = int | tuple[float | Matrix, ...]
@@ -213,7 +213,7 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> list[Array]
             modes_now.append([])
             draws_now.append([])
             continue
-        cells = estimation_kernels.cells_of(record.counts(arm), BIN_EDGES)
+        cells = estimation_kernels.cells_of(record.counts(arm), BIN_MIDDLES)
         begin = starts(n) if last_modes is None else [np.array(last_modes[arm])]
         modes = modes_of(cells, n, PRIOR, begin, thorough=record.plans % THOROUGH == 0)
         first = modes[0].theta if last_draws is None else np.array(last_draws[arm])

@@ -16,7 +16,7 @@ from restless_bandits.estimation import PRIOR, RIVAL, modes_of, starts
 from restless_bandits.estimation import _kernels as kernels
 from restless_bandits.learners._bounds import binary_divergence, monotone_fit
 from restless_bandits.problem import Task
-from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.record import BIN_MIDDLES, Record
 
 ENOUGH = 30
 """Observations of an arm before anything is said of its moves."""
@@ -69,7 +69,7 @@ def _hop(record: Record, arm: int) -> str:
     n = int(record.n_states[arm])
     if n == 1 or record.seen(arm).sum() < ENOUGH:
         return ""
-    best, *rivals = modes_of(kernels.cells_of(record.counts(arm), BIN_EDGES), n, PRIOR, starts(n))
+    best, *rivals = modes_of(kernels.cells_of(record.counts(arm), BIN_MIDDLES), n, PRIOR, starts(n))
     if any(rival.value > best.value - RIVAL for rival in rivals):
         return ""
     chain = kernels.chain_of(best.theta, n)

@@ -161,15 +161,22 @@ def guha(problem: Problem) -> Solution:
     arms = _checked(problem)
     price = _balance(arms)
     policy = _policy(arms, price, problem)
-    proved = problem.plays == 1 and all(_conditions_hold(arm) for arm in problem.arms)
-    how = (
-        f"balanced dual at price {price:.6g}, which bounds μ* by {2 * price:.6g}"
-        if problem.plays == 1
-        else "balanced dual"
-    )
+    bounds = problem.plays == 1 and all(_moves_both_ways(arm) for arm in problem.arms)
+    proved = bounds and all(_conditions_hold(arm) for arm in problem.arms)
+    how = f"balanced dual at price {price:.6g}" if problem.plays == 1 else "balanced dual"
+    if bounds:
+        how += f", which bounds μ* by {2 * price:.6g}"
     if not proved:
-        how += "; no ratio is claimed (it needs one play, positive correlation, and reward 0 in the bad state)"
+        how += (
+            "; no ratio is claimed (it needs one play, moves both ways, positive correlation, and reward 0 in the bad "
+            "state)"
+        )
     return bracketed(problem, "guha", policy, how, started, ratio=0.5 if proved else None, details={"price": price})
+
+
+def _moves_both_ways(arm: AnyArm) -> bool:
+    """Whether the dual bounds what an arm earns; one that may stay for ever where it is earns more than its average."""
+    return not isinstance(arm, Arm) or bool(arm.chain[0, 1] > 0 and arm.chain[1, 0] > 0)
 
 
 def _conditions_hold(arm: AnyArm) -> bool:
