@@ -147,7 +147,7 @@ class TestStoredAgents:
         one.save(tmp_path / "a.json")
         data = json.loads((tmp_path / "a.json").read_text())
         assert data["learner"] == "whittle"
-        assert not list(tmp_path.glob("*.part"))
+        assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
     def test_faults(self, tmp_path):
         path = tmp_path / "a.json"

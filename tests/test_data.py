@@ -622,3 +622,19 @@ def test_picture_of_laws():
         assert drawn[4] == pytest.approx(power[state, state])
         assert marks[0].get_ydata() == pytest.approx([law.observed[state, state] for law in arm.laws])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["state 0", "state 1", "state 2"]
+    def test_outputs_do_not_replace_the_log_or_each_other(self, restless, trace, tmp_path):
+        before = trace.read_bytes()
+        link = tmp_path / "link.png"
+        link.symlink_to(trace)
+        same = tmp_path / "same.png"
+        for words, message in (
+            (["--out", trace], "--out is {}, which is the trace itself; name another file"),
+            (["--plot", link], "--plot is {}, which is the trace itself; name another file"),
+            (["--plot", same, "--out", same], "--out and --plot are both {}; name two files"),
+        ):
+            code, text, err = restless("fit", trace, *words)
+            assert (code, text) == (2, "")
+            assert message.format(words[1]) in err
+        assert trace.read_bytes() == before
+        assert not same.exists()
+

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from restless_bandits import markov
 from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.files import save_file
 from restless_bandits.markov import Array
 
 RewardLaw = Literal["bernoulli", "fixed"]
@@ -510,11 +511,8 @@ class Problem:
         return "\n".join(lines) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the problem to a TOML file."""
-        try:
-            Path(path).write_text(self.to_toml(), encoding="utf-8")
-        except OSError as error:
-            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+        """Write the problem to a TOML file; it appears whole or not at all."""
+        save_file(path, self.to_toml().encode())
 
     @classmethod
     def random(

@@ -162,6 +162,7 @@ def solve(
     options: dict[str, Any] = {}
     if chosen is oracles.exact:
         options["report"] = output.progress
+    from restless_bandits.files import check_writable, same_file
         if tolerance is not None:
             options["tolerance"] = tolerance
         if memory is not None:
@@ -171,7 +172,9 @@ def solve(
     elif tolerance is not None or memory is not None:
         raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
     if out is not None:
-        output.check_writable(out)
+        check_writable(out)
+        if Path(problem).is_file() and same_file(out, problem):
+            raise ProblemError(f"--out is {out}, which is the problem itself; name another file")
     solution = chosen(stated, **options)
     if out is not None:
         solution.policy.save(out)

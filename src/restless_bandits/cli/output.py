@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restless_bandits.errors import ProblemError
 from restless_bandits.problem import ASSUMPTIONS, AnyArm, Problem
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from restless_bandits.diagnosis import Bounds, Diagnosis
@@ -48,13 +48,15 @@ def progress(line: str) -> None:
         print(line, file=sys.stderr)
 
 
-def check_writable(path: Path) -> None:
-    """Refuse an output that cannot be written before the work is done, not after."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise ProblemError(f"cannot write {path}: there is no folder {folder}; make it first")
-    if path.is_dir():
-        raise ProblemError(f"cannot write {path}: it is a folder; name a file in it")
+def console() -> Console:
+    """A console for people: a reader that went away is an error, which ``main`` knows what to do with."""
+    from rich.console import Console
+
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Quiet(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 110)
 
 
 def show(*parts: Any) -> None:
