@@ -184,7 +184,11 @@ BAD = {
     "folder for the policy": (["solve", "paper-1", "--out", "nowhere/p.npz"], "there is no folder nowhere"),
     "tolerance elsewhere": (["solve", "paper-1", "--oracle", "guha", "--tolerance", "1"], "leave them out"),
     "tolerance": (["solve", "paper-1", "--tolerance", "-1"], "tolerance is -1.0; it must be positive"),
-    "horizon": (["check", "paper-1", "--horizon", "0"], "horizon is 0"),
+    "horizon": (
+        ["check", "paper-1", "--horizon", "0"],
+        "horizon is 0; where one is given, it must be a positive whole number\n",
+    ),
+    "horizon too long": (["check", "paper-1", "--horizon", "1" + "0" * 400], "horizon is beyond 10^100"),
     "guha": (["solve", "queue-5", "--oracle", "guha"], "'fast, bursty' has 5 states"),
     "show": (["problems", "show", "rf-4"], "did you mean 'rf-3'?"),
 }

@@ -23,7 +23,7 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
 from restless_bandits.learners import Learner, learner
 from restless_bandits.plans import Plan, Watch
-from restless_bandits.problem import Problem, Task
+from restless_bandits.problem import Problem, Task, check_length
 from restless_bandits.record import Record
 from restless_bandits.simulation.streams import plan_generator
 
@@ -50,6 +50,7 @@ class Agent:
         for need in sorted(self.learner.needs):
             if getattr(task, need) is None:
                 raise ProblemError(f"{self.learner.name} needs to be told {need}; make its task with reveal=[{need!r}]")
+        check_length(task.horizon)
         self.learner.check(task)
         self.task = task
         self.seed, self.run, self.content = int(seed), int(run), content

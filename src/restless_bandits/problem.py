@@ -43,6 +43,12 @@ ROW_SUM_TOLERANCE = 1e-9
 
 SMALLEST_CHANCE = 1e-150
 
+LONGEST_HORIZON = 10**100
+"""The formulas of the theory, which multiply powers of T, stay within floating-point numbers up to here."""
+
+LONGEST_RUN = 1 << 62
+"""Slots that are played, and not only reckoned with, are counted in 64 bits."""
+
 ASSUMPTIONS = {
     "monotone": "Assumption 1: rewards do not increase with the state",
     "birth_death": "Assumption 2: no jump over more than one state",
@@ -405,6 +411,12 @@ class Task:
 REVEALABLE = ("rewards", "mixing", "problem")
 
 
+def check_length(horizon: int | None) -> None:
+    """Refuse to play more slots than can be counted; the theory's formulas take longer horizons."""
+    if horizon is not None and horizon > LONGEST_RUN:
+        raise ProblemError("horizon is beyond 2^62, which no run reaches; give a shorter one")
+
+
 class Problem:
     """Several arms, of which ``plays`` are pulled in each slot.
 
@@ -592,7 +604,9 @@ class Problem:
         ``mixing`` reveals, for each arm, the slots until its law is within 1/√horizon of the stationary one.
         """
         if horizon is not None and (not _is_whole(horizon) or horizon < 1):
-            raise ProblemError(f"horizon is {horizon!r}; it must be a positive whole number, or None for anytime")
+            raise ProblemError(f"horizon is {horizon!r}; where one is given, it must be a positive whole number")
+        if horizon is not None and horizon > LONGEST_HORIZON:
+            raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted - set(REVEALABLE)):
             raise ProblemError(f"cannot reveal {word!r}; {did_you_mean(word, REVEALABLE)}")

@@ -15,7 +15,7 @@ import numpy as np
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import Learner, by_label
 from restless_bandits.markov import IntArray
-from restless_bandits.problem import Problem
+from restless_bandits.problem import Problem, check_length
 from restless_bandits.simulation.cells import Cell, is_priced, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
 from restless_bandits.simulation.playing import Book, play_books
@@ -100,6 +100,7 @@ def simulate(
 
     """
     horizon = _whole("horizon", horizon, 1)
+    check_length(horizon)
     runs = _whole("runs", runs, 1)
     seed = _whole("seed", seed, 0)
     jobs = None if jobs is None else _whole("jobs", jobs, 1)
