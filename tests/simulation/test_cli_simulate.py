@@ -146,7 +146,7 @@ def test_progress_is_for_terminals(capsys, monkeypatch):
     with command._progress("title") as advance:
         assert advance is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with command._progress("title") as advance:
+    with command._progress("a [/x] title") as advance:
         advance(3, 10)
     assert capsys.readouterr().out == ""
 

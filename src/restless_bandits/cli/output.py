@@ -39,7 +39,8 @@ def plain(value: Any) -> Any:
 
 def emit(answer: dict[str, Any]) -> None:
     """Print one JSON object."""
-    print(json.dumps(plain(answer), ensure_ascii=False))
+    # In ASCII, so that it is the same on every terminal and in every locale.
+    print(json.dumps(plain(answer)))
 
 
 def progress(line: str) -> None:
@@ -61,11 +62,9 @@ def console() -> Console:
 
 def show(*parts: Any) -> None:
     """Print tables and lines for people."""
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 110)
+    printer = console()
     for part in parts:
-        console.print(part)
+        printer.print(part)
 
 
 def plain_text(text: str) -> str:
@@ -109,7 +108,8 @@ def problems(known: Sequence[Problem], as_json: bool) -> None:
     table = new_table("problem", "arms", "states", "source")
     table.columns[3].justify = "left"
     for p in known:
-        table.add_row(p.name, str(p.n_arms), "/".join(map(str, sorted(set(p.n_states)))), _gist(p.source))
+        states = "/".join(map(str, sorted(set(p.n_states))))
+        table.add_row(plain_text(p.name), str(p.n_arms), states, plain_text(_gist(p.source)))
     show(
         table,
         "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it.",
