@@ -138,6 +138,8 @@ def test_what_must_be_revealed():
         Agent("colored-ucrl2:cap=5", PAPER.task())
     with pytest.raises(ProblemError, match="did you mean 'restless-ucb'"):
         Agent("restles-ucb", PAPER.task(100))
+    with pytest.raises(ProblemError, match=r"horizon is beyond 2\^62, which no run reaches"):
+        Agent("restless-ucb", PAPER.task(10**30))
 
 
 class TestStoredAgents:
@@ -147,7 +149,7 @@ class TestStoredAgents:
         one.save(tmp_path / "a.json")
         data = json.loads((tmp_path / "a.json").read_text())
         assert data["learner"] == "whittle"
-        assert not list(tmp_path.glob("*.part"))
+        assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
     def test_faults(self, tmp_path):
         path = tmp_path / "a.json"

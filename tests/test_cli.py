@@ -60,6 +60,8 @@ class TestProblems:
         _, out, _ = restless("problems", "show", "queue-5")
         assert rb.Problem.from_toml(out) == rb.Problem.builtin("queue-5")
         assert as_json("problems", "show", "queue-5")["toml"] == out
+        _, early, _ = restless("problems", "--json", "show", "queue-5")
+        assert json.loads(early)["toml"] == out
 
 
 class TestCheck:
@@ -184,7 +186,11 @@ BAD = {
     "folder for the policy": (["solve", "paper-1", "--out", "nowhere/p.npz"], "there is no folder nowhere"),
     "tolerance elsewhere": (["solve", "paper-1", "--oracle", "guha", "--tolerance", "1"], "leave them out"),
     "tolerance": (["solve", "paper-1", "--tolerance", "-1"], "tolerance is -1.0; it must be positive"),
-    "horizon": (["check", "paper-1", "--horizon", "0"], "horizon is 0"),
+    "horizon": (
+        ["check", "paper-1", "--horizon", "0"],
+        "horizon is 0; where one is given, it must be a positive whole number\n",
+    ),
+    "horizon too long": (["check", "paper-1", "--horizon", "1" + "0" * 400], "horizon is beyond 10^100"),
     "guha": (["solve", "queue-5", "--oracle", "guha"], "'fast, bursty' has 5 states"),
     "show": (["problems", "show", "rf-4"], "did you mean 'rf-3'?"),
 }
@@ -325,6 +331,77 @@ def test_runs_as_a_module():
         [sys.executable, "-m", "restless_bandits", "solve", "paper-1", "--json"], capture_output=True, check=True
     )
     assert json.loads(done.stdout)["certified"] is True
+
+
+MARKUP = """
+name = "a [/x] ≤ b"
+[[arms]]
+name = "[red]x[/]"
+rewards = [1, 0]
+transitions = [[0.7, 0.3], [0.2, 0.8]]
+[[arms]]
+name = "[/y]"
+rewards = [0.8, 0]
+transitions = [[0.5, 0.5], [0.4, 0.6]]
+"""
+
+
+@pytest.fixture
+def markup(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MARKUP, encoding="utf-8")
+    return path
+
+
+def test_names_that_look_like_markup(restless, markup):
+    for words in (
+        ["check", "--coupling"],
+        ["solve"],
+        ["index"],
+        ["simulate", "--learner", "round-robin", "--horizon", "9", "--runs", "1"],
+    ):
+        code, out, err = restless(words[0], str(markup), *words[1:])
+        assert (code, err) == (0, "")
+        assert ("[/y]" if words[0] == "index" else "a [/x] ≤ b") in out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_terminals_without_our_letters(markup, encoding):
+    words = [sys.executable, "-m", "restless_bandits", "index", str(markup), "--tau-max", "1"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(words, capture_output=True, env=environment, check=True)
+    assert "|? |" in done.stdout.decode(encoding)  # for τ
+    if encoding == "ascii":
+        done = subprocess.run([*words, "--json"], capture_output=True, env=environment, check=True)
+        assert json.loads(done.stdout.decode("ascii"))["problem"] == "a [/x] ≤ b"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes break differently there")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["problems", "show", "queue-5"],  # little, and so written at the end
+        ["index", "paper-1", "--tau-max", "500"],  # a table
+        ["index", "paper-1", "--tau-max", "20000", "--json"],  # more than any buffer holds
+    ],
+)
+def test_a_reader_that_goes_away(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "restless_bandits", *words], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_policy_does_not_replace_its_problem(restless, markup):
+    code, _, err = restless("solve", str(markup), "--out", str(markup))
+    assert code == 2
+    assert "which is the problem itself; name another file" in err
+    assert markup.read_text(encoding="utf-8") == MARKUP
 
 
 def test_every_public_name_is_there():

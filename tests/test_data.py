@@ -172,6 +172,8 @@ BAD_FILES = [
     ("\n\n", {}, "trace.csv is empty; begin it with"),
     (HEAD, {}, "trace.csv holds no observations, only a header"),
     ("0,a,1\n", {}, "trace.csv has no header; begin it with"),
+    (",time,arm,state\n0,0,a,1\n", {}, "trace.csv: column 1 has no name in the header; leave the column out (pandas"),
+    ("time,arm,state,\n0,a,1,\n", {}, "trace.csv: column 4 has no name in the header"),
     ("time,arm,stat\n0,a,1\n", {}, "trace.csv has an unknown column 'stat'; did you mean 'state'?"),
     ("time,arm,state,host\n", {}, "unknown column 'host'; remove it, or rename it: choose from time, arm"),
     ("time,arm,state,state\n", {}, "trace.csv has two columns 'state'; keep one"),
@@ -206,6 +208,7 @@ BAD_FILES = [
     ("time;arm;value\n0;a;1,5\n", {}, "line 2: value is '1,5', which is not a number; write decimals with a point"),
     ("time,arm,value\n0,a,inf\n", {}, "line 2: value is inf; leave the line out"),
     ("time,arm,value\n0,a,1\n1,a,2\n", {"states": 3}, "the values take 2 different numbers, too few for 3 states"),
+    ("time,arm,value\n0,a,2.5\n1,a,2.5\n", {}, "all values are 2.5, so there is one state and nothing to learn of it"),
     ("time,arm,value\n0,a,1\n1,a,2\n", {"states": 1}, "states is 1; give a whole number of at least 2"),
     ("time,arm,value\n0,a,1\n1,a,2\n", {"states": 2, "edges": [1]}, "both given; give one"),
     ("time,arm,value\n0,a,1\n1,a,2\n", {"edges": [1, 1]}, "edges are 1,1; give them ascending or descending"),
@@ -220,6 +223,15 @@ BAD_FILES = [
         {},
         "line 3: reward is 7, which is not between 0 and 1; --reward-range 1,7",
     ),
+    (
+        "time,arm,state,reward\n0,a,0,1.0000001\n1,a,1,0\n",
+        {},
+        "line 2: reward is 1.0000001, which is not between 0 and 1; --reward-range 0,1.0000001 scales",
+    ),
+    ("time,arm,state,reward\n0,a,0,5\n1,a,1,5\n", {}, "reward is 5, which is not between 0 and 1; --reward-range 0,5 "),
+    ("time,arm,state,reward\n0,a,0,-5\n1,a,1,-5\n", {}, "--reward-range -5,0 scales all of them"),
+    ("time,arm,state,reward\n0,a,0,0\n1,a,1,0\n", {"reward_range": (1, 2)}, "--reward-range 0,1 scales all of them"),
+    ("time,arm,state,reward\n0,a,0,1\n1,a,1,1\n", {"reward_range": (-1e308, 1e308)}, "the reward range is (-1e+308,"),
     ("time,arm,state,reward\n0,a,0,-1\n1,a,1,1\n", {}, "line 2: reward is -1, which is not between 0 and 1"),
     ("time,arm,state,reward\n0,a,0,1\n1,a,1,1\n", {"reward_range": (3, 3)}, "the reward range is (3, 3); give"),
     ("time,arm,state\n0,é,1\n".encode("utf-16"), {}, "trace.csv is in UTF-16; save it as CSV in UTF-8"),
@@ -244,11 +256,18 @@ def test_bad_columns_in_memory(tmp_path):
         rb.data.trace([0, 1], ["a", "a"], value=[0.5, float("nan")])
     with pytest.raises(rb.ProblemError, match=r"observation 1: .* before, at observation 0"):
         rb.data.trace([3, 3], ["a", "a"], state=[0, 1])
+    for missing in (None, float("nan"), " "):
+        with pytest.raises(rb.ProblemError, match="observation 1: arm is missing; name it"):
+            rb.data.trace([0, 1], ["a", missing], state=[0, 1])
     with pytest.raises(rb.ProblemError, match=r"cannot read .*: No such file"):
         rb.data.read_trace(tmp_path / "none.csv")
 
 
 class TestFitting:
+    def test_lags_are_a_list(self):
+        with pytest.raises(rb.ProblemError, match=r"lags is 5; give a list of whole numbers, such as \[1, 2, 5\]"):
+            rb.data.fit(rb.data.trace([0, 1, 2], ["x"] * 3, state=[0, 1, 0]), lags=5)
+
     def test_by_hand(self):
         # From 0: stays 3, leaves 2; from 1: back 2, stays 1. One pseudo-count for each move.
         states = [0, 0, 0, 1, 1, 0, 0, 1, 0]
@@ -516,7 +535,13 @@ class TestReplay:
             ({"horizon": 3}, "horizon is 3, but the complete stretch has 2 slots"),
             ({"horizon": 0}, "horizon is 0; give a whole number of at least 1"),
             ({"runs": 0}, "runs is 0; give a whole number of at least 1"),
+            ({"first": "x"}, "first is 'x'; give a whole number of at least 0"),
+            ({"first": 1.7, "last": 4}, "first is 1.7; give a whole number of at least 0"),
+            ({"last": 10**21}, "last is beyond 2^62"),
             ({"learners": []}, "no learner is named"),
+            ({"learners": [3]}, "3 is not a learner; give a spec"),
+            ({"learners": 3}, "3 is not a learner; give a spec"),
+            ({"learners": ["ucb1", "ucb1"]}, "learner 'ucb1' is given twice"),
             ({"learners": ["ucb"]}, "there is no learner 'ucb'; did you mean 'ucb1'"),
         ],
     )
@@ -605,6 +630,7 @@ class TestCommands:
         [
             (["--edges", "7,x"], "--edges is '7,x'; give numbers separated by commas"),
             (["--reward-range", "1"], "--reward-range is '1'; give the lowest and the highest reward"),
+            (["--lags", str(10**21)], "the lags hold a number beyond 2^62"),
             (["--lags", "1,two"], "--lags holds 'two'; give whole numbers"),
             (["--plot", "fit.gif"], "cannot draw fit.gif; give a name that ends in .png, .svg, .pdf"),
             (["--out", "nowhere/found.toml"], "there is no folder nowhere; make it first"),
@@ -616,6 +642,22 @@ class TestCommands:
         assert (code, text) == (2, "")
         assert message in err
         assert err.count("\n") == 1
+
+    def test_outputs_do_not_replace_the_log_or_each_other(self, restless, trace, tmp_path):
+        before = trace.read_bytes()
+        link = tmp_path / "link.png"
+        link.symlink_to(trace)
+        same = tmp_path / "same.png"
+        for words, message in (
+            (["--out", trace], "--out is {}, which is the trace itself; name another file"),
+            (["--plot", link], "--plot is {}, which is the trace itself; name another file"),
+            (["--plot", same, "--out", same], "--out and --plot are both {}; name two files"),
+        ):
+            code, text, err = restless("fit", trace, *words)
+            assert (code, text) == (2, "")
+            assert message.format(words[1]) in err
+        assert trace.read_bytes() == before
+        assert not same.exists()
 
     def test_refusals_write_nothing(self, restless, write, tmp_path):
         path = write("time,arm,state\n0,a,0\n1,a,1\n")

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.errors import ProblemError
+from restless_bandits.files import save_file
 from restless_bandits.learners import Learner, learner
 from restless_bandits.plans import Plan, Watch
-from restless_bandits.problem import Problem, Task
+from restless_bandits.problem import Problem, Task, check_length
 from restless_bandits.record import Record
 from restless_bandits.simulation.streams import plan_generator
 
@@ -49,6 +50,7 @@ class Agent:
         for need in sorted(self.learner.needs):
             if getattr(task, need) is None:
                 raise ProblemError(f"{self.learner.name} needs to be told {need}; make its task with reveal=[{need!r}]")
+        check_length(task.horizon)
         self.learner.check(task)
         self.task = task
         self.seed, self.run, self.content = int(seed), int(run), content
@@ -101,7 +103,6 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write the agent to a JSON file; it appears whole or not at all."""
-        path = Path(path)
         task = {field.name: getattr(self.task, field.name) for field in dataclasses.fields(self.task)}
         if self.task.problem is not None:
             task["problem"] = self.task.problem.to_toml()
@@ -116,13 +117,7 @@ class Agent:
             "plan_record": None if self._plan is None else self._plan_record.to_dict(),
             "asked": self._asked,
         }
-        part = path.with_name(path.name + ".part")
-        try:
-            part.write_text(json.dumps(data), encoding="utf-8")
-            part.replace(path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+        save_file(path, json.dumps(data).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Agent:

@@ -18,6 +18,7 @@ import numpy as np
 
 from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs
 from restless_bandits.errors import ProblemError
+from restless_bandits.files import save_file
 from restless_bandits.markov import ActionArray, Array, IntArray
 
 if TYPE_CHECKING:
@@ -70,15 +71,8 @@ class Policy:
 
     def save(self, path: str | Path) -> None:
         """Store the policy in an .npz file; ``load_policy`` reads it back. The file appears whole or not at all."""
-        path = Path(path)
-        part = path.with_name(path.name + ".part")
-        try:
-            with part.open("wb") as file:
-                np.savez(file, kind=np.array(type(self).__name__), **self._arrays())
-            part.replace(path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+        arrays = self._arrays()
+        save_file(path, lambda file: np.savez(file, kind=np.array(type(self).__name__), **arrays))
 
 
 def top_arms(scores: Array, plays: int) -> IntArray:

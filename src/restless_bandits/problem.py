@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from restless_bandits import markov
 from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.files import save_file
 from restless_bandits.markov import Array
 
 RewardLaw = Literal["bernoulli", "fixed"]
@@ -41,6 +42,12 @@ ROW_SUM_TOLERANCE = 1e-9
 """How far a row may be from one; inside that, laws are computed from the row divided by its sum."""
 
 SMALLEST_CHANCE = 1e-150
+
+LONGEST_HORIZON = 10**100
+"""The formulas of the theory, which multiply powers of T, stay within floating-point numbers up to here."""
+
+LONGEST_RUN = 1 << 62
+"""Slots that are played, and not only reckoned with, are counted in 64 bits."""
 
 ASSUMPTIONS = {
     "monotone": "Assumption 1: rewards do not increase with the state",
@@ -404,6 +411,12 @@ class Task:
 REVEALABLE = ("rewards", "mixing", "problem")
 
 
+def check_length(horizon: int | None) -> None:
+    """Refuse to play more slots than can be counted; the theory's formulas take longer horizons."""
+    if horizon is not None and horizon > LONGEST_RUN:
+        raise ProblemError("horizon is beyond 2^62, which no run reaches; give a shorter one")
+
+
 class Problem:
     """Several arms, of which ``plays`` are pulled in each slot.
 
@@ -510,11 +523,8 @@ class Problem:
         return "\n".join(lines) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the problem to a TOML file."""
-        try:
-            Path(path).write_text(self.to_toml(), encoding="utf-8")
-        except OSError as error:
-            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+        """Write the problem to a TOML file; it appears whole or not at all."""
+        save_file(path, self.to_toml().encode())
 
     @classmethod
     def random(
@@ -594,7 +604,9 @@ class Problem:
         ``mixing`` reveals, for each arm, the slots until its law is within 1/√horizon of the stationary one.
         """
         if horizon is not None and (not _is_whole(horizon) or horizon < 1):
-            raise ProblemError(f"horizon is {horizon!r}; it must be a positive whole number, or None for anytime")
+            raise ProblemError(f"horizon is {horizon!r}; where one is given, it must be a positive whole number")
+        if horizon is not None and horizon > LONGEST_HORIZON:
+            raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted - set(REVEALABLE)):
             raise ProblemError(f"cannot reveal {word!r}; {did_you_mean(word, REVEALABLE)}")

@@ -146,7 +146,7 @@ def test_progress_is_for_terminals(capsys, monkeypatch):
     with command._progress("title") as advance:
         assert advance is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with command._progress("title") as advance:
+    with command._progress("a [/x] title") as advance:
         advance(3, 10)
     assert capsys.readouterr().out == ""
 
@@ -155,6 +155,7 @@ BAD = {
     "learner": (["--learner", "restles-ucb", "--horizon", "9"], "did you mean 'restless-ucb'?"),
     "option": (["--learner", "restless-ucb:radus=1", "--horizon", "9"], "did you mean 'radius'?"),
     "horizon": (["--learner", "ucb1", "--horizon", "0"], "horizon is 0"),
+    "horizon too long": (["--learner", "ucb1", "--horizon", str(2**63)], "horizon is beyond 2^62"),
     "runs": (["--learner", "ucb1", "--horizon", "9", "--runs", "-2"], "runs is -2"),
     "seed": (["--learner", "ucb1", "--horizon", "9", "--seed", "-2"], "seed is -2"),
     "jobs": (["--learner", "ucb1", "--horizon", "9", "--jobs", "many"], "jobs is 'many'"),

@@ -6,21 +6,34 @@ object on stdout and nothing else there; progress goes to stderr.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 from restless_bandits.errors import ProblemError
+
+
+class ReaderGoneError(Exception):
+    """The reader of our output went away, as in ``restless index … | head``; it has what it wanted."""
 
 
 def main() -> None:
     """Run the command line."""
     from restless_bandits.cli.app import app
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show ≤ gets a question mark, not a traceback; stderr is so by itself.
+        sys.stdout.reconfigure(errors="replace")
     try:
-        app(prog_name="restless")
+        try:
+            app(prog_name="restless")
+        finally:
+            # Not left to the end of the interpreter, which would tell of a reader that is gone.
+            sys.stdout.flush()
     except ProblemError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:
-        # The reader of our output went away, as in `restless index … | head`; it has what it wanted.
-        sys.stderr.close()
+    except (ReaderGoneError, BrokenPipeError):
+        # What is still buffered must go somewhere when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from restless_bandits import __version__
-from restless_bandits.cli import completion
+from restless_bandits.cli import ReaderGoneError, completion
 from restless_bandits.cli.data import fit, replay
 from restless_bandits.cli.options import JsonOption, ProblemArgument
 from restless_bandits.cli.reproduce import reproduce
@@ -22,6 +22,13 @@ from restless_bandits.errors import ProblemError
 
 class _Commands(TyperGroup):
     """Commands in the order in which a newcomer meets them; Typer would put groups last."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Typer would end with exit code 1 here.
+            raise ReaderGoneError from None
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: name != "problems")
@@ -65,6 +72,7 @@ def problems(context: typer.Context, as_json: JsonOption = False) -> None:
 
     Example: restless problems
     """
+    context.obj = as_json  # `problems --json show NAME` means what `problems show NAME --json` does
     if context.invoked_subcommand is None:
         from restless_bandits.cli import output
         from restless_bandits.problem import Problem, builtin_problems
@@ -74,6 +82,7 @@ def problems(context: typer.Context, as_json: JsonOption = False) -> None:
 
 @problems_app.command("show")
 def show(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in name.", autocompletion=completion.builtin)],
     as_json: JsonOption = False,
 ) -> None:
@@ -84,7 +93,7 @@ def show(
     from restless_bandits.cli import output
     from restless_bandits.problem import Problem
 
-    output.problem(Problem.builtin(name), as_json)
+    output.problem(Problem.builtin(name), as_json or bool(context.obj))
 
 
 @app.command()
@@ -153,6 +162,7 @@ def solve(
     Example: restless solve paper-2 --oracle whittle
     """
     from restless_bandits.cli import output
+    from restless_bandits.files import check_writable, same_file
     from restless_bandits.problem import load_problem
 
     stated = load_problem(problem)
@@ -171,7 +181,9 @@ def solve(
     elif tolerance is not None or memory is not None:
         raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
     if out is not None:
-        output.check_writable(out)
+        check_writable(out)
+        if Path(problem).is_file() and same_file(out, problem):
+            raise ProblemError(f"--out is {out}, which is the problem itself; name another file")
     solution = chosen(stated, **options)
     if out is not None:
         solution.policy.save(out)

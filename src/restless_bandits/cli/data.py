@@ -24,6 +24,7 @@ import typer
 from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 from restless_bandits.errors import ProblemError
+from restless_bandits.files import check_writable, same_file, save_file
 
 if TYPE_CHECKING:
     from restless_bandits.data import Fit, Trace
@@ -81,9 +82,7 @@ def fit(
     """
     from restless_bandits.cli import output
 
-    for path in (out, plot):
-        if path is not None:
-            output.check_writable(path)
+    _check_outputs(trace, out, plot)
     kind = _picture_kind(plot)
     read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
     from restless_bandits import data
@@ -94,7 +93,7 @@ def fit(
     if plot is not None:
         files[plot] = _picture(found, kind)
     for path, content in files.items():
-        _write(path, content)
+        save_file(path, content)
     if as_json:
         output.emit(
             found.as_dict() | {"out": None if out is None else str(out), "plot": None if plot is None else str(plot)}
@@ -231,10 +230,12 @@ def _picture(found: Fit, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _write(path: Path, content: bytes) -> None:
-    from restless_bandits.simulation.storage import write_bytes
-
-    try:
-        write_bytes(path, content)
-    except OSError as error:
-        raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+def _check_outputs(trace: Path, out: Path | None, plot: Path | None) -> None:
+    """Refuse outputs that cannot be written, or that would take the place of the log or of each other."""
+    for option, path in (("--out", out), ("--plot", plot)):
+        if path is not None:
+            check_writable(path)
+            if same_file(path, trace):
+                raise ProblemError(f"{option} is {path}, which is the trace itself; name another file")
+    if out is not None and plot is not None and same_file(out, plot):
+        raise ProblemError(f"--out and --plot are both {out}; name two files")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restless_bandits.errors import ProblemError
 from restless_bandits.problem import ASSUMPTIONS, AnyArm, Problem
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from restless_bandits.diagnosis import Bounds, Diagnosis
@@ -39,7 +39,8 @@ def plain(value: Any) -> Any:
 
 def emit(answer: dict[str, Any]) -> None:
     """Print one JSON object."""
-    print(json.dumps(plain(answer), ensure_ascii=False))
+    # In ASCII, so that it is the same on every terminal and in every locale.
+    print(json.dumps(plain(answer)))
 
 
 def progress(line: str) -> None:
@@ -48,22 +49,22 @@ def progress(line: str) -> None:
         print(line, file=sys.stderr)
 
 
-def check_writable(path: Path) -> None:
-    """Refuse an output that cannot be written before the work is done, not after."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise ProblemError(f"cannot write {path}: there is no folder {folder}; make it first")
-    if path.is_dir():
-        raise ProblemError(f"cannot write {path}: it is a folder; name a file in it")
+def console() -> Console:
+    """A console for people: a reader that went away is an error, which ``main`` knows what to do with."""
+    from rich.console import Console
+
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Quiet(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 110)
 
 
 def show(*parts: Any) -> None:
     """Print tables and lines for people."""
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 110)
+    printer = console()
     for part in parts:
-        console.print(part)
+        printer.print(part)
 
 
 def plain_text(text: str) -> str:
@@ -107,7 +108,8 @@ def problems(known: Sequence[Problem], as_json: bool) -> None:
     table = new_table("problem", "arms", "states", "source")
     table.columns[3].justify = "left"
     for p in known:
-        table.add_row(p.name, str(p.n_arms), "/".join(map(str, sorted(set(p.n_states)))), _gist(p.source))
+        states = "/".join(map(str, sorted(set(p.n_states))))
+        table.add_row(plain_text(p.name), str(p.n_arms), states, plain_text(_gist(p.source)))
     show(
         table,
         "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it.",

@@ -100,7 +100,7 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
         BarColumn(),
         TextColumn("{task.fields[left]}"),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("preparing", total=None, left="")
@@ -126,7 +126,10 @@ def _show(found: Reproduction, out: Path) -> None:
         verdicts = {one.protocol: one for one in found.verdicts if one.claim.id == claim.id}
         if all(one.outcome == NOT_RUN for one in verdicts.values()):
             continue
-        shown = {name: f"[{colours.get(one.outcome, 'dim')}]{one.text}[/]" for name, one in verdicts.items()}
+        shown = {
+            name: f"[{colours.get(one.outcome, 'dim')}]{output.plain_text(one.text)}[/]"
+            for name, one in verdicts.items()
+        }
         # A claim that is not about a protocol has one verdict, in the first place.
         cells = [shown.get(name, shown.get("", "–") if n == 0 else "–") for n, name in enumerate(titles)]
         table.add_row(output.plain_text(claim.text), *cells)

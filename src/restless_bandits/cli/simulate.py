@@ -123,7 +123,7 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         # Without a total until the comparator is there, which may take some seconds.
         task = bar.add_task(title, total=None)
@@ -150,21 +150,15 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
     if as_json:
         output.emit(result.as_dict() | {"problem": result.problem or name})
         return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     plural = "s" if result.runs > 1 else ""
     title = f"{result.problem or name}, T = {result.horizon}, {result.runs} run{plural}, seed {result.seed}"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
-    for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i else "left", overflow="fold")
+    table = output.new_table(*heads, title=title)
     for row in result.summaries():
         alone = result.runs == 1
         regret = f"{row['regret_mean'][-1]:.5g}"
         table.add_row(
-            row["spec"],
+            output.plain_text(row["spec"]),
             regret if alone else f"{regret} ± {row['regret_stderr'][-1]:.2g}",
             "–" if alone else f"{row['regret_sd'][-1]:.4g}",
             f"{row['regret_max'][-1]:.5g}",
@@ -173,7 +167,7 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+    console = output.console()
     console.print(table)
     for line in _comparator_lines(result):
         console.print(line, markup=False, soft_wrap=True)

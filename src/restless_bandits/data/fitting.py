@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.data.traces import Trace
+from restless_bandits.data.traces import LATEST, Trace
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.estimation import PRIOR, ArmEstimate, Cells, Estimate, Mode, NotIdentified, told_by
 from restless_bandits.markov import Array, IntArray
@@ -299,9 +299,13 @@ def _arm_fit(trace: Trace, arm: int, found: ArmEstimate, jumps: int, unused: int
 
 
 def _check_lags(lags: Sequence[int] | None) -> None:
+    if lags is not None and not np.iterable(lags):
+        raise ProblemError(f"lags is {lags!r}; give a list of whole numbers, such as [1, 2, 5]")
     for lag in () if lags is None else lags:
         if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 1:
             raise ProblemError(f"the lags hold {lag!r}; give whole numbers of slots from 1 on")
+        if lag >= LATEST:
+            raise ProblemError("the lags hold a number beyond 2^62, and no log is so long; give shorter ones")
 
 
 def _law_checks(

@@ -25,10 +25,9 @@ import numpy as np
 
 from restless_bandits.agent import Agent
 from restless_bandits.data.fitting import fit, mean_rewards
-from restless_bandits.data.traces import Trace
+from restless_bandits.data.traces import LATEST, Trace
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners import Learner
-from restless_bandits.learners import learner as learner_of
+from restless_bandits.learners import Learner, by_label
 from restless_bandits.markov import Array, IntArray
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
@@ -170,13 +169,15 @@ def replay(
         Called with a line before each run.
 
     """
-    for what, value, least in (("runs", runs, 1), ("seed", seed, 0), ("horizon", horizon, 1)):
+    asked = {"runs": runs, "seed": seed, "horizon": horizon, "first": first, "last": last}
+    for what, value in asked.items():
+        least = 1 if what in ("runs", "horizon") else 0
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least):
             raise ProblemError(f"{what} is {value!r}; give a whole number of at least {least}")
-    given = [learners] if isinstance(learners, Learner | str) else list(learners)
-    players = [learner_of(one) if isinstance(one, str) else one for one in given]
-    if not players:
-        raise ProblemError("no learner is named; give at least one")
+    for what, slot in (("first", first), ("last", last)):
+        if slot is not None and slot >= LATEST:
+            raise ProblemError(f"{what} is beyond 2^62, and no log has so late a slot; give one that it has")
+    players = by_label(learners)
     start, slots = _stretch(trace, first, last)
     if horizon is not None:
         if horizon > slots:
@@ -187,9 +188,12 @@ def replay(
     states = trace.states[rows].reshape(slots, trace.n_arms) - lowest
     rewards = trace.rewards[rows].reshape(slots, trace.n_arms)
     log = _Log(trace, states, rewards, seed)
-    tasks = _tasks(trace, players, slots, shape)
+    tasks = _tasks(trace, list(players.values()), slots, shape)
     return Replay(
-        tuple(log.play_all(player, task, runs, report) for player, task in zip(players, tasks, strict=True)),
+        tuple(
+            log.play_all(label, player, task, runs, report)
+            for (label, player), task in zip(players.items(), tasks, strict=True)
+        ),
         trace.names,
         start,
         slots,
@@ -288,19 +292,19 @@ class _Log:
         self.rounded = bool(self.drawn.any())
 
     def play_all(
-        self, learner: Learner, task: Task, runs: int, report: Callable[[str], None] | None
+        self, label: str, learner: Learner, task: Task, runs: int, report: Callable[[str], None] | None
     ) -> ReplayedLearner:
         """All runs of a learner; one where it draws nothing."""
         totals, pulls = [], []
         for run in range(runs):
             if report is not None:
-                report(f"{learner.spec}: run {run + 1} of up to {runs}, {len(self.states)} slots")
+                report(f"{label}: run {run + 1} of up to {runs}, {len(self.states)} slots")
             total, chosen, random = self._play(learner, task, run)
             totals.append(total)
             pulls.append(np.bincount(chosen, minlength=self.states.shape[1]))
             if not random and not self.rounded:
                 break
-        return ReplayedLearner(learner.spec, np.array(totals), np.array(pulls))
+        return ReplayedLearner(label, np.array(totals), np.array(pulls))
 
     def _play(self, learner: Learner, task: Task, run: int) -> tuple[float, IntArray, bool]:
         """One run: what was earned, the arms pulled, whether the learner drew at random."""

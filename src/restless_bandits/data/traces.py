@@ -227,7 +227,12 @@ def trace(
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
     given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward}
-    columns = {name: np.atleast_1d(column).tolist() for name, column in given.items() if column is not None}
+    # Names are kept as they are: NumPy would turn a missing one among strings into the word nan.
+    columns = {
+        name: np.atleast_1d(np.asarray(column, dtype=object if name == "arm" else None)).tolist()
+        for name, column in given.items()
+        if column is not None
+    }
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ProblemError(f"columns have different lengths {lengths}; give an entry for every observation")
@@ -240,7 +245,7 @@ def trace(
     _check_columns(list(columns), "the trace")
     parsed = {name: _parse(name, cells, place, 0) for name, cells in columns.items() if name != "arm"}
     labels: dict[str, int] = {}
-    parsed["arm"] = _number_arms([str(cell) for cell in columns["arm"]], labels, place, 0)
+    parsed["arm"] = _number_arms(["" if _is_missing(cell) else str(cell) for cell in columns["arm"]], labels, place, 0)
     return _trace(
         (parsed, labels),
         place,
@@ -306,8 +311,13 @@ class _Table:
         header = [cell.strip().lower() for cell in next(rows, (0, [""]))[1]]
         if not any(header):
             raise ProblemError(f"{self.name} is empty; begin it with a line such as time,arm,state")
-        if header[0][:1] in "0123456789+-.":
+        if header[0].startswith(tuple("0123456789+-.")):
             raise ProblemError(f"{self.name} has no header; begin it with a line such as time,arm,state")
+        if "" in header:
+            raise ProblemError(
+                f"{self.name}: column {header.index('') + 1} has no name in the header; leave the column out "
+                "(pandas writes none with to_csv(…, index=False))"
+            )
         _check_columns(header, self.name)
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in header}
         labels: dict[str, int] = {}
@@ -354,6 +364,15 @@ def _number_arms(cells: Iterable[str], labels: dict[str, int], place: Place, fir
         row = first + int(np.argmax(numbers == nameless))
         raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
     return numbers
+
+
+def _is_missing(cell: Any) -> bool:
+    """Whether a cell in memory is what an empty one in a file is: None, not a number, or what pandas puts there."""
+    try:
+        return cell is None or bool(cell != cell)
+    except TypeError:
+        # Whether pandas.NA differs from itself is itself NA, which is neither true nor false.
+        return True
 
 
 def _parse(name: str, cells: Sequence[Any], place: Place, first: int) -> npt.NDArray[Any]:
@@ -555,8 +574,8 @@ def _edges(values: Array, states: int | None, edges: Sequence[float] | None, low
     missing = np.setdiff1d(np.arange(len(cuts) + 1), seen)
     if missing.size:
         raise ProblemError(
-            f"edges {_listed(cuts)} leave state {missing[0]} without a value, as values lie between {values.min():g} "
-            f"and {values.max():g}; move or drop an edge"
+            f"edges {_listed(cuts)} leave state {missing[0]} without a value, as values lie between "
+            f"{_exact(values.min())} and {_exact(values.max())}; move or drop an edge"
         )
     return cuts
 
@@ -567,6 +586,10 @@ def _quantile_edges(values: Array, states: int, low_is_better: bool) -> Array:
         raise ProblemError(f"states is {states!r}; give a whole number of at least {FEWEST_STATES}")
     _check_number(int(states))
     different, counts = np.unique(values if low_is_better else -values, return_counts=True)
+    if len(different) == 1:
+        raise ProblemError(
+            f"all values are {_exact(values[0])}, so there is one state and nothing to learn of it; log more"
+        )
     if len(different) < states:
         raise ProblemError(
             f"the values take {len(different)} different numbers, too few for {states} states; ask for fewer states"
@@ -590,9 +613,13 @@ def _scaled(rewards: Array, reward_range: tuple[float, float] | None, place: Pla
     low, high = (0.0, 1.0) if reward_range is None else _range(reward_range)
     bad = np.flatnonzero((rewards < low) | (rewards > high))
     if bad.size:
-        remedy = f"--reward-range {rewards.min():g},{rewards.max():g} scales all of them"
+        least, most = float(rewards.min()), float(rewards.max())
+        if least == most:
+            # A range must have a length: from nothing to the one reward there is.
+            least, most = min(least, 0.0), max(most, 0.0) or float(least == 0)
         raise ProblemError(
-            f"{place(int(bad[0]))}: reward is {rewards[bad[0]]:g}, which is not between {low:g} and {high:g}; {remedy}"
+            f"{place(int(bad[0]))}: reward is {_exact(rewards[bad[0]])}, which is not between {_exact(low)} and "
+            f"{_exact(high)}; --reward-range {_exact(least)},{_exact(most)} scales all of them"
         )
     scaled: Array = np.clip((rewards - low) / (high - low), 0.0, 1.0)
     return scaled
@@ -603,7 +630,7 @@ def _range(given: tuple[float, float]) -> tuple[float, float]:
         low, high = (float(end) for end in given)
     except (TypeError, ValueError):
         low = high = math.nan
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not (low < high and math.isfinite(high - low)):
         raise ProblemError(f"the reward range is {given!r}; give the lowest and the highest reward, such as 0,100")
     return low, high
 
@@ -624,4 +651,9 @@ def _levels(given: Sequence[float] | None, states: int) -> tuple[float, ...]:
 
 
 def _listed(numbers: Array) -> str:
-    return ",".join(f"{number:g}" for number in numbers)
+    return ",".join(_exact(number) for number in numbers)
+
+
+def _exact(number: float) -> str:
+    """A number with all its digits, so that it can be given back: 5 for 5.0, 1.0000001 and not 1."""
+    return repr(float(number)).removesuffix(".0")

@@ -30,7 +30,7 @@ from restless_bandits.experiments.verdicts import (
     seconds,
     slots,
 )
-from restless_bandits.simulation.storage import write_bytes
+from restless_bandits.files import write_file
 
 BADGES = {HOLDS: "holds", FAILS: "fails", FROM: "from", UNDECIDED: "open", NOT_RUN: "none"}
 THEORY = "theory"
@@ -86,10 +86,10 @@ def write_report(found: Reproduction, place: Path) -> None:
     folder = place / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     for picture in pictures(found):
-        write_bytes(folder / f"{picture.name}.png", picture.png)
-        write_bytes(folder / f"{picture.name}.svg", picture.svg)
+        write_file(folder / f"{picture.name}.png", picture.png)
+        write_file(folder / f"{picture.name}.svg", picture.svg)
         drawn[picture.name] = "data:image/svg+xml;base64," + base64.b64encode(picture.svg).decode("ascii")
-    write_bytes(place / "report.html", page(found, drawn).encode())
+    write_file(place / "report.html", page(found, drawn).encode())
 
 
 def page(found: Reproduction, drawn: dict[str, str]) -> str:

@@ -27,6 +27,7 @@ from restless_bandits.experiments.inside import Estimates, estimates, posterior_
 from restless_bandits.experiments.theory import check_theory
 from restless_bandits.experiments.timing import cells_of, measure_times, processor
 from restless_bandits.experiments.verdicts import Evidence, Finding, Verdict, decide
+from restless_bandits.files import write_file
 from restless_bandits.learners import learner
 from restless_bandits.markov import Array, stationary
 from restless_bandits.problem import Problem
@@ -35,7 +36,7 @@ from restless_bandits.simulation.comparator import Comparator, comparator_for
 from restless_bandits.simulation.playing import Book, play_books
 from restless_bandits.simulation.pools import Pool, open_pool
 from restless_bandits.simulation.runner import collect
-from restless_bandits.simulation.storage import Store, open_folder, write_bytes
+from restless_bandits.simulation.storage import Store, open_folder
 from restless_bandits.theory.radii import exploration_count
 from restless_bandits.walks import Walk, walk
 
@@ -200,7 +201,7 @@ def reproduce(
 
     text = json.dumps(_finite(found.as_dict()), indent=1, ensure_ascii=False) + "\n"
     try:
-        write_bytes(place / "results.json", text.encode())
+        write_file(place / "results.json", text.encode())
         write_report(found, place)
     except OSError as error:
         raise ProblemError(f"cannot write to {place}: {error.strerror or error}") from None

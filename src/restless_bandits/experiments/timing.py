@@ -18,12 +18,13 @@ import numpy as np
 
 from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.design import TimeTable
+from restless_bandits.files import write_file
 from restless_bandits.learners import RestlessUCB, learner
 from restless_bandits.markov import Array
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
 from restless_bandits.simulation.engine import World, play_run
-from restless_bandits.simulation.storage import fingerprint, write_bytes
+from restless_bandits.simulation.storage import fingerprint
 
 BUILD_ARMS = (16, 64, 256, 1024)
 BUILD_REPEATS = 5
@@ -130,6 +131,6 @@ class _Kept:
         self._times.setdefault(key, []).append(spent)
         text = json.dumps({"maker": self._maker, "times": self._times}, indent=1)
         try:
-            write_bytes(self._path, text.encode())
+            write_file(self._path, text.encode())
         except OSError as error:
             raise ProblemError(f"cannot write {self._path}: {error.strerror or error}") from None

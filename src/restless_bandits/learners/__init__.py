@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.learners.base import Learner, parse_option, split_outside_brackets
@@ -35,6 +36,7 @@ __all__ = [
     "RestlessUCB",
     "RoundRobin",
     "ThompsonSampling",
+    "by_label",
     "learner",
 ]
 
@@ -91,3 +93,23 @@ def learner(spec: str) -> Learner:
         return kind(**options)
     except TypeError as error:
         raise ProblemError(f"{name}: {error}") from None
+
+
+def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Learner]:
+    """Return learners by spec, or by name and number where a function among the options leaves them without one."""
+    several = list(learners) if isinstance(learners, Iterable) and not isinstance(learners, str) else [learners]
+    if not several:
+        raise ProblemError("no learner is named; give at least one")
+    players: dict[str, Learner] = {}
+    for one in several:
+        player = learner(one) if isinstance(one, str) else one
+        if not isinstance(player, Learner):
+            raise ProblemError(f"{one!r} is not a learner; give a spec such as 'restless-ucb', or a Learner")
+        try:
+            label = player.spec
+        except ProblemError:
+            label = f"{player.name}#{len(players) + 1}"
+        if label in players:
+            raise ProblemError(f"learner {label!r} is given twice; it would play the same runs again")
+        players[label] = player
+    return players

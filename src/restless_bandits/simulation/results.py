@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.files import save_file
 from restless_bandits.markov import Array, IntArray
 from restless_bandits.simulation.comparator import Comparator
 
@@ -268,7 +269,7 @@ class SimulationResult:
         return xarray.Dataset(variables, coords=labels, attrs=attributes)
 
     def save(self, path: str | Path) -> None:
-        """Write the result to an .npz file, without pickle; traces too."""
+        """Write the result to an .npz file, without pickle; traces too. It appears whole or not at all."""
         label = {
             "format": FORMAT,
             "problem": self.problem,
@@ -288,11 +289,7 @@ class SimulationResult:
         for spec, trace in self.traces.items():
             n = self.number(spec)
             arrays |= {f"{n}_trace_{key}": getattr(trace, key) for key in ("arms", "states", "rewards")}
-        try:
-            with Path(path).open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
-        except OSError as error:
-            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+        save_file(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
     @classmethod
     def load(cls, path: str | Path) -> SimulationResult:

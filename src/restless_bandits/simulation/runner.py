@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners import learner as learner_of
-from restless_bandits.learners.base import Learner
+from restless_bandits.learners import Learner, by_label
 from restless_bandits.markov import IntArray
-from restless_bandits.problem import Problem
+from restless_bandits.problem import Problem, check_length
 from restless_bandits.simulation.cells import Cell, is_priced, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
 from restless_bandits.simulation.playing import Book, play_books
@@ -101,6 +100,7 @@ def simulate(
 
     """
     horizon = _whole("horizon", horizon, 1)
+    check_length(horizon)
     runs = _whole("runs", runs, 1)
     seed = _whole("seed", seed, 0)
     jobs = None if jobs is None else _whole("jobs", jobs, 1)
@@ -109,7 +109,7 @@ def simulate(
     if trace and out is not None:
         raise ProblemError("traces are not stored; leave out either trace or out")
     marks = checkpoint_slots(checkpoints, horizon)
-    players = _players(learners)
+    players = by_label(learners)
     # A learner that cannot play this problem says so before any work is done.
     for player in players.values():
         player.task(problem, horizon)
@@ -204,23 +204,3 @@ def _whole(what: str, value: object, least: int) -> int:
         kind = "a positive whole number" if least else "a whole number that is not negative"
         raise ProblemError(f"{what} is {value!r}; it must be {kind}")
     return int(value)
-
-
-def _players(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Learner]:
-    """The learners by spec, or by name and number where a function among the options leaves them without one."""
-    several = [learners] if isinstance(learners, Learner | str) else list(learners)
-    if not several:
-        raise ProblemError("there is no learner to run; give at least one")
-    players: dict[str, Learner] = {}
-    for one in several:
-        player = learner_of(one) if isinstance(one, str) else one
-        if not isinstance(player, Learner):
-            raise ProblemError(f"{one!r} is not a learner; give a spec such as 'restless-ucb', or a Learner")
-        try:
-            label = player.spec
-        except ProblemError:
-            label = f"{player.name}#{len(players) + 1}"
-        if label in players:
-            raise ProblemError(f"learner {label!r} is given twice; it would play the same runs again")
-        players[label] = player
-    return players

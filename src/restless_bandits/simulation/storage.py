@@ -11,21 +11,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
 from restless_bandits import __version__
 from restless_bandits.errors import ProblemError
+from restless_bandits.files import write_file
 from restless_bandits.simulation.cells import Cell, is_priced
 from restless_bandits.simulation.results import Outcomes
 
@@ -78,7 +76,7 @@ def fingerprint() -> str:
 def _make_folder(folder: Path, manifest: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}, indent=2) + "\n"
-    write_bytes(manifest, text.encode())
+    write_file(manifest, text.encode())
     return text
 
 
@@ -117,7 +115,7 @@ class Store:
         try:
             place.mkdir(exist_ok=True)
             if not (place / "key.json").exists():
-                write_bytes(place / "key.json", (key + "\n").encode())
+                write_file(place / "key.json", (key + "\n").encode())
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
         return cls(place, key, (len(cell.checkpoints), problem.n_arms))
@@ -166,27 +164,9 @@ class Store:
         arrays |= {"runs": np.array(numbers, dtype=np.int64), "key": np.array(self.key)}
         path = self.folder / f"runs-{numbers[0]:06d}-{numbers[-1]:06d}.npz"
         try:
-            _write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+            write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
         except OSError as error:
             raise ProblemError(
                 f"cannot write {path}: {error.strerror or error}; what was stored before is intact, "
                 "make room and run the same again to resume"
             ) from None
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    _write(path, lambda file: file.write(content))
-
-
-def _write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
