@@ -58,7 +58,7 @@ LONGEST_INDEX = 300
 """Elapsed slots of a homotopy: it takes time that grows with their square, and this is some hundredths of a second."""
 ROUGH = (0.05, 0.1, 0.2)
 """Deviations at which rough tables end."""
-BELIEFS_PER_SLOT = 20
+BELIEFS_PER_SLOT = 60
 """A rough table may have so many joint beliefs for every slot that it will be followed."""
 ROLLOUT, SHORTEST_ROLLOUT = 10, 30_000
 """Slots of a rollout for every slot that its winner will be followed, and at least."""
