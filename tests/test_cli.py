@@ -376,7 +376,6 @@ def test_terminals_without_our_letters(markup, encoding):
         assert json.loads(done.stdout.decode("ascii"))["problem"] == "a [/x] ≤ b"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="pipes break differently there")
 @pytest.mark.parametrize(
     "words",
     [

@@ -117,7 +117,7 @@ def parse(command, words, where):
         command, *words = command.commands[words[0]], *words[1:]
     try:
         command.make_context(where, words)
-    except Exception as error:
+    except Exception as error:  # of Click, which some versions of Typer bring along under a name of their own
         message = getattr(error, "message", repr(error))
         raise AssertionError(f"{where}: {message}") from None
 

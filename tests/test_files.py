@@ -43,7 +43,6 @@ def test_what_was_there_stays_when_the_disk_is_full(saver, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no such files there")
 def test_links_are_followed_and_pipes_left_alone(saver, tmp_path):
     (tmp_path / "folder").mkdir()
     target, link, pipe = tmp_path / "folder" / "target", tmp_path / "link", tmp_path / "pipe"

@@ -6,14 +6,13 @@ import pickle
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 import restless_bandits as rb
 from restless_bandits import ProblemError
-
-gymnasium = pytest.importorskip("gymnasium")
-from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 ID = "restless_bandits/RestlessBandit-v0"
 PAPER = rb.Problem.builtin("paper-1")

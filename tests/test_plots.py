@@ -3,16 +3,16 @@
 import subprocess
 import sys
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import restless_bandits as rb
 from restless_bandits import plots
 from restless_bandits.estimation import ArmEstimate, Estimate, Mode
 
-matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
-from matplotlib.figure import Figure  # noqa: E402
 
 
 @pytest.fixture

@@ -117,7 +117,9 @@ class TestCouple:
         problem = Problem.random(2, 3, seed=8, initial="unknown")
         better = optimistic_problem(problem, 5000)
         policy = rb.oracles.policy("whittle", problem)
-        law = lambda arm, s, tau: arm.stationary if s is None else np.linalg.matrix_power(arm.chain, tau)[s]  # noqa: E731
+
+        def law(arm, s, tau):
+            return arm.stationary if s is None else np.linalg.matrix_power(arm.chain, tau)[s]
 
         def step(last, elapsed, i, seen):
             waits = [1 if j == i else tau + 1 for j, tau in enumerate(elapsed)]
@@ -230,9 +232,11 @@ class TestCouple:
     def test_refusals(self):
         problem = Problem.builtin("paper-1")
         better = optimistic_problem(problem, 1000)
-        changed = lambda **kw: Problem(  # noqa: E731
-            [Arm(**{"transitions": a.chain, "rewards": a.rewards, "initial": a.initial, **kw}) for a in better.arms]
-        )
+
+        def changed(**parts):
+            given = [{"transitions": arm.chain, "rewards": arm.rewards, "initial": arm.initial} for arm in better.arms]
+            return Problem([Arm(**(arm | parts)) for arm in given])
+
         refused = {
             "reaches the states 0 to 0 with a probability that is 0.2 too low": changed(
                 transitions=[[0.5, 0.5], [0.3, 0.7]]

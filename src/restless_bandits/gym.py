@@ -137,6 +137,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         codes = [
             size + (start is None) for size, start in zip(self.problem.n_states, self.problem.initial, strict=True)
         ]
+        # Gymnasium types the values of such a space as anything, and the observations of this one are arrays.
         self.observation_space = spaces.Dict(  # type: ignore[assignment]
             {
                 "last_state": spaces.MultiDiscrete(codes),

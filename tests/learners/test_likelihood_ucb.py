@@ -16,7 +16,7 @@ from restless_bandits.learners._bounds import (
     monotone_fit,
     monotone_upper_bounds,
 )
-from restless_bandits.learners.likelihood_ucb import optimistic_chain, optimistic_slots
+from restless_bandits.learners.likelihood_ucb import moved_chain, optimistic_slots
 from restless_bandits.oracles import planning
 from restless_bandits.policies import IndexPolicy, JointPolicy
 from restless_bandits.record import Record
@@ -172,7 +172,7 @@ class TestLearner:
         ).record
         for arm in range(4):
             mode = LikelihoodUCB().mode(record, arm)
-            plain, better = optimistic_chain(mode, 0.0), optimistic_chain(mode, 2.0)
+            plain, better = moved_chain(mode, 0.0), moved_chain(mode, 2.0)
             assert np.allclose(better.sum(axis=1), 1)
             assert (better >= 0).all()
             assert (np.cumsum(better, axis=1) >= np.cumsum(plain, axis=1) - 1e-12).all()

@@ -35,6 +35,7 @@ from restless_bandits.markov import Array
 from restless_bandits.plans import CountDoubled, Plan, Slots
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import BIN_MIDDLES, Record
+from restless_bandits.theory.optimism import optimistic_chain
 
 GROWTH = 0.1
 THOROUGH = 4
@@ -110,7 +111,7 @@ class LikelihoodUCB(Learner):
 
     def likeliest_problem(self, record: Record, task: Task, modes: list[Fit | None]) -> Problem:
         """The mode, with mean rewards."""
-        chains = [optimistic_chain(mode, 0.0) for mode in modes]
+        chains = [moved_chain(mode, 0.0) for mode in modes]
         rewards = []
         for arm in range(task.n_arms):
             seen, sums = record.seen(arm), record.reward_sums(arm)
@@ -122,7 +123,7 @@ class LikelihoodUCB(Learner):
         """Moves as favourable as the standard errors allow, and rewards at their upper bounds."""
         level = self.alpha * math.log(record.slots + 1)
         width = math.sqrt(2 * level)
-        chains = [optimistic_chain(mode, width) for mode in modes]
+        chains = [moved_chain(mode, width) for mode in modes]
         rewards = []
         for arm in range(task.n_arms):
             seen, sums = record.seen(arm), record.reward_sums(arm)
@@ -142,23 +143,15 @@ def optimistic_slots(notes: dict[str, Any], record: Record) -> int:
     return int(notes.get("spent", 0)) + last
 
 
-def optimistic_chain(mode: Fit | None, width: float) -> Array:
+def moved_chain(mode: Fit | None, width: float) -> Array:
     """The chain whose moves are ``width`` standard errors better than the mode's; of one state without a mode."""
     if mode is None:
         return np.ones((1, 1))
     n = (len(mode.theta) + 2) // 2
-    chain = kernels.chain_of(mode.theta, n)
-    errors = kernels.move_errors(mode.theta, n, mode.covariance)
-    better = np.zeros((n, n))
-    for row in range(n):
-        up = 0.0
-        if row < n - 1:
-            up = max(0.0, chain[row, row + 1] - width * errors[n - 1 + row])
-            better[row, row + 1] = up
-        if row > 0:
-            better[row, row - 1] = min(1.0 - up, chain[row, row - 1] + width * errors[row - 1])
-        better[row, row] = max(0.0, 1.0 - better[row].sum())
-    return better
+    # Of moves to better states first, from the second state on; then of moves to worse ones.
+    errors = width * kernels.move_errors(mode.theta, n, mode.covariance)
+    worse, better = np.append(errors[n - 1 :], 0.0), np.append(0.0, errors[: n - 1])
+    return optimistic_chain(kernels.chain_of(mode.theta, n), worse, better)
 
 
 def _problem(record: Record, task: Task, chains: list[Array], rewards: list[Array]) -> Problem:

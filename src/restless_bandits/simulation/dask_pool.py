@@ -193,7 +193,7 @@ class DaskPool:
                 if found.get("type") != "Scheduler":
                     raise OSError(f"but a Dask {found.get('type', 'something')} does")
                 self._client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-            except Exception as error:
+            except Exception as error:  # every transport has classes of its own, and all of them mean this
                 raise ProblemError(
                     f"no Dask scheduler answers at {address} within {CONNECT_SECONDS:g} s ({_line(error)}); "
                     "check the address, or start one with: dask scheduler"

@@ -18,8 +18,12 @@ from restless_bandits.problem import Arm, Problem, TableArm
 from restless_bandits.theory.radii import radius
 
 
-def optimistic_chain(estimate: Array, radii: Array) -> Array:
-    """Return P' from an estimated birth-death chain and a radius for each row."""
+def optimistic_chain(estimate: Array, radii: Array, better: Array | None = None) -> Array:
+    """Return P' from an estimated birth-death chain and a radius for each row.
+
+    Moves to better states take the radii ``better``, where these are others than those of moves to worse ones.
+    """
+    better = radii if better is None else better
     n = len(estimate)
     chain = np.zeros((n, n))
     for k in range(n):
@@ -28,7 +32,7 @@ def optimistic_chain(estimate: Array, radii: Array) -> Array:
             up = max(0.0, estimate[k, k + 1] - radii[k])
             chain[k, k + 1] = up
         if k > 0:
-            chain[k, k - 1] = min(1.0 - up, estimate[k, k - 1] + radii[k])
+            chain[k, k - 1] = min(1.0 - up, estimate[k, k - 1] + better[k])
         chain[k, k] = max(0.0, 1.0 - chain[k].sum())
     return chain
 
