@@ -5,7 +5,7 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits import Agent, Problem, ProblemError
-from restless_bandits.simulation.streams import world_words
+from restless_bandits.streams import world_words
 from tests import reference
 
 PAPER = Problem.builtin("paper-1")

@@ -12,10 +12,10 @@ from scipy import stats
 
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError, markov, theory
+from restless_bandits.optimism import optimistic_chain
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.theory.event import estimate_within
 from restless_bandits.theory.exploration import _expected
-from restless_bandits.theory.optimism import optimistic_chain
 
 PAPER = Problem.builtin("paper-1")
 THREE = Problem.random(2, 3, seed=5, floor=0.1)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from restless_bandits import plots as plots
     from restless_bandits import theory as theory
     from restless_bandits.agent import Agent as Agent
+    from restless_bandits.assumptions import Assumption as Assumption
     from restless_bandits.diagnosis import Diagnosis as Diagnosis
     from restless_bandits.diagnosis import check as check
     from restless_bandits.errors import ProblemError as ProblemError
@@ -44,12 +45,11 @@ if TYPE_CHECKING:
     from restless_bandits.policies import Policy as Policy
     from restless_bandits.policies import load_policy as load_policy
     from restless_bandits.problem import Arm as Arm
-    from restless_bandits.problem import Assumption as Assumption
     from restless_bandits.problem import Problem as Problem
     from restless_bandits.problem import TableArm as TableArm
     from restless_bandits.problem import Task as Task
-    from restless_bandits.problem import builtin_problems as builtin_problems
     from restless_bandits.problem import load_problem as load_problem
+    from restless_bandits.problem_files import builtin_problems as builtin_problems
     from restless_bandits.simulation import SimulationResult as SimulationResult
     from restless_bandits.simulation import simulate as simulate
     from restless_bandits.walks import Walk as Walk
@@ -60,7 +60,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Agent": "agent",
     "Arm": "problem",
-    "Assumption": "problem",
+    "Assumption": "assumptions",
     "ColoredUCRL2": "learners",
     "Diagnosis": "diagnosis",
     "DominanceUCB": "learners",
@@ -80,7 +80,7 @@ _HOMES = {
     "Task": "problem",
     "Walk": "walks",
     "ThompsonSampling": "learners",
-    "builtin_problems": "problem",
+    "builtin_problems": "problem_files",
     "check": "diagnosis",
     "estimate": "estimation",
     "evaluate": "oracles",

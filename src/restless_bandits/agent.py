@@ -25,7 +25,7 @@ from restless_bandits.learners import Learner, learner
 from restless_bandits.plans import Plan, Watch
 from restless_bandits.problem import Problem, Task, check_length
 from restless_bandits.record import Record
-from restless_bandits.simulation.streams import plan_generator
+from restless_bandits.streams import plan_generator
 
 FORMAT = "restless-bandits agent, version 1"
 

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits import markov
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
 
 UNKNOWN = -1

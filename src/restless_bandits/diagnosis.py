@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from restless_bandits import markov
-from restless_bandits.markov import Array
+from restless_bandits.arrays import Array
+from restless_bandits.assumptions import Assumption
+from restless_bandits.optimism import radius_below_from
 from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.whittle import whittle_index
-from restless_bandits.problem import AnyArm, Assumption, Problem
+from restless_bandits.problem import AnyArm, Problem
 from restless_bandits.theory.bounds import (
     RegretBound,
     approximation_bound,
@@ -19,7 +21,6 @@ from restless_bandits.theory.bounds import (
     regret_bound_from,
 )
 from restless_bandits.theory.neighbours import lambda_max_bounds
-from restless_bandits.theory.radii import radius_below_from
 
 HORIZON = 100_000
 

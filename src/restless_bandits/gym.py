@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from restless_bandits._gymnasium import ID, register
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import Problem, TableArm, load_problem
 
 try:

@@ -19,12 +19,8 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-ActionArray = npt.NDArray[np.int16]
-BoolArray = npt.NDArray[np.bool_]
+from restless_bandits.arrays import Array, BoolArray, IntArray
 
 LONGEST_WAIT = 1 << 40
 
@@ -51,7 +47,7 @@ def _stochastic(matrices: Array) -> Array:
     return scaled
 
 
-def _reachable(P: Array) -> npt.NDArray[np.bool_]:
+def _reachable(P: Array) -> BoolArray:
     """``reachable[j, k]``: k can be reached from j in zero or more steps."""
     reach = (P > 0) | np.eye(P.shape[0], dtype=bool)
     for _ in range(max(1, math.ceil(math.log2(P.shape[0] + 1)))):

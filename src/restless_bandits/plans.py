@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from restless_bandits.markov import IntArray
+from restless_bandits.arrays import IntArray
 from restless_bandits.policies import Policy
 from restless_bandits.record import N_BINS, Record, elapsed_bin
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.results import SimulationResult
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
-from restless_bandits.markov import ActionArray, Array, IntArray
 
 if TYPE_CHECKING:
     from restless_bandits.record import Record

@@ -17,13 +17,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
-import json
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -31,9 +28,20 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits import markov
+from restless_bandits.arrays import Array, is_whole, probability, whole
+from restless_bandits.assumptions import ASSUMPTIONS, Assumption, assumptions_of, complaint
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.files import save_file
-from restless_bandits.markov import Array
+from restless_bandits.problem_files import (
+    ARM_KEYS,
+    RANDOM_KINDS,
+    builtin_problems,
+    builtin_text,
+    parse_problem,
+    problem_text,
+    random_chain,
+    read_problem_file,
+)
 
 RewardLaw = Literal["bernoulli", "fixed"]
 REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed")
@@ -48,13 +56,6 @@ LONGEST_HORIZON = 10**100
 
 LONGEST_RUN = 1 << 62
 """Slots that are played, and not only reckoned with, are counted in 64 bits."""
-
-ASSUMPTIONS = {
-    "monotone": "Assumption 1: rewards do not increase with the state",
-    "birth_death": "Assumption 2: no jump over more than one state",
-    "positively_correlated": "Assumption 3: P(k, k+1) + P(k+1, k) ≤ 1",
-    "bounded_below": "Assumption 4: neighbours have probability ≥ c1 > 0",
-}
 
 
 def _numbers(value: Any, what: str, dimensions: int) -> Array:
@@ -94,10 +95,6 @@ def _check_laws(laws: Array, what: str) -> None:
         )
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise ProblemError(f"{what} must be a string, not {text!r}")
@@ -130,8 +127,11 @@ class _BaseArm:
     def _label(self) -> str:
         return f"arm {self.name!r}: " if self.name else "arm: "
 
-    def _check_common(self) -> None:
-        """Validate what all arms share."""
+    def _set_common(self, rewards: npt.ArrayLike, name: str, initial: int | None, reward_law: RewardLaw) -> None:
+        """Store and validate what all arms share."""
+        given = {"rewards": rewards, "name": name, "initial": initial, "reward_law": reward_law}
+        for key, value in given.items():
+            object.__setattr__(self, key, value)
         _check_text(self.name, "arm: name")
         rewards = _numbers(self.rewards, self._label + "rewards", 1)
         outside = np.flatnonzero((rewards < 0) | (rewards > 1))
@@ -146,7 +146,7 @@ class _BaseArm:
             raise ProblemError(f"{self._label}unknown reward_law {self.reward_law!r}; {hint}")
         if self.initial is None:
             return
-        if not _is_whole(self.initial) or not 0 <= self.initial < self.n_states:
+        if not is_whole(self.initial) or not 0 <= self.initial < self.n_states:
             raise ProblemError(
                 f"{self._label}initial is {self.initial!r}; it must be a state from 0 to {self.n_states - 1}, "
                 "or be left out if unknown"
@@ -200,14 +200,7 @@ class Arm(_BaseArm):
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
     ) -> None:
-        for key, value in (
-            ("rewards", rewards),
-            ("name", name),
-            ("initial", initial),
-            ("reward_law", reward_law),
-        ):
-            object.__setattr__(self, key, value)
-        self._check_common()
+        self._set_common(rewards, name, initial, reward_law)
         matrix = _numbers(transitions, self._label + "transitions", 2)
         n = self.n_states
         if matrix.shape != (n, n):
@@ -230,10 +223,9 @@ class Arm(_BaseArm):
         reward_law: RewardLaw = "bernoulli",
     ) -> Self:
         """Return a two-state arm from the probabilities of staying in its best and in its worst state."""
+        label = f"arm {name!r}: " if name else "arm: "
         for word, value in (("stay_best", stay_best), ("stay_worst", stay_worst)):
-            if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
-                label = f"arm {name!r}: " if name else "arm: "
-                raise ProblemError(f"{label}{word} is {value!r}; a probability must lie between 0 and 1")
+            probability(label + word, value)
         rows = [[stay_best, _complement(stay_best)], [_complement(stay_worst), stay_worst]]
         return cls(rows, rewards, name=name, initial=initial, reward_law=reward_law)
 
@@ -306,14 +298,7 @@ class TableArm(_BaseArm):
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
     ) -> None:
-        for key, value in (
-            ("rewards", rewards),
-            ("name", name),
-            ("initial", initial),
-            ("reward_law", reward_law),
-        ):
-            object.__setattr__(self, key, value)
-        self._check_common()
+        self._set_common(rewards, name, initial, reward_law)
         table = _numbers(laws, self._label + "laws", 3)
         n = self.n_states
         rows = n if self.initial is not None else n + 1
@@ -374,16 +359,6 @@ def _repr_tail(arm: _BaseArm) -> list[str]:
 def _complement(probability: float) -> float:
     """1 − p as a person would write it: 0.3 for 0.7, not 0.30000000000000004."""
     return round(1.0 - probability, 15)
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """Whether one of the paper's assumptions holds, and the place that breaks it most or comes nearest to it."""
-
-    holds: bool
-    arm: str
-    state: int
-    value: float
 
 
 @dataclass(frozen=True)
@@ -450,7 +425,7 @@ class Problem:
                 raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
         _check_text(name, "name")
         _check_text(source, "source")
-        if not _is_whole(plays) or not 1 <= plays <= len(arms):
+        if not is_whole(plays) or not 1 <= plays <= len(arms):
             raise ProblemError(
                 f"plays is {plays!r}; it must be a whole number from 1 to {len(arms)}, the number of arms"
             )
@@ -464,63 +439,30 @@ class Problem:
     @classmethod
     def load(cls, path: str | Path) -> Problem:
         """Read a problem from a TOML file; errors name the file."""
-        path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise ProblemError(f"{path} is not a text file in UTF-8; write the problem as TOML") from None
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            remedy = "; `restless problems show paper-1` prints one to start from"
-            hint = remedy if isinstance(error, FileNotFoundError) else ""
-            raise ProblemError(f"cannot read {str(path)[:200]}: {reason}{hint}") from None
-        return cls.from_toml(text, origin=str(path))
+        return cls.from_toml(read_problem_file(path), origin=str(path))
 
     @classmethod
     def from_toml(cls, text: str, *, origin: str = "problem") -> Problem:
         """Read a problem from TOML text; ``origin`` is what errors call it."""
+        head, arms = parse_problem(text, origin)
         try:
-            data = tomllib.loads(text)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            # Besides what is not TOML: numbers too long to read, and brackets nested too deep.
-            raise ProblemError(f"{origin} is not valid TOML: {error}") from None
-        try:
-            return _problem_from_mapping(data)
+            return cls([Arm(**arm) for arm in arms], **head)
         except ProblemError as error:
             raise ProblemError(f"{origin}: {error}") from None
 
     @classmethod
     def builtin(cls, name: str) -> Problem:
         """Return one of the problems that come with the package; ``builtin_problems()`` lists them."""
-        names = builtin_problems()
-        if name not in names:
-            raise ProblemError(f"there is no built-in problem {name!r}; {did_you_mean(name, names)}")
-        text = _problem_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8")
-        return cls.from_toml(text, origin=name)
+        return cls.from_toml(builtin_text(name), origin=name)
 
     def to_toml(self) -> str:
         """Return the problem as TOML; reading it back gives the same problem, number for number."""
-        lines: list[str] = []
-        if self.name:
-            lines.append(f"name = {_toml_string(self.name)}")
-        if self.source:
-            lines.append(f"source = {_toml_string(self.source)}")
-        lines.append(f"plays = {self.plays}")
+        tables = []
         for arm in self.arms:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
-            rows = ", ".join(_toml_list(row) for row in arm.transitions)
-            lines += [
-                "",
-                "[[arms]]",
-                f"name = {_toml_string(arm.name)}",
-                f"rewards = {_toml_list(arm.rewards)}",
-            ]
-            lines.append(f"transitions = [{rows}]")
-            if arm.initial is not None:
-                lines.append(f"initial = {arm.initial}")
-            lines.append(f'reward_law = "{arm.reward_law}"')
-        return "\n".join(lines) + "\n"
+            tables.append({key: _plain_field(getattr(arm, key)) for key in ARM_KEYS})
+        return problem_text({"name": self.name, "source": self.source, "plays": self.plays}, tables)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to a TOML file; it appears whole or not at all."""
@@ -545,17 +487,15 @@ class Problem:
         to 4 with c1 ≥ ``floor``; ``birth-death`` keeps 1 and 2 only, so chains may be negatively correlated; and
         ``general`` keeps Assumption 1 alone. Each row is redrawn, given the one above it, until it obeys.
         """
-        kinds = ("paper", "birth-death", "general")
-        if kind not in kinds:
-            raise ProblemError(f"unknown kind {kind!r} of random problem; {did_you_mean(str(kind), kinds)}")
+        if kind not in RANDOM_KINDS:
+            raise ProblemError(f"unknown kind {kind!r} of random problem; {did_you_mean(str(kind), RANDOM_KINDS)}")
         if initial not in ("random", "worst", "unknown"):
             raise ProblemError(f"initial is {initial!r}; choose from random, worst, unknown")
         if not 0 <= floor < 1 / 3:
             raise ProblemError(f"floor is {floor!r}; three neighbours leave room only for less than 1/3")
-        if not _is_whole(n_arms) or n_arms < 1:
-            raise ProblemError(f"n_arms is {n_arms!r}; a problem needs at least one arm")
+        whole("n_arms", n_arms)
         sizes = list(n_states) if isinstance(n_states, Iterable) else [n_states] * n_arms
-        if len(sizes) != n_arms or not all(_is_whole(size) and size >= 1 for size in sizes):
+        if len(sizes) != n_arms or not all(is_whole(size) and size >= 1 for size in sizes):
             raise ProblemError(f"n_states is {n_states!r}; give one number of states, or one for each of {n_arms} arms")
         try:
             rng = np.random.default_rng(seed)
@@ -563,7 +503,7 @@ class Problem:
             raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
         arms = []
         for size in sizes:
-            transitions = _random_chain(rng, size, kind, floor)
+            transitions = random_chain(rng, size, kind, floor)
             rewards = np.sort(rng.random(size))[::-1]
             start = {"random": int(rng.integers(size)), "worst": size - 1, "unknown": None}[initial]
             arms.append(Arm(transitions, rewards, initial=start, reward_law=reward_law))
@@ -583,7 +523,7 @@ class Problem:
 
     @cached_property
     def content(self) -> str:
-        """A hash of the numbers alone: names and sources do not count. Seeds and stored results hang on it."""
+        """A hash of the numbers alone: names and sources do not count. Seeds and stored results depend on it."""
         digest = hashlib.sha256(str(self.plays).encode())
         for arm in self.arms:
             for part in arm._content():
@@ -603,7 +543,7 @@ class Problem:
 
         ``mixing`` reveals, for each arm, the slots until its law is within 1/√horizon of the stationary one.
         """
-        if horizon is not None and (not _is_whole(horizon) or horizon < 1):
+        if horizon is not None and (not is_whole(horizon) or horizon < 1):
             raise ProblemError(f"horizon is {horizon!r}; where one is given, it must be a positive whole number")
         if horizon is not None and horizon > LONGEST_HORIZON:
             raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
@@ -633,34 +573,8 @@ class Problem:
 
     @cached_property
     def assumptions(self) -> Mapping[str, Assumption]:
-        """The paper's Assumptions 1 to 4, each with the arm, state and value that decide it.
-
-        The values: the largest rise of a reward; the largest jump probability; the largest P(k, k+1) + P(k+1, k);
-        the smallest neighbour probability, which is c1.
-        """
-        rises, jumps, sums, floors = [], [], [], []
-        for arm in self.arms:
-            chain = arm.one_step
-            n = arm.n_states
-            rises += [(arm.name, k, float(arm.rewards[k + 1] - arm.rewards[k])) for k in range(n - 1)]
-            far = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) > 1
-            jumps += [(arm.name, k, float(np.where(far[k], chain[k], 0.0).max())) for k in range(n)]
-            sums += [(arm.name, k, float(chain[k, k + 1] + chain[k + 1, k])) for k in range(n - 1)]
-            floors += [(arm.name, k, float(np.where(far[k], 1.0, chain[k]).min())) for k in range(n)]
-        nothing = (self.arms[0].name, 0, 0.0)
-        worst = {
-            "monotone": max(rises, key=lambda x: x[2], default=nothing),
-            "birth_death": max(jumps, key=lambda x: x[2]),
-            "positively_correlated": max(sums, key=lambda x: x[2], default=nothing),
-            "bounded_below": min(floors, key=lambda x: x[2]),
-        }
-        holds = {
-            "monotone": worst["monotone"][2] <= 0,
-            "birth_death": worst["birth_death"][2] <= 0,
-            "positively_correlated": worst["positively_correlated"][2] <= 1 + 1e-12,
-            "bounded_below": worst["bounded_below"][2] > 0,
-        }
-        return {key: Assumption(holds[key], *worst[key]) for key in ASSUMPTIONS}
+        """The paper's Assumptions 1 to 4, each with the arm, state and value that decide it."""
+        return assumptions_of((arm.name, arm.one_step, arm.rewards) for arm in self.arms)
 
     def require(self, *names: str) -> None:
         """Raise ``ProblemError`` for the first of the named assumptions that does not hold.
@@ -673,18 +587,8 @@ class Problem:
         for name in names:
             if name not in ASSUMPTIONS:
                 raise ProblemError(f"there is no assumption {name!r}; {did_you_mean(str(name), ASSUMPTIONS)}")
-            found = self.assumptions[name]
-            if found.holds:
-                continue
-            s, value = found.state, f"{found.value:.12g}"
-            message = {
-                "monotone": f"rewards[{s + 1}] exceeds rewards[{s}] by {value}; order the states from best to worst",
-                "birth_death": f"transitions[{s}] jumps over a state with probability {value}; "
-                "this needs a birth-death chain, which moves by at most one state",
-                "positively_correlated": f"P({s},{s + 1}) + P({s + 1},{s}) is {value}; this needs at most 1",
-                "bounded_below": f"transitions[{s}] reaches a neighbour with probability {value}; this needs more",
-            }[name]
-            raise ProblemError(f"arm {found.arm!r}: {message}")
+            if not self.assumptions[name].holds:
+                raise ProblemError(complaint(name, self.assumptions[name]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
@@ -722,63 +626,5 @@ def load_problem(name_or_path: str | Path) -> Problem:
     )
 
 
-def builtin_problems() -> list[str]:
-    """Return the names of the problems that come with the package."""
-    files = (entry.name for entry in _problem_folder().iterdir())
-    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
-
-
-def _problem_folder() -> Any:
-    return resources.files("restless_bandits") / "problems"
-
-
-def _random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -> Array:
-    if kind == "general":
-        return rng.dirichlet(np.ones(size), size=size)
-    chain = np.zeros((size, size))
-    for k in range(size):
-        low, high = max(0, k - 1), min(size, k + 2)
-        width = high - low
-        if kind == "birth-death":
-            chain[k, low:high] = rng.dirichlet(np.ones(width))
-            continue
-        while True:
-            # Uniform over the rows whose entries are all at least the floor.
-            row = floor + (1 - width * floor) * rng.dirichlet(np.ones(width))
-            if k == 0 or chain[k - 1, k] + row[0] <= 1:
-                break
-        chain[k, low:high] = row
-    return chain
-
-
-_PROBLEM_KEYS = ("name", "source", "plays", "arms")
-_ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law")
-
-
-def _problem_from_mapping(data: Mapping[str, Any]) -> Problem:
-    for key in data:
-        if key not in _PROBLEM_KEYS:
-            raise ProblemError(f"unknown key {key!r}; {did_you_mean(key, _PROBLEM_KEYS)}")
-    tables = data.get("arms")
-    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise ProblemError("no arms; give each one as a table [[arms]] with rewards and transitions")
-    arms = []
-    for i, table in enumerate(tables):
-        label = f"arm {table.get('name', f'arm {i + 1}')!r}"
-        for key in table:
-            if key not in _ARM_KEYS:
-                raise ProblemError(f"{label}: unknown key {key!r}; {did_you_mean(key, _ARM_KEYS)}")
-        for key in ("rewards", "transitions"):
-            if key not in table:
-                raise ProblemError(f"{label}: {key} is missing")
-        arms.append(Arm(**{"name": f"arm {i + 1}", **table}))
-    return Problem(arms, **{key: data[key] for key in ("name", "source", "plays") if key in data})
-
-
-def _toml_string(text: str) -> str:
-    """A TOML basic string: JSON's escapes, but characters beyond ASCII as they are, and DEL escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _toml_list(values: Array) -> str:
-    return "[" + ", ".join(repr(float(value)) for value in values) + "]"
+def _plain_field(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value

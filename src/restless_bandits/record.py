@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import Task
 
 EXACT_ELAPSED = 512

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from restless_bandits.agent import Agent
+from restless_bandits.arrays import BoolArray, IntArray
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import learner as learner_of
 from restless_bandits.learners.base import Learner
-from restless_bandits.markov import BoolArray, IntArray, stationary
+from restless_bandits.markov import stationary
 from restless_bandits.problem import Problem, TableArm
 
 

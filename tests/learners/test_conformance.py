@@ -9,7 +9,7 @@ import restless_bandits as rb
 from restless_bandits import Agent, Problem, ProblemError
 from restless_bandits.learners import ALIASES, LEARNERS
 from restless_bandits.simulation.engine import World, play_run
-from restless_bandits.simulation.streams import world_words
+from restless_bandits.streams import world_words
 from tests import reference
 
 SPECS = [

@@ -11,7 +11,7 @@ from restless_bandits.plans import CountDoubled, EveryStateSeen, Forever, Plan, 
 from restless_bandits.policies import Cycle, EmpiricalUCB, SingleArm
 from restless_bandits.record import BIN_EDGES, N_BINS, Record, elapsed_bin
 from restless_bandits.simulation.engine import Pricing, Run, World
-from restless_bandits.simulation.streams import plan_generator, world_words
+from restless_bandits.streams import plan_generator, world_words
 from tests import reference
 
 

@@ -75,7 +75,8 @@ def problems(context: typer.Context, as_json: JsonOption = False) -> None:
     context.obj = as_json  # `problems --json show NAME` means what `problems show NAME --json` does
     if context.invoked_subcommand is None:
         from restless_bandits.cli import output
-        from restless_bandits.problem import Problem, builtin_problems
+        from restless_bandits.problem import Problem
+        from restless_bandits.problem_files import builtin_problems
 
         output.problems([Problem.builtin(name) for name in builtin_problems()], as_json)
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restless_bandits.problem import ASSUMPTIONS, AnyArm, Problem
+from restless_bandits.arrays import plain
+from restless_bandits.assumptions import ASSUMPTIONS
+from restless_bandits.problem import AnyArm, Problem
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,19 +24,6 @@ if TYPE_CHECKING:
     from restless_bandits.theory import RegretBound
 
 FEW_ROWS = 10
-
-
-def plain(value: Any) -> Any:
-    """Turn an answer into what JSON can hold: arrays to lists, non-finite numbers to null."""
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def emit(answer: dict[str, Any]) -> None:

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.data.traces import LATEST, Trace
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.data.traces import LAST_SLOT, Trace
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.estimation import PRIOR, ArmEstimate, Cells, Estimate, Mode, NotIdentified, told_by
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import Arm, Problem
 from restless_bandits.record import BIN_EDGES, Record
 
@@ -304,7 +304,7 @@ def _check_lags(lags: Sequence[int] | None) -> None:
     for lag in () if lags is None else lags:
         if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 1:
             raise ProblemError(f"the lags hold {lag!r}; give whole numbers of slots from 1 on")
-        if lag >= LATEST:
+        if lag >= LAST_SLOT:
             raise ProblemError("the lags hold a number beyond 2^62, and no log is so long; give shorter ones")
 
 

@@ -24,15 +24,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from restless_bandits.agent import Agent
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.data.fitting import fit, mean_rewards
-from restless_bandits.data.traces import LATEST, Trace
+from restless_bandits.data.traces import LAST_SLOT, Trace
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import Learner, by_label
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
-from restless_bandits.simulation.streams import world_words
+from restless_bandits.streams import world_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ def replay(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least):
             raise ProblemError(f"{what} is {value!r}; give a whole number of at least {least}")
     for what, slot in (("first", first), ("last", last)):
-        if slot is not None and slot >= LATEST:
+        if slot is not None and slot >= LAST_SLOT:
             raise ProblemError(f"{what} is beyond 2^62, and no log has so late a slot; give one that it has")
     players = by_label(learners)
     start, slots = _stretch(trace, first, last)

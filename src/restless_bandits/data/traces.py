@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.problem import RewardLaw
 from restless_bandits.record import BIN_EDGES, Record
 
@@ -44,7 +44,7 @@ CHUNK = 1 << 16
 """Lines that are turned into numbers at a time: a long file is never held as text cells."""
 MOST_STATES = 50
 FEWEST_STATES = 2
-LATEST = 1 << 62
+LAST_SLOT = 1 << 62
 SAME_REWARD = 1e-9
 """Rewards of one state that differ by less are the same, as in ``Agent``."""
 
@@ -385,7 +385,7 @@ def _parse(name: str, cells: Sequence[Any], place: Place, first: int) -> npt.NDA
         numbers = np.array(list(map(float, cells)), dtype=np.float64)
         if name == "state" and not (np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
             raise ValueError
-        if np.isfinite(numbers).all() and (name in ("value", "reward") or np.abs(numbers).max() < LATEST):
+        if np.isfinite(numbers).all() and (name in ("value", "reward") or np.abs(numbers).max() < LAST_SLOT):
             return numbers.astype(np.int64) if name == "state" else numbers
     faults = ((i, _fault(name, cell)) for i, cell in enumerate(cells))
     row, fault = next((i, fault) for i, fault in faults if fault)
@@ -422,7 +422,7 @@ def _fault(name: str, cell: Any) -> str:
         return f"{name} is {text[:40]}; leave the line out, as gaps are allowed"
     if name == "state" and not number.is_integer():
         return f"state is {text[:40]}, which is not whole; {REMEDIES[name]}, or call the column value to bin it"
-    if name in ("time", "state") and abs(number) >= LATEST:
+    if name in ("time", "state") and abs(number) >= LAST_SLOT:
         return f"{name} is {text[:40]}, which is too large; count from a later start"
     return ""
 
@@ -502,7 +502,7 @@ def _slots(times: npt.NDArray[Any], slot: float | None, place: Place) -> IntArra
         if isinstance(slot, bool) or not isinstance(slot, int | float | np.number) or not 0 < slot < math.inf:
             raise ProblemError(f"slot is {slot!r}; give the length of a slot as a positive number")
         since = np.floor((times - times.min()) / slot + 0.5)
-        if since.max() >= LATEST:
+        if since.max() >= LAST_SLOT:
             raise ProblemError(f"slot is {slot:g}, which makes {since.max():.3g} slots; give a longer one")
         return np.asarray(since, dtype=np.int64)
     bad = np.flatnonzero(times != np.floor(times))

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import _kernels as kernels
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.record import BIN_MIDDLES, Record
 
 PRIOR = 1.0

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from restless_bandits._compile import njit
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.arrays import Array, IntArray
 
 LARGEST_LOGIT = 14.0
 LARGEST_STEP = 2.0

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.estimation import Cells, Fit
 from restless_bandits.estimation import _kernels as kernels
-from restless_bandits.markov import Array
 
 FREEDOM = 5.0
 LEAST_WEIGHT = 0.1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.simulation.comparator import Comparator
 from restless_bandits.simulation.results import SimulationResult
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.learners import RestlessUCB, ThompsonSampling
-from restless_bandits.markov import Array
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.engine import World, play_run
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import plots
+from restless_bandits.arrays import Array, plain
 from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.curves import Curve, Panel, curve_of
 from restless_bandits.experiments.design import Design, Item, Line, Protocol, design
@@ -29,7 +30,8 @@ from restless_bandits.experiments.timing import cells_of, measure_times, process
 from restless_bandits.experiments.verdicts import Evidence, Finding, Verdict, decide
 from restless_bandits.files import write_file
 from restless_bandits.learners import learner
-from restless_bandits.markov import Array, stationary
+from restless_bandits.markov import stationary
+from restless_bandits.optimism import exploration_count
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
@@ -37,7 +39,6 @@ from restless_bandits.simulation.playing import Book, play_books
 from restless_bandits.simulation.pools import Pool, open_pool
 from restless_bandits.simulation.runner import collect
 from restless_bandits.simulation.storage import Store, open_folder
-from restless_bandits.theory.radii import exploration_count
 from restless_bandits.walks import Walk, walk
 
 WHITTLE_HORIZON = 1_000_000
@@ -199,7 +200,7 @@ def reproduce(
     )
     from restless_bandits.experiments.report import write_report
 
-    text = json.dumps(_finite(found.as_dict()), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(plain(found.as_dict()), indent=1, ensure_ascii=False) + "\n"
     try:
         write_file(place / "results.json", text.encode())
         write_report(found, place)
@@ -379,12 +380,3 @@ class _Meter:
             done += seconds * len(book.finished) / self._pool.width
             total += seconds * book.cell.runs / self._pool.width
         self._progress(done, total, what)
-
-
-def _finite(value: Any) -> Any:
-    """Numbers that JSON has no word for become null."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,16 +16,16 @@ from functools import cached_property
 import numpy as np
 
 from restless_bandits import markov, oracles, theory
+from restless_bandits.arrays import Array
 from restless_bandits.experiments.design import Theory
 from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, UNDECIDED, Finding, amount, slots
-from restless_bandits.markov import Array
+from restless_bandits.optimism import optimistic_chain, optimistic_rewards
 from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.problem import AnyArm, Arm, Problem
 from restless_bandits.simulation.cells import solution_of
 from restless_bandits.simulation.comparator import certified_gains
-from restless_bandits.theory.draws import generator
+from restless_bandits.streams import check_generator
 from restless_bandits.theory.event import estimate_within
-from restless_bandits.theory.optimism import optimistic_chain, optimistic_rewards
 
 STREAM = 2
 LONGEST = 2000
@@ -79,7 +79,7 @@ class Case:
     def optimistic(self, estimates: int) -> Iterator[tuple[Arm, Arm]]:
         """Every arm with what Algorithm 1 may make of it on the event E: the farthest, and some that are drawn."""
         rad = theory.radius(self.horizon)
-        rng = generator(self.problem, self.seed, STREAM)
+        rng = check_generator(self.seed, self.problem.content, STREAM)
         for arm in self.problem.arms:
             assert isinstance(arm, Arm)
             yield arm, _made(arm, arm.chain, arm.rewards, 2 * rad)

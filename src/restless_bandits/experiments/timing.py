@@ -16,11 +16,11 @@ from typing import Any
 import numba
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.design import TimeTable
 from restless_bandits.files import write_file
 from restless_bandits.learners import RestlessUCB, learner
-from restless_bandits.markov import Array
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
 from restless_bandits.simulation.engine import World, play_run

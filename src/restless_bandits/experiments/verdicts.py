@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.experiments.curves import Curve, Panel
 from restless_bandits.experiments.design import Claim
-from restless_bandits.markov import Array, IntArray
 
 LEVEL = 1e-3
 """The chance that a finding between equals comes out for or against."""

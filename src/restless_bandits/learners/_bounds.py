@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from restless_bandits._compile import njit
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.arrays import Array, IntArray
 
 
 @njit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from restless_bandits._compile import njit
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.learners._bounds import kl_upper
-from restless_bandits.markov import Array, IntArray
 
 ROUNDS = 2
 """Passes over all tightenings of two states: what (e) gains, (c) uses once more. More states have no (e)."""

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.markov import Array
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Arm, Problem, Task
 from restless_bandits.record import Record

@@ -34,11 +34,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import ArmBeliefs, JointBeliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import _kernels as kernels
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
-from restless_bandits.markov import ActionArray, Array, IntArray
 from restless_bandits.plans import CountDoubled, Forever, Plan
 from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, SingleArm
 from restless_bandits.problem import Task

@@ -49,12 +49,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.beliefs import ArmBeliefs, JointBeliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import _dominance_kernels as kernels
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
 from restless_bandits.learners.violations import warn_of_violations
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.oracles._kernels import iterate_values
 from restless_bandits.oracles.exact import STEP, padded
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy

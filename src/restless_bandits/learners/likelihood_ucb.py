@@ -25,17 +25,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from restless_bandits import oracles
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import PRIOR, Fit, modes_of, starts
 from restless_bandits.estimation import _kernels as kernels
 from restless_bandits.learners._bounds import kl_upper_bounds, monotone_upper_bounds
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
-from restless_bandits.markov import Array
+from restless_bandits.optimism import optimistic_chain
 from restless_bandits.plans import CountDoubled, Plan, Slots
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import BIN_MIDDLES, Record
-from restless_bandits.theory.optimism import optimistic_chain
 
 GROWTH = 0.1
 THOROUGH = 4

@@ -28,17 +28,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from restless_bandits import oracles
+from restless_bandits import optimism, oracles
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.optimism import exploration_count
 from restless_bandits.plans import EveryStateSeen, Forever, Plan, Slots
 from restless_bandits.policies import SingleArm
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
-from restless_bandits.theory import optimism
-from restless_bandits.theory.radii import exploration_count
 
 FIRST_GUESS = 1000
 

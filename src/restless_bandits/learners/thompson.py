@@ -38,12 +38,12 @@ import numpy as np
 
 from restless_bandits import markov, oracles
 from restless_bandits._compile import njit
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import PRIOR, modes_of, sampling, starts
 from restless_bandits.estimation import _kernels as estimation_kernels
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.oracles.myopic import table_length
 from restless_bandits.oracles.whittle import two_state_index
 from restless_bandits.plans import CountDoubled, Plan, Rule, Slots

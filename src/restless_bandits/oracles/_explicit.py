@@ -19,8 +19,8 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.beliefs import JointBeliefs
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.policies import Policy
 
 MOST_BELIEFS = 200_000

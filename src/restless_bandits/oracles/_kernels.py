@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from restless_bandits._compile import njit
-from restless_bandits.markov import ActionArray, Array, BoolArray, IntArray
+from restless_bandits.arrays import ActionArray, Array, BoolArray, IntArray
 
 
 @njit

@@ -38,9 +38,9 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
+from restless_bandits.arrays import Array
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array
 from restless_bandits.oracles._kernels import sweep_rows
 from restless_bandits.oracles._multichain import solve_from_start
 from restless_bandits.oracles.best_arm import best_arm_gain

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.beliefs import cap_for, table_period
-from restless_bandits.markov import Array
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies import IndexPolicy

@@ -19,6 +19,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits.arrays import Array
 from restless_bandits.beliefs import (
     ArmBeliefs,
     JointBeliefs,
@@ -28,7 +29,6 @@ from restless_bandits.beliefs import (
     remembering_beliefs,
     table_period,
 )
-from restless_bandits.markov import Array
 from restless_bandits.oracles._kernels import iterate_linked, iterate_values, link, rollout, settle
 from restless_bandits.oracles.exact import STEP, exact, padded
 from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle_policy

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sparse
 
+from restless_bandits.arrays import Array
 from restless_bandits.beliefs import arm_beliefs, cap_for, table_period
-from restless_bandits.markov import Array, is_ergodic
+from restless_bandits.markov import is_ergodic
 from restless_bandits.oracles._explicit import Explored, solve_multichain
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.solution import Solution

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from restless_bandits.markov import Array
+from restless_bandits.arrays import Array
 from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Problem
 

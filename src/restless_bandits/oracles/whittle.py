@@ -25,9 +25,10 @@ from typing import Literal
 
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.beliefs import cap_for, table_period
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.markov import Array, is_ergodic
+from restless_bandits.markov import is_ergodic
 from restless_bandits.oracles._kernels import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits._compile import inlined, njit
-from restless_bandits.markov import ActionArray, Array, IntArray
+from restless_bandits.arrays import ActionArray, Array, IntArray
 
 Word = np.uint64
 Words = npt.NDArray[np.uint64]

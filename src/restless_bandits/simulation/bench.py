@@ -20,7 +20,7 @@ from restless_bandits.plans import Forever, Plan
 from restless_bandits.policies import TIE, IndexPolicy
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.engine import Run, World
-from restless_bandits.simulation.streams import world_words
+from restless_bandits.streams import world_words
 
 SIZES = (2, 10, 100, 10_000)
 SLOTS = 200_000

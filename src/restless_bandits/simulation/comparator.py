@@ -21,7 +21,8 @@ from restless_bandits import oracles
 from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.oracles.solution import Solution
-from restless_bandits.problem import Problem, builtin_problems
+from restless_bandits.problem import Problem
+from restless_bandits.problem_files import builtin_problems
 
 MOST_BELIEFS = 2_000_000
 """Joint beliefs up to which a simulation solves its problem: some seconds."""

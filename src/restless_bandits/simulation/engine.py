@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.beliefs import MOST_CHOICES, ArmBeliefs, JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.plans import Plan, RuleTable
 from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm
 from restless_bandits.problem import Problem
 from restless_bandits.record import BIN_EDGES, Record
 from restless_bandits.simulation import _kernels as kernels
-from restless_bandits.simulation.streams import plan_generator, world_words
+from restless_bandits.streams import plan_generator, world_words
 
 LAW_DEVIATION = 1e-15
 MANY_ARMS = 3

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.files import save_file
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.simulation.comparator import Comparator
 
 REALISED, EXPECTED, GAP = range(3)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from restless_bandits.arrays import IntArray
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import Learner, by_label
-from restless_bandits.markov import IntArray
 from restless_bandits.problem import Problem, check_length
 from restless_bandits.simulation.cells import Cell, is_priced, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from restless_bandits.optimism import exploration_count, gap, optimistic_problem, radius, radius_below_from
 from restless_bandits.theory.bias import bias_between_successors, bias_bound, policy_bias_span
 from restless_bandits.theory.bounds import (
     RegretBound,
@@ -39,7 +40,6 @@ from restless_bandits.theory.exploration import (
     simulate_exploration,
 )
 from restless_bandits.theory.neighbours import is_neighbour, lambda_max, lambda_max_bounds, neighbour_distance
-from restless_bandits.theory.optimism import optimistic_problem
 from restless_bandits.theory.order import dominance_margin, dominates, monotone_margin, power_margins
 from restless_bandits.theory.perturbation import (
     Comparison,
@@ -55,7 +55,6 @@ from restless_bandits.theory.perturbation import (
     settled_law_gap,
     total_contraction,
 )
-from restless_bandits.theory.radii import exploration_count, gap, radius, radius_below_from
 
 __all__ = [
     "Comparison",

@@ -20,9 +20,9 @@ import math
 
 import numpy as np
 
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.beliefs import ArmBeliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, IntArray
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_bias, explore
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies import JointPolicy, Policy

@@ -37,8 +37,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.markov import Array, second_eigenvalue
+from restless_bandits.markov import second_eigenvalue
+from restless_bandits.optimism import gap, radius
 from restless_bandits.oracles import evaluate, exact
 from restless_bandits.problem import Problem
 from restless_bandits.theory.dominance import least_potential
@@ -46,10 +48,9 @@ from restless_bandits.theory.exploration import exploration_bound
 from restless_bandits.theory.horizons import first_horizon
 from restless_bandits.theory.neighbours import lambda_max_bounds, neighbour_distance
 from restless_bandits.theory.perturbation import total_contraction
-from restless_bandits.theory.radii import gap, radius
 
 CONSTANTS = ("paper", "proved")
-LATEST = 10**36
+LATEST_BOUND = 10**36
 """Horizons up to which it is asked whether a bound says anything."""
 
 
@@ -170,7 +171,7 @@ def slot_loss(problem: Problem, optimistic: Problem) -> float:
 
 
 def _vacuous_until(bound: Callable[[int], RegretBound], gain: float) -> int | None:
-    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain, LATEST)
+    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain, LATEST_BOUND)
 
 
 def _theorem_1(known: _Constants, horizon: int, constants: str) -> RegretBound:

@@ -35,13 +35,14 @@ from typing import Literal
 
 import numpy as np
 
+from restless_bandits.arrays import Array, BoolArray, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, BoolArray, IntArray, dominates
+from restless_bandits.markov import dominates
+from restless_bandits.optimism import optimistic_problem, radius
 from restless_bandits.policies import Policy
 from restless_bandits.problem import Arm, Problem
-from restless_bandits.theory.draws import FALSE_ALARM, generator
-from restless_bandits.theory.optimism import optimistic_problem
-from restless_bandits.theory.radii import radius
+from restless_bandits.streams import check_generator
+from restless_bandits.theory.event import FALSE_ALARM
 
 HORIZON = 100_000
 SLOTS = 10_000
@@ -282,7 +283,9 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
     elapsed = [1] * problem.n_arms
     shape = (slots, problem.plays)
     pulled, waited, real_states, virtual_states = (np.empty(shape, dtype=np.int64) for _ in range(4))
-    for t, draws in enumerate(generator(problem, seed, COUPLING).random((slots, problem.plays, 2)).tolist()):
+    for t, draws in enumerate(
+        check_generator(seed, problem.content, COUPLING).random((slots, problem.plays, 2)).tolist()
+    ):
         chosen = pull(tuple(virtual), tuple(elapsed))
         waits = elapsed
         elapsed = [tau + 1 for tau in waits]
@@ -369,7 +372,7 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
     last: list[int | None] = list(problem.initial)
     slot_of_last = [0] * problem.n_arms
     values: dict[tuple[int, int | None], list[float]] = {}
-    spread = generator(problem, seed, SPREAD).random(arms.shape)
+    spread = check_generator(seed, problem.content, SPREAD).random(arms.shape)
     for t, (row, seen) in enumerate(zip(arms.tolist(), states.tolist(), strict=True), start=1):
         for c, (i, state) in enumerate(zip(row, seen, strict=True)):
             law = laws[i](last[i], t - slot_of_last[i])

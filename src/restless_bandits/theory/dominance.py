@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from restless_bandits import markov
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array
+from restless_bandits.optimism import LATEST_HORIZON
 from restless_bandits.problem import Arm, Problem
-from restless_bandits.theory.horizons import LATEST, first_horizon
+from restless_bandits.theory.horizons import first_horizon
 
 LAW_DEVIATION = 1e-13
 LONGEST = 1 << 14
@@ -142,7 +143,7 @@ def forgetting_cap(arm: Arm, memory: float) -> int:
     low, high, power = 0, 1, chain
     while _difference(power) > memory:
         low, high, power = high, 2 * high, power @ power
-        if high > LATEST:
+        if high > LATEST_HORIZON:
             raise ProblemError(f"arm {arm.name!r} never forgets its state; the bound needs a chain that does")
     while high - low > 1:
         middle = (low + high) // 2

@@ -20,13 +20,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from restless_bandits.markov import Array
+from restless_bandits.arrays import Array
+from restless_bandits.optimism import exploration_count, radius
 from restless_bandits.problem import AnyArm, Problem
-from restless_bandits.theory.draws import FALSE_ALARM, generator
-from restless_bandits.theory.radii import exploration_count, radius
+from restless_bandits.streams import check_generator
 
 STREAM = 0
 ROUNDING = 1e-9
+FALSE_ALARM = 1e-6
+"""The chance that a check by simulation refutes what is true."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 
     """Draw the estimates of so many runs and count those in which all are within rad(T)."""
     problem.require("birth_death")
     m, rad = exploration_count(horizon), radius(horizon)
-    rng = generator(problem, seed, STREAM)
+    rng = check_generator(seed, problem.content, STREAM)
     held = np.ones(runs, dtype=bool)
     for arm in problem.arms:
         for row in _rows(arm):

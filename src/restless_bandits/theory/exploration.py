@@ -30,11 +30,11 @@ from functools import lru_cache
 import numpy as np
 
 from restless_bandits import markov
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.optimism import exploration_count
 from restless_bandits.problem import Problem
-from restless_bandits.theory.draws import generator
-from restless_bandits.theory.radii import exploration_count
+from restless_bandits.streams import check_generator
 
 STREAM = 1
 LARGEST = 1 << 24
@@ -104,7 +104,7 @@ def simulate_exploration(
     """Explore in so many runs: the pulls (run, arm), and for each arm its transition counts (run, from, to)."""
     _check(problem)
     m = exploration_count(horizon)
-    rng = generator(problem, seed, STREAM)
+    rng = check_generator(seed, problem.content, STREAM)
     lengths = np.zeros((runs, problem.n_arms), dtype=np.int64)
     counts = []
     for number, arm in enumerate(problem.arms):

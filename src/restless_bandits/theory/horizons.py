@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-LATEST = 10**18
+from restless_bandits.optimism import LATEST_HORIZON
 
 
-def first_horizon(says_something: Callable[[int], bool], latest: int = LATEST) -> int | None:
+def first_horizon(says_something: Callable[[int], bool], latest: int = LATEST_HORIZON) -> int | None:
     """Return the T at which a bound begins to say something; None if there is none up to ``latest``.
 
     A bound that is once below what there is to lose stays there, since it grows more slowly than T: T is doubled until

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.markov import Array
+from restless_bandits.arrays import Array
 from restless_bandits.problem import Problem
 
 ROUNDING = 1e-12

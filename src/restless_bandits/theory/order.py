@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.markov import Array, dominates
+from restless_bandits.arrays import Array
+from restless_bandits.markov import dominates
 
 __all__ = ["dominance_margin", "dominates", "monotone_margin", "power_margins"]
 

@@ -33,10 +33,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from restless_bandits import markov
+from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import Array, IntArray
+from restless_bandits.optimism import gap, radius
 from restless_bandits.problem import AnyArm
-from restless_bandits.theory.radii import gap, radius
 
 ENOUGH = 1e-6
 LONGEST = 1 << 16

@@ -1,4 +1,4 @@
-"""Randomness by coordinates: every stream of draws hangs on the seed, the problem's content and the run's number.
+"""Randomness by coordinates: every stream of draws depends on the seed, the problem's content and the run's number.
 
 The draws of the world and those of the learner, one stream for each plan, never meet. So a run is the same whatever
 else is run, in whatever order, on however many cores.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
+from restless_bandits.arrays import whole
 
 WORLD, LEARNER = 0, 1
 
@@ -24,3 +26,9 @@ def world_words(seed: int, content: str, run: int) -> npt.NDArray[np.uint64]:
 def plan_generator(seed: int, content: str, run: int, plan: int) -> np.random.Generator:
     """Return the learner's generator for one of its plans."""
     return np.random.Generator(np.random.PCG64(_sequence(seed, content, run, LEARNER, plan)))
+
+
+def check_generator(seed: int, content: str, check: int) -> np.random.Generator:
+    """Return the generator of a check by simulation, which has no runs: ``check`` is its number."""
+    whole("seed", seed, 0)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(content[:32], 16), check)))

@@ -1,0 +1,75 @@
+"""What arrays are called, the one check of each kind of number that a user gives, and numbers as JSON holds them.
+
+A check returns the number as Python's own kind, or raises a ``ProblemError`` of one sentence: what, the value, and what
+it must be.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits.errors import ProblemError
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+ActionArray = npt.NDArray[np.int16]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def is_whole(value: object) -> bool:
+    """Whether this is a whole number, NumPy's included; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a number; True and False are none."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: str = "") -> int:
+    """Return a whole number from ``least`` to ``most``; ``also`` is a remark that ends the sentence.
+
+    >>> whole("runs", 0)
+    Traceback (most recent call last):
+    ...
+    restless_bandits.errors.ProblemError: runs is 0; it must be a positive whole number
+    """
+    if not is_whole(value) or value < least or (most is not None and value > most):
+        kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
+        kind = kinds.get(least, f"a whole number of at least {least}")
+        if most is not None:
+            kind = f"a whole number from {least} to {most}"
+        raise ProblemError(f"{what} is {value!r}; it must be {kind}{also and ', ' + also}")
+    return int(value)
+
+
+def positive(what: str, value: Any, *, or_zero: bool = False) -> float:
+    """Return a finite number above zero, or from zero on."""
+    if not is_number(value) or not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
+        kind = "a number that is not negative" if or_zero else "a positive number"
+        raise ProblemError(f"{what} is {value!r}; it must be {kind}")
+    return float(value)
+
+
+def probability(what: str, value: Any) -> float:
+    """Return a number from 0 to 1."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ProblemError(f"{what} is {value!r}; a probability must lie between 0 and 1")
+    return float(value)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: arrays and tuples as lists, non-finite numbers as null."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,119 @@
+"""Problems as text: the TOML form, the folder of built-in problems, and the chains of random ones.
+
+Nothing here knows what an arm is: ``problem`` stands on this module and makes arms of what is read.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.arrays import Array
+from restless_bandits.errors import ProblemError, did_you_mean
+
+PROBLEM_KEYS = ("name", "source", "plays", "arms")
+ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law")
+RANDOM_KINDS = ("paper", "birth-death", "general")
+
+
+def read_problem_file(path: str | Path) -> str:
+    """Return the text of a problem file, or say why there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ProblemError(f"{path} is not a text file in UTF-8; write the problem as TOML") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        remedy = "; `restless problems show paper-1` prints one to start from"
+        hint = remedy if isinstance(error, FileNotFoundError) else ""
+        raise ProblemError(f"cannot read {str(path)[:200]}: {reason}{hint}") from None
+
+
+def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return what TOML text says of a problem and of each of its arms: only keys that there are, and no arm unnamed."""
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        # Besides what is not TOML: numbers too long to read, and brackets nested too deep.
+        raise ProblemError(f"{origin} is not valid TOML: {error}") from None
+    for key in data:
+        if key not in PROBLEM_KEYS:
+            raise ProblemError(f"{origin}: unknown key {key!r}; {did_you_mean(key, PROBLEM_KEYS)}")
+    tables = data.pop("arms", None)
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise ProblemError(f"{origin}: no arms; give each one as a table [[arms]] with rewards and transitions")
+    arms = [{"name": f"arm {i + 1}", **table} for i, table in enumerate(tables)]
+    for arm in arms:
+        for key in arm:
+            if key not in ARM_KEYS:
+                raise ProblemError(f"{origin}: arm {arm['name']!r}: unknown key {key!r}; {did_you_mean(key, ARM_KEYS)}")
+        for key in ("rewards", "transitions"):
+            if key not in arm:
+                raise ProblemError(f"{origin}: arm {arm['name']!r}: {key} is missing")
+    return data, arms
+
+
+def problem_text(head: Mapping[str, Any], arms: Iterable[Mapping[str, Any]]) -> str:
+    """Return a problem as TOML, number for number; what is empty or None is left out."""
+    lines = _toml_lines(head)
+    for arm in arms:
+        lines += ["", "[[arms]]", *_toml_lines(arm)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value is not None and value != ""]
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but characters beyond ASCII stay as they are, and DEL is escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(entry) for entry in value) + "]"
+    return repr(value)
+
+
+def builtin_problems() -> list[str]:
+    """Return the names of the problems that come with the package."""
+    files = (entry.name for entry in _problem_folder().iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
+def builtin_text(name: str) -> str:
+    """Return the TOML of a built-in problem."""
+    names = builtin_problems()
+    if name not in names:
+        raise ProblemError(f"there is no built-in problem {name!r}; {did_you_mean(name, names)}")
+    text: str = _problem_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return text
+
+
+def _problem_folder() -> Any:
+    return resources.files("restless_bandits") / "problems"
+
+
+def random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -> Array:
+    """Draw a chain: rows uniform over the laws that the kind allows (see ``Problem.random``)."""
+    if kind == "general":
+        return rng.dirichlet(np.ones(size), size=size)
+    chain = np.zeros((size, size))
+    for k in range(size):
+        low, high = max(0, k - 1), min(size, k + 2)
+        width = high - low
+        if kind == "birth-death":
+            chain[k, low:high] = rng.dirichlet(np.ones(width))
+            continue
+        while True:
+            # Uniform over the rows whose entries are all at least the floor.
+            row = floor + (1 - width * floor) * rng.dirichlet(np.ones(width))
+            if k == 0 or chain[k - 1, k] + row[0] <= 1:
+                break
+        chain[k, low:high] = row
+    return chain
