@@ -293,13 +293,11 @@ class TestCompletion:
 
     def test_knows_what_the_library_knows(self):
         from restless_bandits.experiments.design import design
-        from restless_bandits.learners import ALIASES, LEARNERS
-        from restless_bandits.oracles import ORACLES
-        from restless_bandits.simulation.pools import ENGINES
+        from restless_bandits.registry import ENGINES, ORACLES, learner_names
 
-        assert set(completion.LEARNERS) == {*LEARNERS, *ALIASES}
-        assert set(completion.ORACLES) == set(ORACLES)
-        assert set(completion.ENGINES) == set(ENGINES)
+        assert self.complete("simulate", "--learner", "") == learner_names()
+        assert self.complete("solve", "--oracle", "") == list(ORACLES)
+        assert self.complete("simulate", "--engine", "") == list(ENGINES)
         assert completion.builtin("") == rb.builtin_problems()
         assert tuple(completion.item("")) == design().names
 

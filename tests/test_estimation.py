@@ -9,7 +9,7 @@ import restless_bandits as rb
 from restless_bandits import estimation
 from restless_bandits.estimation import _kernels as kernels
 from restless_bandits.estimation import sampling
-from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.record import Record
 from restless_bandits.simulation.engine import World, play_run
 
 
@@ -86,7 +86,7 @@ class TestModes:
     @given(observations())
     def test_nothing_near_a_mode_is_better(self, case):
         n, cells, _ = case
-        best = estimation.modes_of(cells, n, 1.0, estimation.starts(n))[0]
+        best = estimation.modes_of(cells, n)[0]
         rng = np.random.default_rng(0)
         for scale in (1e-3, 1e-1, 1.0):
             for _ in range(10):
@@ -114,7 +114,7 @@ class TestModes:
         # From bad after one slot, from good after two: P²(good, good) is quadratic in the chance to stay good, and a
         # climb from the middle ends on the wrong root, 0.69, though 0.11 is likelier.
         cells = np.array([1, 2]), np.array([1, 0]), np.array([[2341, 582], [6186, 2338]])
-        best, rival = estimation.modes_of(cells, 2, 1.0, estimation.starts(2))[:2]
+        best, rival = estimation.modes_of(cells, 2)[:2]
         stays = [kernels.chain_of(mode.theta, 2)[0, 0] for mode in (best, rival)]
         assert sorted(stays) == pytest.approx([0.11, 0.69], abs=0.02)
         assert best.value >= rival.value
@@ -212,11 +212,11 @@ class TestSampler:
             record.skip(wait - 1)
             state = int(rng.random() > np.linalg.matrix_power(chain, wait)[state, 0])
             record.observe([0], [state], [0.0])
-        cells = kernels.cells_of(record.counts(0), BIN_EDGES)
-        modes = estimation.modes_of(cells, 2, 1.0, estimation.starts(2))
+        cells = estimation.observations_of(record, 0)
+        modes = estimation.modes_of(cells, 2)
         theta, total, drawn = modes[0].theta, 0, []
         for _ in range(6000):
-            theta, accepted = sampling.walk(cells, 2, 1.0, modes, theta, 3, rng)
+            theta, accepted = sampling.metropolis(cells, 2, 1.0, modes, theta, 3, rng)
             total += accepted
             drawn.append(np.diag(kernels.chain_of(theta, 2)))
         drawn = np.array(drawn)

@@ -19,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from restless_bandits.arrays import whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
 from restless_bandits.learners import Learner, learner
+from restless_bandits.learners.base import next_plan
 from restless_bandits.plans import Plan, Watch
 from restless_bandits.problem import Problem, Task, check_length
 from restless_bandits.record import Record
@@ -95,10 +97,9 @@ class Agent:
 
     def skip(self, slots: int = 1) -> None:
         """Let slots pass in which nothing was pulled or the answer was lost."""
-        if isinstance(slots, bool) or not isinstance(slots, int | np.integer) or slots < 1:
-            raise ProblemError(f"cannot skip {slots!r} slots; give a positive whole number")
+        slots = whole("the number of slots to skip", slots)
         self._present_plan()
-        self.record.skip(int(slots))
+        self.record.skip(slots)
         self._pass([], [])
 
     def save(self, path: str | Path) -> None:
@@ -149,7 +150,7 @@ class Agent:
         if self._plan is None:
             self._plan_record = self.record.copy()
             rng = plan_generator(self.seed, self.content, self.run, self.record.plans)
-            self._plan = self.learner.plan(self.record, self.task, rng)
+            self._plan = next_plan(self.learner, self.record, self.task, rng)
             self._watch = Watch(self._plan.until, self._plan_record)
         return self._plan
 

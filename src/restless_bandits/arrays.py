@@ -50,7 +50,7 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: 
 def positive(what: str, value: Any, *, or_zero: bool = False) -> float:
     """Return a finite number above zero, or from zero on."""
     if not is_number(value) or not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
-        kind = "a number that is not negative" if or_zero else "a positive number"
+        kind = "a number, and must not be negative" if or_zero else "a positive number"
         raise ProblemError(f"{what} is {value!r}; it must be {kind}")
     return float(value)
 

@@ -1,4 +1,7 @@
-"""The errors that this package raises on purpose: one sentence with what, where, the value and the remedy."""
+"""The errors that this package raises on purpose.
+
+What a user can cause is a ``ProblemError``: one sentence with what, where, the value and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from collections.abc import Iterable
 
 class ProblemError(ValueError):
     """A problem, or a question about one, that makes no sense as stated."""
+
+
+class ReaderGoneError(Exception):
+    """The reader of our output went away, as in ``restless index … | head``; it has what it wanted."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

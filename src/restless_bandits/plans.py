@@ -1,4 +1,4 @@
-"""Plans: a policy and a rule that says when to think again.
+"""Plans: a policy, a rule that says when to think again, and what to remember until then.
 
 Rules are data, like policies: the compiled engine and ``Agent`` both follow them, slot by slot and to the same end.
 They combine with ``|``: the plan ends with the slot after which the first of them is met. A plan lasts at least one
@@ -7,12 +7,16 @@ slot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from restless_bandits.arrays import IntArray
+from restless_bandits.errors import ProblemError
 from restless_bandits.policies import Policy
+from restless_bandits.problem import Task
 from restless_bandits.record import N_BINS, Record, elapsed_bin
 
 
@@ -74,10 +78,35 @@ def _parts(rule: Rule) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a learner answers: follow this policy until that rule is met."""
+    """What a learner answers: follow this policy until that rule is met.
+
+    ``notes`` is all that the learner will remember: whoever follows the plan keeps it, and the next plan finds it in
+    ``record.notes``. It is stored as JSON, so it holds texts, numbers, lists and dictionaries with texts for keys.
+    """
 
     policy: Policy
     until: Rule
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_plan(plan: Plan, task: Task, who: str) -> None:
+    """Raise ``ProblemError`` for a plan that nobody could follow: what is no plan, or names arms that there are not."""
+    if not isinstance(plan, Plan) or not isinstance(plan.policy, Policy) or not isinstance(plan.until, Rule):
+        raise ProblemError(f"{who} answered with {plan!r}; it must be a Plan of a policy and a rule")
+    sizes = plan.policy.n_states
+    if sizes is not None and sizes != task.n_states:
+        raise ProblemError(f"{who} plans for arms of {sizes} states, but there are arms of {task.n_states}")
+    plays = getattr(plan.policy, "plays", task.plays)
+    if plays != task.plays:
+        raise ProblemError(f"{who} plans to pull {plays} arms a slot, but there are {task.plays} to pull")
+    for part in (plan.policy, *_parts(plan.until)):
+        arm = getattr(part, "arm", 0)
+        if not 0 <= arm < task.n_arms:
+            raise ProblemError(f"{who} plans with arm {arm}, but arms are numbered from 0 to {task.n_arms - 1}")
+        if isinstance(part, SeenIn) and not 0 <= part.state < task.n_states[arm]:
+            raise ProblemError(
+                f"{who} waits for state {part.state} of arm {arm}, which has {task.n_states[arm]} states"
+            )
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,17 @@
 
 An observation is "τ slots after arm i was last seen in s, it was seen in k". The record counts them,
 ``counts(i)[s, bin(τ), k]``, with τ exact up to 512 and in geometric bins beyond, next to the sums of rewards by state,
-the number of slots and of past plans, the present belief (last seen state and slot of every arm), and a small
-dictionary of notes for a learner that must remember more. A learner maps a record to a plan and keeps nothing itself.
+the number of slots and of past plans, the present belief (last seen state and slot of every arm), and the notes of the
+last plan, for a learner that must remember more. A learner maps a record to a plan and keeps nothing itself; it is
+handed the record ``frozen``, so that its plan is all that it can say.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, overload
 
 import numpy as np
 
@@ -65,7 +67,7 @@ class Record:
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.slots = 0
         self.plan_lengths: list[int] = []
-        self.notes: dict[str, Any] = {}
+        self.notes: Mapping[str, Any] = {}
 
     @classmethod
     def of(cls, task: Task) -> Record:
@@ -143,12 +145,29 @@ class Record:
 
     def copy(self) -> Record:
         """Return a copy that shares nothing that changes."""
-        other = copy.copy(self)
+        other = Record.__new__(Record)
+        other.__dict__.update(self.__dict__)
         for name in _CHANGING:
             setattr(other, name, getattr(self, name).copy())
         other.plan_lengths = list(self.plan_lengths)
-        other.notes = copy.deepcopy(self.notes)
+        other.remember(self.notes)
         return other
+
+    def frozen(self) -> Record:
+        """Return the record as a learner gets it: the same numbers, but every attempt to change them raises."""
+        other = _FrozenRecord.__new__(_FrozenRecord)
+        inside = dict(self.__dict__)
+        for name in _CHANGING:
+            inside[name] = inside[name].view()
+            inside[name].flags.writeable = False
+        inside["plan_lengths"] = _FrozenLengths(self.plan_lengths)
+        inside["notes"] = _frozen_note(self.notes)
+        other.__dict__.update(inside)
+        return other
+
+    def remember(self, notes: Mapping[str, Any]) -> None:
+        """Keep the notes of the plan that begins now, in place of those of the last one."""
+        self.notes = plain_notes(notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; counts are listed where they are not zero."""
@@ -159,8 +178,8 @@ class Record:
             "last_state": self.last_state.tolist(),
             "last_slot": self.last_slot.tolist(),
             "slots": self.slots,
-            "plan_lengths": self.plan_lengths,
-            "notes": self.notes,
+            "plan_lengths": list(self.plan_lengths),
+            "notes": plain_notes(self.notes),
         }
 
     @classmethod
@@ -183,3 +202,52 @@ class Record:
 
 
 _CHANGING = ("flat_counts", "flat_visits", "flat_rewards", "last_state", "last_slot")
+
+
+class _FrozenRecord(Record):
+    """A record that cannot be changed."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"a learner may not change {name} of its record; what it must remember goes into the notes of its plan"
+        )
+
+
+class _FrozenLengths(Sequence[int]):
+    """The lengths of past plans, to look at: not copied, since a run may have many thousands."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._lengths = lengths
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        return self._lengths[index]
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+
+def _frozen_note(note: Any) -> Any:
+    if isinstance(note, Mapping):
+        return MappingProxyType({key: _frozen_note(entry) for key, entry in note.items()})
+    return tuple(_frozen_note(entry) for entry in note) if isinstance(note, list | tuple) else note
+
+
+def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return notes as they are stored and read again, or say that JSON cannot hold them."""
+    if not isinstance(notes, Mapping):
+        raise ProblemError(f"the notes of a plan are {notes!r}; give a dictionary")
+    try:
+        kept: dict[str, Any] = json.loads(json.dumps(dict(notes), default=_thawed))
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"the notes of a plan cannot be stored as JSON: {error}") from None
+    return kept
+
+
+def _thawed(note: Any) -> dict[str, Any]:
+    if isinstance(note, MappingProxyType):
+        return dict(note)
+    raise TypeError(f"{note!r} is no text, number, list or dictionary")

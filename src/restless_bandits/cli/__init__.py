@@ -10,11 +10,7 @@ import io
 import os
 import sys
 
-from restless_bandits.errors import ProblemError
-
-
-class ReaderGoneError(Exception):
-    """The reader of our output went away, as in ``restless index … | head``; it has what it wanted."""
+from restless_bandits.errors import ProblemError, ReaderGoneError
 
 
 def main() -> None:

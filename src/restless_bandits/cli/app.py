@@ -12,12 +12,13 @@ import typer
 from typer.core import TyperGroup
 
 from restless_bandits import __version__
-from restless_bandits.cli import ReaderGoneError, completion
+from restless_bandits.cli import completion
 from restless_bandits.cli.data import fit, replay
 from restless_bandits.cli.options import JsonOption, ProblemArgument
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, ReaderGoneError
+from restless_bandits.registry import ORACLES
 
 
 class _Commands(TyperGroup):
@@ -140,9 +141,9 @@ def solve(
     oracle: Annotated[
         str,
         typer.Option(
-            help="exact, auto, whittle, myopic, guha, relaxation or best-arm.",
+            help=", ".join(ORACLES.own) + ", one of an installed plug-in, or package.module:function.",
             metavar="ORACLE",
-            autocompletion=completion.one_of(completion.ORACLES),
+            autocompletion=completion.one_of(lambda: ORACLES),
         ),
     ] = "exact",
     out: Annotated[Path | None, typer.Option(help="Store the policy in this file.", metavar="FILE.npz")] = None,
@@ -169,9 +170,9 @@ def solve(
     stated = load_problem(problem)
     from restless_bandits import oracles
 
-    chosen = oracles.oracle(oracle)
+    chosen = oracles.find_oracle(oracle)
     options: dict[str, Any] = {}
-    if chosen is oracles.exact:
+    if chosen.name == "exact":
         options["report"] = output.progress
         if tolerance is not None:
             options["tolerance"] = tolerance

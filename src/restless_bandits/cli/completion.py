@@ -1,7 +1,7 @@
 """What the tab key knows: names of problems, learners, oracles and items.
 
-A shell asks at every press of a key, so nothing here may load the library, whose compiler takes a second. Names of
-learners and oracles are therefore written down once more; a test holds them to the library's own.
+A shell asks at every press of a key, so nothing here may load the library, whose compiler takes a second: names come
+from the registries, which load nothing.
 """
 
 from __future__ import annotations
@@ -12,42 +12,19 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
 
-LEARNERS = (
-    "likelihood-ucb",
-    "restless-ucb",
-    "dominance-ucb",
-    "colored-ucrl2",
-    "ts",
-    "ts-9",
-    "ts-4",
-    "posterior",
-    "rca",
-    "dsee",
-    "round-robin",
-    "ucb1",
-    "exact",
-    "whittle",
-    "myopic",
-    "guha",
-    "best-arm",
-)
-ORACLES = ("exact", "auto", "whittle", "myopic", "guha", "relaxation", "best-arm")
-COMPARATORS = ("auto", "exact", "whittle", "myopic", "guha", "best-arm")
-ENGINES = ("auto", "threads", "processes", "dask")
 
-
-def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a completion from fixed names."""
+def one_of(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a completion from names, which are asked for when somebody completes."""
 
     def complete(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
+        return [name for name in names() if name.startswith(incomplete)]
 
     return complete
 
 
 def builtin(incomplete: str) -> list[str]:
     """Built-in problems."""
-    return [name for name in _builtin() if name.startswith(incomplete)]
+    return [path.stem for path in sorted((PACKAGE / "problems").glob(f"{incomplete}*.toml"))]
 
 
 def problem(incomplete: str) -> list[str]:
@@ -60,10 +37,6 @@ def item(incomplete: str) -> list[str]:
     design = tomllib.loads((PACKAGE / "experiments" / "paper.toml").read_text(encoding="utf-8"))
     names = [entry["name"] for entry in (*design["items"], design["table"], design["inside"], design["theory"])]
     return [name for name in names if name.startswith(incomplete)]
-
-
-def _builtin() -> list[str]:
-    return sorted(path.stem for path in (PACKAGE / "problems").glob("*.toml"))
 
 
 def _files(incomplete: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from restless_bandits.cli import completion
+from restless_bandits.registry import ALIASES, DEFAULT, ENGINES, LEARNERS, learner_names
 
 ProblemArgument = Annotated[
     str,
@@ -16,10 +17,10 @@ LearnerOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SPEC",
-        help="name or name:key=value,…, once for each learner; likelihood-ucb if none. Names: "
-        + ", ".join(completion.LEARNERS)
-        + ".",
-        autocompletion=completion.one_of(completion.LEARNERS),
+        help=f"name or name:key=value,…, once for each learner; {DEFAULT} if none. Names: "
+        + ", ".join([*LEARNERS.own, *ALIASES])
+        + ", those of installed plug-ins, or package.module:Class.",
+        autocompletion=completion.one_of(learner_names),
     ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")]
@@ -29,7 +30,7 @@ EngineOption = Annotated[
     typer.Option(
         help="threads, processes (faster for learners that plan often), dask or auto.",
         metavar="WHO",
-        autocompletion=completion.one_of(completion.ENGINES),
+        autocompletion=completion.one_of(lambda: ENGINES),
     ),
 ]
 AddressOption = Annotated[

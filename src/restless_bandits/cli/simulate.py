@@ -25,6 +25,7 @@ from restless_bandits.cli.options import (
     SeedOption,
 )
 from restless_bandits.errors import ProblemError
+from restless_bandits.registry import COMPARATORS, DEFAULT
 
 if TYPE_CHECKING:
     from restless_bandits.simulation import SimulationResult
@@ -48,9 +49,9 @@ def simulate(
     comparator: Annotated[
         str,
         typer.Option(
-            help="auto, exact, whittle, myopic, guha, best-arm or a number.",
+            help=", ".join(COMPARATORS) + " or a number.",
             metavar="WHAT",
-            autocompletion=completion.one_of(completion.COMPARATORS),
+            autocompletion=completion.one_of(lambda: COMPARATORS),
         ),
     ] = "auto",
     ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
@@ -67,7 +68,6 @@ def simulate(
     from restless_bandits.problem import load_problem
 
     stated = load_problem(problem)
-    from restless_bandits.learners import DEFAULT
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 

@@ -31,7 +31,7 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.data.traces import LAST_SLOT, Trace
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.estimation import PRIOR, ArmEstimate, Cells, Estimate, Mode, NotIdentified, told_by
+from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, Observations, likely_chains
 from restless_bandits.problem import Arm, Problem
 from restless_bandits.record import BIN_EDGES, Record
 
@@ -230,7 +230,7 @@ def _estimated(trace: Trace, arm: int, record: Record, shape: str) -> ArmEstimat
     nothing = np.full(n, math.nan)
     if shape == "birth-death" and n > 1:
         cells = _cells(trace, arm)
-        modes, identified = told_by(cells, n)
+        modes, identified = likely_chains(cells, n)
         return ArmEstimate(name, int(cells[2].sum()), modes, nothing, nothing, identified)
     counts = record.transitions(0).astype(np.float64)
     total = counts.sum(axis=1, keepdims=True) + n * PRIOR
@@ -241,7 +241,7 @@ def _estimated(trace: Trace, arm: int, record: Record, shape: str) -> ArmEstimat
     return ArmEstimate(name, int(counts.sum()), (mode,), nothing, nothing, identified)
 
 
-def _cells(trace: Trace, arm: int) -> Cells:
+def _cells(trace: Trace, arm: int) -> Observations:
     """Pairs of looks that a birth-death chain can explain, by the exact wait between them and the first state."""
     times, states, _ = trace.of_arm(arm)
     waits, before, after = np.diff(times), states[:-1], states[1:]

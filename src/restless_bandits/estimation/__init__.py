@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, IntArray, positive
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import _kernels as kernels
 from restless_bandits.record import BIN_MIDDLES, Record
@@ -34,7 +34,7 @@ RIVAL = 3.0
 """Modes whose log-posterior is less than this below the best are kept."""
 LONG_WAIT = 10
 """Slots of a wait for which slower chains are tried than those of ``starts``."""
-APART = 1e-3
+DIFFERENT = 1e-3
 """Modes whose chains differ by less are one."""
 
 
@@ -105,8 +105,8 @@ def estimate(
         Raise ``NotIdentified`` where the data do not tell the moves of an arm; the exception carries the estimate.
 
     """
-    if not (math.isfinite(prior) and prior > 0):
-        raise ProblemError(f"prior is {prior!r}; it must be a positive number of pseudo-counts")
+    positive("prior", prior)
+    record = record.frozen()
     labels = [f"arm {i}" for i in range(record.n_arms)] if names is None else list(names)
     if len(labels) != record.n_arms:
         raise ProblemError(f"there are {len(labels)} names for {record.n_arms} arms; give one for each")
@@ -132,31 +132,37 @@ def _estimate_arm(record: Record, arm: int, name: str, prior: float) -> ArmEstim
     if n == 1:
         still = Mode(np.ones((1, 1)), np.zeros((1, 1)), 0.0)
         return ArmEstimate(name, observations, (still,), rewards, errors, identified=True)
-    modes, identified = told_by(kernels.cells_of(counts, BIN_MIDDLES), n, prior)
+    modes, identified = likely_chains(observations_of(record, arm), n, prior)
     return ArmEstimate(name, observations, modes, rewards, errors, identified)
 
 
-Cells = tuple[IntArray, IntArray, IntArray]
+Observations = tuple[IntArray, IntArray, IntArray]
 """Elapsed slots, in ascending order, last states, and how often each state was seen then."""
 
 
-def told_by(cells: Cells, n: int, prior: float = PRIOR) -> tuple[tuple[Mode, ...], bool]:
-    """Return the modes between which observations cannot decide, the likeliest first, and whether they tell every move.
+def observations_of(record: Record, arm: int) -> Observations:
+    """Return what was seen of an arm, without its first sight."""
+    found: Observations = kernels.observations(record.counts(arm), BIN_MIDDLES)
+    return found
 
-    ``cells`` are the observations of one arm of ``n`` states.
+
+def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tuple[Mode, ...], bool]:
+    """Return the chains of ``n`` states between which observations cannot decide, the likeliest first.
+
+    And whether the data say more of every move than the prior does.
     """
-    best, *rivals = modes_of(cells, n, prior, [*starts(n), *_slow_starts(cells, n)])
+    best, *rivals = modes_of(seen, n, [*starts(n), *_slow_starts(seen, n)], prior=prior)
     kept = [best] + [rival for rival in rivals if rival.value > best.value - RIVAL]
-    modes = tuple(Mode(kernels.chain_of(one.theta, n), _errors(one, n), one.value) for one in kept)
+    modes = tuple(Mode(chain_of(one.theta, n), _errors(one, n), one.value) for one in kept)
     return modes, _data_outweigh_prior(best, n, prior)
 
 
-def _slow_starts(cells: Cells, n: int) -> list[Array]:
+def _slow_starts(observations: Observations, n: int) -> list[Array]:
     """Chains that move about once in a wait, for a usual one and for the longest.
 
     After long waits quick chains are all alike: from them there is no way up to a slow one that is far likelier.
     """
-    elapsed, _, seen = cells
+    elapsed, _, seen = observations
     if not elapsed.size:
         return []
     before = np.cumsum(seen.sum(axis=1))
@@ -166,8 +172,8 @@ def _slow_starts(cells: Cells, n: int) -> list[Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
-    """A mode on the scale of logits."""
+class LogitMode:
+    """A mode on the scale of logits: θ of ``chain_of``."""
 
     theta: Array
     value: float
@@ -178,31 +184,54 @@ class Fit:
         return np.asarray(np.linalg.inv(self.information), dtype=np.float64)
 
 
-def fit(cells: Cells, n: int, prior: float, start: Array, goal: float = -np.inf) -> Fit:
+def chain_of(theta: Array, n: int) -> Array:
+    """Return the birth-death chain of some logits.
+
+    For each row those of its step to a better state and of its step to a worse one, against staying: θ = (better of
+    row 1, …, better of row n − 1, worse of row 0, …, worse of row n − 2).
+    """
+    chain: Array = kernels.chain_of(theta, n)
+    return chain
+
+
+def move_errors(mode: LogitMode) -> Array:
+    """Return the standard errors of the moves, in the order of θ."""
+    errors: Array = kernels.move_errors(mode.theta, (len(mode.theta) + 2) // 2, mode.covariance)
+    return errors
+
+
+def climb(seen: Observations, n: int, prior: float, start: Array, goal: float = -np.inf) -> LogitMode:
     """Climb to a mode from a start; no further than shows that it will not be as high as ``goal``."""
     theta = np.array(start, dtype=np.float64)
     information = np.empty((len(theta), len(theta)))
-    value = kernels.climb(theta, n, *cells, prior, GAIN, goal, MOST_STEPS, information)
-    return Fit(theta, value, information)
+    value = kernels.climb(theta, n, *seen, prior, GAIN, goal, MOST_STEPS, information)
+    return LogitMode(theta, value, information)
 
 
-def modes_of(cells: Cells, n: int, prior: float, starts: Sequence[Array], *, thorough: bool = True) -> list[Fit]:
+def modes_of(
+    seen: Observations,
+    n: int,
+    begin: Sequence[Array] | None = None,
+    *,
+    prior: float = PRIOR,
+    thorough: bool = True,
+) -> list[LogitMode]:
     """Return the different modes that climbs from some starts and from rivals of the best end in, the best first.
 
     The first rival has the opposite correlation. Thorough, there are more: two waits for each of two rows are two
     quadratic equations, and each row alone may have settled on the wrong root. A climb that would end more than
     ``RIVAL`` below the best is given up, and stands in the list where it stopped.
     """
-    found = [fit(cells, n, prior, start) for start in starts]
+    found = [climb(seen, n, prior, start) for start in (starts(n) if begin is None else begin)]
     best = max(found, key=lambda one: one.value)
     rivals = [kernels.twin_of(best.theta, n)]
     if thorough:
         rivals += _mirrors(best.theta, n)
-    found += [fit(cells, n, prior, rival, goal=best.value - RIVAL) for rival in rivals]
-    modes: list[Fit] = []
+    found += [climb(seen, n, prior, rival, goal=best.value - RIVAL) for rival in rivals]
+    modes: list[LogitMode] = []
     for one in sorted(found, key=lambda one: -one.value):
-        chain = kernels.chain_of(one.theta, n)
-        if all(np.abs(chain - kernels.chain_of(other.theta, n)).max() > APART for other in modes):
+        chain = chain_of(one.theta, n)
+        if all(np.abs(chain - chain_of(other.theta, n)).max() > DIFFERENT for other in modes):
             modes.append(one)
     return modes
 
@@ -219,9 +248,9 @@ def starts(n: int) -> list[Array]:
     return [np.full(2 * (n - 1), logit) for logit in (0.0, -2.0, 2.0)]
 
 
-def _errors(mode: Fit, n: int) -> Array:
+def _errors(mode: LogitMode, n: int) -> Array:
     """Standard errors of all transition probabilities."""
-    chain = kernels.chain_of(mode.theta, n)
+    chain = chain_of(mode.theta, n)
     slopes = np.zeros((n, n, len(mode.theta)))
     for j in range(len(mode.theta)):
         row = j + 1 if j < n - 1 else j - (n - 1)
@@ -233,7 +262,7 @@ def _errors(mode: Fit, n: int) -> Array:
     return errors
 
 
-def _data_outweigh_prior(mode: Fit, n: int, prior: float) -> bool:
+def _data_outweigh_prior(mode: LogitMode, n: int, prior: float) -> bool:
     """Whether the data's information is more than the prior's in every direction."""
     none = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, n), dtype=np.int64))
     gradient, of_prior = np.empty(len(mode.theta)), np.empty_like(mode.information)

@@ -28,7 +28,7 @@ LONG_JUMP = 64
 
 
 @njit
-def cells_of(counts: IntArray, first_elapsed: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def observations(counts: IntArray, first_elapsed: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the observations of an arm, (τ, s, counts of k) in ascending τ; first sights are left out."""
     n = counts.shape[2]
     size = 0
@@ -68,20 +68,6 @@ def chain_of(theta: Array, n: int) -> Array:
         if row < n - 1:
             chain[row, row + 1] = up / total
     return chain
-
-
-@njit
-def logits_of(chain: Array) -> Array:
-    """Return the logits of a birth-death chain, kept within their limits."""
-    n = chain.shape[0]
-    theta = np.zeros(2 * (n - 1))
-    for row in range(n):
-        stay = max(chain[row, row], 1e-12)
-        if row > 0:
-            theta[row - 1] = math.log(max(chain[row, row - 1], 1e-12) / stay)
-        if row < n - 1:
-            theta[n - 1 + row] = math.log(max(chain[row, row + 1], 1e-12) / stay)
-    return np.minimum(np.maximum(theta, -LARGEST_LOGIT), LARGEST_LOGIT)
 
 
 @njit

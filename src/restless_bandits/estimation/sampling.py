@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from restless_bandits.arrays import Array
-from restless_bandits.estimation import Cells, Fit
+from restless_bandits.estimation import LogitMode, Observations
 from restless_bandits.estimation import _kernels as kernels
 
 FREEDOM = 5.0
@@ -24,7 +24,7 @@ LEAST_WEIGHT = 0.1
 class Proposal:
     """The mixture from which candidates are drawn."""
 
-    def __init__(self, modes: Sequence[Fit]) -> None:
+    def __init__(self, modes: Sequence[LogitMode]) -> None:
         roots = [np.linalg.cholesky(mode.covariance) for mode in modes]
         sizes = np.array([np.log(np.diag(root)).sum() for root in roots])
         logs = np.array([mode.value for mode in modes]) + sizes
@@ -53,8 +53,14 @@ class Proposal:
         return float(most + math.log(np.exp(logs - most).sum()))
 
 
-def walk(
-    cells: Cells, n: int, prior: float, modes: Sequence[Fit], start: Array, steps: int, rng: np.random.Generator
+def metropolis(
+    seen: Observations,
+    n: int,
+    prior: float,
+    modes: Sequence[LogitMode],
+    start: Array,
+    steps: int,
+    rng: np.random.Generator,
 ) -> tuple[Array, int]:
     """Make some steps from ``start``; return where they end and how many candidates were accepted."""
     proposal = Proposal(modes)
@@ -63,7 +69,7 @@ def walk(
     def excess(theta: Array) -> float:
         if np.abs(theta).max() > kernels.LARGEST_LOGIT:
             return -math.inf
-        value = kernels.log_posterior(theta, n, *cells, prior, gradient, information)
+        value = kernels.log_posterior(theta, n, *seen, prior, gradient, information)
         return float(value) - proposal.log_density(theta)
 
     theta, now = start, excess(start)

@@ -12,7 +12,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,9 @@ from restless_bandits.optimism import exploration_count
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
+from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.playing import Book, play_books
-from restless_bandits.simulation.pools import Pool, open_pool
+from restless_bandits.simulation.pools import Pool
 from restless_bandits.simulation.runner import collect
 from restless_bandits.simulation.storage import Store, open_folder
 from restless_bandits.walks import Walk, walk
@@ -180,7 +180,7 @@ def reproduce(
         + ([] if runs is None else [f"--runs {runs}"])
     )
     try:
-        with closing(open_pool(engine, jobs, address, often=True)) as pool:
+        with open_pool(engine, jobs, address, often=True) as pool:
             measured = _measure(plan, place, seed, pool, progress)
     except KeyboardInterrupt:
         raise ReproductionInterrupted(place) from None

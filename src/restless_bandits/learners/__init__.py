@@ -1,4 +1,7 @@
-"""Learners by name: ``learner("restless-ucb:radius=none")`` and ``learner.spec`` are each other's inverse."""
+"""Learners by name: ``learner("restless-ucb:radius=none")`` and ``learner.spec`` are each other's inverse.
+
+Names and homes are in ``registry``; ``LEARNERS`` gives the class of a name.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,13 @@ from restless_bandits.learners.colored_ucrl2 import ColoredUCRL2
 from restless_bandits.learners.dominance_ucb import DominanceUCB
 from restless_bandits.learners.likelihood_ucb import LikelihoodUCB
 from restless_bandits.learners.restless_ucb import RestlessUCB
-from restless_bandits.learners.simple import (
-    UCB1,
-    BestArmPlayer,
-    ExactPlayer,
-    GuhaPlayer,
-    MyopicPlayer,
-    RoundRobin,
-    WhittlePlayer,
-)
+from restless_bandits.learners.simple import UCB1, Informed, RoundRobin
 from restless_bandits.learners.thompson import ThompsonSampling
 from restless_bandits.learners.weak import DSEE, RCA
+from restless_bandits.registry import ALIASES, DEFAULT, LEARNERS
 
 __all__ = [
+    "ALIASES",
     "DEFAULT",
     "DSEE",
     "LEARNERS",
@@ -31,6 +28,7 @@ __all__ = [
     "UCB1",
     "ColoredUCRL2",
     "DominanceUCB",
+    "Informed",
     "Learner",
     "LikelihoodUCB",
     "RestlessUCB",
@@ -40,63 +38,45 @@ __all__ = [
     "learner",
 ]
 
-LEARNERS: dict[str, type[Learner]] = {
-    kind.name: kind
-    for kind in (
-        LikelihoodUCB,
-        RestlessUCB,
-        DominanceUCB,
-        ColoredUCRL2,
-        ThompsonSampling,
-        RCA,
-        DSEE,
-        RoundRobin,
-        UCB1,
-        ExactPlayer,
-        WhittlePlayer,
-        MyopicPlayer,
-        GuhaPlayer,
-        BestArmPlayer,
-    )
-}
-
-DEFAULT = "likelihood-ucb"
-"""What is played where nobody names a learner: the least regret that was measured (docs/head-to-head.md)."""
-
-ALIASES = {"ts-9": "ts:support=9", "ts-4": "ts:support=4", "posterior": "ts:prior=continuous,oracle=auto"}
-"""Short names and the specs they stand for."""
-
 
 def learner(spec: str) -> Learner:
-    """Return the learner of a spec, ``name`` or ``name:key=value,…`` with lists in brackets."""
-    name, _, rest = spec.partition(":")
-    name = name.strip()
-    if name in ALIASES:
-        return learner(ALIASES[name] + ("," + rest if rest else ""))
-    if name not in LEARNERS:
-        raise ProblemError(f"there is no learner {name!r}; {did_you_mean(name, [*LEARNERS, *ALIASES])}")
-    kind = LEARNERS[name]
+    """Return the learner of a spec: ``name`` or ``name:key=value,…`` with lists in brackets.
+
+    The name is that of a learner of ours or of an installed plug-in; any other is given by its home, as in
+    ``package.module:Class``.
+    """
+    short, _, more = spec.partition(":")
+    full = ALIASES[short.strip()] + ("," + more if more else "") if short.strip() in ALIASES else spec
+    word, rest = LEARNERS.split(full)
+    kind = LEARNERS.find(word, ALIASES)
+    if not (isinstance(kind, type) and issubclass(kind, Learner)):
+        raise ProblemError(f"{word} is no learner; give a class that derives from restless_bandits.Learner")
+    if kind.plan is Learner.plan:
+        raise ProblemError(f"{word} is no learner yet: it does not define plan")
     known = [field.name for field in dataclasses.fields(kind)]
     options = {}
     for part in split_outside_brackets(rest):
         key, equals, value = part.partition("=")
         key = key.strip()
         if not equals:
-            raise ProblemError(f"{name}: {part.strip()!r} is not of the form key=value")
+            raise ProblemError(f"{word}: {part.strip()!r} is not of the form key=value")
         if key not in known:
             hint = did_you_mean(key, known) if known else "it has no options"
-            raise ProblemError(f"{name} has no option {key!r}; {hint}")
+            raise ProblemError(f"{word} has no option {key!r}; {hint}")
         if key in options:
-            raise ProblemError(f"{name}: option {key!r} is given twice")
+            raise ProblemError(f"{word}: option {key!r} is given twice")
         options[key] = parse_option(value)
     try:
-        return kind(**options)
+        made = kind(**options)
     except TypeError as error:
-        raise ProblemError(f"{name}: {error}") from None
+        raise ProblemError(f"{word}: {error}") from None
+    # No field, so that it counts for nothing in comparisons: what was asked for is what is printed.
+    object.__setattr__(made, "_asked", "".join(spec.split()))
+    return made
 
 
 def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Learner]:
-    """Return learners by spec, or by name and number where a function among the options leaves them without one."""
+    """Return learners by label, or by name and number where a function among the options leaves them without one."""
     several = list(learners) if isinstance(learners, Iterable) and not isinstance(learners, str) else [learners]
     if not several:
         raise ProblemError("no learner is named; give at least one")
@@ -106,10 +86,12 @@ def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Lea
         if not isinstance(player, Learner):
             raise ProblemError(f"{one!r} is not a learner; give a spec such as 'restless-ucb', or a Learner")
         try:
-            label = player.spec
+            label = player.label
         except ProblemError:
             label = f"{player.name}#{len(players) + 1}"
-        if label in players:
-            raise ProblemError(f"learner {label!r} is given twice; it would play the same runs again")
+        twin = next((other for other, known in players.items() if other == label or known == player), None)
+        if twin is not None:
+            same = "" if twin == label else f", as {twin!r}"
+            raise ProblemError(f"learner {label!r} is given twice{same}; it would play the same runs again")
         players[label] = player
     return players

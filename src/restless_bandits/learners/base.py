@@ -1,9 +1,10 @@
 """What a learner is: an immutable description with one method, from what was seen to a plan.
 
-A learner keeps nothing between calls. ``plan`` is asked for a new plan whenever the last one has ended, with the
-record of all that was seen, the task (what it may know), and a random generator made anew for each plan from the seed,
-the run and the plan's number. The same learner drives the compiled simulator, a plan at a time, and ``Agent``, a slot
-at a time.
+``plan`` is a function: asked for a new plan whenever the last one has ended, it gets the record of all that was seen,
+which it cannot change, the task (what it may know), and a random generator made anew for each plan from the seed, the
+run and the plan's number. Equal records and generators give equal plans. What a learner must remember beyond the record
+goes into the ``notes`` of its plan, and the next plan finds it in ``record.notes``. The same learner drives the
+compiled simulator, a plan at a time, and ``Agent``, a slot at a time.
 
 A new learner is a frozen dataclass that derives from ``Learner``, names itself, and defines ``plan``; its fields are
 its options, on the command line too. ``needs`` tells what of the problem it must be given beyond its shape.
@@ -20,23 +21,32 @@ import numpy as np
 
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.plans import Plan
+from restless_bandits.plans import Plan, check_plan
 from restless_bandits.problem import Arm, Problem, Task
 from restless_bandits.record import Record
+from restless_bandits.registry import ALIASES, LEARNERS, home_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
     """The contract of every learner."""
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "learner"
     plans_often: ClassVar[bool] = False
     """Whether a run has so many plans that the time goes into making them: simulations then prefer processes."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
+
     @property
     def needs(self) -> frozenset[str]:
-        """What must be revealed to it: a subset of rewards, mixing, problem."""
-        return frozenset()
+        """What must be revealed to it: a subset of rewards, mixing, problem.
+
+        A learner with an option ``rewards`` must be told them where that is ``known``.
+        """
+        return frozenset({"rewards"} if getattr(self, "rewards", None) == "known" else ())
 
     def check(self, task: Task) -> None:
         """Raise ``ProblemError`` if this learner cannot play this task."""
@@ -52,14 +62,42 @@ class Learner:
         return task
 
     @property
+    def options(self) -> str:
+        """The options that differ from their defaults, as the command line writes them: ``key=value,…``."""
+        given = [(field.name, getattr(self, field.name), field.default) for field in dataclasses.fields(self)]
+        return ",".join(f"{key}={format_option(value)}" for key, value, default in given if value != default)
+
+    @property
     def spec(self) -> str:
-        """The learner as the command line writes it: ``name:key=value,…`` with the options that differ from default."""
-        options = []
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value != field.default:
-                options.append(f"{field.name}={format_option(value)}")
-        return self.name + (":" + ",".join(options) if options else "")
+        """The words for this learner on the command line; ``rb.learner`` makes it of them again.
+
+        The words it was made of, if it was; else its name, or its home if it is somebody else's, and its options.
+        """
+        asked: str | None = vars(self).get("_asked")
+        if asked is not None:
+            return asked
+        registered = self.name in LEARNERS and LEARNERS[self.name] is type(self)
+        return with_options(self.name if registered else home_of(type(self)), self.options)
+
+    @property
+    def label(self) -> str:
+        """What results call it: the words it was made of, else its name and options."""
+        return vars(self).get("_asked") or with_options(self.name, self.options)
+
+
+def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    """Ask a learner for its next plan, hold it against the task, and keep its notes in the record."""
+    plan = learner.plan(record.frozen(), task, rng)
+    check_plan(plan, task, learner.name)
+    record.remember(plan.notes)
+    return plan
+
+
+def with_options(word: str, options: str) -> str:
+    """Return a spec: a name or home with options, or the short name that stands for both."""
+    short = {spec: name for name, spec in ALIASES.items()}
+    full = f"{word}:{options}" if options else word
+    return short.get(full, full)
 
 
 def present_problem(

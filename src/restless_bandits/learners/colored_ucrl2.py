@@ -92,10 +92,7 @@ class ColoredUCRL2(Learner):
 
     @property
     def needs(self) -> frozenset[str]:
-        words = [
-            word for word, wanted in (("rewards", self.rewards == "known"), ("mixing", self.cap is None)) if wanted
-        ]
-        return frozenset(words)
+        return super().needs | ({"mixing"} if self.cap is None else set())
 
     def check(self, task: Task) -> None:
         require_horizon(self, task)

@@ -124,10 +124,6 @@ class DominanceUCB(Learner):
         if self.cap is not None and not (whole and 1 <= self.cap <= EXACT_ELAPSED):
             raise ProblemError(f"{self.name}: cap is {self.cap!r}; it must be a whole number from 1 to {EXACT_ELAPSED}")
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
-
     def check(self, task: Task) -> None:
         if self.level == "theorem":
             require_horizon(self, task)
@@ -149,10 +145,10 @@ class DominanceUCB(Learner):
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         if task.n_arms == task.plays:
             return Plan(SingleArm(0, task.plays), until=Forever())
-        warn_of_violations(self.name, record, task)
+        notes = warn_of_violations(self.name, record, task)
         tolerance = min(COARSEST, LOSS / math.sqrt(record.slots + 1))
         arms = self.optimistic_arms(record, task, tolerance)
-        return Plan(self.policy(arms, record, task, tolerance), until=self.until(arms, record, task))
+        return Plan(self.policy(arms, record, task, tolerance), self.until(arms, record, task), notes)
 
     def until(self, arms: list[OptimisticArm], record: Record, task: Task) -> Rule:
         """When the episode that begins now ends."""

@@ -19,23 +19,22 @@ elapsed slots) that has doubled ends an optimistic plan too.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array
-from restless_bandits.errors import ProblemError
-from restless_bandits.estimation import PRIOR, Fit, modes_of, starts
-from restless_bandits.estimation import _kernels as kernels
+from restless_bandits.arrays import Array, positive
+from restless_bandits.estimation import LogitMode, chain_of, modes_of, move_errors, observations_of
 from restless_bandits.learners._bounds import kl_upper_bounds, monotone_upper_bounds
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.optimism import optimistic_chain
 from restless_bandits.plans import CountDoubled, Plan, Slots
 from restless_bandits.problem import Problem, Task
-from restless_bandits.record import BIN_MIDDLES, Record
+from restless_bandits.record import Record
 
 GROWTH = 0.1
 THOROUGH = 4
@@ -68,48 +67,41 @@ class LikelihoodUCB(Learner):
 
     def __post_init__(self) -> None:
         for option in ("alpha", "explore"):
-            value = getattr(self, option)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ProblemError(f"{self.name}: {option} is {value!r}; it must be a positive number")
-        oracles.oracle(self.oracle)
+            positive(f"{self.name}: {option}", getattr(self, option))
+        oracles.find_oracle(self.oracle)
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
-
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        warn_of_violations(self.name, record, task)
+        notes = warn_of_violations(self.name, record, task)
         t = record.slots + 1
         modes = [self.mode(record, arm) for arm in range(task.n_arms)]
         spent = optimistic_slots(record.notes, record)
         optimistic = spent < self.explore * t ** (2 / 3)
         if optimistic:
-            problem = self.optimistic_problem(record, task, modes)
+            disordered = [arm for arm, assumption in notes.get("violations", ()) if assumption == 1]
+            problem = self.optimistic_problem(record, task, modes, disordered)
             slots = max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
         else:
             problem = self.likeliest_problem(record, task, modes)
             slots = math.ceil(GROWTH * t)
-        record.notes.update(
-            modes=[None if mode is None else mode.theta.tolist() for mode in modes], optimistic=optimistic, spent=spent
-        )
+        thetas = [None if mode is None else mode.theta.tolist() for mode in modes]
+        notes |= {"modes": thetas, "optimistic": optimistic, "spent": spent}
         # A doubled count tells much to a plan that explores and next to nothing to one that follows the mode.
         until = Slots(slots) | CountDoubled() if optimistic else Slots(slots)
         # What is followed for long is worth more planning; optimistic plans are many and short.
         lasting = 0 if optimistic else slots
-        return Plan(oracles.policy(self.oracle, problem, slots=t, lasting=lasting), until)
+        return Plan(oracles.policy(self.oracle, problem, slots=t, lasting=lasting), until, notes)
 
-    def mode(self, record: Record, arm: int) -> Fit | None:
+    def mode(self, record: Record, arm: int) -> LogitMode | None:
         """The likeliest chain of an arm, on the scale of logits; None for an arm of one state."""
         n = int(record.n_states[arm])
         if n == 1:
             return None
         last = record.notes.get("modes")
-        begin = starts(n) if last is None else [np.array(last[arm])]
-        cells = kernels.cells_of(record.counts(arm), BIN_MIDDLES)
-        return modes_of(cells, n, PRIOR, begin, thorough=record.plans % THOROUGH == 0)[0]
+        begin = None if last is None else [np.array(last[arm])]
+        return modes_of(observations_of(record, arm), n, begin, thorough=record.plans % THOROUGH == 0)[0]
 
-    def likeliest_problem(self, record: Record, task: Task, modes: list[Fit | None]) -> Problem:
+    def likeliest_problem(self, record: Record, task: Task, modes: list[LogitMode | None]) -> Problem:
         """The mode, with mean rewards."""
         chains = [moved_chain(mode, 0.0) for mode in modes]
         rewards = []
@@ -119,8 +111,13 @@ class LikelihoodUCB(Learner):
             rewards.append(np.where(seen > 0, sums / np.maximum(seen, 1), 0.5) if exact else (sums + 0.5) / (seen + 1))
         return _problem(record, task, chains, rewards)
 
-    def optimistic_problem(self, record: Record, task: Task, modes: list[Fit | None]) -> Problem:
-        """Moves as favourable as the standard errors allow, and rewards at their upper bounds."""
+    def optimistic_problem(
+        self, record: Record, task: Task, modes: list[LogitMode | None], disordered: Sequence[int] = ()
+    ) -> Problem:
+        """Moves as favourable as the standard errors allow, and rewards at their upper bounds.
+
+        Bounds fall with the state but for arms that are ``disordered``: seen to pay more in worse states.
+        """
         level = self.alpha * math.log(record.slots + 1)
         width = math.sqrt(2 * level)
         chains = [moved_chain(mode, width) for mode in modes]
@@ -129,7 +126,7 @@ class LikelihoodUCB(Learner):
             seen, sums = record.seen(arm), record.reward_sums(arm)
             if task.reward_laws[arm] == "fixed":
                 bounds = np.where(seen > 0, sums / np.maximum(seen, 1), 1.0)
-            elif [arm, 1] in record.notes.get("violations", []):
+            elif arm in disordered:
                 bounds = kl_upper_bounds(sums, seen, level)
             else:
                 bounds = monotone_upper_bounds(sums, seen, level)
@@ -137,21 +134,21 @@ class LikelihoodUCB(Learner):
         return _problem(record, task, chains, rewards)
 
 
-def optimistic_slots(notes: dict[str, Any], record: Record) -> int:
+def optimistic_slots(notes: Mapping[str, Any], record: Record) -> int:
     """How many slots optimistic plans have taken so far."""
     last = record.plan_lengths[-1] if notes.get("optimistic") and record.plan_lengths else 0
     return int(notes.get("spent", 0)) + last
 
 
-def moved_chain(mode: Fit | None, width: float) -> Array:
+def moved_chain(mode: LogitMode | None, width: float) -> Array:
     """The chain whose moves are ``width`` standard errors better than the mode's; of one state without a mode."""
     if mode is None:
         return np.ones((1, 1))
     n = (len(mode.theta) + 2) // 2
     # Of moves to better states first, from the second state on; then of moves to worse ones.
-    errors = width * kernels.move_errors(mode.theta, n, mode.covariance)
+    errors = width * move_errors(mode)
     worse, better = np.append(errors[n - 1 :], 0.0), np.append(0.0, errors[: n - 1])
-    return optimistic_chain(kernels.chain_of(mode.theta, n), worse, better)
+    return optimistic_chain(chain_of(mode.theta, n), worse, better)
 
 
 def _problem(record: Record, task: Task, chains: list[Array], rewards: list[Array]) -> Problem:

@@ -29,7 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 from restless_bandits import optimism, oracles
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, IntArray, positive, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
@@ -71,23 +71,19 @@ class RestlessUCB(Learner):
     anytime: bool = False
 
     def __post_init__(self) -> None:
-        oracles.oracle(self.oracle)
+        oracles.find_oracle(self.oracle)
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
         if isinstance(self.radius, str):
             require_choice(self, "radius", self.radius, ("paper", "none", "counts"))
-        elif not self.radius >= 0:
-            raise ProblemError(f"restless-ucb: radius is {self.radius!r}; it must not be negative")
+        else:
+            positive("restless-ucb: radius", self.radius, or_zero=True)
         if not isinstance(self.anytime, bool):
             raise ProblemError(f"restless-ucb: anytime is {self.anytime!r}; it must be yes or no")
-        if not callable(self.m) and self.m is not None and (not isinstance(self.m, int) or self.m < 1):
-            raise ProblemError(f"restless-ucb: m is {self.m!r}; it must be a positive whole number")
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
+        if not callable(self.m) and self.m is not None:
+            whole("restless-ucb: m", self.m)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        warn_of_violations(self.name, record, task)
+        notes = warn_of_violations(self.name, record, task)
         horizon = self.horizon(record, task)
         times = self.observations(horizon)
         known = horizon == task.horizon
@@ -95,9 +91,9 @@ class RestlessUCB(Learner):
         for arm in range(task.n_arms):
             if not record.every_state_seen(arm, times):
                 explored = EveryStateSeen(arm, times)
-                return Plan(SingleArm(arm, task.plays), until=explored if known else explored | Slots(left))
+                return Plan(SingleArm(arm, task.plays), explored if known else explored | Slots(left), notes)
         policy = oracles.policy(self.oracle, self.optimistic_problem(record, task), slots=horizon)
-        return Plan(policy, until=Forever() if known else Slots(left))
+        return Plan(policy, Forever() if known else Slots(left), notes)
 
     def horizon(self, record: Record, task: Task) -> int:
         """The horizon, or the present guess at it."""

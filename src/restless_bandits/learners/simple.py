@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from restless_bandits import oracles
+from restless_bandits.arrays import positive
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner
 from restless_bandits.plans import Forever, Plan
@@ -38,8 +39,7 @@ class UCB1(Learner):
     width: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.width >= 0:
-            raise ProblemError(f"ucb1: width is {self.width!r}; it must not be negative")
+        positive("ucb1: width", self.width, or_zero=True)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         return Plan(EmpiricalUCB(self.width, task.plays), until=Forever())
@@ -47,9 +47,16 @@ class UCB1(Learner):
 
 @dataclass(frozen=True)
 class Informed(Learner):
-    """A player who knows the problem and plays an oracle's policy from the first slot."""
+    """A player who knows the problem and plays an oracle's policy from the first slot.
 
-    name: ClassVar[str]
+    The oracle's name alone, as in ``whittle`` or ``best-arm``, is short for it where others are compared with it.
+    """
+
+    name: ClassVar[str] = "informed"
+    oracle: str = "exact"
+
+    def __post_init__(self) -> None:
+        oracles.find_oracle(self.oracle)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -57,45 +64,10 @@ class Informed(Learner):
 
     def check(self, task: Task) -> None:
         # An oracle that cannot take the problem says so now and not in the middle of a run.
-        if task.problem is not None and self.name == "guha":
-            oracles.policy(self.name, task.problem)
+        if task.problem is not None:
+            oracles.find_oracle(self.oracle).accepts(task.problem)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         if task.problem is None:
-            raise ProblemError(f"{self.name} must be told the problem; make its task with reveal=['problem']")
-        return Plan(oracles.policy(self.name, task.problem), until=Forever())
-
-
-@dataclass(frozen=True)
-class ExactPlayer(Informed):
-    """Plays the certified optimum."""
-
-    name: ClassVar[str] = "exact"
-
-
-@dataclass(frozen=True)
-class WhittlePlayer(Informed):
-    """Plays the true Whittle indices."""
-
-    name: ClassVar[str] = "whittle"
-
-
-@dataclass(frozen=True)
-class MyopicPlayer(Informed):
-    """Plays the highest mean reward of the next pull."""
-
-    name: ClassVar[str] = "myopic"
-
-
-@dataclass(frozen=True)
-class GuhaPlayer(Informed):
-    """Plays the balanced dual of two-state arms."""
-
-    name: ClassVar[str] = "guha"
-
-
-@dataclass(frozen=True)
-class BestArmPlayer(Informed):
-    """Pulls the arm of highest average for ever."""
-
-    name: ClassVar[str] = "best-arm"
+            raise ProblemError(f"{self.label} must be told the problem; make its task with reveal=['problem']")
+        return Plan(oracles.policy(self.oracle, task.problem), until=Forever())

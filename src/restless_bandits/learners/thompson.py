@@ -21,7 +21,7 @@ Differs from the papers, where they are silent or leave room:
 
 ``prior=continuous`` (alias ``posterior``) takes all birth-death chains of any number of states for the support, each
 row with a flat prior, and draws from the posterior by independence Metropolis with candidates from both modes (see
-``estimation.sampling``); the last draw is kept in the record's notes. From ``SOON`` slots on its episodes grow
+``estimation.sampling``); the last draw is kept in the notes of the plan. From ``SOON`` slots on its episodes grow
 geometrically. No regret bound is proved for it.
 """
 
@@ -38,10 +38,9 @@ import numpy as np
 
 from restless_bandits import markov, oracles
 from restless_bandits._compile import njit
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, IntArray, probability, whole
 from restless_bandits.errors import ProblemError
-from restless_bandits.estimation import PRIOR, modes_of, sampling, starts
-from restless_bandits.estimation import _kernels as estimation_kernels
+from restless_bandits.estimation import PRIOR, chain_of, modes_of, observations_of, sampling
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.myopic import table_length
@@ -49,7 +48,7 @@ from restless_bandits.oracles.whittle import two_state_index
 from restless_bandits.plans import CountDoubled, Plan, Rule, Slots
 from restless_bandits.policies import IndexPolicy, Policy
 from restless_bandits.problem import Arm, Problem, Task
-from restless_bandits.record import BIN_EDGES, BIN_MIDDLES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
+from restless_bandits.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 SupportOption: TypeAlias = int | tuple[float | Matrix, ...]
@@ -104,18 +103,12 @@ class ThompsonSampling(Learner):
         object.__setattr__(self, "support", _checked_support(self.support))
         require_choice(self, "prior", self.prior, ("finite", "continuous"))
         require_choice(self, "schedule", self.schedule, ("both", "doubling"))
-        if isinstance(self.pool, bool) or not isinstance(self.pool, int) or self.pool < 0:
-            raise ProblemError(f"ts: pool is {self.pool!r}; it must be a number of slots, or 0 for none")
+        whole("ts: pool", self.pool, 0)
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
-        oracles.oracle(self.oracle)
-        if self.oracle == "guha" and self.rewards != "known":
+        if oracles.find_oracle(self.oracle).ordered and self.rewards != "known":
             raise ProblemError(
-                "ts: oracle guha wants the better state first, which drawn rewards need not obey; use whittle"
+                f"ts: oracle {self.oracle} wants the better state first, which drawn rewards need not obey; use whittle"
             )
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rewards"}) if self.rewards == "known" else frozenset()
 
     def check(self, task: Task) -> None:
         if self.prior == "continuous":
@@ -134,17 +127,19 @@ class ThompsonSampling(Learner):
                 )
             if size * (n_states + 1) * N_BINS * n_states > LARGEST_SUPPORT:
                 raise ProblemError(f"ts: {size} chains of {n_states} states are too many for a support; give fewer")
-        if self.oracle == "guha" and task.rewards is not None:
+        if task.rewards is not None:
             # An oracle that cannot take the arms says so now and not in the middle of a run.
-            oracles.policy(self.oracle, self.problem(task, Record.of(task), [0] * task.n_arms, _known_rewards(task)))
+            drawn = self.problem(task, Record.of(task), [0] * task.n_arms, _known_rewards(task))
+            oracles.find_oracle(self.oracle).accepts(drawn)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         if self.prior == "continuous":
-            warn_of_violations(self.name, record, task)
-            drawn = draw_from_posterior(record, rng)
+            notes = warn_of_violations(self.name, record, task)
+            drawn, draws = draw_from_posterior(record, rng)
             rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
             problem = present_problem(record, task, drawn, rewards)
-            return Plan(oracles.policy(self.oracle, problem, slots=record.slots + 1), until=self.until(record))
+            policy = oracles.policy(self.oracle, problem, slots=record.slots + 1)
+            return Plan(policy, self.until(record), notes | draws)
         chains = self.draw_chains(record, rng)
         rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
         return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
@@ -200,10 +195,12 @@ class ThompsonSampling(Learner):
         return present_problem(record, task, drawn, rewards)
 
 
-def draw_from_posterior(record: Record, rng: np.random.Generator) -> list[Array]:
-    """Draw a chain for every arm from the posterior over birth-death chains, going on from the last draws."""
-    notes = record.notes
-    last_modes, last_draws = notes.get("modes"), notes.get("draws")
+def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[Array], dict[str, Any]]:
+    """Draw a chain for every arm from the posterior over birth-death chains, going on from the last draws.
+
+    Returns the notes to go on from as well.
+    """
+    last_modes, last_draws = record.notes.get("modes"), record.notes.get("draws")
     modes_now: list[list[float]] = []
     draws_now: list[list[float]] = []
     chains = []
@@ -213,16 +210,16 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> list[Array]
             modes_now.append([])
             draws_now.append([])
             continue
-        cells = estimation_kernels.cells_of(record.counts(arm), BIN_MIDDLES)
-        begin = starts(n) if last_modes is None else [np.array(last_modes[arm])]
-        modes = modes_of(cells, n, PRIOR, begin, thorough=record.plans % THOROUGH == 0)
+        seen = observations_of(record, arm)
+        begin = None if last_modes is None else [np.array(last_modes[arm])]
+        modes = modes_of(seen, n, begin, thorough=record.plans % THOROUGH == 0)
         first = modes[0].theta if last_draws is None else np.array(last_draws[arm])
-        theta, _ = sampling.walk(cells, n, PRIOR, modes, first, FIRST_STEPS if last_draws is None else STEPS, rng)
-        chains.append(estimation_kernels.chain_of(theta, n))
+        steps = FIRST_STEPS if last_draws is None else STEPS
+        theta, _ = sampling.metropolis(seen, n, PRIOR, modes, first, steps, rng)
+        chains.append(chain_of(theta, n))
         modes_now.append(modes[0].theta.tolist())
         draws_now.append(theta.tolist())
-    notes.update(modes=modes_now, draws=draws_now)
-    return chains
+    return chains, {"modes": modes_now, "draws": draws_now}
 
 
 def _known_rewards(task: Task) -> list[list[float]]:
@@ -265,10 +262,7 @@ def _checked_support(support: Any) -> SupportOption:
         return tuple(_checked_matrix(entry, j) for j, entry in enumerate(entries))
     values = []
     for j, value in enumerate(entries):
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number or not 0 <= value <= 1:
-            raise ProblemError(f"ts: support[{j}] is {value!r}; a probability must lie between 0 and 1")
-        values.append(float(value))
+        values.append(probability(f"ts: support[{j}]", value))
     return tuple(values)
 
 

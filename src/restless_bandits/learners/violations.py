@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
-from restless_bandits.estimation import PRIOR, RIVAL, modes_of, starts
-from restless_bandits.estimation import _kernels as kernels
+from restless_bandits.estimation import RIVAL, chain_of, modes_of, move_errors, observations_of
 from restless_bandits.learners._bounds import binary_divergence, monotone_fit
 from restless_bandits.problem import Task
-from restless_bandits.record import BIN_MIDDLES, Record
+from restless_bandits.record import Record
 
 ENOUGH = 30
 """Observations of an arm before anything is said of its moves."""
@@ -24,12 +24,16 @@ STANDARD_ERRORS = 5.0
 NATS = 15.0
 
 
-def warn_of_violations(name: str, record: Record, task: Task) -> None:
-    """Warn of violations that have come to light; looks only at plans whose number is a power of two."""
+def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
+    """Warn of violations that have come to light, and return the note of all that have: what was told is not repeated.
+
+    Looks only at plans whose number is a power of two.
+    """
     plans = record.plans
+    before = record.notes.get("violations")
     if plans == 0 or plans & (plans - 1):
-        return
-    told = record.notes.setdefault("violations", [])
+        return {} if before is None else {"violations": before}
+    told = [list(violation) for violation in before or ()]
     for arm in range(task.n_arms):
         found = (_rewards_out_of_order(record, task, arm), _jump(record, arm), _hop(record, arm))
         for number, text in enumerate(found, start=1):
@@ -40,6 +44,7 @@ def warn_of_violations(name: str, record: Record, task: Task) -> None:
                     RuntimeWarning,
                     stacklevel=3,
                 )
+    return {"violations": told}
 
 
 def _rewards_out_of_order(record: Record, task: Task, arm: int) -> str:
@@ -69,11 +74,10 @@ def _hop(record: Record, arm: int) -> str:
     n = int(record.n_states[arm])
     if n == 1 or record.seen(arm).sum() < ENOUGH:
         return ""
-    best, *rivals = modes_of(kernels.cells_of(record.counts(arm), BIN_MIDDLES), n, PRIOR, starts(n))
+    best, *rivals = modes_of(observations_of(record, arm), n)
     if any(rival.value > best.value - RIVAL for rival in rivals):
         return ""
-    chain = kernels.chain_of(best.theta, n)
-    errors = kernels.move_errors(best.theta, n, best.covariance)
+    chain, errors = chain_of(best.theta, n), move_errors(best)
     for state in range(n - 1):
         excess = chain[state, state + 1] + chain[state + 1, state] - 1
         if excess > STANDARD_ERRORS * math.hypot(errors[n - 1 + state], errors[state]):

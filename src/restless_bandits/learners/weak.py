@@ -5,19 +5,19 @@ its states, so that what lies between them is independent and can be averaged as
 2013, "Learning in a changing world") explores and exploits in epochs that grow geometrically. Both have logarithmic
 regret against the best single arm. Against μ*, the best policy that moves between arms, their regret is linear.
 
-A learner keeps nothing itself: what must be remembered of rewards inside cycles or epochs lies in the record's notes.
-They are advanced once a plan, so asking twice for the same plan gives the same answer.
+What must be remembered of rewards inside cycles or epochs lies in the notes of their plans, from one to the next.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.arrays import positive
 from restless_bandits.learners.base import Learner, require_one_play
 from restless_bandits.plans import Plan, SeenIn, Slots
 from restless_bandits.policies import SingleArm
@@ -31,28 +31,24 @@ Notes = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Noted(Learner):
-    """A learner that advances notes, once a plan, and reads its plan off them."""
-
-    name: ClassVar[str]
+    """A learner that advances its notes and reads its plan off them."""
 
     def check(self, task: Task) -> None:
         require_one_play(self, task)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        notes = record.notes.get(self.name)
-        if notes is None or notes["plan"] != record.plans:
-            notes = self.first(task) if notes is None else self.advance(notes, record)
-            arm = notes["arm"]
-            before = [int(record.pulls[arm]), float(record.reward_sums(arm).sum())]
-            notes |= {"plan": record.plans, "before": before if notes["fresh"] else notes["before"]}
-            record.notes[self.name] = notes
-        return self.planned(notes)
+        last = record.notes.get(self.name)
+        notes = self.first(task) if last is None else self.advance(last, record)
+        arm = notes["arm"]
+        before = [int(record.pulls[arm]), float(record.reward_sums(arm).sum())]
+        notes |= {"plan": record.plans, "before": before if notes["fresh"] else notes["before"]}
+        return replace(self.planned(notes), notes={self.name: notes})
 
     def first(self, task: Task) -> Notes:
         """The notes of the first plan."""
         raise NotImplementedError
 
-    def advance(self, notes: Notes, record: Record) -> Notes:
+    def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
         """The notes of the next plan, in a new dictionary; ``fresh`` where a stretch that counts begins with it."""
         raise NotImplementedError
 
@@ -61,7 +57,7 @@ class _Noted(Learner):
         raise NotImplementedError
 
 
-def _counted(notes: Notes, record: Record) -> Notes:
+def _counted(notes: Mapping[str, Any], record: Record) -> Notes:
     """The notes with the stretch that has just ended added to its arm's counted pulls and rewards."""
     arm = notes["arm"]
     pulls, earned = notes["before"]
@@ -96,9 +92,7 @@ class RCA(_Noted):
 
     def __post_init__(self) -> None:
         for option in ("width", "growth"):
-            value = getattr(self, option)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ProblemError(f"rca: {option} is {value!r}; it must be a number that is not negative")
+            positive(f"rca: {option}", getattr(self, option), or_zero=True)
 
     def first(self, task: Task) -> Notes:
         nothing = [0] * task.n_arms
@@ -108,7 +102,7 @@ class RCA(_Noted):
             "earned": [0.0] * task.n_arms,
         }
 
-    def advance(self, notes: Notes, record: Record) -> Notes:
+    def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
         arm, phase = notes["arm"], notes["phase"]
         state = int(record.last_state[arm])
         if phase == "meet":
@@ -127,7 +121,7 @@ class RCA(_Noted):
             return self.cycles(notes)
         return {**notes, "arm": chosen, "phase": "approach", "fresh": False}
 
-    def cycles(self, notes: Notes) -> Notes:
+    def cycles(self, notes: Mapping[str, Any]) -> Notes:
         """The notes of a plan that begins right after its arm was seen in its regenerative state."""
         slots = int(self.growth * notes["counted"][notes["arm"]])
         return {**notes, "phase": "cycles" if slots else "return", "slots": slots, "fresh": True}
@@ -165,9 +159,7 @@ class DSEE(_Noted):
     exploration: float = 10.0
 
     def __post_init__(self) -> None:
-        value = self.exploration
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ProblemError(f"dsee: exploration is {value!r}; it must be a positive number")
+        positive("dsee: exploration", self.exploration)
 
     def first(self, task: Task) -> Notes:
         return {
@@ -182,7 +174,7 @@ class DSEE(_Noted):
             "earned": [0.0] * task.n_arms,
         }
 
-    def advance(self, notes: Notes, record: Record) -> Notes:
+    def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
         arm = notes["arm"]
         if notes["exploring"]:
             notes = _counted(notes, record)

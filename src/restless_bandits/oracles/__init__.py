@@ -10,31 +10,36 @@ Importing this brings a compiler along; ``import restless_bandits`` alone does n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import replace
 
-from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.oracles.best_arm import best_arm, best_arm_policy
+from restless_bandits.errors import ProblemError
+from restless_bandits.oracles.best_arm import best_arm
+from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
-from restless_bandits.oracles.guha import guha, guha_policy
-from restless_bandits.oracles.myopic import myopic, myopic_policy
-from restless_bandits.oracles.planning import auto_policy, exact_policy
-from restless_bandits.oracles.relaxation import lagrangian_policy, relaxation, relaxation_bound
-from restless_bandits.oracles.solution import Solution
-from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index, whittle_policy
-from restless_bandits.policies import JointPolicy, Policy
+from restless_bandits.oracles.guha import guha
+from restless_bandits.oracles.myopic import myopic
+from restless_bandits.oracles.planning import auto
+from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
+from restless_bandits.oracles.solution import Oracle, Solution
+from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index
+from restless_bandits.policies import Policy
 from restless_bandits.problem import Problem
+from restless_bandits.registry import ORACLES
 
 __all__ = [
     "ORACLES",
     "ArmIndex",
     "Evaluation",
+    "Oracle",
     "Solution",
     "auto",
     "best_arm",
+    "bracketed",
     "evaluate",
     "exact",
+    "find_oracle",
     "guha",
     "myopic",
     "oracle",
@@ -46,54 +51,53 @@ __all__ = [
 ]
 
 
-def auto(problem: Problem) -> Solution:
-    """Solve exactly where the table of joint beliefs is small, else by Whittle's index."""
-    found = exact(problem) if isinstance(auto_policy(problem), JointPolicy) else whittle(problem)
-    return replace(found, oracle="auto")
+def find_oracle(given: str | Oracle | Callable[[Problem], Policy | Solution]) -> Oracle:
+    """Return the oracle of a name, of a home such as ``package.module:function``, or made of a function.
+
+    A function answers a problem with a ``Solution``, or with a ``Policy``, which is then evaluated and bracketed.
+    Underscores in names do as well as hyphens.
+    """
+    found, name = given, ""
+    if isinstance(given, str):
+        name = given if given in ORACLES else given.replace("_", "-")
+        found = ORACLES.find(name)
+    if isinstance(found, Oracle):
+        return found
+    if not callable(found) or isinstance(found, type):
+        raise ProblemError(f"{given!r} is no oracle; give a name, or a function from a problem to a Policy or Solution")
+    return _from_function(found, name or getattr(found, "__name__", "oracle"))
 
 
-ORACLES: dict[str, Callable[[Problem], Solution]] = {
-    "exact": exact,
-    "auto": auto,
-    "whittle": whittle,
-    "myopic": myopic,
-    "guha": guha,
-    "relaxation": relaxation,
-    "best-arm": best_arm,
-}
+def _from_function(function: Callable[[Problem], Policy | Solution], name: str) -> Oracle:
+    def answer(problem: Problem) -> Policy | Solution:
+        found = function(problem)
+        if not isinstance(found, Policy | Solution):
+            raise ProblemError(f"the oracle {name} answered with {found!r}; it must be a Policy or a Solution")
+        return found
 
-_POLICIES: dict[str, Callable[[Problem], Policy]] = {
-    "whittle": whittle_policy,
-    "myopic": myopic_policy,
-    "guha": guha_policy,
-    "relaxation": lagrangian_policy,
-    "best-arm": best_arm_policy,
-}
+    def solve(problem: Problem) -> Solution:
+        started = time.perf_counter()
+        found = answer(problem)
+        return found if isinstance(found, Solution) else bracketed(problem, name, found, f"policy of {name}", started)
 
+    def policy(problem: Problem) -> Policy:
+        found = answer(problem)
+        return found.policy if isinstance(found, Solution) else found
 
-def _known(name: str) -> str:
-    """Return the oracle's name as the command line spells it; underscores do as well as hyphens."""
-    spelt = name.replace("_", "-")
-    if spelt not in ORACLES:
-        raise ProblemError(f"there is no oracle {name!r}; {did_you_mean(spelt, ORACLES)}")
-    return spelt
+    return Oracle(name, solve, policy)
 
 
-def oracle(name: str) -> Callable[[Problem], Solution]:
-    """Return the oracle of that name."""
-    return ORACLES[_known(name)]
+def oracle(name: str) -> Callable[..., Solution]:
+    """Return what solves a problem under that name."""
+    return find_oracle(name).solve
 
 
-def policy(name: str, problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
+def policy(name: str | Oracle, problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
     """Return what the oracle of that name would play, without the bracket around it.
 
     ``exact`` and ``auto`` plan as precisely as is worth it after so many slots, ``auto`` also as is worth it for a plan
     that will be followed for ``lasting`` slots (see ``planning``); without ``slots`` ``exact`` plans as precisely as it
     can.
     """
-    spelt = _known(name)
-    if spelt == "auto":
-        return auto_policy(problem, slots, lasting)
-    if spelt == "exact":
-        return exact(problem).policy if slots is None else exact_policy(problem, slots)
-    return _POLICIES[spelt](problem)
+    found = find_oracle(name)
+    return found.policy(problem) if slots is None or found.plan is None else found.plan(problem, slots, lasting)

@@ -8,7 +8,7 @@ import numpy as np
 
 from restless_bandits.markov import limit_laws
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.solution import Solution
+from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import AnyArm, Problem
 
@@ -40,3 +40,6 @@ def best_arm(problem: Problem) -> Solution:
     names = [problem.arms[i].name for i in (arms if isinstance(arms, tuple) else (arms,))]
     how = f"always {', '.join(names)}; gain in closed form"
     return bracketed(problem, "best-arm", policy, how, started, gain=gain)
+
+
+ORACLE = Oracle("best-arm", best_arm, best_arm_policy)

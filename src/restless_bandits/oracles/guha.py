@@ -36,7 +36,7 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.oracles._kernels import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
-from restless_bandits.oracles.solution import Solution
+from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import DISCOUNTED_TOLERANCE, NEAR_ONE, whittle_index
 from restless_bandits.policies import TIE, IndexPolicy
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
@@ -318,3 +318,6 @@ def _whittle_table(arm: AnyArm, length: int) -> Array | None:
         np.ascontiguousarray(laws.transpose(0, 2, 1)), laws @ arm.rewards, NEAR_ONE, DISCOUNTED_TOLERANCE
     )
     return table if solved else None
+
+
+ORACLE = Oracle("guha", guha, guha_policy, accepts=_check, ordered=True)

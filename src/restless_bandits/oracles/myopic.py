@@ -9,7 +9,7 @@ import numpy as np
 from restless_bandits.arrays import Array
 from restless_bandits.beliefs import cap_for, table_period
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.solution import Solution
+from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import AnyArm, Problem
 
@@ -47,3 +47,6 @@ def myopic(problem: Problem) -> Solution:
     """Pull the arms of highest mean reward in this slot."""
     started = time.perf_counter()
     return bracketed(problem, "myopic", myopic_policy(problem), "highest mean reward of the next pull", started)
+
+
+ORACLE = Oracle("myopic", myopic, myopic_policy)

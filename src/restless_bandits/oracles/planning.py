@@ -14,6 +14,7 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -31,7 +32,8 @@ from restless_bandits.beliefs import (
 )
 from restless_bandits.oracles._kernels import iterate_linked, iterate_values, link, rollout, settle
 from restless_bandits.oracles.exact import STEP, exact, padded
-from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle_policy
+from restless_bandits.oracles.solution import Oracle, Solution
+from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle, whittle_policy
 from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Arm, Problem
 
@@ -117,8 +119,11 @@ def most_beliefs_at(slots: int) -> int:
     return int(min(LARGEST_TABLE, max(SMALL_TABLE, slots // SLOTS_PER_BELIEF)))
 
 
-def exact_policy(problem: Problem, slots: int) -> Policy:
-    """Plan over joint beliefs as precisely as is worth it after so many slots, or as memory allows."""
+def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
+    """Plan over joint beliefs as precisely as is worth it after so many slots, or as memory allows.
+
+    However long the plan will be followed: what is exact has nothing to trade.
+    """
     return joint_plan(problem, precision_at(slots), most_beliefs=HUGE_TABLE) or exact(problem).policy
 
 
@@ -216,3 +221,13 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
         length = len(laws) if two else min(len(laws), LONGEST_INDEX)
         tables.append(two_state_index(arm, length) if two else index_by_homotopy(arm, length, length).table)
     return IndexPolicy(tuple(tables), problem.plays)
+
+
+def auto(problem: Problem) -> Solution:
+    """Solve exactly where the table of joint beliefs is small, else by Whittle's index."""
+    found = exact(problem) if isinstance(auto_policy(problem), JointPolicy) else whittle(problem)
+    return replace(found, oracle="auto")
+
+
+EXACT = Oracle("exact", exact, lambda problem: exact(problem).policy, exact_policy)
+AUTO = Oracle("auto", auto, auto_policy, auto_policy)

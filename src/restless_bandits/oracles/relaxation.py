@@ -26,7 +26,7 @@ from restless_bandits.beliefs import arm_beliefs, cap_for, table_period
 from restless_bandits.markov import is_ergodic
 from restless_bandits.oracles._explicit import Explored, solve_multichain
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.solution import Solution
+from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import AnyArm, Arm, Problem
 
@@ -249,3 +249,6 @@ def relaxation(problem: Problem) -> Solution:
         upper=found.bound,
         details={"subsidy": found.subsidy},
     )
+
+
+ORACLE = Oracle("relaxation", relaxation, lagrangian_policy)

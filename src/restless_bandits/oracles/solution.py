@@ -1,8 +1,8 @@
-"""What an oracle returns: a policy and a proved bracket of the best long-run reward."""
+"""What an oracle is, and what it returns: a policy and a proved bracket of the best long-run reward."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,3 +53,27 @@ class Solution:
         gain = "not evaluated" if self.gain is None else f"{self.gain:.12g}"
         mark = "certified" if self.certified else "not certified"
         return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}>"
+
+
+def _takes_all(problem: Problem) -> None:
+    """Accept every problem."""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A way to solve problems, under its name; called with a problem it solves it."""
+
+    name: str
+    solve: Callable[..., Solution]
+    """From a problem, and options of its own, to a policy with a bracket around it."""
+    policy: Callable[[Problem], Policy]
+    """The policy alone."""
+    plan: Callable[[Problem, int, int], Policy] | None = None
+    """The policy for a learner: as precise as is worth it after so many slots, and for so many to come."""
+    accepts: Callable[[Problem], None] = _takes_all
+    """Raises ``ProblemError`` for a problem that it cannot take, before any work."""
+    ordered: bool = False
+    """Whether it takes only arms whose better states come first."""
+
+    def __call__(self, problem: Problem, **options: Any) -> Solution:
+        return self.solve(problem, **options)

@@ -33,7 +33,7 @@ from restless_bandits.oracles._kernels import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.relaxation import lagrangian_policy
-from restless_bandits.oracles.solution import Solution
+from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import AnyArm, Arm, Problem
 
@@ -196,3 +196,6 @@ def whittle(problem: Problem) -> Solution:
         started,
         details={"indexable": [index.indexable for index in indices]},
     )
+
+
+ORACLE = Oracle("whittle", whittle, whittle_policy)

@@ -7,7 +7,16 @@ result.regret()                             # (learner, run, checkpoint), of the
 from __future__ import annotations
 
 from restless_bandits.simulation.comparator import Comparator
+from restless_bandits.simulation.pools import Pool, ProcessPool, ThreadPool
 from restless_bandits.simulation.results import SimulationResult
 from restless_bandits.simulation.runner import SimulationInterrupted, simulate
 
-__all__ = ["Comparator", "SimulationInterrupted", "SimulationResult", "simulate"]
+__all__ = [
+    "Comparator",
+    "Pool",
+    "ProcessPool",
+    "SimulationInterrupted",
+    "SimulationResult",
+    "ThreadPool",
+    "simulate",
+]

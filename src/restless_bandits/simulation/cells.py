@@ -1,8 +1,8 @@
 """What simulations are made of: cells, and the runs of a cell.
 
-A cell is all runs of one learner on one problem. Run r hangs on the seed, the problem's content and r alone, so a cell
-can be played in any pieces, in any order, by anybody: ``play_runs`` is a function of its arguments, and what it returns
-are the same bytes in a thread, in another process and on another machine.
+A cell is all runs of one learner on one problem. Run r depends on the seed, the problem's content and r alone, so a
+cell can be played in any pieces, in any order, by anybody: ``play_runs`` is a function of its arguments, and what it
+returns are the same bytes in a thread, in another process and on another machine.
 """
 
 from __future__ import annotations

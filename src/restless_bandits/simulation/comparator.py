@@ -23,6 +23,7 @@ from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.problem import Problem
 from restless_bandits.problem_files import builtin_problems
+from restless_bandits.registry import COMPARATORS
 
 MOST_BELIEFS = 2_000_000
 """Joint beliefs up to which a simulation solves its problem: some seconds."""
@@ -34,8 +35,6 @@ BYTES_PER_BELIEF = 18
 
 OPTIMA = ("certified", "exact")
 """Kinds that are the optimum itself, so that the gaps to it add up to the regret."""
-PLAYERS = ("whittle", "myopic", "guha", "best-arm")
-WORDS = ("auto", "exact", *PLAYERS)
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def joint_beliefs_needed(problem: Problem) -> float:
 def exact_if_small(problem: Problem) -> Solution | None:
     """Return the exact solution if a simulation can afford it and it is certified, else None.
 
-    A function of the problem alone, never of the memory that happens to be free: stored results hang on it.
+    A function of the problem alone, never of the memory that happens to be free: stored results depend on it.
     """
     if joint_beliefs_needed(problem) > MOST_BELIEFS:
         return None
@@ -104,9 +103,9 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
             raise ProblemError(f"comparator is {wanted!r}; a gain must be a finite number")
         return Comparator("given", float(wanted), float(wanted), float(wanted))
     word = wanted.replace("_", "-") if isinstance(wanted, str) else wanted
-    if word not in WORDS:
+    if word not in COMPARATORS:
         raise ProblemError(f"there is no comparator {wanted!r}; give a number, or {_hint(str(wanted))}")
-    if word in PLAYERS:
+    if word not in ("auto", "exact"):
         gain = oracles.oracle(word)(problem).gain
         if gain is None:
             raise ProblemError(f"the problem is too large to evaluate {word} on it; compare with best-arm or auto")
@@ -125,7 +124,7 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
 
 
 def _hint(word: str) -> str:
-    hint = did_you_mean(word, WORDS)
+    hint = did_you_mean(word, COMPARATORS)
     return hint if hint.startswith("choose") else f"a word: {hint}"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.beliefs import MOST_CHOICES, ArmBeliefs, JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners.base import Learner
+from restless_bandits.learners.base import Learner, next_plan
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.plans import Plan, RuleTable
 from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm
@@ -215,7 +215,7 @@ def play_run(
     played = Run(world, horizon, checkpoints, world_words(seed, problem.content, run), trace=trace)
     while not played.done:
         rng = plan_generator(seed, problem.content, run, played.record.plans)
-        played.play(learner.plan(played.record, task, rng))
+        played.play(next_plan(learner, played.record, task, rng))
     return played
 
 

@@ -1,7 +1,8 @@
 """Plays cells in a pool, and keeps their accounts.
 
-The calling thread alone enters finished runs and writes to the disk. Cells of a group are played side by side, run by
-run, so that what is finished when somebody interrupts is the same runs of everybody; groups one after the other.
+The calling thread alone enters finished runs and writes to the disk. Groups of cells are played one after the other.
+The cells of a group are played side by side, run by run, so that when somebody interrupts, all learners have finished
+about the same runs.
 """
 
 from __future__ import annotations

@@ -19,14 +19,12 @@ import threading
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
 
-ENGINES = ("threads", "processes", "dask", "auto")
 
-
+@runtime_checkable
 class Pool(Protocol):
     """What plays pieces of cells."""
 
@@ -46,28 +44,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def open_pool(engine: str, jobs: int | None = None, address: str | None = None, *, often: bool = False) -> Pool:
-    """Return a pool by its name.
-
-    ``auto`` is the cluster where there is an address; else processes where the learners make plans ``often`` and there
-    is more than one job; else threads. Jobs are all cores where nothing is said.
-    """
-    if engine not in ENGINES:
-        raise ProblemError(f"there is no engine {engine!r}; {did_you_mean(str(engine), ENGINES)}")
-    if address is not None and engine not in ("dask", "auto"):
-        raise ProblemError(f"address is {address!r}, but the engine is {engine}; an address goes with the engine dask")
-    if address is not None and jobs is not None:
-        raise ProblemError(f"jobs is {jobs}, but the cluster at {address} brings its own workers; leave out jobs")
-    jobs = cores() if jobs is None else jobs
-    if engine == "dask" or address is not None:
-        from restless_bandits.simulation.dask_pool import DaskPool
-
-        return DaskPool(address, jobs)
-    if engine == "auto":
-        engine = "processes" if often and jobs > 1 else "threads"
-    return ThreadPool(jobs) if engine == "threads" else ProcessPool(jobs)
 
 
 class ThreadPool:

@@ -1,29 +1,30 @@
 """Many learners, many runs, all cores.
 
-Run r of a learner hangs on the seed, the problem's content and r alone, so nothing here changes a number: not how many
-threads, processes or machines there are, nor which runs were found on disk, nor who else is playing.
+Run r of a learner depends on the seed, the problem's content and r alone, so nothing here changes a number: not how
+many threads, processes or machines there are, nor which runs were found on disk, nor who else is playing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-from restless_bandits.arrays import IntArray
+from restless_bandits.arrays import IntArray, positive, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import Learner, by_label
 from restless_bandits.problem import Problem, check_length
 from restless_bandits.simulation.cells import Cell, is_priced, solution_of
 from restless_bandits.simulation.comparator import Comparator, comparator_for
+from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.playing import Book, play_books
-from restless_bandits.simulation.pools import open_pool
+from restless_bandits.simulation.pools import Pool
 from restless_bandits.simulation.results import SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
 
 Progress = Callable[[int, int], None]
+
 
 MANY_SLOTS = 1_000_000
 """Slots of all runs of a learner from which on the start of processes is worth its second."""
@@ -50,7 +51,7 @@ def simulate(
     runs: int = 100,
     seed: int = 0,
     jobs: int | None = None,
-    engine: str = "threads",
+    engine: str | Pool = "auto",
     address: str | None = None,
     checkpoints: int | str | Sequence[int] = 10,
     comparator: str | float = "auto",
@@ -77,9 +78,10 @@ def simulate(
         How many play at a time; all cores by default.
     engine
         ``threads``; ``processes``, which start slower and are faster for learners that make thousands of plans a run;
-        ``dask``, a cluster; or ``auto``, which takes the cluster where there is an address, and processes where that
-        pays. A script that uses processes, or a cluster without an address, must guard its main part by
-        ``if __name__ == "__main__":``.
+        ``dask``, a cluster; or ``auto``, which takes the cluster where there is an address, and processes where they
+        pay and cannot go wrong. A script that asks for processes, or for a cluster without an address, must guard its
+        main part by ``if __name__ == "__main__":``; ``auto`` takes threads where it does not. A ``Pool`` of your own
+        does as well, and stays open.
     address
         The scheduler of a Dask cluster, as in ``tcp://127.0.0.1:8786``; it brings its own workers, so there are no
         jobs to give. The engine ``dask`` without one starts a cluster of this machine with ``jobs`` workers.
@@ -99,13 +101,12 @@ def simulate(
         Called with the number of finished runs and of all runs.
 
     """
-    horizon = _whole("horizon", horizon, 1)
+    horizon = whole("horizon", horizon)
     check_length(horizon)
-    runs = _whole("runs", runs, 1)
-    seed = _whole("seed", seed, 0)
-    jobs = None if jobs is None else _whole("jobs", jobs, 1)
-    if not (np.isfinite(ratio) and ratio > 0):
-        raise ProblemError(f"ratio is {ratio!r}; it must be a positive number")
+    runs = whole("runs", runs)
+    seed = whole("seed", seed, 0)
+    jobs = None if jobs is None else whole("jobs", jobs)
+    ratio = positive("ratio", ratio)
     if trace and out is not None:
         raise ProblemError("traces are not stored; leave out either trace or out")
     marks = checkpoint_slots(checkpoints, horizon)
@@ -114,7 +115,7 @@ def simulate(
     for player in players.values():
         player.task(problem, horizon)
     often = any(player.plans_often for player in players.values()) and runs * horizon >= MANY_SLOTS
-    with closing(open_pool(engine, jobs, address, often=often)) as pool:
+    with open_pool(engine, jobs, address, often=often, learners=players.values()) as pool:
         folder = None if out is None else open_folder(out)
         compared = comparator_for(problem, comparator, solution_of(problem))
         books = []
@@ -131,10 +132,10 @@ def simulate(
             play_books([books], pool, tell)
         except KeyboardInterrupt:
             counts = {book.cell.label: len(book.finished) for book in books}
-            whole = min(_first_missing(book) for book in books)
-            part = collect(books, whole, compared, float(ratio)) if whole else None
+            common = min(_first_missing(book) for book in books)
+            part = collect(books, common, compared, ratio) if common else None
             raise SimulationInterrupted(counts, runs * len(books), part, folder) from None
-    return collect(books, runs, compared, float(ratio))
+    return collect(books, runs, compared, ratio)
 
 
 def _first_missing(book: Book) -> int:
@@ -186,9 +187,9 @@ def checkpoint_slots(checkpoints: int | str | Sequence[int], horizon: int) -> In
             return _ascending(np.rint(spaced).astype(np.int64), horizon)
         checkpoints = int(count)
     if isinstance(checkpoints, int | np.integer):
-        count_of = min(_whole("checkpoints", checkpoints, 1), horizon)
+        count_of = min(whole("checkpoints", checkpoints), horizon)
         return _ascending(np.array([-(-horizon * k // count_of) for k in range(1, count_of + 1)]), horizon)
-    slots = [_whole("a checkpoint", slot, 1) for slot in checkpoints]
+    slots = [whole("a checkpoint", slot) for slot in checkpoints]
     beyond = [slot for slot in slots if slot > horizon]
     if beyond:
         raise ProblemError(f"checkpoint {beyond[0]} lies beyond the horizon {horizon}; leave it out")
@@ -197,10 +198,3 @@ def checkpoint_slots(checkpoints: int | str | Sequence[int], horizon: int) -> In
 
 def _ascending(slots: IntArray, horizon: int) -> IntArray:
     return np.union1d(np.clip(slots, 1, horizon), [horizon]).astype(np.int64)
-
-
-def _whole(what: str, value: object, least: int) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        kind = "a positive whole number" if least else "a whole number that is not negative"
-        raise ProblemError(f"{what} is {value!r}; it must be {kind}")
-    return int(value)

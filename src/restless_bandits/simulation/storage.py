@@ -1,7 +1,8 @@
 """Finished runs on disk: written as they come, found again, never half there.
 
 A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
-seed, horizon, checkpoints, version, code) a folder with ``key.json`` and block files. A block file holds some runs with
+seed, horizon, checkpoints, version, code, source of a learner of somebody else's) a folder with ``key.json`` and block
+files. A block file holds some runs with
 their numbers. It is written under a temporary name, flushed to the disk and then renamed, so that a block is there
 whole or not at all; what was killed in the middle is played again.
 """
@@ -18,12 +19,16 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from restless_bandits import __version__
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import write_file
+from restless_bandits.learners.base import Learner
+from restless_bandits.oracles.solution import Oracle
+from restless_bandits.registry import ORACLES, source_mark
 from restless_bandits.simulation.cells import Cell, is_priced
 from restless_bandits.simulation.results import Outcomes
 
@@ -32,7 +37,7 @@ FORMAT = 1
 BLOCKS = "runs-*.npz"
 HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
 """What file browsers leave in a folder that is otherwise empty."""
-APART = ("cli", "data", "experiments", "plots.py")
+NO_PART_IN_RUNS = ("cli", "data", "experiments", "plots.py", "testing.py")
 """Parts of the package that cannot change a run."""
 
 
@@ -68,7 +73,7 @@ def fingerprint() -> str:
     mark = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
-        if name.parts[0] not in APART:
+        if name.parts[0] not in NO_PART_IN_RUNS:
             mark.update(f"{name}\n".encode() + path.read_bytes())
     return mark.hexdigest()[:16]
 
@@ -78,6 +83,15 @@ def _make_folder(folder: Path, manifest: Path) -> str:
     text = json.dumps({"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}, indent=2) + "\n"
     write_file(manifest, text.encode())
     return text
+
+
+def _parts_of(learner: Learner) -> list[Any]:
+    """The classes and functions that make a learner's plans, its oracle's included."""
+    parts: list[Any] = list(type(learner).__mro__)
+    word = getattr(learner, "oracle", None)
+    if isinstance(word, str) and ":" in word:
+        parts.append(ORACLES.find(word))
+    return [part.solve if isinstance(part, Oracle) else part for part in parts]
 
 
 @dataclass(frozen=True)
@@ -94,7 +108,7 @@ class Store:
         """Return the place of a cell in a results folder."""
         problem, learner = cell.problem, cell.learner
         try:
-            spec = learner.spec
+            spec, source = learner.spec, source_mark(_parts_of(learner))
         except ProblemError as error:
             raise ProblemError(f"cannot store runs of {learner.name}: {error}") from None
         key = json.dumps(
@@ -107,6 +121,7 @@ class Store:
                 "gaps": is_priced(problem),
                 "version": __version__,
                 "code": fingerprint(),
+                "source": source,
             }
         )
         mark = hashlib.sha256(key.encode()).hexdigest()[:16]

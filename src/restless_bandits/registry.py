@@ -1,0 +1,207 @@
+"""Names and homes of learners and oracles: what a word stands for, known without loading it.
+
+A home is ``module:attribute``. Three kinds of words lead to one: a name of ours; a name under which an installed
+package has entered its own into the entry-point groups ``restless_bandits.learners`` and ``restless_bandits.oracles``;
+and a home written out, ``package.module:Class``, for code that is entered nowhere. Modules of the current folder are
+found too, after those that are installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from restless_bandits.errors import ProblemError, did_you_mean
+
+PACKAGE = __name__.partition(".")[0]
+
+
+class Registry(MutableMapping[str, Any]):
+    """Things by name; a value that is a text is a home, and is loaded when it is asked for.
+
+    ``registry[name] = thing`` enters one for as long as the program runs.
+    """
+
+    def __init__(self, what: str, group: str, homes: Mapping[str, str]) -> None:
+        self.what = what
+        self.group = group
+        self._homes: dict[str, Any] = dict(homes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._homes, *(name for name in _installed(self.group) if name not in self._homes)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._homes or name in _installed(self.group)
+
+    def __getitem__(self, name: str) -> Any:
+        home = self._homes[name] if name in self._homes else _installed(self.group)[name]
+        return load(home, self.what) if isinstance(home, str) else home
+
+    def __setitem__(self, name: str, thing: Any) -> None:
+        self._homes[name] = thing
+
+    def __delitem__(self, name: str) -> None:
+        del self._homes[name]
+
+    @property
+    def own(self) -> list[str]:
+        """The names that come with this package or were entered by the program, without looking for plug-ins."""
+        return list(self._homes)
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Split ``word:rest`` after its word, which is a name or a home: a home has a colon of its own."""
+        name, _, rest = text.partition(":")
+        name = name.strip()
+        attribute, _, more = rest.partition(":")
+        is_module = all(part.isidentifier() for part in name.split("."))
+        if name not in self and is_module and attribute.strip().isidentifier():
+            return f"{name}:{attribute.strip()}", more
+        return name, rest
+
+    def find(self, word: str, more_names: Iterable[str] = ()) -> Any:
+        """Return what a name or a home stands for, or say that there is no such thing."""
+        if word in self:
+            return self[word]
+        if ":" in word:
+            return load(word, self.what)
+        hint = did_you_mean(word, [*self, *more_names])
+        raise ProblemError(
+            f"there is no {self.what} {word!r}; {hint}, or give one of your own as package.module:{self.what}"
+        )
+
+
+@cache
+def _installed(group: str) -> dict[str, str]:
+    """The homes that installed packages have entered into a group."""
+    from importlib.metadata import entry_points  # takes longer to load than all of this package's own start
+
+    return {entry.name: entry.value.replace(" ", "") for entry in entry_points(group=group)}
+
+
+def load(home: str, what: str) -> Any:
+    """Return what lives at a home; whatever prevents it is a ``ProblemError`` of one sentence."""
+    module_name, _, attribute = home.partition(":")
+    _look_here_too(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except ProblemError:
+        raise
+    except Exception as error:  # a module may fail in any way while it is loaded
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ProblemError(f"cannot import {module_name} for the {what} {home!r}: {reason}") from None
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        place = getattr(module, "__file__", None) or "which has no file"
+        known = [name for name in vars(module) if not name.startswith("_")]
+        raise ProblemError(
+            f"{module_name} ({place}) has no {attribute!r} for a {what}; {did_you_mean(attribute, known)}"
+        ) from None
+
+
+def _look_here_too(module_name: str) -> None:
+    """Let modules of the current folder be imported, by this process and by those it starts."""
+    top = module_name.partition(".")[0]
+    here = str(Path.cwd())
+    try:
+        known = top in sys.modules or find_spec(top) is not None
+    except (ImportError, ValueError):
+        known = False
+    if not known and here not in sys.path:
+        sys.path.append(here)
+        importlib.invalidate_caches()
+
+
+def home_of(thing: Any) -> str:
+    """Return the home of a class or function."""
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def is_foreign(thing: Any) -> bool:
+    """Whether a class or function is somebody else's: neither of this package nor of Python's library."""
+    top = str(thing.__module__).partition(".")[0]
+    return top != PACKAGE and top not in sys.stdlib_module_names
+
+
+def source_mark(things: Iterable[Any]) -> str:
+    """Return a mark of the source of classes and functions of others, empty where there are none.
+
+    All Python files of the packages that they live in count, or the one file of a module outside of any package.
+    """
+    tops = sorted({str(thing.__module__).partition(".")[0] for thing in things if is_foreign(thing)})
+    mark = hashlib.sha256()
+    for top in tops:
+        place = getattr(sys.modules.get(top), "__file__", None)
+        if place is None or not Path(place).is_file():
+            raise ProblemError(f"the source of {top} is in no file, so changes to it cannot be seen; put it into one")
+        path = Path(place)
+        for file in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
+            mark.update(f"{top}/{file.name}\n".encode() + file.read_bytes())
+    return mark.hexdigest()[:16] if tops else ""
+
+
+LEARNERS = Registry(
+    "learner",
+    "restless_bandits.learners",
+    {
+        "likelihood-ucb": "restless_bandits.learners.likelihood_ucb:LikelihoodUCB",
+        "restless-ucb": "restless_bandits.learners.restless_ucb:RestlessUCB",
+        "dominance-ucb": "restless_bandits.learners.dominance_ucb:DominanceUCB",
+        "colored-ucrl2": "restless_bandits.learners.colored_ucrl2:ColoredUCRL2",
+        "ts": "restless_bandits.learners.thompson:ThompsonSampling",
+        "rca": "restless_bandits.learners.weak:RCA",
+        "dsee": "restless_bandits.learners.weak:DSEE",
+        "round-robin": "restless_bandits.learners.simple:RoundRobin",
+        "ucb1": "restless_bandits.learners.simple:UCB1",
+        "informed": "restless_bandits.learners.simple:Informed",
+    },
+)
+
+DEFAULT = "likelihood-ucb"
+"""What is played where nobody names a learner: the least regret that was measured (docs/head-to-head.md)."""
+
+INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm")
+"""Oracles whose play, by somebody who knows the problem, others are compared with."""
+
+COMPARATORS = ("auto", *INFORMED)
+"""What regret can be measured against, besides a number."""
+
+ALIASES = {
+    "ts-9": "ts:support=9",
+    "ts-4": "ts:support=4",
+    "posterior": "ts:oracle=auto,prior=continuous",
+    **{name: f"informed:oracle={name}" for name in INFORMED},
+}
+"""Short names and the specs they stand for."""
+
+ORACLES = Registry(
+    "oracle",
+    "restless_bandits.oracles",
+    {
+        "exact": "restless_bandits.oracles.planning:EXACT",
+        "auto": "restless_bandits.oracles.planning:AUTO",
+        "whittle": "restless_bandits.oracles.whittle:ORACLE",
+        "myopic": "restless_bandits.oracles.myopic:ORACLE",
+        "guha": "restless_bandits.oracles.guha:ORACLE",
+        "relaxation": "restless_bandits.oracles.relaxation:ORACLE",
+        "best-arm": "restless_bandits.oracles.best_arm:ORACLE",
+    },
+)
+
+
+ENGINES = ("auto", "threads", "processes", "dask")
+"""Who can play many runs."""
+
+
+def learner_names() -> list[str]:
+    """Return every word that stands for a learner by itself, those of installed plug-ins included."""
+    return [*LEARNERS, *ALIASES]
