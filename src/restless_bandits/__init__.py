@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from restless_bandits import learners as learners
     from restless_bandits import oracles as oracles
     from restless_bandits import plots as plots
+    from restless_bandits import testing as testing
     from restless_bandits import theory as theory
     from restless_bandits.agent import Agent as Agent
     from restless_bandits.assumptions import Assumption as Assumption
@@ -90,7 +91,7 @@ _HOMES = {
     "simulate": "simulation",
     "walk": "walks",
 }
-_MODULES = ("data", "experiments", "gym", "learners", "oracles", "plots", "policies", "record", "theory")
+_MODULES = ("data", "experiments", "gym", "learners", "oracles", "plots", "policies", "record", "testing", "theory")
 
 
 def __getattr__(name: str) -> Any:

@@ -109,7 +109,7 @@ class Agent:
             task["problem"] = self.task.problem.to_toml()
         data = {
             "format": FORMAT,
-            "learner": self.learner.spec,
+            "learner": _spec_or_name(self.learner),
             "task": task,
             "seed": self.seed,
             "run": self.run,
@@ -121,8 +121,12 @@ class Agent:
         save_file(path, json.dumps(data).encode())
 
     @classmethod
-    def load(cls, path: str | Path) -> Agent:
-        """Read an agent that ``save`` wrote; it goes on with identical decisions."""
+    def load(cls, path: str | Path, *, learner: Learner | None = None) -> Agent:
+        """Read an agent that ``save`` wrote; it goes on with identical decisions.
+
+        ``learner`` is the one that was saved, for a learner that cannot be found by its spec: made of a class inside of
+        a function, or with a function among its options.
+        """
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -132,7 +136,7 @@ class Agent:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ProblemError(f"{path} is not a stored agent of this version; write one with Agent.save")
         try:
-            agent = cls(data["learner"], _task(data["task"]), seed=data["seed"], run=data["run"])
+            agent = cls(learner or data["learner"], _task(data["task"]), seed=data["seed"], run=data["run"])
             agent.content = data["content"]
             if data["plan_record"] is not None:
                 agent.record = Record.from_dict(agent.task, data["plan_record"])
@@ -202,6 +206,14 @@ class Agent:
 
 def _learner(given: Learner | str) -> Learner:
     return learner(given) if isinstance(given, str) else given
+
+
+def _spec_or_name(learner: Learner) -> str:
+    """What a stored agent calls its learner; one with a function among its options has a name alone."""
+    try:
+        return learner.spec
+    except ProblemError:
+        return learner.name
 
 
 def _task(data: dict[str, Any]) -> Task:

@@ -69,6 +69,20 @@ class Policy:
     def _arrays(self) -> dict[str, Any]:
         raise ProblemError(f"a {type(self).__name__} cannot be stored")
 
+    def __eq__(self, other: object) -> bool:
+        """Whether two policies are of one kind and made of the same numbers."""
+        if type(self) is not type(other):
+            return NotImplemented
+        assert isinstance(other, Policy)
+        try:
+            mine, theirs = self._arrays(), other._arrays()
+        except ProblemError:
+            mine, theirs = vars(self), vars(other)
+        return mine.keys() == theirs.keys() and all(np.array_equal(mine[key], theirs[key]) for key in mine)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.n_states))
+
     def save(self, path: str | Path) -> None:
         """Store the policy in an .npz file; ``load_policy`` reads it back. The file appears whole or not at all."""
         arrays = self._arrays()

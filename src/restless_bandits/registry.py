@@ -74,9 +74,9 @@ class Registry(MutableMapping[str, Any]):
         if ":" in word:
             return load(word, self.what)
         hint = did_you_mean(word, [*self, *more_names])
-        raise ProblemError(
-            f"there is no {self.what} {word!r}; {hint}, or give one of your own as package.module:{self.what}"
-        )
+        if hint.startswith("choose"):
+            hint += ", or name one of your own as package.module:attribute"
+        raise ProblemError(f"there is no {self.what} {word!r}; {hint}")
 
 
 @cache
@@ -102,10 +102,9 @@ def load(home: str, what: str) -> Any:
         return getattr(module, attribute)
     except AttributeError:
         place = getattr(module, "__file__", None) or "which has no file"
-        known = [name for name in vars(module) if not name.startswith("_")]
-        raise ProblemError(
-            f"{module_name} ({place}) has no {attribute!r} for a {what}; {did_you_mean(attribute, known)}"
-        ) from None
+        known = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module_name]
+        hint = did_you_mean(attribute, known) if known else "it defines nothing"
+        raise ProblemError(f"{module_name} ({place}) has no {what} {attribute!r}; {hint}") from None
 
 
 def _look_here_too(module_name: str) -> None:

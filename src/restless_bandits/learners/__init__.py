@@ -36,6 +36,7 @@ __all__ = [
     "ThompsonSampling",
     "by_label",
     "learner",
+    "same_learner",
 ]
 
 
@@ -89,9 +90,15 @@ def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Lea
             label = player.label
         except ProblemError:
             label = f"{player.name}#{len(players) + 1}"
-        twin = next((other for other, known in players.items() if other == label or known == player), None)
+        twin = next((other for other, known in players.items() if same_learner(known, player)), None)
         if twin is not None:
-            same = "" if twin == label else f", as {twin!r}"
+            same = "" if twin == label else f", also as {twin!r}"
             raise ProblemError(f"learner {label!r} is given twice{same}; it would play the same runs again")
-        players[label] = player
+        players[label if label not in players else f"{label}#{len(players) + 1}"] = player
     return players
+
+
+def same_learner(one: Learner, other: Learner) -> bool:
+    """Whether two learners are of one class and made of the same options, whatever words they were asked for by."""
+    mine, theirs = ({key: value for key, value in vars(it).items() if key != "_asked"} for it in (one, other))
+    return type(one) is type(other) and mine == theirs

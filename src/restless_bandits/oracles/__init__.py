@@ -59,7 +59,7 @@ def find_oracle(given: str | Oracle | Callable[[Problem], Policy | Solution]) ->
     """
     found, name = given, ""
     if isinstance(given, str):
-        name = given if given in ORACLES else given.replace("_", "-")
+        name = given if given in ORACLES or ":" in given else given.replace("_", "-")
         found = ORACLES.find(name)
     if isinstance(found, Oracle):
         return found

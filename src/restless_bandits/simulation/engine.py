@@ -131,6 +131,10 @@ def _joint_arrays(joint: JointBeliefs | None, problem: Problem) -> kernels.Joint
     )
 
 
+class UnplayablePolicyError(ProblemError):
+    """A policy of a kind that the compiled engine does not know."""
+
+
 class Run:
     """One run: its record, its accounts, and the plans played so far."""
 
@@ -262,7 +266,7 @@ def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernel
     elif isinstance(policy, EmpiricalUCB):
         parts |= {"kind": kernels.UCB, "width": float(policy.width)}
     else:
-        raise ProblemError(
+        raise UnplayablePolicyError(
             f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
             "Cycle or EmpiricalUCB"
         )

@@ -1,0 +1,338 @@
+"""What every learner and every oracle promises, as checks that anybody can run on one of their own.
+
+    rb.testing.check_learner(MyLearner())
+    rb.testing.check_oracle(my_oracle)
+
+Both return nothing, or raise ``BrokenPromise`` with a sentence that says which promise was broken, and where. The
+learner or oracle need not be entered anywhere. Our own pass the same checks.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from restless_bandits.agent import Agent
+from restless_bandits.errors import ProblemError
+from restless_bandits.learners import Learner, same_learner
+from restless_bandits.learners import learner as learner_of
+from restless_bandits.oracles import Oracle, Solution, evaluate, exact, find_oracle
+from restless_bandits.oracles.solution import CERTIFIED_WIDTH
+from restless_bandits.plans import Plan, check_plan
+from restless_bandits.policies import Policy
+from restless_bandits.problem import REVEALABLE, Arm, Problem, Task
+from restless_bandits.record import Record, plain_notes
+from restless_bandits.simulation.engine import UnplayablePolicyError, World, play_run
+
+SEED = 1
+ROUNDING = 1e-9
+
+
+class BrokenPromise(AssertionError, ProblemError):  # noqa: N818 - what it is, not that it is an error
+    """A learner or an oracle does not do what all of them promise."""
+
+
+def trial_problems() -> dict[str, Problem]:
+    """Return the small problems on which learners and oracles are tried, by what is special about them."""
+    return {
+        "paper": Problem.builtin("paper-1"),
+        "three arms": Problem.builtin("table-3"),
+        "unknown start": Problem.random(2, 2, seed=3, initial="unknown"),
+        "mixed states": Problem.random(2, [2, 3], seed=4),
+        "fixed rewards": Problem.random(2, 2, seed=5, reward_law="fixed"),
+        "two plays": Problem.random(3, 2, seed=6, plays=2),
+        "one arm": Problem([Arm.two_state(0.7, 0.8, initial=1)]),
+    }
+
+
+def check_learner(
+    learner: Learner | type[Learner] | str, problems: Iterable[Problem] | None = None, *, horizon: int = 300
+) -> None:
+    """Hold a learner to what all of them promise, on some problems: those of ``trial_problems`` if none are given.
+
+    A learner
+
+    - is a description: it equals its copy, and its spec, where it has one, leads back to it;
+    - refuses a problem that it cannot play by ``check``, in one sentence, before it plays, and not every problem;
+    - makes plans that are functions: it does not write to its record, equal records and generators give equal plans,
+      and what it remembers is in the notes of its last plan, which JSON holds and which no later plan drops;
+    - pulls as many arms as there are to pull, and names none that do not exist;
+    - goes on as if nothing had happened when its agent is saved and loaded, at any slot;
+    - takes the same path in the simulator and in ``Agent``, whatever the horizon.
+    """
+    player = _made(learner)
+    _check_description(player)
+    refusals: list[str] = []
+    tried = list(trial_problems().values() if problems is None else problems)
+    for problem in tried:
+        refusal = _refusal(player, problem, horizon)
+        if refusal:
+            refusals.append(refusal)
+            continue
+        _check_path(player, problem, horizon)
+        for short in (1, 2):
+            if not _refusal(player, problem, short):
+                _played(Agent(player, player.task(problem, short), seed=SEED), problem, short)
+    if len(refusals) == len(tried):
+        _broken(player, f"refuses every problem: {refusals[0]}")
+
+
+def _made(learner: Learner | type[Learner] | str) -> Learner:
+    if isinstance(learner, type) and issubclass(learner, Learner):
+        learner = learner()
+    player = learner_of(learner) if isinstance(learner, str) else learner
+    if not isinstance(player, Learner):
+        raise BrokenPromise(f"{learner!r} is no learner: it does not derive from restless_bandits.Learner")
+    if type(player).plan is Learner.plan:
+        _broken(player, "defines no plan")
+    return player
+
+
+def _broken(what: Learner | Oracle, promise: str) -> NoReturn:
+    raise BrokenPromise(f"{what.label if isinstance(what, Learner) else what.name} {promise}") from None
+
+
+def _check_description(player: Learner) -> None:
+    if not same_learner(player, copy.deepcopy(player)):
+        _broken(player, "does not equal its own copy; write it as a frozen dataclass")
+    if not player.needs <= set(REVEALABLE):
+        _broken(player, f"needs {sorted(player.needs)}; all that can be revealed is {', '.join(REVEALABLE)}")
+    if "<locals>" in type(player).__qualname__:
+        return
+    try:
+        again = learner_of(player.spec)
+    except ProblemError:
+        return  # A function among its options, or a class that cannot be found by name.
+    if not same_learner(again, player):
+        _broken(player, f"has the spec {player.spec!r}, which makes another learner: {again!r}")
+
+
+def _refusal(player: Learner, problem: Problem, horizon: int) -> str:
+    """Why a learner does not play a problem; empty where it does."""
+    try:
+        player.task(problem, horizon)
+    except ProblemError as error:
+        if "\n" in str(error) or not str(error):
+            _broken(player, f"refuses {problem} with {str(error)!r}; a refusal is one sentence")
+        return str(error)
+    except Exception as error:
+        _broken(player, f"fails on {problem} with {_line(error)}; what it cannot play it refuses by ProblemError")
+    return ""
+
+
+def _check_path(player: Learner, problem: Problem, horizon: int) -> None:
+    task = player.task(problem, horizon)
+    path = _played(
+        Agent(_Watched(player, copy.deepcopy(player)), task, seed=SEED, content=problem.content), problem, horizon
+    )
+
+    stops = sorted({1, max(1, horizon // 5), max(1, 3 * horizon // 4)})
+    agent = Agent(player, task, seed=SEED, content=problem.content)
+
+    def stored(slots: int) -> None:
+        nonlocal agent
+        if slots in stops:
+            if slots == stops[-1]:
+                agent.ask()
+            agent = _saved_and_loaded(agent, player)
+
+    if _played(lambda: agent, problem, horizon, stored) != path:
+        _broken(player, f"does not survive save and load: on {problem} it goes on with other decisions")
+
+    try:
+        run = play_run(player, World(problem), horizon, np.array([horizon]), seed=SEED, run=0, trace=True)
+    except UnplayablePolicyError:
+        return  # A policy of its own, which only Agent can follow.
+    agent = Agent(player, task, seed=SEED, content=problem.content)
+    for arms, states, rewards in zip(*(part.tolist() for part in run.trace), strict=True):
+        if _arms(agent.ask()) != arms:
+            _broken(
+                player, f"takes another path in the simulator than in Agent, on {problem} in slot {agent.slots + 1}"
+            )
+        _tell(agent, states, rewards)
+
+
+def _saved_and_loaded(agent: Agent, player: Learner) -> Agent:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "agent.json"
+        try:
+            agent.save(path)
+            return Agent.load(path, learner=player)
+        except ProblemError as error:
+            _broken(player, f"does not survive save and load: {error}")
+
+
+def _arms(asked: int | tuple[int, ...]) -> list[int]:
+    return [asked] if isinstance(asked, int) else list(asked)
+
+
+def _played(
+    agent: Agent | Callable[[], Agent], problem: Problem, slots: int, after: Callable[[int], None] | None = None
+) -> list[list[int]]:
+    """Play some slots on chains that are all drawn, and return the arms pulled in each."""
+    path = []
+    for slot, (states, rewards) in enumerate(_drawn(problem, slots)):
+        one = agent() if callable(agent) else agent
+        asked = _arms(one.ask())
+        if len(set(asked)) != problem.plays or not set(asked) <= set(range(problem.n_arms)):
+            _broken(one.learner, f"pulls {asked} of {problem}: it must be {problem.plays} different arms that exist")
+        _tell(one, [states[arm] for arm in asked], [rewards[arm] for arm in asked])
+        path.append(asked)
+        if after is not None:
+            after(slot + 1)
+    return path
+
+
+def _drawn(problem: Problem, slots: int) -> Iterator[tuple[list[int], list[float]]]:
+    """Draw the state of every arm in every slot, and what it would pay, whoever looks."""
+    rng = np.random.default_rng(SEED)
+    states = [int(rng.integers(arm.n_states)) if arm.initial is None else arm.initial for arm in problem.arms]
+    for _ in range(slots):
+        states = [int(rng.choice(arm.n_states, p=arm.one_step[s])) for arm, s in zip(problem.arms, states, strict=True)]
+        means = [float(arm.rewards[s]) for arm, s in zip(problem.arms, states, strict=True)]
+        chances = rng.random(problem.n_arms)
+        yield (
+            states,
+            [
+                mean if arm.reward_law == "fixed" else float(chance < mean)
+                for arm, mean, chance in zip(problem.arms, means, chances, strict=True)
+            ],
+        )
+
+
+def _tell(agent: Agent, states: list[int], rewards: list[float]) -> None:
+    agent.tell(*((states[0], rewards[0]) if agent.task.plays == 1 else (states, rewards)))
+
+
+@dataclass(frozen=True)
+class _Watched(Learner):
+    """A learner whose every plan is checked; ``fresh`` is a copy that was never asked."""
+
+    inner: Learner
+    fresh: Learner
+
+    @property
+    def label(self) -> str:
+        return self.inner.label
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        plan = self._asked(self.inner, record, task, rng)
+        where = f"in slot {record.slots + 1} of a run with {task.n_arms} arms"
+        try:
+            check_plan(plan, task, self.label)
+            kept = plain_notes(plan.notes)
+        except ProblemError as error:
+            who = "" if str(error).startswith(self.label) else f"{self.label}: "
+            raise BrokenPromise(f"{who}{error}, {where}") from None
+        other = self._asked(copy.deepcopy(self.fresh), record, task, rng)
+        again = [self._asked(self.inner, record, task, rng) for _ in range(1 if other == plan else 9)]
+        if any(one != plan for one in again):
+            _broken(self, f"is not deterministic: equal records and generators gave two plans {where}")
+        if other != plan:
+            _broken(self, f"remembers something besides its notes: a new one of its kind plans otherwise {where}")
+        if kept != _as_lists(plan.notes):
+            _broken(self, f"loses notes: {dict(plan.notes)!r} comes back from JSON as {kept!r}, {where}")
+        lost = sorted(set(record.notes) - set(kept))
+        if lost:
+            _broken(self, f"loses notes: {lost} of its last plan are not in the one made {where}; hand them on")
+        return plan
+
+    def _asked(self, learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        """Ask with an equal record and generator; an error is explained."""
+        given = record.copy()
+        try:
+            plan = learner.plan(given.frozen(), task, copy.deepcopy(rng))
+        except Exception as error:
+            try:
+                learner.plan(record.copy(), task, copy.deepcopy(rng))
+            except Exception:
+                _broken(self, f"fails in slot {record.slots + 1}: {_line(error)}")
+            _broken(self, f"writes to its record in slot {record.slots + 1}: {_line(error)}")
+        if given.to_dict() != record.to_dict():
+            _broken(self, f"writes to its record in slot {record.slots + 1}; a plan's notes are the place to remember")
+        return plan
+
+
+def _as_lists(note: Any) -> Any:
+    """Notes with lists and dictionaries for what may be frozen."""
+    if isinstance(note, Mapping):
+        return {key: _as_lists(entry) for key, entry in note.items()}
+    return [_as_lists(entry) for entry in note] if isinstance(note, list | tuple) else note
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def check_oracle(
+    oracle: str | Oracle | Callable[[Problem], Policy | Solution], problems: Iterable[Problem] | None = None
+) -> None:
+    """Hold an oracle to what all of them promise, on some problems: those of ``trial_problems`` if none are given.
+
+    An oracle
+
+    - answers with a ``Solution``, or with a ``Policy``, of the problem that it was given, and twice in the same way;
+    - refuses a problem that it cannot take by ``ProblemError``, in one sentence, and not every problem;
+    - brackets the optimum: ``lower`` ≤ μ* ≤ ``upper``, where μ* is that of the exact oracle;
+    - states the gain of its own policy, as it is computed from the policy, or none;
+    - certifies no policy that is further than ``CERTIFIED_WIDTH`` from its upper end;
+    - pulls as many arms as there are to pull, in whatever is known of them.
+    """
+    found = find_oracle(oracle)
+    refusals = []
+    tried = list(trial_problems().values() if problems is None else problems)
+    for problem in tried:
+        try:
+            found.accepts(problem)
+            solution, again = found.solve(problem), found.solve(problem)
+        except ProblemError as error:
+            if "\n" in str(error) or not str(error):
+                _broken(found, f"refuses {problem} with {str(error)!r}; a refusal is one sentence")
+            refusals.append(str(error))
+            continue
+        except Exception as error:
+            _broken(found, f"fails on {problem} with {_line(error)}; what it cannot take it refuses by ProblemError")
+        if not isinstance(solution, Solution) or not isinstance(solution.policy, Policy):
+            _broken(found, f"answers {problem} with {solution!r}; it must be a Solution with a Policy")
+        _check_solution(found, problem, solution)
+        if again.policy != solution.policy:
+            _broken(found, f"is not deterministic: asked twice, it gave two policies for {problem}")
+        _check_choices(found, problem, solution.policy, found.policy(problem))
+    if len(refusals) == len(tried):
+        _broken(found, f"refuses every problem: {refusals[0]}")
+
+
+def _check_solution(oracle: Oracle, problem: Problem, solution: Solution) -> None:
+    if solution.problem != problem:
+        _broken(oracle, f"answers {problem} with the solution of {solution.problem}")
+    optimum = exact(problem)
+    if not solution.lower - ROUNDING <= optimum.upper or not solution.upper + ROUNDING >= optimum.lower:
+        bracket = f"[{solution.lower:.9g}, {solution.upper:.9g}]"
+        _broken(oracle, f"claims the bracket {bracket} on {problem}, but μ* is {optimum.lower:.9g}")
+    earned = evaluate(problem, solution.policy)
+    if solution.gain is not None and abs(solution.gain - earned.gain) > earned.error + CERTIFIED_WIDTH / 10:
+        _broken(oracle, f"claims a gain of {solution.gain:.9g} on {problem}, but its policy earns {earned.gain:.9g}")
+    if solution.certified and earned.gain + earned.error < optimum.lower - CERTIFIED_WIDTH:
+        _broken(oracle, f"certifies a policy on {problem} that earns {earned.gain:.9g} where μ* is {optimum.lower:.9g}")
+
+
+def _check_choices(oracle: Oracle, problem: Problem, *policies: Policy) -> None:
+    """Ask the policy of an answer, and the policy that the oracle gives without one, in many situations."""
+    rng = np.random.default_rng(SEED)
+    for _ in range(50):
+        known: list[int | None] = [int(rng.integers(n)) for n in problem.n_states]
+        if None in problem.initial and rng.random() < 0.3:
+            known[problem.initial.index(None)] = None
+        waits = [int(wait) for wait in rng.integers(1, 40, problem.n_arms)]
+        chosen = [policy(known, waits) for policy in policies]
+        arms = _arms(chosen[0])
+        if len(set(arms)) != problem.plays or not set(arms) <= set(range(problem.n_arms)):
+            _broken(oracle, f"pulls {arms} of {problem}: it must be {problem.plays} different arms that exist")
+        if chosen[1] != chosen[0]:
+            _broken(oracle, f"plays {chosen[1]} where its solution plays {chosen[0]}, of {problem}")
