@@ -1,11 +1,13 @@
 """A Gymnasium environment for any problem, and learners that play it.
 
     import gymnasium
-    import restless_bandits as rb
+    import restless_bandits.gym
 
     env = gymnasium.make("restless_bandits/RestlessBandit-v0", problem="paper-1")
     observation, info = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(0)
+
+Importing this module makes the name known to Gymnasium.
 
 The environment follows the slot standard (see ``problem``): a step is a slot. What is observed is all that can be
 known of the arms, the last seen state of each and the slots since then; what nobody has looked at is in ``info`` only.
@@ -21,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restless_bandits._gymnasium import ID, register
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.problem import Problem, TableArm, load_problem
 
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ID", "ArmChoice", "Play", "RestlessBanditEnv", "play"]
 
-register(gymnasium)
+ID = "restless_bandits/RestlessBandit-v0"
+if ID not in gymnasium.registry:
+    gymnasium.register(id=ID, entry_point=f"{__name__}:RestlessBanditEnv")
 
 HORIZON = 1000
 ELAPSED_CAP = 1000
@@ -126,9 +129,9 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self.problem.arms):
             raise ProblemError("an environment needs chains, and a table of laws is none; give problems made of Arm")
-        self.horizon = None if horizon is None else _whole("horizon", horizon, 1, "or None for no end")
+        self.horizon = None if horizon is None else whole("horizon", horizon, also="or None for no end")
         # From 2 on, since Gymnasium takes a space of one number for a mistake.
-        self.elapsed_cap = _whole("elapsed_cap", elapsed_cap, 2)
+        self.elapsed_cap = whole("elapsed_cap", elapsed_cap, 2)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ProblemError(f"there is no render_mode {render_mode!r}; give 'ansi', or leave it out")
         self.render_mode = render_mode
@@ -284,7 +287,7 @@ def play(
     limits = [limit for limit in (slots, inner.horizon) if limit is not None]
     if not limits:
         raise ProblemError("the environment has no horizon; say how many slots to play")
-    horizon = min(_whole("slots", limit, 1) for limit in limits)
+    horizon = min(whole("slots", limit) for limit in limits)
     player = learner_of(learner) if isinstance(learner, str) else learner
     agent = Agent(player, player.task(inner.problem, horizon), seed=seed)
     one = inner.problem.plays == 1
@@ -309,10 +312,3 @@ def _draw(law: Array, u: float) -> int:
     """The state that a number between 0 and 1 stands for; never one of probability zero."""
     last = int(np.flatnonzero(law)[-1])
     return int(np.searchsorted(np.cumsum(law)[:last], u, side="right"))
-
-
-def _whole(what: str, value: object, least: int, also: str = "") -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        end = f", {also}" if also else ""
-        raise ProblemError(f"{what} is {value!r}; it must be a whole number, at least {least}{end}")
-    return int(value)
