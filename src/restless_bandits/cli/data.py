@@ -27,7 +27,7 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.files import check_writable, same_file, save_file
 
 if TYPE_CHECKING:
-    from restless_bandits.data import Fit, Trace
+    from restless_bandits.data import Fit, Replay, Trace
 
 PICTURES = ("png", "svg", "pdf")
 MOST_PANELS = 12
@@ -99,7 +99,7 @@ def fit(
             found.as_dict() | {"out": None if out is None else str(out), "plot": None if plot is None else str(plot)}
         )
         return
-    print(found)
+    print("\n".join(_fit_lines(found)))
     if files:
         print("\nwritten: " + ", ".join(str(path) for path in files))
 
@@ -153,7 +153,66 @@ def replay(
     if as_json:
         output.emit(found.as_dict())
     else:
-        print(found)
+        print("\n".join(_replay_lines(found)))
+
+
+def _fit_lines(found: Fit) -> list[str]:
+    """The fit for people."""
+    trace = found.trace
+    lines = [
+        f"{found.problem.name or 'trace'}: {len(trace)} observations of {trace.n_arms} arm"
+        f"{'s' if trace.n_arms > 1 else ''} in slots {trace.times[0]} to {trace.times[-1]}, "
+        f"{trace.n_states} states, {found.shape} chains"
+    ]
+    if trace.edges is not None:
+        lines.append("edges between states, from the best: " + ", ".join(f"{edge:.6g}" for edge in trace.edges))
+    for arm in found.arms:
+        share = "no consecutive slots" if not arm.steps else f"{arm.jump_share:.2%} of {arm.steps} steps jump"
+        lines += ["", f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
+        head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
+        lines.append(f"  state       reward       {head}".rstrip())
+        for s, row in enumerate(arm.transitions):
+            errors = arm.standard_errors[s]
+            digits = max(4, *(1 - math.floor(math.log10(error)) for error in errors if error > 0), 0)
+            cells = zip(row, errors, strict=True)
+            moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in cells)
+            reward = f"{arm.rewards[s]:.4f}" + (f" ± {arm.reward_errors[s]:.4f}" if arm.reward_errors[s] > 0 else "")
+            lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")
+        if arm.laws:
+            lines.append("      τ   pairs   same state seen   predicted           χ² (df)   p")
+        for law in arm.laws:
+            fit_of = (
+                f"{law.chi_square:9.2f} ({law.degrees})   {law.p_value:.2g}" if law.degrees else "        –       –"
+            )
+            predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
+            lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}")
+    return lines + [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
+
+
+def _replay_lines(found: Replay) -> list[str]:
+    """The replay for people: a line for each learner and for each yardstick."""
+    best = float(found.arm_totals.max())
+    rows = [
+        (one.spec, one.mean, f" ± {one.error:.1f}" if one.error else "", f"{one.runs:4d}") for one in found.learners
+    ]
+    known = {
+        f"best fixed arm, {found.best_arm!r}": best,
+        "an arm drawn at random": float(found.arm_totals.mean()),
+        "best arm of every slot": found.hindsight,
+    }
+    rows += [(name, total, "", "   –") for name, total in known.items()]
+    width = max(len(name) for name, *_ in rows)
+    lines = [
+        f"{name:{width}}  {f'{total:.1f}{error}':>20}  {total / found.slots:8.4f}  {total - best:+13.1f}  {runs}"
+        for name, total, error, runs in rows
+    ]
+    lines.insert(len(found.learners), "in hindsight:")
+    last = found.first + found.slots - 1
+    return [
+        f"{found.source or 'trace'}: {found.slots} slots with all {len(found.names)} arms, {found.first} to {last}",
+        f"{'':{width}}  {'reward':>20}  {'a slot':>8}  {'over best arm':>13}  runs",
+        *lines,
+    ]
 
 
 def _read(
