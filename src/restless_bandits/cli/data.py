@@ -2,14 +2,7 @@
 
 The library is imported inside the functions, so that ``--help`` and completion answer at once.
 
-JSON of ``fit``: ``trace, problem, shape, observations, first_slot, last_slot, states, edges, notes, out, plot`` and
-``arms: [{name, states, observations, transitions, standard_errors, rewards, reward_errors, reward_law, stationary,
-steps, jumps, jump_share, unused, identified, selective, modes: [{transitions, standard_errors, log_posterior}],
-laws: [{tau, pairs, observed, predicted, same_observed, same_predicted, same_error, chi_square, degrees, p_value}]}]``.
-
-JSON of ``replay``: ``trace, first_slot, last_slot, slots, seed, rounded, arms: [{name, reward_total, reward_mean}],
-best_arm: {name, reward_total, reward_mean}, hindsight: {reward_total, reward_mean}`` and ``learners: [{spec, runs,
-reward_total_mean, reward_total_stderr, reward_totals, reward_mean, above_best_arm, share_of_hindsight, pulls_mean}]``.
+Their JSON is what ``as_dict`` of a ``Fit`` and of a ``Replay`` return, with ``out`` and ``plot`` for the files written.
 """
 
 from __future__ import annotations
@@ -17,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -29,6 +22,7 @@ from restless_bandits.files import check_writable, same_file, save_file
 if TYPE_CHECKING:
     from restless_bandits.data import Fit, Replay, Trace
 
+Number = TypeVar("Number", int, float)
 PICTURES = ("png", "svg", "pdf")
 MOST_PANELS = 12
 """Arms that fit into one picture; the first ones are drawn."""
@@ -87,8 +81,7 @@ def fit(
     read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
     from restless_bandits import data
 
-    wanted = None if lags is None else [_whole(text) for text in lags.split(",")]
-    found = data.fit(read, shape=shape, lags=wanted)
+    found = data.fit(read, shape=shape, lags=_numbers(lags, "--lags", int))
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
         files[plot] = _picture(found, kind)
@@ -225,7 +218,7 @@ def _read(
     slot: float | None,
 ) -> Trace:
     """The trace with the options that both commands share."""
-    ends = _numbers(reward_range, "--reward-range")
+    ends = _numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
     from restless_bandits import data
@@ -233,28 +226,20 @@ def _read(
     return data.read_trace(
         path,
         states=states,
-        edges=_numbers(edges, "--edges"),
+        edges=_numbers(edges, "--edges", float),
         low_is_better=low_is_better,
-        rewards=_numbers(rewards, "--rewards"),
+        rewards=_numbers(rewards, "--rewards", float),
         reward_range=None if ends is None else (ends[0], ends[1]),
         slot=slot,
     )
 
 
-def _numbers(text: str | None, option: str) -> list[float] | None:
-    if text is None:
-        return None
+def _numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
     try:
-        return [float(part) for part in text.split(",")]
+        return None if text is None else [kind(part) for part in text.split(",")]
     except ValueError:
-        raise ProblemError(f"{option} is {text!r}; give numbers separated by commas") from None
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ProblemError(f"--lags holds {text!r}; give whole numbers separated by commas") from None
+        what = "whole numbers" if kind is int else "numbers"
+        raise ProblemError(f"{option} is {text!r}; give {what} separated by commas") from None
 
 
 def _picture_kind(path: Path | None) -> str:

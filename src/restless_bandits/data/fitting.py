@@ -34,9 +34,8 @@ from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.estimation import PRIOR, ArmEstimate, Cells, Estimate, Mode, NotIdentified, told_by
+from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, told_by
 from restless_bandits.problem import Arm, Problem, RewardLaw
-from restless_bandits.record import BIN_EDGES, Record
 
 SHAPES = ("birth-death", "free")
 FEWEST_PAIRS = 10
@@ -85,18 +84,13 @@ class LawCheck:
 
 
 @dataclass(frozen=True, eq=False)
-class ArmFit:
+class ArmFit(ArmEstimate):
     """One arm: its chain, its rewards, and how they fit."""
 
-    name: str
     states: tuple[int, int]
     """The best and the worst state seen, by their common numbers; the arm's own state 0 is the first of them."""
     looks: int
     """Lines of the log."""
-    modes: tuple[Mode, ...]
-    """The likeliest chain, and those that are nearly as likely where the data cannot decide."""
-    rewards: Array
-    reward_errors: Array
     reward_law: RewardLaw
     steps: int
     """Observations in consecutive slots."""
@@ -104,18 +98,9 @@ class ArmFit:
     """Those of them that moved over more than one state."""
     unused: int
     """Observations that the shape could not use: impossible moves, or, for a free chain, all after a gap."""
-    identified: bool
     selective: bool
     """Whether the waits between looks depend on the state, as when a policy chose what to log."""
     laws: tuple[LawCheck, ...]
-
-    @property
-    def transitions(self) -> Array:
-        return self.modes[0].transitions
-
-    @property
-    def standard_errors(self) -> Array:
-        return self.modes[0].standard_errors
 
     @property
     def jump_share(self) -> float:
@@ -236,58 +221,65 @@ def mean_rewards(trace: Trace, arm: int) -> tuple[Array, Array]:
     return np.clip(np.interp(np.arange(len(seen)), known, means[known]), 0.0, 1.0), errors
 
 
-def _usable(trace: Trace, arm: int, shape: str) -> tuple[Record, int, int]:
-    """What of an arm a chain of a shape can explain; the number of jumps, and of observations that are of no use."""
-    record = trace.record([arm])
-    counts = record.counts(0)
-    n = trace.sizes[arm]
-    far = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    jumps = int(record.transitions(0)[far > 1].sum())
-    waits = BIN_EDGES[None, :, None]
-    useless = np.broadcast_to(far[:, None, :] > waits if shape == "birth-death" else waits > 1, counts[:-1].shape)
-    unused = int(counts[:-1][useless].sum())
-    counts[:-1][useless] = 0
-    return record, jumps, unused
-
-
-def _estimated(trace: Trace, arm: int, record: Record, shape: str) -> ArmEstimate:
-    name, n = f"arm {trace.names[arm]!r}", trace.sizes[arm]
-    nothing = np.full(n, math.nan)
-    if shape == "birth-death" and n > 1:
-        cells = _cells(trace, arm)
-        modes, identified = told_by(cells, n)
-        return ArmEstimate(name, int(cells[2].sum()), modes, nothing, nothing, identified)
-    counts = record.transitions(0).astype(np.float64)
-    total = counts.sum(axis=1, keepdims=True) + n * PRIOR
-    chain = (counts + PRIOR) / total
-    mode = Mode(chain, np.sqrt(chain * (1 - chain) / total), float(((counts + PRIOR) * np.log(chain)).sum()))
-    # As for birth-death chains, the data must say more of every row than the prior does.
-    identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
-    return ArmEstimate(name, int(counts.sum()), (mode,), nothing, nothing, identified)
-
-
-def _cells(trace: Trace, arm: int) -> Cells:
-    """Pairs of looks that a birth-death chain can explain, by the exact wait between them and the first state."""
+def _fit_arm(trace: Trace, arm: int, shape: str, lags: Sequence[int] | None, strict: bool) -> ArmFit:
     times, states, _ = trace.of_arm(arm)
-    waits, before, after = np.diff(times), states[:-1], states[1:]
-    possible = np.abs(after - before) <= waits
-    n = trace.sizes[arm]
-    keys, places = np.unique(waits[possible] * n + before[possible], return_inverse=True)
-    seen = np.zeros((len(keys), n), dtype=np.int64)
-    np.add.at(seen, (places, after[possible]), 1)
-    return keys // n, keys % n, seen
+    waits, moved = np.diff(times), np.abs(np.diff(states))
+    useful = moved <= waits if shape == "birth-death" else waits == 1
+    found = _estimated(trace, arm, shape, waits[useful], states[:-1][useful], states[1:][useful])
+    if strict and not found.identified:
+        raise NotIdentified(_refusal(trace, arm, states[:-1][useful], found), Estimate((found,)))
+    rewards, errors = mean_rewards(trace, arm)
+    selective = _is_selective(times, states)
+    return ArmFit(
+        name=trace.names[arm],
+        observations=found.observations,
+        modes=found.modes,
+        rewards=rewards,
+        reward_errors=errors,
+        identified=found.identified,
+        states=trace.spans[arm],
+        looks=len(times),
+        reward_law=trace.reward_laws[arm],
+        steps=int((waits == 1).sum()),
+        jumps=int(((waits == 1) & (moved > 1)).sum()),
+        unused=int((~useful).sum()),
+        selective=selective,
+        laws=tuple(_law_checks(times, states, found.transitions, lags, trace.gap, selective)),
+    )
 
 
-def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
+def _estimated(trace: Trace, arm: int, shape: str, waits: IntArray, before: IntArray, after: IntArray) -> ArmEstimate:
+    """The chain of an arm, from pairs of looks that the shape can explain, one after the other."""
+    name, n = f"arm {trace.names[arm]!r}", trace.sizes[arm]
+    if shape == "birth-death" and n > 1:
+        # By the exact wait and the first state; a record would keep long waits in bins.
+        keys, places = np.unique(waits * n + before, return_inverse=True)
+        seen = np.zeros((len(keys), n), dtype=np.int64)
+        np.add.at(seen, (places, after), 1)
+        modes, identified = told_by((keys // n, keys % n, seen), n)
+    else:
+        counts = np.zeros((n, n))
+        np.add.at(counts, (before, after), 1)
+        total = counts.sum(axis=1, keepdims=True) + n * PRIOR
+        chain = (counts + PRIOR) / total
+        value = float(((counts + PRIOR) * np.log(chain)).sum())
+        modes = (Mode(chain, np.sqrt(chain * (1 - chain) / total), value),)
+        # As for birth-death chains, the data must say more of every row than the prior does.
+        identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
+    nothing = np.full(n, math.nan)
+    return ArmEstimate(name, len(waits), modes, nothing, nothing, identified)
+
+
+def _refusal(trace: Trace, arm: int, before: IntArray, found: ArmEstimate) -> str:
     """Why the moves of an arm are not told by its log, and what is."""
-    first = trace.spans[arm][0]
-    seen = np.bincount(trace.of_arm(arm)[1], minlength=trace.sizes[arm])
+    first, n = trace.spans[arm][0], trace.sizes[arm]
+    seen = np.bincount(trace.of_arm(arm)[1], minlength=n)
     if not seen.all():
         return (
             f"{found.name} was never seen in state {first + int(np.argmin(seen))}, but in better and in worse ones, so "
             "the moves from there are not known; use fewer states"
         )
-    looks = record.counts(0)[:-1].sum(axis=(1, 2))
+    looks = np.bincount(before, minlength=n)
     rare = int(np.argmin(looks))
     if looks[rare] < FEW_LOOKS:
         times = ("never", "once", "twice")[int(looks[rare])]
@@ -300,31 +292,6 @@ def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
     return (
         f"{found.name}: {found.observations} observations tell at most its stationary law, about {law}, and not its "
         f"moves; log it in consecutive slots{slot}"
-    )
-
-
-def _fit_arm(trace: Trace, arm: int, shape: str, lags: Sequence[int] | None, strict: bool) -> ArmFit:
-    record, jumps, unused = _usable(trace, arm, shape)
-    found = _estimated(trace, arm, record, shape)
-    if strict and not found.identified:
-        raise NotIdentified(_refusal(trace, arm, record, found), Estimate((found,)))
-    times, states, _ = trace.of_arm(arm)
-    rewards, errors = mean_rewards(trace, arm)
-    selective = _is_selective(times, states)
-    return ArmFit(
-        name=trace.names[arm],
-        states=trace.spans[arm],
-        looks=len(times),
-        modes=found.modes,
-        rewards=rewards,
-        reward_errors=errors,
-        reward_law=trace.reward_laws[arm],
-        steps=int((np.diff(times) == 1).sum()),
-        jumps=jumps,
-        unused=unused,
-        identified=found.identified,
-        selective=selective,
-        laws=tuple(_law_checks(times, states, found.transitions, lags, trace.gap, selective)),
     )
 
 
