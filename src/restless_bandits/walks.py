@@ -75,14 +75,8 @@ class Walk:
     def part(self, start: int, length: int) -> Walk:
         """Return a stretch of slots, from slot ``start`` on."""
         there = slice(start - self.first, start - self.first + length)
-        return replace(
-            self,
-            states=self.states[there],
-            pulled=self.pulled[there],
-            last_states=self.last_states[there],
-            elapsed=self.elapsed[there],
-            first=start,
-        )
+        columns = ("states", "pulled", "last_states", "elapsed")
+        return replace(self, first=start, **{name: getattr(self, name)[there] for name in columns})
 
 
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:

@@ -71,20 +71,6 @@ def chain_of(theta: Array, n: int) -> Array:
 
 
 @njit
-def logits_of(chain: Array) -> Array:
-    """Return the logits of a birth-death chain, kept within their limits."""
-    n = chain.shape[0]
-    theta = np.zeros(2 * (n - 1))
-    for row in range(n):
-        stay = max(chain[row, row], 1e-12)
-        if row > 0:
-            theta[row - 1] = math.log(max(chain[row, row - 1], 1e-12) / stay)
-        if row < n - 1:
-            theta[n - 1 + row] = math.log(max(chain[row, row + 1], 1e-12) / stay)
-    return np.minimum(np.maximum(theta, -LARGEST_LOGIT), LARGEST_LOGIT)
-
-
-@njit
 def _row_of(j: int, n: int) -> int:
     """The row of the chain that a parameter is about."""
     return j + 1 if j < n - 1 else j - (n - 1)
