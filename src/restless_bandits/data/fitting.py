@@ -78,9 +78,8 @@ class LawCheck:
         return shares
 
     def as_dict(self) -> dict[str, Any]:
-        shown = ("pairs", "observed", "predicted", "same_observed", "same_predicted", "same_error")
-        names = (*shown, "chi_square", "degrees", "p_value")
-        return {"tau": self.lag} | {name: getattr(self, name) for name in names}
+        names = "pairs observed predicted same_observed same_predicted same_error chi_square degrees p_value"
+        return {"tau": self.lag} | {name: getattr(self, name) for name in names.split()}
 
 
 @dataclass(frozen=True, eq=False)
