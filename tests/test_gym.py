@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import restless_bandits as rb
 from restless_bandits import ProblemError
 
-ID = "restless_bandits/RestlessBandit-v0"
+ID = rb.gym.ID
 PAPER = rb.Problem.builtin("paper-1")
 UNKNOWN = rb.Problem.random(3, [2, 3, 4], seed=5, initial="unknown", kind="general")
 SEVERAL = rb.Problem.random(4, [2, 3, 2, 3], seed=6, plays=2, reward_law="fixed")
@@ -53,21 +53,24 @@ def test_gymnasiums_own_checker_is_content(problem):
     check_env(make(problem).unwrapped)
 
 
-@pytest.mark.parametrize("before", ["", "import gymnasium\n"])
-def test_registered_whatever_is_imported_first(before):
+@pytest.mark.parametrize("how", ["make(NAME)", "make_vec(NAME, num_envs=1).envs[0]"])
+@pytest.mark.parametrize(
+    ("before", "name"),
+    [
+        ("", f"restless_bandits.gym:{ID}"),
+        ("import restless_bandits.gym\n", ID),
+        ("import restless_bandits as rb; rb.gym\n", ID),
+    ],
+    ids=["by module", "imported", "touched"],
+)
+def test_found_by_its_module_or_once_that_is_imported(before, name, how):
     code = (
-        f"import importlib.util, sys\n{before}"
-        "loaded = 'gymnasium' in sys.modules\n"
-        "import restless_bandits\n"
-        "assert ('gymnasium' in sys.modules) == loaded\n"
-        "import gymnasium\n"
-        "assert importlib.util.find_spec('gymnasium').loader.get_source('gymnasium')\n"
-        "assert 'restless_bandits.gym' not in sys.modules\n"
-        f"print(gymnasium.make({ID!r}).unwrapped.problem.name)\n"
+        f"import sys, gymnasium\n{before}NAME = {name!r}\n"
+        f"print(gymnasium.{how}.unwrapped.problem.name, {ID!r} in gymnasium.registry)\n"
         "assert 'numba' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "paper-1\n"
+    assert done.stdout == "paper-1 True\n"
 
 
 def test_without_gymnasium_a_sentence():
@@ -230,8 +233,8 @@ def test_bad_actions_change_nothing(problem, action, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(horizon=0), "horizon is 0; it must be a whole number, at least 1, or None"),
-        (dict(elapsed_cap=1), "elapsed_cap is 1; it must be a whole number, at least 2"),
+        (dict(horizon=0), "horizon is 0; it must be a positive whole number, or None"),
+        (dict(elapsed_cap=1), "elapsed_cap is 1; it must be a whole number of at least 2"),
         (dict(problem="papr-1"), "did you mean 'paper-1'"),
         (dict(render_mode="human"), "there is no render_mode 'human'"),
         (dict(problem=rb.Problem([rb.TableArm(laws=PAPER.arms[0].law_table(3), rewards=[1, 0], initial=0)])), "chains"),

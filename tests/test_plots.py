@@ -122,7 +122,7 @@ class TestBelief:
         stretch = rb.walk(self.problem, "round-robin", 3)
         with pytest.raises(rb.ProblemError, match="no arm 'c'"):
             plots.belief(stretch, arm="c", ax=ax)
-        with pytest.raises(rb.ProblemError, match="no arm 2; arms are 0 to 1"):
+        with pytest.raises(rb.ProblemError, match="arm is 2; it must be a whole number from 0 to 1"):
             plots.belief(stretch, arm=2, ax=ax)
 
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from restless_bandits._gymnasium import register_when_imported
-
 if TYPE_CHECKING:
     from restless_bandits import data as data
     from restless_bandits import gym as gym
@@ -104,6 +102,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*_HOMES, *_MODULES, "__version__"])
-
-
-register_when_imported()

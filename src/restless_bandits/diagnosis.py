@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from restless_bandits import markov
 from restless_bandits.arrays import Array
@@ -48,8 +50,8 @@ class Bounds:
     """The regret bounds of the paper's theorems at the horizon, and the T from which on they say anything.
 
     A bound says something where it is below T times the best long-run reward, of which ``most`` is an upper bound, by
-    the relaxation; so nothing is said before ``vacuous_until``. ``None`` is later than 10^36. Theorem 2 hangs on the
-    span U of the approximate policy's bias in R': it is ``fixed`` plus ``per_span`` times U.
+    the relaxation; so nothing is said before ``vacuous_until``. ``None`` is later than 10^36. Theorem 2 depends on
+    the span U of the approximate policy's bias in R': it is ``fixed`` plus ``per_span`` times U.
     """
 
     most: float
@@ -62,6 +64,28 @@ class Bounds:
     theorem_2_per_span: float
     theorem_2_vacuous_until: int | None
     """Even for U = 0."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return them as ``restless check --json`` prints them."""
+
+        def until(horizon: int | None) -> int | float | None:
+            # Not every reader of JSON takes whole numbers beyond 2^53.
+            return horizon if horizon is None or horizon < 1 << 53 else float(horizon)
+
+        def theorem(bound: RegretBound, horizon: int | None) -> dict[str, Any]:
+            terms = {name: getattr(bound, name) for name in ("exploration", "rewards", "laws", "failure", "ends")}
+            return {"bound": bound.total, "terms": terms, "vacuous_until": until(horizon)}
+
+        return {
+            "most": self.most,
+            "theorem_1": theorem(self.theorem_1, self.vacuous_until),
+            "theorem_1_proved": theorem(self.theorem_1_proved, self.proved_vacuous_until),
+            "theorem_2": {
+                "fixed": self.theorem_2_fixed,
+                "per_span": self.theorem_2_per_span,
+                "vacuous_until": until(self.theorem_2_vacuous_until),
+            },
+        }
 
 
 @dataclass(frozen=True)
@@ -89,6 +113,25 @@ class Diagnosis:
     def holds(self) -> bool:
         """Whether all four assumptions hold."""
         return all(found.holds for found in self.assumptions.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as ``restless check --json`` prints it."""
+        return {
+            "problem": self.problem.name,
+            "plays": self.problem.plays,
+            "assumptions": {
+                key: {"holds": one.holds, "worst": {"arm": one.arm, "state": one.state, "value": one.value}}
+                for key, one in self.assumptions.items()
+            },
+            "c1": self.c1,
+            "d_min": self.d_min,
+            "lambda_max": self.lambda_max,
+            "lambda_max_bounds": self.lambda_max_bounds,
+            "theory_from": self.theory_from,
+            "bounds": None if self.bounds is None else self.bounds.as_dict(),
+            "horizon": self.horizon,
+            "arms": [dataclasses.asdict(arm) for arm in self.arms],
+        }
 
 
 def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:

@@ -1,11 +1,13 @@
 """A Gymnasium environment for any problem, and learners that play it.
 
     import gymnasium
-    import restless_bandits as rb
+    import restless_bandits.gym
 
     env = gymnasium.make("restless_bandits/RestlessBandit-v0", problem="paper-1")
     observation, info = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(0)
+
+Importing this module makes the name known to Gymnasium.
 
 The environment follows the slot standard (see ``problem``): a step is a slot. What is observed is all that can be
 known of the arms, the last seen state of each and the slots since then; what nobody has looked at is in ``info`` only.
@@ -21,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restless_bandits._gymnasium import ID, register
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits import markov
+from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.problem import Problem, TableArm, load_problem
 
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ID", "ArmChoice", "Play", "RestlessBanditEnv", "play"]
 
-register(gymnasium)
+ID = "restless_bandits/RestlessBandit-v0"
+if ID not in gymnasium.registry:
+    gymnasium.register(id=ID, entry_point=f"{__name__}:RestlessBanditEnv")
 
 HORIZON = 1000
 ELAPSED_CAP = 1000
@@ -126,9 +130,9 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self.problem.arms):
             raise ProblemError("an environment needs chains, and a table of laws is none; give problems made of Arm")
-        self.horizon = None if horizon is None else _whole("horizon", horizon, 1, "or None for no end")
+        self.horizon = None if horizon is None else whole("horizon", horizon, also="or None for no end")
         # From 2 on, since Gymnasium takes a space of one number for a mistake.
-        self.elapsed_cap = _whole("elapsed_cap", elapsed_cap, 2)
+        self.elapsed_cap = whole("elapsed_cap", elapsed_cap, 2)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ProblemError(f"there is no render_mode {render_mode!r}; give 'ansi', or leave it out")
         self.render_mode = render_mode
@@ -151,10 +155,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self._sums = np.full((n, most, most), np.inf)
         for i, arm in enumerate(self.problem.arms):
             self._rewards[i, : arm.n_states] = arm.rewards
-            for s, row in enumerate(arm.one_step):
-                # Beyond the last possible state a sum of nearly one would let an impossible one through.
-                last = int(np.flatnonzero(row)[-1])
-                self._sums[i, s, :last] = np.cumsum(row)[:last]
+            self._sums[i, : arm.n_states, : arm.n_states] = markov.thresholds(arm.one_step)
         self._fixed = np.array([arm.reward_law == "fixed" for arm in self.problem.arms])
         self._every = np.arange(n)
         self._slot: int | None = None
@@ -165,17 +166,13 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         """Begin an episode; there are no options."""
         super().reset(seed=seed)
         drawn = self.np_random.random(self.problem.n_arms)
-        states, known = [], []
-        for arm, start, u in zip(self.problem.arms, self.problem.initial, drawn, strict=True):
-            if start is None:
-                assert not isinstance(arm, TableArm)
-                states.append(_draw(arm.stationary, float(u)))
-                known.append(arm.n_states)
-            else:
-                states.append(start)
-                known.append(start)
-        self._states = np.array(states, dtype=np.int64)
-        self._last_state = np.array(known, dtype=np.int64)
+        self._last_state = np.array(
+            [arm.n_states if arm.initial is None else arm.initial for arm in self.problem.arms], dtype=np.int64
+        )
+        self._states = self._last_state.copy()
+        for i, arm in enumerate(self.problem.arms):
+            if arm.initial is None:
+                self._states[i] = (markov.thresholds(markov.stationary(arm.one_step)) <= drawn[i]).sum()
         self._last_slot = np.zeros(self.problem.n_arms, dtype=np.int64)
         self._slot = 0
         self._pulled: IntArray = np.zeros(0, dtype=np.int64)
@@ -277,6 +274,7 @@ def play(
     """
     from restless_bandits.agent import Agent
     from restless_bandits.learners import learner as learner_of
+    from restless_bandits.walks import play_slot
 
     inner = env.unwrapped
     if not isinstance(inner, RestlessBanditEnv):
@@ -284,35 +282,19 @@ def play(
     limits = [limit for limit in (slots, inner.horizon) if limit is not None]
     if not limits:
         raise ProblemError("the environment has no horizon; say how many slots to play")
-    horizon = min(_whole("slots", limit, 1) for limit in limits)
+    horizon = min(whole("slots", limit) for limit in limits)
     player = learner_of(learner) if isinstance(learner, str) else learner
     agent = Agent(player, player.task(inner.problem, horizon), seed=seed)
-    one = inner.problem.plays == 1
-
-    pulled: list[Sequence[int]] = []
-    seen: list[list[int]] = []
-    rewards: list[list[float]] = []
-    env.reset(seed=seed)
     truncated = False
-    while not truncated and len(pulled) < horizon:
-        choice = agent.ask()
-        arms = (choice,) if isinstance(choice, int) else choice
-        observation, _, _, truncated, info = env.step(choice if one else np.array(arms))
-        pulled.append(arms)
-        seen.append(observation["last_state"][list(arms)].tolist())
-        rewards.append(info["rewards"].tolist())
-        agent.tell(*((seen[-1][0], rewards[-1][0]) if one else (seen[-1], rewards[-1])))
-    return Play(np.array(pulled), np.array(seen), np.array(rewards), agent)
 
+    def answer(arms: Sequence[int]) -> tuple[list[int], list[float]]:
+        nonlocal truncated
+        observation, _, _, truncated, info = env.step(arms[0] if inner.problem.plays == 1 else np.array(arms))
+        return observation["last_state"][list(arms)].tolist(), info["rewards"].tolist()
 
-def _draw(law: Array, u: float) -> int:
-    """The state that a number between 0 and 1 stands for; never one of probability zero."""
-    last = int(np.flatnonzero(law)[-1])
-    return int(np.searchsorted(np.cumsum(law)[:last], u, side="right"))
-
-
-def _whole(what: str, value: object, least: int, also: str = "") -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        end = f", {also}" if also else ""
-        raise ProblemError(f"{what} is {value!r}; it must be a whole number, at least {least}{end}")
-    return int(value)
+    env.reset(seed=seed)
+    played: list[tuple[Sequence[int], Sequence[int], Sequence[float]]] = []
+    while not truncated and len(played) < horizon:
+        played.append(play_slot(agent, answer))
+    arms, states, rewards = (np.array(column) for column in zip(*played, strict=True))
+    return Play(arms, states, rewards, agent)

@@ -143,6 +143,16 @@ def stationary(P: Array) -> Array:
     return law
 
 
+def thresholds(laws: Array) -> Array:
+    """Return sums of laws along the last axis: a draw u from [0, 1) stands for the state that counts the sums up to u.
+
+    From the last possible state on they are infinite, as a sum that rounds to less than one would let others through.
+    """
+    possible = laws > 0
+    later: IntArray = np.cumsum(possible[..., ::-1], axis=-1)[..., ::-1] - possible
+    return np.where(later > 0, np.cumsum(laws, axis=-1), np.inf)
+
+
 def second_eigenvalue(P: Array) -> float:
     """Return the eigenvalue of second largest modulus: signed where it is real, its modulus where it is complex."""
     if P.shape[0] == 1:

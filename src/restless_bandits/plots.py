@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.results import SimulationResult
@@ -144,7 +144,7 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
     (dots,) = ax.plot(stretch.first + when, which, "o", **look)
     for border in range(1, arms):
         ax.axhline(border - 0.5, color="white", linewidth=2)
-    ax.set_yticks(range(arms), _names(stretch.problem))
+    ax.set_yticks(range(arms), [arm.name for arm in stretch.problem.arms])
     ax.tick_params("y", length=0)
     ax.set_xlabel("slot")
     ax.grid(visible=False)
@@ -178,11 +178,11 @@ def belief_paths(stretch: Walk) -> list[BeliefPath]:
     """Return what ``belief`` draws of a walk: row s of P^τ for every arm and slot."""
     slots = np.arange(stretch.first, stretch.first + len(stretch.states))
     paths = []
-    for i, (arm, name) in enumerate(zip(stretch.problem.arms, _names(stretch.problem), strict=True)):
+    for i, arm in enumerate(stretch.problem.arms):
         elapsed = stretch.elapsed[:, i]
         laws = arm.law_table(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
         seen = np.where(stretch.pulled[:, i], stretch.states[:, i], -1)
-        paths.append(BeliefPath(name, slots, laws, seen, arm.rewards))
+        paths.append(BeliefPath(arm.name, slots, laws, seen, arm.rewards))
     return paths
 
 
@@ -197,7 +197,7 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
     if arm is None:
         for n, path in enumerate(paths):
             slots, laws = path.jumps()
-            colour, mark = _look(path.name, n, None)
+            colour, mark = _look(path.name, n)
             ax.plot(slots, laws @ path.rewards, color=colour, linewidth=1)
             looked = path.seen >= 0
             seen = path.rewards[path.seen[looked]]
@@ -230,14 +230,12 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
 
 
 def _path_of(paths: Sequence[BeliefPath], arm: int | str) -> BeliefPath:
+    if not isinstance(arm, str):
+        return paths[whole("arm", arm, 0, len(paths) - 1)]
     names = [path.name for path in paths]
-    if isinstance(arm, str):
-        if arm not in names:
-            raise ProblemError(f"there is no arm {arm!r}; {did_you_mean(arm, names)}")
-        return paths[names.index(arm)]
-    if isinstance(arm, bool) or not 0 <= arm < len(paths):
-        raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {len(paths) - 1}")
-    return paths[arm]
+    if arm not in names:
+        raise ProblemError(f"there is no arm {arm!r}; {did_you_mean(arm, names)}")
+    return paths[names.index(arm)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,11 +253,11 @@ def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
     from restless_bandits.oracles import whittle_index
 
     tables = []
-    for arm, name in zip(problem.arms, _names(problem), strict=True):
+    for arm in problem.arms:
         found = whittle_index(arm, length=tau_max)
         states = [f"state {s}" for s in range(arm.n_states)]
         rows = states if arm.initial is not None else [*states, "never seen"]
-        tables.append(IndexTable(name, found.table[: len(rows)], tuple(rows), found.indexable))
+        tables.append(IndexTable(arm.name, found.table[: len(rows)], tuple(rows), found.indexable))
     return tables
 
 
@@ -361,7 +359,7 @@ def transition_estimates(
     width = float(stats.norm.ppf(0.5 + confidence / 2))
     moves = []
     for i, arm in enumerate(found.arms):
-        name = arm.name if problem is None else _names(problem)[i]
+        name = arm.name if problem is None else problem.arms[i].name
         n = len(arm.transitions)
         for s in range(n):
             for k in (s - 1, s + 1):
@@ -430,7 +428,7 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     along = np.unique(np.geomspace(1, max(10, lags.max(initial=0)), 60).round().astype(np.int64))
     curves = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) for lag in along])
     for state in range(n):
-        colour, mark = COLOURS[state % len(COLOURS)], MARKS[state % len(MARKS)]
+        colour, mark = _look("", state)
         ax.plot(along, curves[:, state], color=colour, linewidth=1.2)
         shares = np.array([law.observed[state, state] for law in arm.laws])
         predicted = np.array([law.predicted[state, state] for law in arm.laws])
@@ -475,15 +473,11 @@ def running_times(
     return ax
 
 
-def _look(label: str, n: int, colours: Mapping[str, str] | None) -> tuple[str, str]:
+def _look(label: str, n: int, colours: Mapping[str, str] | None = None) -> tuple[str, str]:
     """The colour and the mark of a line: by its place in ``colours`` where that names it, so in every picture alike."""
     if colours is not None and label in colours:
         return colours[label], MARKS[list(colours).index(label) % len(MARKS)]
     return COLOURS[n % len(COLOURS)], MARKS[n % len(MARKS)]
-
-
-def _names(problem: Problem) -> list[str]:
-    return [arm.name or f"arm {n + 1}" for n, arm in enumerate(problem.arms)]
 
 
 def _state_shades() -> Colormap:

@@ -6,6 +6,7 @@ rb.plots.raster(stretch)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,8 +16,37 @@ from restless_bandits.arrays import BoolArray, IntArray
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import learner as learner_of
 from restless_bandits.learners.base import Learner
-from restless_bandits.markov import stationary
+from restless_bandits.markov import stationary, thresholds
 from restless_bandits.problem import Problem, TableArm
+
+Answer = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
+"""From the arms pulled in a slot to their states and rewards."""
+
+
+def play_slot(agent: Agent, answer: Answer) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
+    """Let an agent play one slot; return the arms that it pulled, their states and their rewards."""
+    choice = agent.ask()
+    arms = (choice,) if isinstance(choice, int) else choice
+    states, rewards = answer(arms)
+    if isinstance(choice, int):
+        agent.tell(states[0], rewards[0])
+    else:
+        agent.tell(states, rewards)
+    return arms, states, rewards
+
+
+def play_along(agent: Agent, states: IntArray, reward: Callable[[int, int], float]) -> IntArray:
+    """Let an agent that has seen nothing play along paths of states, (slot, arm), and return its arms: (slot, play).
+
+    ``reward`` is asked for the slot, counted from 0, and the arm that was pulled.
+    """
+    paths = states.tolist()
+
+    def answer(arms: Sequence[int]) -> tuple[Sequence[int], Sequence[float]]:
+        slot = agent.slots
+        return [paths[slot][arm] for arm in arms], [reward(slot, arm) for arm in arms]
+
+    return np.array([play_slot(agent, answer)[0] for _ in paths], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +75,8 @@ class Walk:
     def part(self, start: int, length: int) -> Walk:
         """Return a stretch of slots, from slot ``start`` on."""
         there = slice(start - self.first, start - self.first + length)
-        return replace(
-            self,
-            states=self.states[there],
-            pulled=self.pulled[there],
-            last_states=self.last_states[there],
-            elapsed=self.elapsed[there],
-            first=start,
-        )
+        columns = ("states", "pulled", "last_states", "elapsed")
+        return replace(self, first=start, **{name: getattr(self, name)[there] for name in columns})
 
 
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
@@ -60,34 +84,31 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     if any(isinstance(arm, TableArm) for arm in problem.arms):
         raise ProblemError("a walk needs chains, and a table of laws is none; give problems made of Arm")
     learner = learner_of(learner) if isinstance(learner, str) else learner
+    agent = Agent(learner, learner.task(problem, horizon), seed=seed)
     rng = np.random.default_rng(seed)
     states = np.stack([_path(problem, arm, horizon, rng) for arm in range(problem.n_arms)], axis=1)
-    agent = Agent(learner, learner.task(problem, horizon), seed=seed)
+
+    def reward(slot: int, arm: int) -> float:
+        mean = float(problem.arms[arm].rewards[states[slot, arm]])
+        return mean if problem.arms[arm].reward_law == "fixed" else float(rng.random() < mean)
+
     pulled = np.zeros(states.shape, dtype=bool)
-    last_states, elapsed = np.empty_like(states), np.empty_like(states)
-    for slot in range(horizon):
-        last_states[slot], elapsed[slot] = agent.record.last_states, agent.record.elapsed
-        choice = agent.ask()
-        chosen = (choice,) if isinstance(choice, int) else choice
-        seen = [int(states[slot, arm]) for arm in chosen]
-        rewards = [_reward(problem, arm, state, rng) for arm, state in zip(chosen, seen, strict=True)]
-        agent.tell(*((seen[0], rewards[0]) if isinstance(choice, int) else (seen, rewards)))
-        pulled[slot, list(chosen)] = True
-    return Walk(problem, learner.spec, states, pulled, last_states, elapsed)
+    np.put_along_axis(pulled, play_along(agent, states, reward), values=True, axis=1)
+    # The slot in which each arm was last seen, from 1 on, by the present slot; 0 stands for the initial states.
+    slots = np.arange(1, horizon + 1)[:, None]
+    looks = np.maximum.accumulate(np.where(pulled, slots, 0), axis=0)
+    last = np.concatenate([np.zeros_like(looks[:1]), looks[:-1]])
+    initial = [-1 if state is None else state for state in problem.initial]
+    last_states = np.take_along_axis(np.concatenate([[initial], states]), last, axis=0)
+    return Walk(problem, learner.spec, states, pulled, last_states, slots - last)
 
 
 def _path(problem: Problem, arm: int, horizon: int, rng: np.random.Generator) -> IntArray:
     chain = problem.arms[arm].one_step
     start = problem.initial[arm]
-    state = int(rng.choice(len(chain), p=stationary(chain))) if start is None else int(start)
-    sums = np.cumsum(chain, axis=1)
+    state = int((thresholds(stationary(chain)) <= rng.random()).sum()) if start is None else start
+    sums = thresholds(chain)
     path = np.empty(horizon, dtype=np.int64)
     for slot, u in enumerate(rng.random(horizon)):
-        state = min(int(np.searchsorted(sums[state], u, side="right")), len(chain) - 1)
-        path[slot] = state
+        path[slot] = state = int(np.searchsorted(sums[state], u, side="right"))
     return path
-
-
-def _reward(problem: Problem, arm: int, state: int, rng: np.random.Generator) -> float:
-    mean = float(problem.arms[arm].rewards[state])
-    return mean if problem.arms[arm].reward_law == "fixed" else float(rng.random() < mean)

@@ -2,14 +2,7 @@
 
 The library is imported inside the functions, so that ``--help`` and completion answer at once.
 
-JSON of ``fit``: ``trace, problem, shape, observations, first_slot, last_slot, states, edges, notes, out, plot`` and
-``arms: [{name, states, observations, transitions, standard_errors, rewards, reward_errors, reward_law, stationary,
-steps, jumps, jump_share, unused, identified, selective, modes: [{transitions, standard_errors, log_posterior}],
-laws: [{tau, pairs, observed, predicted, same_observed, same_predicted, same_error, chi_square, degrees, p_value}]}]``.
-
-JSON of ``replay``: ``trace, first_slot, last_slot, slots, seed, rounded, arms: [{name, reward_total, reward_mean}],
-best_arm: {name, reward_total, reward_mean}, hindsight: {reward_total, reward_mean}`` and ``learners: [{spec, runs,
-reward_total_mean, reward_total_stderr, reward_totals, reward_mean, above_best_arm, share_of_hindsight, pulls_mean}]``.
+Their JSON is what ``as_dict`` of a ``Fit`` and of a ``Replay`` return, with ``out`` and ``plot`` for the files written.
 """
 
 from __future__ import annotations
@@ -17,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -27,8 +20,9 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.files import check_writable, same_file, save_file
 
 if TYPE_CHECKING:
-    from restless_bandits.data import Fit, Trace
+    from restless_bandits.data import Fit, Replay, Trace
 
+Number = TypeVar("Number", int, float)
 PICTURES = ("png", "svg", "pdf")
 MOST_PANELS = 12
 """Arms that fit into one picture; the first ones are drawn."""
@@ -87,8 +81,7 @@ def fit(
     read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
     from restless_bandits import data
 
-    wanted = None if lags is None else [_whole(text) for text in lags.split(",")]
-    found = data.fit(read, shape=shape, lags=wanted)
+    found = data.fit(read, shape=shape, lags=_numbers(lags, "--lags", int))
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
         files[plot] = _picture(found, kind)
@@ -99,7 +92,7 @@ def fit(
             found.as_dict() | {"out": None if out is None else str(out), "plot": None if plot is None else str(plot)}
         )
         return
-    print(found)
+    print("\n".join(_fit_lines(found)))
     if files:
         print("\nwritten: " + ", ".join(str(path) for path in files))
 
@@ -153,7 +146,66 @@ def replay(
     if as_json:
         output.emit(found.as_dict())
     else:
-        print(found)
+        print("\n".join(_replay_lines(found)))
+
+
+def _fit_lines(found: Fit) -> list[str]:
+    """The fit for people."""
+    trace = found.trace
+    lines = [
+        f"{found.problem.name or 'trace'}: {len(trace)} observations of {trace.n_arms} arm"
+        f"{'s' if trace.n_arms > 1 else ''} in slots {trace.times[0]} to {trace.times[-1]}, "
+        f"{trace.n_states} states, {found.shape} chains"
+    ]
+    if trace.edges is not None:
+        lines.append("edges between states, from the best: " + ", ".join(f"{edge:.6g}" for edge in trace.edges))
+    for arm in found.arms:
+        share = "no consecutive slots" if not arm.steps else f"{arm.jump_share:.2%} of {arm.steps} steps jump"
+        lines += ["", f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
+        head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
+        lines.append(f"  state       reward       {head}".rstrip())
+        for s, row in enumerate(arm.transitions):
+            errors = arm.standard_errors[s]
+            digits = max(4, *(1 - math.floor(math.log10(error)) for error in errors if error > 0), 0)
+            cells = zip(row, errors, strict=True)
+            moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in cells)
+            reward = f"{arm.rewards[s]:.4f}" + (f" ± {arm.reward_errors[s]:.4f}" if arm.reward_errors[s] > 0 else "")
+            lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")
+        if arm.laws:
+            lines.append("      τ   pairs   same state seen   predicted           χ² (df)   p")
+        for law in arm.laws:
+            fit_of = (
+                f"{law.chi_square:9.2f} ({law.degrees})   {law.p_value:.2g}" if law.degrees else "        –       –"
+            )
+            predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
+            lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}")
+    return lines + [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
+
+
+def _replay_lines(found: Replay) -> list[str]:
+    """The replay for people: a line for each learner and for each yardstick."""
+    best = float(found.arm_totals.max())
+    rows = [
+        (one.spec, one.mean, f" ± {one.error:.1f}" if one.error else "", f"{one.runs:4d}") for one in found.learners
+    ]
+    known = {
+        f"best fixed arm, {found.best_arm!r}": best,
+        "an arm drawn at random": float(found.arm_totals.mean()),
+        "best arm of every slot": found.hindsight,
+    }
+    rows += [(name, total, "", "   –") for name, total in known.items()]
+    width = max(len(name) for name, *_ in rows)
+    lines = [
+        f"{name:{width}}  {f'{total:.1f}{error}':>20}  {total / found.slots:8.4f}  {total - best:+13.1f}  {runs}"
+        for name, total, error, runs in rows
+    ]
+    lines.insert(len(found.learners), "in hindsight:")
+    last = found.first + found.slots - 1
+    return [
+        f"{found.source or 'trace'}: {found.slots} slots with all {len(found.names)} arms, {found.first} to {last}",
+        f"{'':{width}}  {'reward':>20}  {'a slot':>8}  {'over best arm':>13}  runs",
+        *lines,
+    ]
 
 
 def _read(
@@ -166,7 +218,7 @@ def _read(
     slot: float | None,
 ) -> Trace:
     """The trace with the options that both commands share."""
-    ends = _numbers(reward_range, "--reward-range")
+    ends = _numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
     from restless_bandits import data
@@ -174,28 +226,20 @@ def _read(
     return data.read_trace(
         path,
         states=states,
-        edges=_numbers(edges, "--edges"),
+        edges=_numbers(edges, "--edges", float),
         low_is_better=low_is_better,
-        rewards=_numbers(rewards, "--rewards"),
+        rewards=_numbers(rewards, "--rewards", float),
         reward_range=None if ends is None else (ends[0], ends[1]),
         slot=slot,
     )
 
 
-def _numbers(text: str | None, option: str) -> list[float] | None:
-    if text is None:
-        return None
+def _numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
     try:
-        return [float(part) for part in text.split(",")]
+        return None if text is None else [kind(part) for part in text.split(",")]
     except ValueError:
-        raise ProblemError(f"{option} is {text!r}; give numbers separated by commas") from None
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ProblemError(f"--lags holds {text!r}; give whole numbers separated by commas") from None
+        what = "whole numbers" if kind is int else "numbers"
+        raise ProblemError(f"{option} is {text!r}; give {what} separated by commas") from None
 
 
 def _picture_kind(path: Path | None) -> str:

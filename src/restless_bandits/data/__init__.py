@@ -1,11 +1,12 @@
 """Your own data: logged observations in, a problem with standard errors or a replay of learners out.
 
     trace = rb.data.read_trace("trace.csv", states=3)
-    found = rb.data.fit(trace)                  # .problem .arms .notes; print(found)
+    found = rb.data.fit(trace)                  # .problem .arms .notes
     replayed = rb.data.replay(trace, ["likelihood-ucb", "ts-9", "whittle"])
 
-``traces`` reads a log and says what is wrong with it, ``fitting`` makes a problem of it, ``replaying`` plays learners
-against it. How to go about it is told in docs/how-to/own-data.md.
+``reading`` turns a log into columns of numbers and ``traces`` these into a trace, each saying what is wrong with them;
+``fitting`` makes a problem of a trace, ``replaying`` plays learners against it. How to go about it is told in
+docs/how-to/own-data.md.
 """
 
 from restless_bandits.data.fitting import ArmFit, Fit, LawCheck, fit

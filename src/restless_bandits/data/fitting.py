@@ -20,6 +20,8 @@ whether the length of waits depends on the state they begin in; where it does, p
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,12 +30,12 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.data.traces import LAST_SLOT, Trace
+from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.data.reading import LAST_SLOT
+from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, Observations, likely_chains
-from restless_bandits.problem import Arm, Problem
-from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, likely_chains
+from restless_bandits.problem import Arm, Problem, RewardLaw
 
 SHAPES = ("birth-death", "free")
 FEWEST_PAIRS = 10
@@ -75,43 +77,50 @@ class LawCheck:
             shares: Array = self.counts / self.counts.sum(axis=1, keepdims=True)
         return shares
 
+    def as_dict(self) -> dict[str, Any]:
+        names = "pairs observed predicted same_observed same_predicted same_error chi_square degrees p_value"
+        return {"tau": self.lag} | {name: getattr(self, name) for name in names.split()}
+
 
 @dataclass(frozen=True, eq=False)
-class ArmFit:
+class ArmFit(ArmEstimate):
     """One arm: its chain, its rewards, and how they fit."""
 
-    name: str
     states: tuple[int, int]
     """The best and the worst state seen, by their common numbers; the arm's own state 0 is the first of them."""
     looks: int
     """Lines of the log."""
-    modes: tuple[Mode, ...]
-    """The likeliest chain, and those that are nearly as likely where the data cannot decide."""
-    rewards: Array
-    reward_errors: Array
+    reward_law: RewardLaw
     steps: int
     """Observations in consecutive slots."""
     jumps: int
     """Those of them that moved over more than one state."""
     unused: int
     """Observations that the shape could not use: impossible moves, or, for a free chain, all after a gap."""
-    identified: bool
     selective: bool
     """Whether the waits between looks depend on the state, as when a policy chose what to log."""
     laws: tuple[LawCheck, ...]
 
     @property
-    def transitions(self) -> Array:
-        return self.modes[0].transitions
-
-    @property
-    def standard_errors(self) -> Array:
-        return self.modes[0].standard_errors
-
-    @property
     def jump_share(self) -> float:
         """The share of steps over more than one state; not a number without steps."""
         return self.jumps / self.steps if self.steps else math.nan
+
+    def as_dict(self) -> dict[str, Any]:
+        rewards = ("rewards", "reward_errors", "reward_law")
+        steps = ("steps", "jumps", "jump_share", "unused", "identified", "selective")
+        return {
+            "name": self.name,
+            "states": list(range(self.states[0], self.states[1] + 1)),
+            "observations": self.looks,
+            "transitions": self.transitions,
+            "standard_errors": self.standard_errors,
+            **{name: getattr(self, name) for name in rewards},
+            "stationary": markov.stationary(self.transitions),
+            **{name: getattr(self, name) for name in steps},
+            "modes": [dataclasses.asdict(mode) for mode in self.modes],
+            "laws": [law.as_dict() for law in self.laws],
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,12 +145,13 @@ class Fit:
             "last_slot": int(self.trace.times[-1]),
             "states": self.trace.n_states,
             "edges": self.trace.edges,
-            "arms": [_arm_as_dict(arm, law) for arm, law in zip(self.arms, self.trace.reward_laws, strict=True)],
+            "arms": [arm.as_dict() for arm in self.arms],
             "notes": list(self.notes),
         }
 
-    def __str__(self) -> str:
-        return "\n".join(_report(self))
+    def __repr__(self) -> str:
+        head = f"<Fit: {self.problem.name or 'trace'}, {self.shape} chains, {len(self.trace)} observations"
+        return "\n".join([head, *(f"  note: {note}" for note in self.notes)]) + ">"
 
 
 def fit(
@@ -170,25 +180,24 @@ def fit(
     """
     if shape not in SHAPES:
         raise ProblemError(f"there is no shape {shape!r}; {did_you_mean(str(shape), SHAPES)}")
-    _check_lags(lags)
-    arms = []
-    for arm in range(trace.n_arms):
-        record, jumps, unused = _usable(trace, arm, shape)
-        found = _estimated(trace, arm, record, shape)
-        if strict and not found.identified:
-            raise NotIdentified(_refusal(trace, arm, record, found), Estimate((found,)))
-        arms.append(_arm_fit(trace, arm, found, jumps, unused, lags))
+    if lags is not None and not np.iterable(lags):
+        raise ProblemError(f"lags is {lags!r}; give a list of whole numbers, such as [1, 2, 5]")
+    for lag in () if lags is None else lags:
+        whole("a lag", lag, 1, LAST_SLOT - 1)
+    arms = tuple(_fit_arm(trace, arm, shape, lags, strict) for arm in range(trace.n_arms))
     stem = trace.source.rpartition(".")[0] or trace.source
     problem = Problem(
-        [
-            Arm(one.transitions, one.rewards, name=one.name, reward_law=law)
-            for one, law in zip(arms, trace.reward_laws, strict=True)
-        ],
+        [Arm(one.transitions, one.rewards, name=one.name, reward_law=one.reward_law) for one in arms],
         name=stem if name is None else name,
         source=f"Fitted to {trace.source or 'a trace'}: {len(trace)} observations in slots {trace.times[0]} to "
-        f"{trace.times[-1]}, {'birth-death chains' if shape == 'birth-death' else 'free chains'}.",
+        f"{trace.times[-1]}, {shape} chains.",
     )
-    return Fit(problem, tuple(arms), shape, trace, tuple(_notes(trace, arms, shape)))
+    notes = [note for arm in arms for note in _arm_notes(arm, shape, trace.n_states)]
+    if trace.gap > 1:
+        notes.insert(
+            0, f"all waits are multiples of {trace.gap}; if that is the length of a slot, say so (--slot {trace.gap})"
+        )
+    return Fit(problem, arms, shape, trace, tuple(notes))
 
 
 def mean_rewards(trace: Trace, arm: int) -> tuple[Array, Array]:
@@ -211,58 +220,65 @@ def mean_rewards(trace: Trace, arm: int) -> tuple[Array, Array]:
     return np.clip(np.interp(np.arange(len(seen)), known, means[known]), 0.0, 1.0), errors
 
 
-def _usable(trace: Trace, arm: int, shape: str) -> tuple[Record, int, int]:
-    """What of an arm a chain of a shape can explain; the number of jumps, and of observations that are of no use."""
-    record = trace.record([arm])
-    counts = record.counts(0)
-    n = trace.sizes[arm]
-    far = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    jumps = int(record.transitions(0)[far > 1].sum())
-    waits = BIN_EDGES[None, :, None]
-    useless = np.broadcast_to(far[:, None, :] > waits if shape == "birth-death" else waits > 1, counts[:-1].shape)
-    unused = int(counts[:-1][useless].sum())
-    counts[:-1][useless] = 0
-    return record, jumps, unused
-
-
-def _estimated(trace: Trace, arm: int, record: Record, shape: str) -> ArmEstimate:
-    name, n = f"arm {trace.names[arm]!r}", trace.sizes[arm]
-    nothing = np.full(n, math.nan)
-    if shape == "birth-death" and n > 1:
-        cells = _cells(trace, arm)
-        modes, identified = likely_chains(cells, n)
-        return ArmEstimate(name, int(cells[2].sum()), modes, nothing, nothing, identified)
-    counts = record.transitions(0).astype(np.float64)
-    total = counts.sum(axis=1, keepdims=True) + n * PRIOR
-    chain = (counts + PRIOR) / total
-    mode = Mode(chain, np.sqrt(chain * (1 - chain) / total), float(((counts + PRIOR) * np.log(chain)).sum()))
-    # As for birth-death chains, the data must say more of every row than the prior does.
-    identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
-    return ArmEstimate(name, int(counts.sum()), (mode,), nothing, nothing, identified)
-
-
-def _cells(trace: Trace, arm: int) -> Observations:
-    """Pairs of looks that a birth-death chain can explain, by the exact wait between them and the first state."""
+def _fit_arm(trace: Trace, arm: int, shape: str, lags: Sequence[int] | None, strict: bool) -> ArmFit:
     times, states, _ = trace.of_arm(arm)
-    waits, before, after = np.diff(times), states[:-1], states[1:]
-    possible = np.abs(after - before) <= waits
-    n = trace.sizes[arm]
-    keys, places = np.unique(waits[possible] * n + before[possible], return_inverse=True)
-    seen = np.zeros((len(keys), n), dtype=np.int64)
-    np.add.at(seen, (places, after[possible]), 1)
-    return keys // n, keys % n, seen
+    waits, moved = np.diff(times), np.abs(np.diff(states))
+    useful = moved <= waits if shape == "birth-death" else waits == 1
+    found = _estimated(trace, arm, shape, waits[useful], states[:-1][useful], states[1:][useful])
+    if strict and not found.identified:
+        raise NotIdentified(_refusal(trace, arm, states[:-1][useful], found), Estimate((found,)))
+    rewards, errors = mean_rewards(trace, arm)
+    selective = _is_selective(times, states)
+    return ArmFit(
+        name=trace.names[arm],
+        observations=found.observations,
+        modes=found.modes,
+        rewards=rewards,
+        reward_errors=errors,
+        identified=found.identified,
+        states=trace.spans[arm],
+        looks=len(times),
+        reward_law=trace.reward_laws[arm],
+        steps=int((waits == 1).sum()),
+        jumps=int(((waits == 1) & (moved > 1)).sum()),
+        unused=int((~useful).sum()),
+        selective=selective,
+        laws=tuple(_law_checks(times, states, found.transitions, lags, trace.gap, selective)),
+    )
 
 
-def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
+def _estimated(trace: Trace, arm: int, shape: str, waits: IntArray, before: IntArray, after: IntArray) -> ArmEstimate:
+    """The chain of an arm, from pairs of looks that the shape can explain, one after the other."""
+    name, n = f"arm {trace.names[arm]!r}", trace.sizes[arm]
+    if shape == "birth-death" and n > 1:
+        # By the exact wait and the first state; a record would keep long waits in bins.
+        keys, places = np.unique(waits * n + before, return_inverse=True)
+        seen = np.zeros((len(keys), n), dtype=np.int64)
+        np.add.at(seen, (places, after), 1)
+        modes, identified = likely_chains((keys // n, keys % n, seen), n)
+    else:
+        counts = np.zeros((n, n))
+        np.add.at(counts, (before, after), 1)
+        total = counts.sum(axis=1, keepdims=True) + n * PRIOR
+        chain = (counts + PRIOR) / total
+        value = float(((counts + PRIOR) * np.log(chain)).sum())
+        modes = (Mode(chain, np.sqrt(chain * (1 - chain) / total), value),)
+        # As for birth-death chains, the data must say more of every row than the prior does.
+        identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
+    nothing = np.full(n, math.nan)
+    return ArmEstimate(name, len(waits), modes, nothing, nothing, identified)
+
+
+def _refusal(trace: Trace, arm: int, before: IntArray, found: ArmEstimate) -> str:
     """Why the moves of an arm are not told by its log, and what is."""
-    first = trace.spans[arm][0]
-    seen = np.bincount(trace.of_arm(arm)[1], minlength=trace.sizes[arm])
+    first, n = trace.spans[arm][0], trace.sizes[arm]
+    seen = np.bincount(trace.of_arm(arm)[1], minlength=n)
     if not seen.all():
         return (
             f"{found.name} was never seen in state {first + int(np.argmin(seen))}, but in better and in worse ones, so "
             "the moves from there are not known; use fewer states"
         )
-    looks = record.counts(0)[:-1].sum(axis=(1, 2))
+    looks = np.bincount(before, minlength=n)
     rare = int(np.argmin(looks))
     if looks[rare] < FEW_LOOKS:
         times = ("never", "once", "twice")[int(looks[rare])]
@@ -278,36 +294,6 @@ def _refusal(trace: Trace, arm: int, record: Record, found: ArmEstimate) -> str:
     )
 
 
-def _arm_fit(trace: Trace, arm: int, found: ArmEstimate, jumps: int, unused: int, lags: Sequence[int] | None) -> ArmFit:
-    times, states, _ = trace.of_arm(arm)
-    rewards, errors = mean_rewards(trace, arm)
-    selective = _is_selective(times, states)
-    return ArmFit(
-        trace.names[arm],
-        trace.spans[arm],
-        len(times),
-        found.modes,
-        rewards,
-        errors,
-        int((np.diff(times) == 1).sum()),
-        jumps,
-        unused,
-        found.identified,
-        selective,
-        tuple(_law_checks(times, states, found.transitions, lags, trace.gap, selective)),
-    )
-
-
-def _check_lags(lags: Sequence[int] | None) -> None:
-    if lags is not None and not np.iterable(lags):
-        raise ProblemError(f"lags is {lags!r}; give a list of whole numbers, such as [1, 2, 5]")
-    for lag in () if lags is None else lags:
-        if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 1:
-            raise ProblemError(f"the lags hold {lag!r}; give whole numbers of slots from 1 on")
-        if lag >= LAST_SLOT:
-            raise ProblemError("the lags hold a number beyond 2^62, and no log is so long; give shorter ones")
-
-
 def _law_checks(
     times: IntArray, states: IntArray, chain: Array, lags: Sequence[int] | None, gap: int, selective: bool
 ) -> list[LawCheck]:
@@ -316,7 +302,7 @@ def _law_checks(
         return []
     stationary = markov.stationary(chain)
     checks: list[LawCheck] = []
-    for lag in sorted({*_ladder(gap, int(times[-1] - times[0])), *_commonest(times)}) if lags is None else lags:
+    for lag in _usual_lags(times, gap) if lags is None else lags:
         starts, ends = _pairs(times, int(lag), selective)
         if len(starts) < (FEWEST_PAIRS if lags is None else 1):
             continue
@@ -327,21 +313,14 @@ def _law_checks(
     return checks
 
 
-def _ladder(gap: int, longest: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50, … times the gap that all waits have in common."""
-    steps = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
-    ladder = []
-    for step in steps:
-        if step * gap > longest or not gap:
-            break
-        ladder.append(step * gap)
-    return ladder
-
-
-def _commonest(times: IntArray) -> list[int]:
-    """The commonest wait between looks, if there is any."""
+def _usual_lags(times: IntArray, gap: int) -> list[int]:
+    """1, 2, 5, 10, 20, 50, … times the gap that all waits have in common, and the commonest wait, if there is any."""
     waits, counts = np.unique(np.diff(times), return_counts=True)
-    return [int(waits[counts.argmax()])] if waits.size else []
+    if not waits.size:
+        return []
+    longest = int(times[-1] - times[0])
+    ladder = (gap * digit * 10**power for power in range(19) for digit in (1, 2, 5))
+    return sorted({int(waits[counts.argmax()]), *itertools.takewhile(lambda lag: lag <= longest, ladder)})
 
 
 def _is_selective(times: IntArray, states: IntArray) -> bool:
@@ -416,142 +395,45 @@ def _pooled(seen: IntArray, expected: Array) -> tuple[Array, Array]:
     return pooled[:, 0], pooled[:, 1]
 
 
-def _notes(trace: Trace, arms: Sequence[ArmFit], shape: str) -> list[str]:
+def _arm_notes(arm: ArmFit, shape: str, n_states: int) -> list[str]:
+    """What a user of the problem should know of an arm."""
     notes = []
-    if trace.gap > 1:
+    best, worst = arm.states
+    if best == worst:
+        times = "once" if arm.looks == 1 else f"{arm.looks} times"
+        notes.append(f"was seen {times}, in state {best} only, and is taken for constant")
+    elif arm.states != (0, n_states - 1):
+        notes.append(f"was seen in states {best} to {worst} only, and has no others")
+    if arm.jumps and shape == "birth-death":
         notes.append(
-            f"all waits are multiples of {trace.gap}; if that is the length of a slot, say so (--slot {trace.gap})"
+            f": {arm.jumps} of {arm.steps} steps ({arm.jump_share:.2%}) jump over a state, and a birth-death chain "
+            "leaves them out; --shape free keeps them, but Restless-UCB assumes there are none"
         )
-    for arm in arms:
-        label = f"arm {arm.name!r}"
-        if arm.states[0] == arm.states[1]:
-            times = "once" if arm.looks == 1 else f"{arm.looks} times"
-            notes.append(f"{label} was seen {times}, in state {arm.states[0]} only, and is taken for constant")
-        elif arm.states != (0, trace.n_states - 1):
-            notes.append(f"{label} was seen in states {arm.states[0]} to {arm.states[1]} only, and has no others")
-        if arm.jumps and shape == "birth-death":
-            notes.append(
-                f"{label}: {arm.jumps} of {arm.steps} steps ({arm.jump_share:.2%}) jump over a state, and a "
-                "birth-death chain leaves them out; --shape free keeps them, but Restless-UCB assumes there are none"
-            )
-        if arm.unused and shape == "free":
-            notes.append(
-                f"{label}: {arm.unused} observations after a gap are not used, as a free chain takes steps only"
-            )
-        notes += [
-            f"{label}: another chain is nearly as likely (log-posterior lower by "
-            f"{arm.modes[0].log_posterior - rival.log_posterior:.2f}): {_rows_of(rival.transitions)}"
-            for rival in arm.modes[1:]
-        ]
-        if not arm.identified:
-            notes.append(f"{label}: its moves are not told by the log; the prior speaks as loud as the data")
-        rise = np.diff(arm.rewards)
-        if len(rise) and rise.max() > 0:
-            k = int(rise.argmax())
-            error = math.hypot(arm.reward_errors[k], arm.reward_errors[k + 1])
-            more = f"{rise[k]:.2g}" + (f" ± {error:.1g}" if error > 0 else "")
-            best = arm.states[0] + k
-            notes.append(f"{label}: state {best + 1} pays {more} more than state {best}, against Assumption 1")
-        if arm.selective:
-            notes.append(
-                f"{label}: how long it went unlogged depends on its state, as when a policy chose what to log; "
-                "laws are compared for looks with none between them"
-            )
-        tested = [law for law in arm.laws if law.degrees]
-        worst = min(tested, key=lambda law: law.p_value, default=None)
-        if worst is not None and worst.p_value * len(tested) < DOUBTFUL:
-            notes.append(
-                f"{label}: what was seen {worst.lag} slots apart does not fit the chain (p {_p(worst.p_value)}); "
-                "its states are no Markov chain of this shape"
-            )
-    return notes
-
-
-def _p(value: float) -> str:
-    return f"= {value:.1g}" if value > 0 else "below 1e-300"
-
-
-def _rows_of(chain: Array) -> str:
-    return " / ".join(" ".join(f"{p:.3f}" for p in row) for row in chain)
-
-
-def _report(found: Fit) -> list[str]:
-    """The fit for people."""
-    trace = found.trace
-    lines = [
-        f"{found.problem.name or 'trace'}: {len(trace)} observations of {trace.n_arms} arm"
-        f"{'s' if trace.n_arms > 1 else ''} in slots {trace.times[0]} to {trace.times[-1]}, "
-        f"{trace.n_states} states, {found.shape} chains"
-    ]
-    if trace.edges is not None:
-        lines.append("edges between states, from the best: " + ", ".join(f"{edge:.6g}" for edge in trace.edges))
-    for arm, law in zip(found.arms, trace.reward_laws, strict=True):
-        share = "no consecutive slots" if not arm.steps else f"{arm.jump_share:.2%} of {arm.steps} steps jump"
-        lines += ["", f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {law}"]
-        head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
-        lines.append(f"  state       reward       {head}".rstrip())
-        for s, row in enumerate(arm.transitions):
-            pairs = zip(row, arm.standard_errors[s], strict=True)
-            digits = max(4, *(1 - math.floor(math.log10(error)) for error in arm.standard_errors[s] if error > 0), 0)
-            moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in pairs)
-            error = arm.reward_errors[s]
-            reward = f"{arm.rewards[s]:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
-            lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")
-        if arm.laws:
-            lines += _law_lines(arm)
-    if found.notes:
-        lines += ["", *(f"note: {note}" for note in found.notes)]
-    return lines
-
-
-def _law_lines(arm: ArmFit) -> list[str]:
-    lines = ["      τ   pairs   same state seen   predicted           χ² (df)   p"]
-    for law in arm.laws:
-        predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
-        fit_of = f"{law.chi_square:9.2f} ({law.degrees})" if law.degrees else "        –    "
-        p = f"{law.p_value:.2g}" if law.degrees else "–"
-        lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}   {p}")
-    return lines
-
-
-def _arm_as_dict(arm: ArmFit, reward_law: str) -> dict[str, Any]:
-    return {
-        "name": arm.name,
-        "states": list(range(arm.states[0], arm.states[1] + 1)),
-        "observations": arm.looks,
-        "transitions": arm.transitions,
-        "standard_errors": arm.standard_errors,
-        "rewards": arm.rewards,
-        "reward_errors": arm.reward_errors,
-        "reward_law": reward_law,
-        "stationary": markov.stationary(arm.transitions),
-        "steps": arm.steps,
-        "jumps": arm.jumps,
-        "jump_share": arm.jump_share,
-        "unused": arm.unused,
-        "identified": arm.identified,
-        "selective": arm.selective,
-        "modes": [
-            {
-                "transitions": mode.transitions,
-                "standard_errors": mode.standard_errors,
-                "log_posterior": mode.log_posterior,
-            }
-            for mode in arm.modes
-        ],
-        "laws": [
-            {
-                "tau": law.lag,
-                "pairs": law.pairs,
-                "observed": law.observed,
-                "predicted": law.predicted,
-                "same_observed": law.same_observed,
-                "same_predicted": law.same_predicted,
-                "same_error": law.same_error,
-                "chi_square": law.chi_square,
-                "degrees": law.degrees,
-                "p_value": law.p_value,
-            }
-            for law in arm.laws
-        ],
-    }
+    if arm.unused and shape == "free":
+        notes.append(f": {arm.unused} observations after a gap are not used, as a free chain takes steps only")
+    for rival in arm.modes[1:]:
+        lower = arm.modes[0].log_posterior - rival.log_posterior
+        rows = " / ".join(" ".join(f"{p:.3f}" for p in row) for row in rival.transitions)
+        notes.append(f": another chain is nearly as likely (log-posterior lower by {lower:.2f}): {rows}")
+    if not arm.identified:
+        notes.append(": its moves are not told by the log, and the chain depends on the prior as much as on the data")
+    rise = np.diff(arm.rewards)
+    if rise.size and rise.max() > 0:
+        k = int(rise.argmax())
+        error = math.hypot(arm.reward_errors[k], arm.reward_errors[k + 1])
+        more = f"{rise[k]:.2g}" + (f" ± {error:.1g}" if error > 0 else "")
+        notes.append(f": state {best + k + 1} pays {more} more than state {best + k}, against Assumption 1")
+    if arm.selective:
+        notes.append(
+            ": how long it went unlogged depends on its state, as when a policy chose what to log; "
+            "laws are compared for looks with none between them"
+        )
+    tested = [law for law in arm.laws if law.degrees]
+    misfit = min(tested, key=lambda law: law.p_value, default=None)
+    if misfit is not None and misfit.p_value * len(tested) < DOUBTFUL:
+        p = f"= {misfit.p_value:.1g}" if misfit.p_value > 0 else "below 1e-300"
+        notes.append(
+            f": what was seen {misfit.lag} slots apart does not fit the chain (p {p}); "
+            "its states are no Markov chain of this shape"
+        )
+    return [f"arm {arm.name!r}{'' if note.startswith(':') else ' '}{note}" for note in notes]

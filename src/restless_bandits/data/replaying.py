@@ -17,6 +17,7 @@ logged. A learner that draws nothing at random is played once, as every run woul
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,15 +25,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from restless_bandits.agent import Agent
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.fitting import fit, mean_rewards
-from restless_bandits.data.traces import LAST_SLOT, Trace
+from restless_bandits.data.reading import LAST_SLOT
+from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import Learner, by_label
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
 from restless_bandits.streams import world_words
+from restless_bandits.walks import play_along
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,10 @@ class Replay:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as ``restless replay --json`` prints it."""
         best = float(self.arm_totals.max())
+
+        def earned(total: float) -> dict[str, float]:
+            return {"reward_total": total, "reward_mean": total / self.slots}
+
         return {
             "trace": self.source,
             "first_slot": self.first,
@@ -93,11 +100,10 @@ class Replay:
             "seed": self.seed,
             "rounded": self.rounded,
             "arms": [
-                {"name": name, "reward_total": total, "reward_mean": total / self.slots}
-                for name, total in zip(self.names, self.arm_totals.tolist(), strict=True)
+                {"name": name} | earned(total) for name, total in zip(self.names, self.arm_totals.tolist(), strict=True)
             ],
-            "best_arm": {"name": self.best_arm, "reward_total": best, "reward_mean": best / self.slots},
-            "hindsight": {"reward_total": self.hindsight, "reward_mean": self.hindsight / self.slots},
+            "best_arm": {"name": self.best_arm} | earned(best),
+            "hindsight": earned(self.hindsight),
             "learners": [
                 {
                     "spec": one.spec,
@@ -114,27 +120,11 @@ class Replay:
             ],
         }
 
-    def __str__(self) -> str:
-        last = self.first + self.slots - 1
-        lines = [
-            f"{self.source or 'trace'}: {self.slots} slots with all {len(self.names)} arms, {self.first} to {last}"
-        ]
-        rows = [(one.spec, one.mean, one.error, one.runs) for one in self.learners]
-        rows += [
-            (f"best fixed arm, {self.best_arm!r}", float(self.arm_totals.max()), 0.0, 0),
-            ("an arm drawn at random", float(self.arm_totals.mean()), 0.0, 0),
-            ("best arm of every slot", self.hindsight, 0.0, 0),
-        ]
-        width = max(len(row[0]) for row in rows)
-        best = float(self.arm_totals.max())
-        lines.append(f"{'':{width}}  {'reward':>20}  {'a slot':>8}  {'over best arm':>13}  runs")
-        for n, (name, total, error, runs) in enumerate(rows):
-            if n == len(self.learners):
-                lines.append("in hindsight:")
-            reward = f"{total:.1f}" + (f" ± {error:.1f}" if error else "")
-            count = f"{runs:4d}" if runs else "   –"
-            lines.append(f"{name:{width}}  {reward:>20}  {total / self.slots:8.4f}  {total - best:+13.1f}  {count}")
-        return "\n".join(lines)
+    def __repr__(self) -> str:
+        lines = [f"<Replay: {self.source or 'trace'}, {self.slots} slots from {self.first} on, seed {self.seed}"]
+        lines += [f"  {one.spec}  {one.mean:.6g}" + f" ± {one.error:.3g}" * (one.runs > 1) for one in self.learners]
+        lines.append(f"  best fixed arm, {self.best_arm!r}  {self.arm_totals.max():.6g}")
+        return "\n".join(lines) + ">"
 
 
 def replay(
@@ -169,20 +159,15 @@ def replay(
         Called with a line before each run.
 
     """
-    asked = {"runs": runs, "seed": seed, "horizon": horizon, "first": first, "last": last}
-    for what, value in asked.items():
-        least = 1 if what in ("runs", "horizon") else 0
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least):
-            raise ProblemError(f"{what} is {value!r}; give a whole number of at least {least}")
+    whole("runs", runs)
+    whole("seed", seed, 0)
     for what, slot in (("first", first), ("last", last)):
-        if slot is not None and slot >= LAST_SLOT:
-            raise ProblemError(f"{what} is beyond 2^62, and no log has so late a slot; give one that it has")
+        if slot is not None:
+            whole(what, slot, 0, LAST_SLOT - 1)
     players = by_label(learners)
     start, slots = _stretch(trace, first, last)
     if horizon is not None:
-        if horizon > slots:
-            raise ProblemError(f"horizon is {horizon}, but the complete stretch has {slots} slots; give at most that")
-        slots = int(horizon)
+        slots = whole("horizon", horizon, 1, slots, "the slots of the complete stretch")
     rows = slice(*np.searchsorted(trace.times, [start, start + slots]).tolist())
     lowest = np.array([best for best, _ in trace.spans])
     states = trace.states[rows].reshape(slots, trace.n_arms) - lowest
@@ -219,30 +204,23 @@ def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, in
             f"no slot{where} has all {trace.n_arms} arms logged, and a log answers only for what it holds; "
             "log every arm in every slot, or leave out arms that are rarely logged"
         )
-    breaks = np.flatnonzero(np.diff(full) != 1) + 1
-    begins, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(full)]])
-    wanted = np.ones(len(begins), dtype=bool)
-    if first is not None:
-        wanted &= full[begins] == low
-    if last is not None:
-        wanted &= full[ends - 1] == high
-    if not wanted.any():
-        raise ProblemError(_hole(trace, low, high, first is not None, full))
-    best = int(np.argmax(np.where(wanted, ends - begins, 0)))
-    return int(full[begins[best]]), int(ends[best] - begins[best])
-
-
-def _hole(trace: Trace, low: int, high: int, from_start: bool, full: IntArray) -> str:
-    """Where the stretch that was asked for is not complete: its first hole, or its last where only the end is given."""
-    expected = np.arange(low, low + len(full) + 1) if from_start else np.arange(high, high - len(full) - 1, -1)
-    have = np.append(full if from_start else full[::-1], -1)
-    slot = int(expected[np.flatnonzero(have != expected)[0]])
-    there = set(trace.arms[trace.times == slot].tolist())
-    missing = next(name for arm, name in enumerate(trace.names) if arm not in there)
-    return (
-        f"arm {missing!r} was not logged in slot {slot}, and the stretch that was asked for needs it; "
-        "leave out --from and --to to take the longest complete one"
-    )
+    wanted = [
+        stretch
+        for stretch in np.split(full, np.flatnonzero(np.diff(full) != 1) + 1)
+        if (first is None or stretch[0] == low) and (last is None or stretch[-1] == high)
+    ]
+    if not wanted:
+        # The first hole of what was asked for, or the last where only its end was given.
+        complete = set(full.tolist())
+        there = itertools.count(high, -1) if first is None else itertools.count(low)
+        slot = next(slot for slot in there if slot not in complete)
+        missing = np.setdiff1d(np.arange(trace.n_arms), trace.arms[trace.times == slot])
+        raise ProblemError(
+            f"arm {trace.names[missing[0]]!r} was not logged in slot {slot}, and the stretch that was asked for needs "
+            "it; leave out --from and --to to take the longest complete one"
+        )
+    longest = max(wanted, key=len)
+    return int(longest[0]), len(longest)
 
 
 def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -> list[Task]:
@@ -310,13 +288,8 @@ class _Log:
         """One run: what was earned, the arms pulled, whether the learner drew at random."""
         watched = _Watched(learner, [])
         agent = Agent(watched, task, seed=self.seed, run=run, content=self.content)
-        states, told = self.states.tolist(), self._told(run).tolist()
-        chosen = np.empty(len(states), dtype=np.int64)
-        for slot, (state, reward) in enumerate(zip(states, told, strict=True)):
-            arm = agent.ask()
-            assert isinstance(arm, int)  # one play a slot
-            agent.tell(state[arm], reward[arm])
-            chosen[slot] = arm
+        told = self._told(run).tolist()
+        chosen = play_along(agent, self.states, lambda slot, arm: told[slot][arm])[:, 0]
         return float(self.rewards[np.arange(len(chosen)), chosen].sum()), chosen, any(watched.drew)
 
     def _told(self, run: int) -> Array:

@@ -18,13 +18,9 @@ or, without either, from 1 for the best state evenly down to 0 for the worst.
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import hashlib
-import io
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,23 +29,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.arrays import Array, IntArray, positive, whole
+from restless_bandits.data.reading import LAST_SLOT, Columns, columns_in_memory, columns_of_file, exact
+from restless_bandits.errors import ProblemError
 from restless_bandits.problem import RewardLaw
 from restless_bandits.record import BIN_EDGES, Record
 
-COLUMNS = ("time", "arm", "state", "value", "reward")
-DELIMITERS = (",", ";", "\t")
-CHUNK = 1 << 16
-"""Lines that are turned into numbers at a time: a long file is never held as text cells."""
 MOST_STATES = 50
-FEWEST_STATES = 2
-LAST_SLOT = 1 << 62
 SAME_REWARD = 1e-9
 """Rewards of one state that differ by less are the same, as in ``Agent``."""
-
-Place = Callable[[int], str]
-"""From the number of an observation to where it stands, as messages call it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +58,10 @@ class Trace:
     """Where values were cut into states, from the best state to the worst; None where states were logged."""
     source: str = ""
     """The name of the file."""
+
+    def __post_init__(self) -> None:
+        for column in (self.times, self.arms, self.states, self.rewards):
+            column.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.times)
@@ -128,7 +120,7 @@ class Trace:
 
     @cached_property
     def content(self) -> str:
-        """A hash of the numbers alone, on which random choices hang."""
+        """A hash of the numbers alone, on which random choices depend."""
         digest = hashlib.sha256(str(self.n_arms).encode())
         for column in (self.times, self.arms, self.states, self.rewards):
             digest.update(np.ascontiguousarray(column).tobytes())
@@ -192,19 +184,7 @@ def read_trace(
         The length of a slot in the unit of the time column; times are rounded to slots counted from the first one.
 
     """
-    path = Path(path)
-    table = _Table(_read_text(path), path.name)
-    return _trace(
-        table.columns(),
-        table.place,
-        states=states,
-        edges=edges,
-        low_is_better=low_is_better,
-        levels=rewards,
-        reward_range=reward_range,
-        slot=slot,
-        source=path.name,
-    )
+    return _trace(columns_of_file(Path(path)), states, edges, low_is_better, rewards, reward_range, slot)
 
 
 def trace(
@@ -226,318 +206,82 @@ def trace(
     >>> trace([0, 1, 2], ["a", "a", "a"], state=[0, 1, 0])
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
-    given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward}
-    # Names are kept as they are: NumPy would turn a missing one among strings into the word nan.
-    columns = {
-        name: np.atleast_1d(np.asarray(column, dtype=object if name == "arm" else None)).tolist()
-        for name, column in given.items()
-        if column is not None
-    }
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise ProblemError(f"columns have different lengths {lengths}; give an entry for every observation")
-    if not columns["time"]:
-        raise ProblemError("the trace holds no observations; give at least one")
-
-    def place(row: int) -> str:
-        return f"observation {row}"
-
-    _check_columns(list(columns), "the trace")
-    parsed = {name: _parse(name, cells, place, 0) for name, cells in columns.items() if name != "arm"}
-    labels: dict[str, int] = {}
-    parsed["arm"] = _number_arms(["" if _is_missing(cell) else str(cell) for cell in columns["arm"]], labels, place, 0)
-    return _trace(
-        (parsed, labels),
-        place,
-        states=states,
-        edges=edges,
-        low_is_better=low_is_better,
-        levels=rewards,
-        reward_range=reward_range,
-        slot=slot,
-        source="",
-    )
-
-
-Columns = tuple[dict[str, npt.NDArray[Any]], dict[str, int]]
-"""Numbers by column, and arms by label."""
-
-
-def _read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ProblemError(f"cannot read {str(path)[:200]}: {reason}") from None
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ProblemError(f"{path.name} is in UTF-16; save it as CSV in UTF-8")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ProblemError(
-            f"{path.name}, line {line}: the byte {content[error.start]:#04x} is not UTF-8; save the file in UTF-8"
-        ) from None
-
-
-class _Table:
-    """A CSV file as text, and where its lines are."""
-
-    def __init__(self, text: str, name: str) -> None:
-        self.text, self.name = text, name
-        first = text.lstrip().split("\n", 1)[0]
-        self.delimiter = max(DELIMITERS, key=first.count)
-
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """The lines that are not empty, with their numbers; the header is the first."""
-        reader = csv.reader(io.StringIO(self.text, newline=""), delimiter=self.delimiter, strict=True)
-        try:
-            for row in reader:
-                if row:
-                    yield reader.line_num, row
-        except csv.Error as error:
-            raise ProblemError(
-                f"{self.name}, line {reader.line_num}: {error}; check the quotation marks there"
-            ) from None
-
-    def place(self, row: int) -> str:
-        """Where an observation stands; read again for it, as this is wanted only once something is wrong."""
-        line, _ = next(itertools.islice(self._rows(), row + 1, None))
-        return f"{self.name}, line {line}"
-
-    def columns(self) -> Columns:
-        """Return the columns as numbers."""
-        rows = self._rows()
-        header = [cell.strip().lower() for cell in next(rows, (0, [""]))[1]]
-        if not any(header):
-            raise ProblemError(f"{self.name} is empty; begin it with a line such as time,arm,state")
-        if header[0].startswith(tuple("0123456789+-.")):
-            raise ProblemError(f"{self.name} has no header; begin it with a line such as time,arm,state")
-        if "" in header:
-            raise ProblemError(
-                f"{self.name}: column {header.index('') + 1} has no name in the header; leave the column out "
-                "(pandas writes none with to_csv(…, index=False))"
-            )
-        _check_columns(header, self.name)
-        parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in header}
-        labels: dict[str, int] = {}
-        done = 0
-        while chunk := [row for _, row in itertools.islice(rows, CHUNK)]:
-            for i, row in enumerate(chunk):
-                if len(row) != len(header):
-                    raise ProblemError(
-                        f"{self.place(done + i)} has {len(row)} cells, the header has {len(header)}; "
-                        "give every line as many as the header"
-                    )
-            for name, cells in zip(header, zip(*chunk, strict=True), strict=True):
-                if name == "arm":
-                    parts[name].append(_number_arms(cells, labels, self.place, done))
-                else:
-                    parts[name].append(_parse(name, cells, self.place, done))
-            done += len(chunk)
-        if not done:
-            raise ProblemError(f"{self.name} holds no observations, only a header; add a line for each")
-        return {name: np.concatenate(columns) for name, columns in parts.items()}, labels
-
-
-def _check_columns(header: list[str], name: str) -> None:
-    for column in header:
-        if column not in COLUMNS:
-            hint = did_you_mean(column, COLUMNS)
-            remedy = hint if hint.startswith("did") else f"remove it, or rename it: {hint}"
-            raise ProblemError(f"{name} has an unknown column {column!r}; {remedy}")
-        if header.count(column) > 1:
-            raise ProblemError(f"{name} has two columns {column!r}; keep one")
-    for column in ("time", "arm"):
-        if column not in header:
-            raise ProblemError(f"{name} has no column {column!r}; it needs time, arm, and state or value")
-    if ("state" in header) == ("value" in header):
-        have = "both a state and a value column" if "state" in header else "neither a state nor a value column"
-        raise ProblemError(f"{name} has {have}; give one of them")
-
-
-def _number_arms(cells: Iterable[str], labels: dict[str, int], place: Place, first: int) -> IntArray:
-    """Arms by the order in which they came; ``labels`` grows."""
-    numbers = np.array([labels.setdefault(cell.strip(), len(labels)) for cell in cells], dtype=np.int64)
-    nameless = labels.get("")
-    if nameless is not None:
-        row = first + int(np.argmax(numbers == nameless))
-        raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
-    return numbers
-
-
-def _is_missing(cell: Any) -> bool:
-    """Whether a cell in memory is what an empty one in a file is: None, not a number, or what pandas puts there."""
-    try:
-        return cell is None or bool(cell != cell)
-    except TypeError:
-        # Whether pandas.NA differs from itself is itself NA, which is neither true nor false.
-        return True
-
-
-def _parse(name: str, cells: Sequence[Any], place: Place, first: int) -> npt.NDArray[Any]:
-    """A column of numbers, whole ones where they can be; or the first cell that is at fault."""
-    if name in ("time", "state"):
-        # Nanoseconds since 1970 are more than a double can hold.
-        with contextlib.suppress(ValueError, OverflowError, TypeError):
-            return np.array(list(map(_whole, cells)), dtype=np.int64)
-    with contextlib.suppress(ValueError, OverflowError, TypeError):
-        numbers = np.array(list(map(float, cells)), dtype=np.float64)
-        if name == "state" and not (np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
-            raise ValueError
-        if np.isfinite(numbers).all() and (name in ("value", "reward") or np.abs(numbers).max() < LAST_SLOT):
-            return numbers.astype(np.int64) if name == "state" else numbers
-    faults = ((i, _fault(name, cell)) for i, cell in enumerate(cells))
-    row, fault = next((i, fault) for i, fault in faults if fault)
-    raise ProblemError(f"{place(first + row)}: {fault}")
-
-
-def _whole(cell: Any) -> int:
-    """A whole number; floats from memory must not be cut."""
-    if isinstance(cell, float) and not cell.is_integer():
-        raise ValueError
-    return int(cell)
-
-
-REMEDIES = {
-    "time": "give the slot as a whole number",
-    "state": "give a whole number, 0 for the best state",
-    "value": "give a number, or leave the line out",
-    "reward": "give a number, or leave the line out",
-}
-
-
-def _fault(name: str, cell: Any) -> str:
-    """What is wrong with a cell, if anything is."""
-    text = str(cell).strip()
-    if not text:
-        return f"{name} is missing; leave the whole line out, as gaps are allowed"
-    try:
-        number = float(text)
-    except (ValueError, OverflowError):
-        comma = name in ("value", "reward") and text.count(",") == 1
-        remedy = "write decimals with a point" if comma else REMEDIES[name]
-        return f"{name} is {text[:40]!r}, which is not a number; {remedy}"
-    if not math.isfinite(number):
-        return f"{name} is {text[:40]}; leave the line out, as gaps are allowed"
-    if name == "state" and not number.is_integer():
-        return f"state is {text[:40]}, which is not whole; {REMEDIES[name]}, or call the column value to bin it"
-    if name in ("time", "state") and abs(number) >= LAST_SLOT:
-        return f"{name} is {text[:40]}, which is too large; count from a later start"
-    return ""
+    columns = columns_in_memory({"time": time, "arm": arm, "state": state, "value": value, "reward": reward})
+    return _trace(columns, states, edges, low_is_better, rewards, reward_range, slot)
 
 
 def _trace(
     columns: Columns,
-    place: Place,
-    *,
     states: int | None,
     edges: Sequence[float] | None,
     low_is_better: bool,
     levels: Sequence[float] | None,
     reward_range: tuple[float, float] | None,
     slot: float | None,
-    source: str,
 ) -> Trace:
     """The trace of some columns, checked."""
-    numbers, labels = columns
-    arms, names = _sorted_arms(numbers["arm"], labels)
-    times = _slots(numbers["time"], slot, place)
-    _check_order(times, arms, names, place, slot)
-    if "state" in numbers:
+    arms = columns.numbers["arm"]
+    times = _slots(columns, slot)
+    _check_order(columns, times, slot)
+    if "state" in columns.numbers:
         if states is not None or edges is not None or low_is_better:
             raise ProblemError("the trace has a state column, so there are no values to bin; leave the binning out")
-        seen, cuts = numbers["state"], None
-        _check_states(seen, place)
+        seen, cuts = columns.numbers["state"], None
+        _check_states(columns)
     else:
-        cuts = _edges(numbers["value"], states, edges, low_is_better)
-        seen = _binned(numbers["value"], cuts, low_is_better)
+        values = columns.numbers["value"]
+        cuts = _edges(values, states, edges, low_is_better)
+        seen = _binned(values, cuts, low_is_better)
     n_states = int(seen.max()) + 1
     if n_states == 1:
         raise ProblemError("only one state was ever seen, and there is nothing to learn of it; log more, or bin finer")
-    logged = numbers.get("reward")
-    if levels is None and logged is not None:
-        rewards, paid = _scaled(logged, reward_range, place), None
+    if levels is None and "reward" in columns.numbers:
+        rewards, paid = _scaled(columns, reward_range), None
     else:
         if reward_range is not None:
             raise ProblemError("a reward range is for logged rewards, and none are used here; leave it out")
         paid = _levels(levels, n_states)
         rewards = np.array(paid)[seen]
     order = np.lexsort((arms, times))
-    return Trace(
-        times=_frozen(times[order]),
-        arms=_frozen(arms[order]),
-        states=_frozen(seen[order]),
-        rewards=_frozen(rewards[order]),
-        names=names,
-        levels=paid,
-        edges=None if cuts is None else tuple(cuts.tolist()),
-        source=source,
-    )
+    edges = None if cuts is None else tuple(cuts.tolist())
+    return Trace(times[order], arms[order], seen[order], rewards[order], columns.names, paid, edges, columns.source)
 
 
-def _frozen(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    column.flags.writeable = False
-    return column
-
-
-def _sorted_arms(arms: IntArray, labels: dict[str, int]) -> tuple[IntArray, tuple[str, ...]]:
-    """Numbered arms in the order of their numbers, named ones as they came."""
-    names = list(labels)
-    if all(name.isdecimal() for name in names):
-        order = sorted(range(len(names)), key=lambda i: (int(names[i]), names[i]))
-        place_of = np.empty(len(names), dtype=np.int64)
-        place_of[order] = np.arange(len(names))
-        return place_of[arms], tuple(names[i] for i in order)
-    return arms, tuple(names)
-
-
-def _slots(times: npt.NDArray[Any], slot: float | None, place: Place) -> IntArray:
-    bad = np.flatnonzero(times < 0)
-    if bad.size:
-        raise ProblemError(
-            f"{place(int(bad[0]))}: time is {times[bad[0]]}, which is negative; count slots from 0 or later"
-        )
+def _slots(columns: Columns, slot: float | None) -> IntArray:
+    times = columns.numbers["time"]
+    columns.refuse("time", times < 0, "is negative; count slots from 0 or later")
     if slot is not None:
-        if isinstance(slot, bool) or not isinstance(slot, int | float | np.number) or not 0 < slot < math.inf:
-            raise ProblemError(f"slot is {slot!r}; give the length of a slot as a positive number")
-        since = np.floor((times - times.min()) / slot + 0.5)
+        since = np.floor((times - times.min()) / positive("slot", slot) + 0.5)
         if since.max() >= LAST_SLOT:
             raise ProblemError(f"slot is {slot:g}, which makes {since.max():.3g} slots; give a longer one")
         return np.asarray(since, dtype=np.int64)
-    bad = np.flatnonzero(times != np.floor(times))
-    if bad.size:
-        raise ProblemError(
-            f"{place(int(bad[0]))}: time is {times[bad[0]]}, which is not whole; number the slots, "
-            "or give the length of a slot (--slot)"
-        )
+    remedy = "number the slots, or give the length of a slot (--slot)"
+    columns.refuse("time", times != np.floor(times), f"is not whole; {remedy}")
     return np.asarray(times, dtype=np.int64)
 
 
-def _check_order(times: IntArray, arms: IntArray, names: Sequence[str], place: Place, slot: float | None) -> None:
+def _check_order(columns: Columns, times: IntArray, slot: float | None) -> None:
     """Each arm's lines must be sorted by time, one a slot."""
+    arms = columns.numbers["arm"]
     order = np.argsort(arms, kind="stable")
     bad = np.flatnonzero((np.diff(arms[order]) == 0) & (np.diff(times[order]) <= 0))
     if not bad.size:
         return
     bad = bad[np.argmin(order[bad + 1])]
     row, before = int(order[bad + 1]), int(order[bad])
-    name, now, then = names[arms[row]], int(times[row]), int(times[before])
-    where = place(before).rpartition(", ")[2]
+    name, now, then = columns.names[arms[row]], int(times[row]), int(times[before])
+    here, there = columns.place(row), columns.place(before).rpartition(", ")[2]
     if now == then:
         remedy = "keep one of the two" if slot is None else "keep one of the two, or make slots shorter (--slot)"
-        raise ProblemError(f"{place(row)}: arm {name!r} was logged in slot {now} before, at {where}; {remedy}")
+        raise ProblemError(f"{here}: arm {name!r} was logged in slot {now} before, at {there}; {remedy}")
     raise ProblemError(
-        f"{place(row)}: time {now} of arm {name!r} comes after its time {then}, at {where}; sort the log by time"
+        f"{here}: time {now} of arm {name!r} comes after its time {then}, at {there}; sort the log by time"
     )
 
 
-def _check_states(states: IntArray, place: Place) -> None:
-    bad = np.flatnonzero(states < 0)
-    if bad.size:
-        raise ProblemError(
-            f"{place(int(bad[0]))}: state is {states[bad[0]]}, which is negative; states count from 0, the best"
-        )
+def _check_states(columns: Columns) -> None:
+    states = columns.numbers["state"]
+    columns.refuse("state", states < 0, "is negative; states count from 0, the best")
     seen = np.unique(states)
     holes = np.flatnonzero(seen != np.arange(len(seen)))
     if holes.size:
@@ -556,39 +300,33 @@ def _check_number(states: int) -> None:
 def _edges(values: Array, states: int | None, edges: Sequence[float] | None, low_is_better: bool) -> Array:
     """Where values are cut, from the best state to the worst."""
     if edges is None:
-        return _quantile_edges(values, FEWEST_STATES if states is None else states, low_is_better)
+        return _quantile_edges(values, 2 if states is None else states, low_is_better)
     if states is not None:
         raise ProblemError("a number of states and edges are both given; give one of them")
-    try:
-        cuts = np.array(edges, dtype=np.float64)
-    except (TypeError, ValueError):
-        cuts = np.empty(0)
-    if cuts.ndim != 1 or not cuts.size or not np.isfinite(cuts).all():
+    cuts = _numbers(edges)
+    if not cuts.size:
         raise ProblemError(f"edges are {edges!r}; give the values between states as numbers, such as 10,20")
     steps = np.diff(cuts)
     if not ((steps > 0).all() or (steps < 0).all()):
         raise ProblemError(f"edges are {_listed(cuts)}; give them ascending or descending, each once")
     cuts = np.sort(cuts) if low_is_better else np.sort(cuts)[::-1]
     _check_number(len(cuts) + 1)
-    seen = np.unique(_binned(values, cuts, low_is_better))
-    missing = np.setdiff1d(np.arange(len(cuts) + 1), seen)
+    missing = np.setdiff1d(np.arange(len(cuts) + 1), _binned(values, cuts, low_is_better))
     if missing.size:
         raise ProblemError(
             f"edges {_listed(cuts)} leave state {missing[0]} without a value, as values lie between "
-            f"{_exact(values.min())} and {_exact(values.max())}; move or drop an edge"
+            f"{exact(values.min())} and {exact(values.max())}; move or drop an edge"
         )
     return cuts
 
 
 def _quantile_edges(values: Array, states: int, low_is_better: bool) -> Array:
     """Cut between different values, where the share on the better side comes nearest to k/M."""
-    if isinstance(states, bool) or not isinstance(states, int | np.integer) or states < FEWEST_STATES:
-        raise ProblemError(f"states is {states!r}; give a whole number of at least {FEWEST_STATES}")
-    _check_number(int(states))
+    whole("states", states, 2, MOST_STATES)
     different, counts = np.unique(values if low_is_better else -values, return_counts=True)
     if len(different) == 1:
         raise ProblemError(
-            f"all values are {_exact(values[0])}, so there is one state and nothing to learn of it; log more"
+            f"all values are {exact(values[0])}, so there is one state and nothing to learn of it; log more"
         )
     if len(different) < states:
         raise ProblemError(
@@ -609,51 +347,46 @@ def _binned(values: Array, cuts: Array, low_is_better: bool) -> IntArray:
     return np.searchsorted(sign * cuts, sign * values, side="left").astype(np.int64)
 
 
-def _scaled(rewards: Array, reward_range: tuple[float, float] | None, place: Place) -> Array:
-    low, high = (0.0, 1.0) if reward_range is None else _range(reward_range)
-    bad = np.flatnonzero((rewards < low) | (rewards > high))
-    if bad.size:
-        least, most = float(rewards.min()), float(rewards.max())
-        if least == most:
-            # A range must have a length: from nothing to the one reward there is.
-            least, most = min(least, 0.0), max(most, 0.0) or float(least == 0)
+def _scaled(columns: Columns, reward_range: tuple[float, float] | None) -> Array:
+    """Logged rewards, scaled from what they lie between to [0, 1]."""
+    ends = _numbers((0.0, 1.0) if reward_range is None else reward_range).tolist()
+    if len(ends) != 2 or not (ends[0] < ends[1] and math.isfinite(ends[1] - ends[0])):
         raise ProblemError(
-            f"{place(int(bad[0]))}: reward is {_exact(rewards[bad[0]])}, which is not between {_exact(low)} and "
-            f"{_exact(high)}; --reward-range {_exact(least)},{_exact(most)} scales all of them"
+            f"the reward range is {reward_range!r}; give the lowest and the highest reward, such as 0,100"
         )
+    low, high = ends
+    rewards = columns.numbers["reward"]
+    least, most = rewards.min(), rewards.max()
+    if least == most:
+        # A range must have a length: from nothing to the one reward there is.
+        least, most = min(least, 0.0), max(most, 0.0) or float(least == 0)
+    remedy = f"--reward-range {exact(least)},{exact(most)} scales all of them"
+    outside = (rewards < low) | (rewards > high)
+    columns.refuse("reward", outside, f"is not between {exact(low)} and {exact(high)}; {remedy}")
     scaled: Array = np.clip((rewards - low) / (high - low), 0.0, 1.0)
     return scaled
-
-
-def _range(given: tuple[float, float]) -> tuple[float, float]:
-    try:
-        low, high = (float(end) for end in given)
-    except (TypeError, ValueError):
-        low = high = math.nan
-    if not (low < high and math.isfinite(high - low)):
-        raise ProblemError(f"the reward range is {given!r}; give the lowest and the highest reward, such as 0,100")
-    return low, high
 
 
 def _levels(given: Sequence[float] | None, states: int) -> tuple[float, ...]:
     """The reward of each state, the best first."""
     if given is None:
         return tuple(np.linspace(1.0, 0.0, states).tolist())
-    try:
-        levels = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        levels = np.array([math.nan])
-    if levels.ndim != 1 or not (np.isfinite(levels) & (levels >= 0) & (levels <= 1)).all():
+    levels = _numbers(given)
+    if not levels.size or levels.min() < 0 or levels.max() > 1:
         raise ProblemError(f"rewards are {given!r}; give a number between 0 and 1 for each state, such as 1,0.4,0")
     if len(levels) != states:
         raise ProblemError(f"there are {len(levels)} rewards for {states} states; give one for each, the best first")
     return tuple(levels.tolist())
 
 
+def _numbers(given: Any) -> Array:
+    """A list of finite numbers; an empty one where something else is given."""
+    try:
+        numbers = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.empty(0)
+    return numbers if numbers.ndim == 1 and np.isfinite(numbers).all() else np.empty(0)
+
+
 def _listed(numbers: Array) -> str:
-    return ",".join(_exact(number) for number in numbers)
-
-
-def _exact(number: float) -> str:
-    """A number with all its digits, so that it can be given back: 5 for 5.0, 1.0000001 and not 1."""
-    return repr(float(number)).removesuffix(".0")
+    return ",".join(exact(number) for number in numbers)

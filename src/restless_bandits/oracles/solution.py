@@ -49,6 +49,21 @@ class Solution:
             return self.policy.bias
         return None
 
+    @property
+    def width(self) -> float:
+        """The width of the bracket."""
+        return self.upper - self.lower
+
+    def as_dict(self, stored: str | None = None) -> dict[str, Any]:
+        """Return what ``restless solve --json`` prints; ``stored`` is the file that holds the policy, if one does."""
+        numbers = ("oracle", "gain", "lower", "upper", "width", "certified", "seconds", "how", "multichain", "ratio")
+        return {
+            "problem": self.problem.name,
+            **{name: getattr(self, name) for name in numbers},
+            "policy": stored,
+            "details": dict(self.details),
+        }
+
     def __repr__(self) -> str:
         gain = "not evaluated" if self.gain is None else f"{self.gain:.12g}"
         mark = "certified" if self.certified else "not certified"

@@ -29,6 +29,10 @@ REALISED, EXPECTED, GAP = range(3)
 """Places in the last axis of ``Outcomes.at``, as the engine keeps its accounts."""
 KINDS = ("realised", "expected", "gap")
 FORMAT = "restless-bandits simulation result, format 1"
+LABELS = ("problem", "content", "arms", "learners", "horizon", "seed", "ratio", "priced")
+"""What is stored of a result beside its arrays and its comparator, under its own name."""
+COLUMNS = ("at", "pulls", "seconds")
+TRACED = ("arms", "states", "rewards")
 
 
 @dataclass(frozen=True)
@@ -48,27 +52,20 @@ class Outcomes:
     def arrays(self) -> dict[str, Any]:
         """Return the outcomes as plain arrays, plans one after the other."""
         return {
-            "at": self.at,
-            "pulls": self.pulls,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in COLUMNS},
             "plans": np.array([len(lengths) for lengths in self.plan_lengths], dtype=np.int64),
             "plan_lengths": np.concatenate([np.zeros(0, dtype=np.int64), *self.plan_lengths]),
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Outcomes:
-        plans = arrays["plans"]
-        lengths = np.split(arrays["plan_lengths"], np.cumsum(plans)[:-1])
-        return cls(arrays["at"], arrays["pulls"], arrays["seconds"], tuple(lengths))
+        lengths = np.split(arrays["plan_lengths"], np.cumsum(arrays["plans"])[:-1])
+        return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
 
     @classmethod
     def stack(cls, parts: Sequence[Outcomes]) -> Outcomes:
-        return cls(
-            np.concatenate([part.at for part in parts]),
-            np.concatenate([part.pulls for part in parts]),
-            np.concatenate([part.seconds for part in parts]),
-            tuple(lengths for part in parts for lengths in part.plan_lengths),
-        )
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+        return cls(**columns, plan_lengths=tuple(lengths for part in parts for lengths in part.plan_lengths))
 
 
 @dataclass(frozen=True)
@@ -150,11 +147,6 @@ class SimulationResult:
         has_gap = self.priced and self.comparator.optimal and self.ratio == 1.0
         return KINDS if has_gap else KINDS[:GAP]
 
-    @property
-    def best_kind(self) -> Mapping[str, str]:
-        """For each learner the least noisy kind of regret there is."""
-        return dict.fromkeys(self.learners, self.kinds[-1])
-
     def regret(self, kind: str | None = None, *, learner: str | None = None, against: str = "gain") -> Array:
         """Return regrets, by default of the best kind there is: (learner, run, checkpoint), or of one learner alone.
 
@@ -185,33 +177,33 @@ class SimulationResult:
 
         ``seconds`` is the sum over runs, and ``slots_per_second`` what one core does.
         """
-        n = self.number(learner)
-        one = self.outcomes[n]
+        one = self.outcomes[self.number(learner)]
         kind = self.kinds[-1]
-        best, realised, expected = (self.regret(k, learner=learner) for k in (kind, "realised", "expected"))
+        best = self.regret(kind, learner=learner)
         seconds = float(one.seconds.sum())
         found: dict[str, Any] = {
             "spec": learner,
-            "checkpoints": self.checkpoints.tolist(),
+            "checkpoints": self.checkpoints,
             "regret_kind": kind,
-            "regret_mean": best.mean(axis=0).tolist(),
-            "regret_stderr": _stderr(best).tolist(),
-            "regret_sd": _sd(best).tolist(),
-            "regret_max": best.max(axis=0).tolist(),
-            "realised_regret_mean": realised.mean(axis=0).tolist(),
-            "realised_regret_stderr": _stderr(realised).tolist(),
-            "expected_regret_mean": expected.mean(axis=0).tolist(),
-            "expected_regret_stderr": _stderr(expected).tolist(),
-            "reward_mean": (one.at[:, :, REALISED].mean(axis=0) / self.checkpoints).tolist(),
+            "regret_mean": best.mean(axis=0),
+            "regret_stderr": _stderr(best),
+            "regret_sd": _sd(best),
+            "regret_max": best.max(axis=0),
+        }
+        for noisy in ("realised", "expected"):
+            regret = self.regret(noisy, learner=learner)
+            found |= {f"{noisy}_regret_mean": regret.mean(axis=0), f"{noisy}_regret_stderr": _stderr(regret)}
+        found |= {
+            "reward_mean": one.at[:, :, REALISED].mean(axis=0) / self.checkpoints,
             "seconds": seconds,
             "slots_per_second": self.runs * self.horizon / seconds if seconds > 0 else math.inf,
-            "pulls_share": (one.pulls.mean(axis=0) / self.horizon).tolist(),
+            "pulls_share": one.pulls.mean(axis=0) / self.horizon,
             "plans_mean": float(np.mean([len(lengths) for lengths in one.plan_lengths])),
         }
         if self.comparator.kind == "bracket":
             lower = self.regret(kind, learner=learner, against="lower")
-            found["regret_against_lower_mean"] = lower.mean(axis=0).tolist()
-        return found
+            found["regret_against_lower_mean"] = lower.mean(axis=0)
+        return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in found.items()}
 
     def summaries(self) -> list[dict[str, Any]]:
         """Return the summaries of all learners."""
@@ -270,25 +262,14 @@ class SimulationResult:
 
     def save(self, path: str | Path) -> None:
         """Write the result to an .npz file, without pickle; traces too. It appears whole or not at all."""
-        label = {
-            "format": FORMAT,
-            "problem": self.problem,
-            "content": self.content,
-            "arms": self.arms,
-            "learners": self.learners,
-            "horizon": self.horizon,
-            "seed": self.seed,
-            "comparator": self.comparator.as_dict(),
-            "ratio": self.ratio,
-            "priced": self.priced,
-            "traced": list(self.traces),
-        }
+        label = {name: getattr(self, name) for name in LABELS}
+        label |= {"format": FORMAT, "comparator": self.comparator.as_dict(), "traced": list(self.traces)}
         arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
         for n, one in enumerate(self.outcomes):
             arrays |= {f"{n}_{key}": value for key, value in one.arrays().items()}
         for spec, trace in self.traces.items():
             n = self.number(spec)
-            arrays |= {f"{n}_trace_{key}": getattr(trace, key) for key in ("arms", "states", "rewards")}
+            arrays |= {f"{n}_trace_{key}": getattr(trace, key) for key in TRACED}
         save_file(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
     @classmethod
@@ -296,8 +277,8 @@ class SimulationResult:
         """Read a result that ``save`` wrote."""
         try:
             # Opened here, because NumPy leaves a file open that turns out to be no archive.
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {key: stored[key] for key in stored.files}
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {key: archive[key] for key in archive.files}
             label = json.loads(str(arrays["label"]))
             if label["format"] != FORMAT:
                 raise KeyError("format")
@@ -305,29 +286,24 @@ class SimulationResult:
             raise ProblemError(f"cannot read {path}: there is no such file") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
             raise ProblemError(f"{path} is not a stored simulation result; give a file that save() wrote") from None
-        learners = tuple(label["learners"])
+        # JSON has lists where a result has tuples.
+        stored: dict[str, Any] = {name: label[name] for name in LABELS}
+        stored |= {name: tuple(label[name]) for name in ("arms", "learners")}
+        learners = label["learners"]
         outcomes = []
         for n in range(len(learners)):
             head = f"{n}_"
             own = {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
             outcomes.append(Outcomes.from_arrays(own))
-        traces = {}
-        for spec in label["traced"]:
-            n = learners.index(spec)
-            traces[spec] = Traces(*(arrays[f"{n}_trace_{key}"] for key in ("arms", "states", "rewards")))
         return cls(
-            problem=label["problem"],
-            content=label["content"],
-            arms=tuple(label["arms"]),
-            learners=learners,
-            horizon=label["horizon"],
-            seed=label["seed"],
+            **stored,
             checkpoints=arrays["checkpoints"],
             comparator=Comparator(**label["comparator"]),
-            ratio=label["ratio"],
-            priced=label["priced"],
             outcomes=tuple(outcomes),
-            traces=traces,
+            traces={
+                spec: Traces(*(arrays[f"{learners.index(spec)}_trace_{key}"] for key in TRACED))
+                for spec in label["traced"]
+            },
         )
 
     def __repr__(self) -> str:

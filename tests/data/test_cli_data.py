@@ -1,0 +1,137 @@
+"""``restless fit`` and ``restless replay``: their JSON, their words, the files they write."""
+
+import json
+import sys
+
+import pytest
+
+import restless_bandits as rb
+from restless_bandits.cli import main
+from tests.data.logs import THREE, paths
+
+
+@pytest.fixture
+def restless(capsys, monkeypatch):
+    """Run the command in this process: exit code, stdout, stderr, as ``main`` leaves them."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["restless", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return stopped.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def trace(write):
+    states = paths(THREE, 400, seed=14)
+    lines = [f"{60 * t},{name},{9.5 - 2 * states[t, i]}" for t in range(400) for i, name in enumerate("ab")]
+    return write("\n".join(["time,arm,value", *lines]))
+
+
+def test_fit(restless, trace, tmp_path):
+    out, plot = tmp_path / "found.toml", tmp_path / "fit.png"
+    words = ["fit", trace, "--slot", 60, "--edges", "7,9", "--rewards", "1,0.4,0", "--lags", "1,3"]
+    code, text, err = restless(*words, "--out", out, "--plot", plot, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(text)
+    expected = rb.data.fit(rb.data.read_trace(trace, slot=60, edges=[7, 9], rewards=[1, 0.4, 0]), lags=[1, 3])
+    fields = "trace problem shape observations first_slot last_slot states edges arms notes out plot"
+    assert list(found) == fields.split()
+    assert [found[key] for key in ("trace", "problem", "shape", "observations", "states", "edges")] == [
+        "trace.csv", "trace", "birth-death", 800, 3, [9.0, 7.0]
+    ]  # fmt: skip
+    arm = found["arms"][0]
+    of_arm = (
+        "name states observations transitions standard_errors rewards reward_errors reward_law stationary steps "
+        "jumps jump_share unused identified selective modes laws"
+    )
+    assert list(arm) == of_arm.split()
+    assert arm["transitions"] == expected.arms[0].transitions.tolist()
+    assert (arm["rewards"], arm["reward_law"], arm["steps"]) == ([1.0, 0.4, 0.0], "fixed", 399)
+    assert list(arm["modes"][0]) == ["transitions", "standard_errors", "log_posterior"]
+    of_law = "tau pairs observed predicted same_observed same_predicted same_error chi_square degrees p_value"
+    assert [list(law) for law in arm["laws"]] == [of_law.split()] * 2
+    assert [law["tau"] for law in arm["laws"]] == [1, 3]
+    assert rb.load_problem(out) == expected.problem
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.png", "found.toml", "trace.csv"]
+
+    code, text, err = restless(*words, "--shape", "free")
+    assert (code, err) == (0, "")
+    assert "400 observations" in text
+
+
+def test_replay(restless, trace):
+    words = ["replay", trace, "--slot", 60, "--states", 3, "--from", 10, "--to", 209, "--horizon", 150]
+    learners = ["--learner", "round-robin", "--learner", "myopic"]
+    code, text, err = restless(*words, *learners, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(text)
+    fields = "trace first_slot last_slot slots seed rounded arms best_arm hindsight learners"
+    assert list(found) == fields.split()
+    assert [found[key] for key in ("first_slot", "last_slot", "slots")] == [10, 159, 150]
+    one = found["learners"][0]
+    of_learner = (
+        "spec runs reward_total_mean reward_total_stderr reward_totals reward_mean above_best_arm "
+        "share_of_hindsight pulls_mean"
+    )
+    assert list(one) == of_learner.split()
+    assert (one["spec"], one["runs"], one["pulls_mean"]) == ("round-robin", 1, [75.0, 75.0])
+    rewards = 1 - paths(THREE, 400, seed=14)[10:160] / 2
+    assert found["hindsight"]["reward_total"] == rewards.max(axis=1).sum()
+    assert found["best_arm"]["reward_total"] == rewards.sum(axis=0).max()
+    assert [arm["reward_total"] for arm in found["arms"]] == rewards.sum(axis=0).tolist()
+    assert one["above_best_arm"] == one["reward_total_mean"] - rewards.sum(axis=0).max()
+    code, text, _ = restless(*words, *learners)
+    assert code == 0
+    assert "best fixed arm" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--edges", "7,x"], "--edges is '7,x'; give numbers separated by commas"),
+        (["--reward-range", "1"], "--reward-range is '1'; give the lowest and the highest reward"),
+        (["--lags", str(10**21)], "it must be a whole number from 1 to 4611686018427387903"),
+        (["--lags", "1,two"], "--lags is '1,two'; give whole numbers separated by commas"),
+        (["--plot", "fit.gif"], "cannot draw fit.gif; give a name that ends in .png, .svg, .pdf"),
+        (["--out", "nowhere/found.toml"], "there is no folder nowhere; make it first"),
+        (["--shape", "line"], "there is no shape 'line'"),
+    ],
+)
+def test_bad_words(restless, trace, words, message):
+    code, text, err = restless("fit", trace, *words)
+    assert (code, text) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_outputs_do_not_replace_the_log_or_each_other(restless, trace, tmp_path):
+    before = trace.read_bytes()
+    link = tmp_path / "link.png"
+    link.symlink_to(trace)
+    same = tmp_path / "same.png"
+    for words, message in (
+        (["--out", trace], "--out is {}, which is the trace itself; name another file"),
+        (["--plot", link], "--plot is {}, which is the trace itself; name another file"),
+        (["--plot", same, "--out", same], "--out and --plot are both {}; name two files"),
+    ):
+        code, text, err = restless("fit", trace, *words)
+        assert (code, text) == (2, "")
+        assert message.format(words[1]) in err
+    assert trace.read_bytes() == before
+    assert not same.exists()
+
+
+def test_refusals_write_nothing(restless, write, tmp_path):
+    path = write("time,arm,state\n0,a,0\n1,a,1\n")
+    code, text, err = restless("fit", path, "--out", tmp_path / "found.toml")
+    assert (code, text) == (2, "")
+    assert err == (
+        "Error: arm 'a' was never seen again after state 1, so the moves from there are not known; log more, or "
+        "use fewer states\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]

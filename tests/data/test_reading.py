@@ -1,0 +1,97 @@
+"""What is read of files and of columns in memory, what is refused and in which words."""
+
+import pytest
+
+import restless_bandits as rb
+
+
+def test_columns_in_any_order_and_gaps(write):
+    trace = rb.data.read_trace(write("arm,state,time\nb,0,3\na,1,3\nb,1,5\na,0,9\n"))
+    assert trace.names == ("b", "a")
+    assert trace.times.tolist() == [3, 3, 5, 9]
+    assert trace.arms.tolist() == [0, 1, 0, 1]
+    assert trace.states.tolist() == [0, 1, 1, 0]
+    assert trace.rewards.tolist() == [1.0, 0.0, 0.0, 1.0]
+    assert trace.reward_laws == ("fixed", "fixed")
+    assert trace.source == "trace.csv"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time;arm;value;reward\n0;10;1.5;0.5\n1;10;2.5;0.25\n0;9;0.5;1\n",
+        "\ufeffTime, Arm ,Value,Reward\r\n0,10,1.5,0.5\r\n\r\n1,10,2.5,0.25\r\n0,9,0.5,1\r\n",
+        'time\tarm\tvalue\treward\n0.0\t"10"\t1.5\t0.5\n1e0\t 10 \t2.5\t0.25\n0\t9\t0.5\t1',
+    ],
+)
+def test_semicolons_tabs_byte_order_marks_quotes(write, text):
+    trace = rb.data.read_trace(write(text), edges=[1, 2])
+    assert trace.names == ("9", "10")  # arms by number in the order of their numbers
+    assert trace.times.tolist() == [0, 0, 1]
+    assert trace.states.tolist() == [2, 1, 0]
+    assert trace.rewards.tolist() == [1.0, 0.5, 0.25]
+    assert trace.edges == (2.0, 1.0)
+
+
+def test_more_lines_than_a_chunk(write, monkeypatch):
+    monkeypatch.setattr("restless_bandits.data.reading.CHUNK", 3)
+    lines = [f"{t},{'ab'[t % 2]},{t % 3}" for t in range(10)]
+    trace = rb.data.read_trace(write("\n".join(["time,arm,state", *lines])))
+    assert trace.states.tolist() == [t % 3 for t in range(10)]
+    assert trace.arms.tolist() == [t % 2 for t in range(10)]
+    with pytest.raises(rb.ProblemError, match=r"trace.csv, line 9: state is 'x'"):
+        rb.data.read_trace(write("\n".join(["time,arm,state", *lines[:7], "7,b,x", *lines[8:]])))
+
+
+HEAD = "time,arm,state\n"
+BAD_FILES = [
+    ("", "trace.csv is empty; begin it with"),
+    ("\n\n", "trace.csv is empty; begin it with"),
+    (HEAD, "trace.csv holds no observations, only a header"),
+    ("0,a,1\n", "trace.csv has no header; begin it with"),
+    (",time,arm,state\n0,0,a,1\n", "trace.csv: column 1 has no name in the header; leave the column out (pandas"),
+    ("time,arm,state,\n0,a,1,\n", "trace.csv: column 4 has no name in the header"),
+    ("time,arm,stat\n0,a,1\n", "trace.csv has an unknown column 'stat'; did you mean 'state'?"),
+    ("time,arm,state,host\n", "unknown column 'host'; remove it, or rename it: choose from time, arm"),
+    ("time,arm,state,state\n", "trace.csv has two columns 'state'; keep one"),
+    ("time,state\n0,1\n", "trace.csv has no column 'arm'; it needs"),
+    ("time,arm\n0,a\n", "trace.csv has neither a state nor a value column; give one"),
+    ("time,arm,state,value\n", "trace.csv has both a state and a value column; give one"),
+    (HEAD + "0,a,1\n1,a\n", "trace.csv, line 3 has 2 cells, the header has 3"),
+    (HEAD + "0,a,1\n\n1,,1\n", "trace.csv, line 4: arm is missing; name it"),
+    (HEAD + "0,a,\n", "trace.csv, line 2: state is missing; leave the whole line out"),
+    (HEAD + "0,a,good\n", "line 2: state is 'good', which is not a number; give a whole number, 0 for the best"),
+    (HEAD + "0,a,1.5\n", "line 2: state is 1.5, which is not whole"),
+    (HEAD + "0,a,nan\n", "line 2: state is nan; leave the line out"),
+    (HEAD + "now,a,1\n", "line 2: time is 'now', which is not a number; give the slot"),
+    (HEAD + "1e300,a,1\n", "line 2: time is 1e300, which is too large"),
+    (HEAD + '0,"a,1\n', "trace.csv, line 2: unexpected end of data; check the quotation marks"),
+    ("time;arm;value\n0;a;1,5\n", "line 2: value is '1,5', which is not a number; write decimals with a point"),
+    ("time,arm,value\n0,a,inf\n", "line 2: value is inf; leave the line out"),
+    ("time,arm,state\n0,é,1\n".encode("utf-16"), "trace.csv is in UTF-16; save it as CSV in UTF-8"),
+    ("time,arm,state\n0,é,1\n".encode("latin-1"), "trace.csv, line 2: the byte 0xe9 is not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES, ids=[message[:50] for _, message in BAD_FILES])
+def test_bad_files(write, text, message):
+    with pytest.raises(rb.ProblemError) as refused:
+        rb.data.read_trace(write(text))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_bad_columns_in_memory(tmp_path):
+    with pytest.raises(rb.ProblemError, match="columns have different lengths"):
+        rb.data.trace([0, 1], ["a"], state=[0, 1])
+    with pytest.raises(rb.ProblemError, match="holds no observations"):
+        rb.data.trace([], [], state=[])
+    with pytest.raises(rb.ProblemError, match=r"observation 1: value is nan; leave"):
+        rb.data.trace([0, 1], ["a", "a"], value=[0.5, float("nan")])
+    with pytest.raises(rb.ProblemError, match=r"observation 1: .* before, at observation 0"):
+        rb.data.trace([3, 3], ["a", "a"], state=[0, 1])
+    for missing in (None, float("nan"), " "):
+        with pytest.raises(rb.ProblemError, match="observation 1: arm is missing; name it"):
+            rb.data.trace([0, 1], ["a", missing], state=[0, 1])
+    with pytest.raises(rb.ProblemError, match=r"cannot read .*: No such file"):
+        rb.data.read_trace(tmp_path / "none.csv")
