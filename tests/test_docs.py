@@ -30,6 +30,7 @@ import typer
 
 import restless_bandits as rb
 from restless_bandits.cli.app import app
+from restless_bandits.registry import LEARNERS, ORACLES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -67,6 +68,8 @@ def pages_with(*languages):
 def test_code_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
+    for names in (LEARNERS, ORACLES):  # which a page may add to
+        monkeypatch.setattr(names, "_homes", dict(names._homes))
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)  # where dataclasses look their annotations up
     printed = ""

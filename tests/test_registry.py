@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -227,3 +229,13 @@ def test_asking_for_names_loads_nothing():
     code += "print([name for name in sys.modules if name in ('numpy', 'numba', 'scipy')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("page", "names"), [("learners.md", learner_names()), ("oracles.md", list(ORACLES))], ids=["learners", "oracles"]
+)
+def test_the_tables_of_the_documentation_name_them_all(page, names):
+    text = (Path(__file__).parent.parent / "docs" / page).read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    shown = {word for row in rows for word in re.findall("`([^`]+)`", row)}
+    assert {name for name in shown if ":" not in name} == set(names)

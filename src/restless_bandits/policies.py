@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
-
-if TYPE_CHECKING:
-    from restless_bandits.record import Record
+from restless_bandits.record import Record
 
 TIE = 1e-12
 

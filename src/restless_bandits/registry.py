@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from restless_bandits.errors import ProblemError, did_you_mean
@@ -129,6 +131,12 @@ def is_foreign(thing: Any) -> bool:
     """Whether a class or function is somebody else's: neither of this package nor of Python's library."""
     top = str(thing.__module__).partition(".")[0]
     return top != PACKAGE and top not in sys.stdlib_module_names
+
+
+def is_installed(module: ModuleType) -> bool:
+    """Whether a module came with an installed package, and not from a folder of somebody's own."""
+    place = Path(getattr(module, "__file__", None) or "")
+    return any(place.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 
 
 def source_mark(things: Iterable[Any]) -> str:

@@ -10,8 +10,9 @@ What may go wrong on the way to the same numbers as here, and what is done about
 * A worker dies. Dask gives its pieces to others. It gives up on a piece under which several workers have died, lest the
   piece be what kills them; on machines that are taken away at will that happens to innocent pieces, so such a piece is
   sent again a few times before it is an error.
-* A worker has another version of this package, or of a library whose arithmetic or random streams its runs hang on. All
-  workers are asked at the start, and every piece asks again, because workers come and go.
+* A worker has another version of this package, or of a library whose arithmetic or random streams its runs depend on.
+  All workers are asked at the start, and every piece asks again, because workers come and go.
+* A learner is somebody else's. Its module goes along with it where it is not installed.
 * All workers are gone, or the scheduler is: the pieces under way fail with a sentence, and what is finished is stored.
 
 Imported only where it is asked for: Dask is an extra of this package.
@@ -40,6 +41,7 @@ from typing import Any
 
 from restless_bandits import __version__
 from restless_bandits.errors import ProblemError
+from restless_bandits.registry import is_foreign, is_installed
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
 from restless_bandits.simulation.pools import begin_worker
 from restless_bandits.simulation.storage import fingerprint
@@ -75,7 +77,7 @@ PLAY = f"__import__({__name__!r}, fromlist=['play_piece']).play_piece(wanted, pr
 
 @cache
 def versions() -> dict[str, str]:
-    """Return what the numbers of a run hang on."""
+    """Return what the numbers of a run depend on."""
     found = {"restless-bandits": f"{__version__}, code {fingerprint()}"}
     found |= {name: version(name) for name in ("numpy", "scipy", "numba")}
     # What cloudpickle makes of a function given as an option is bytecode.
@@ -248,7 +250,7 @@ class DaskPool:
                 played: list[PlayedRun] = await piece
                 return played
             except distributed.KilledWorker:
-                # What the piece hangs on may be what Dask has given up on.
+                # What the piece needs may be what Dask has given up on.
                 self._sent.clear()
             except (CancelledError, CommClosedError, ClosedClientError):
                 raise ProblemError(
@@ -270,7 +272,7 @@ class DaskPool:
             with warnings.catch_warnings():
                 # A large problem is large; it goes over once.
                 warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
-                self._sent[which] = self._client.submit(bytes, cloudpickle.dumps(what), key=f"bytes-{uuid.uuid4()}")
+                self._sent[which] = self._client.submit(bytes, _pickled(what), key=f"bytes-{uuid.uuid4()}")
         return self._sent[which]
 
     async def _look_after(self) -> None:
@@ -320,6 +322,21 @@ def play_piece(wanted: dict[str, str], problem: bytes, rest: bytes, numbers: Seq
 def _loaded(content: bytes) -> Any:
     """Return what some bytes stand for, the same object for many pieces."""
     return pickle.loads(content)
+
+
+def _pickled(what: object) -> bytes:
+    """Return a problem or the rest of a cell as bytes, with the module of a learner that is nowhere installed."""
+    classes = type(what["learner"]).__mro__ if isinstance(what, dict) else ()
+    modules = {sys.modules[one.__module__] for one in classes if is_foreign(one) and one.__module__ != "__main__"}
+    along = [module for module in modules if not is_installed(module)]
+    for module in along:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        content: bytes = cloudpickle.dumps(what)
+        return content
+    finally:
+        for module in along:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _without_problem(cell: Cell) -> dict[str, Any]:
