@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 import restless_bandits as rb
 from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
 from restless_bandits.oracles.guha import _balance, _PricedArm
-from restless_bandits.oracles.relaxation import SubsidisedArm, relax
+from restless_bandits.oracles.lagrangian import SubsidisedArm, relax
 from tests.reference import simulate
 
 
