@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from restless_bandits.arrays import ActionArray, Array, IntArray
-from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs
+from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs, columns_of
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
 
@@ -113,10 +113,7 @@ class IndexPolicy(Policy):
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         scores = np.empty(last_states.shape)
         for i, (table, period) in enumerate(zip(self.tables, self.table_periods, strict=True)):
-            length = table.shape[1]
-            beyond = length - period + (elapsed[:, i] - length - 1) % period
-            column = np.where(elapsed[:, i] <= length, elapsed[:, i] - 1, beyond)
-            scores[:, i] = table[last_states[:, i], column]
+            scores[:, i] = table[last_states[:, i], columns_of(elapsed[:, i], table.shape[1], period)]
         return top_arms(scores, self.plays)
 
     def _arrays(self) -> dict[str, Any]:

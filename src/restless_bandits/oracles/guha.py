@@ -33,7 +33,7 @@ from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.beliefs import table_period
 from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._kernels import whittle_homotopy
+from restless_bandits.oracles._homotopy import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.solution import Solution

@@ -8,7 +8,7 @@ other rewards stretch it to r_bad + (r_good − r_bad) W(ω).
 
 *More states, and tables of laws*: a homotopy in the subsidy m. Between breakpoints the optimal policy is constant and
 all values are affine in m; at a breakpoint one belief turns from pulling to resting, and that m is its index. See
-``_kernels.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then the first
+``_homotopy.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then the first
 crossing is kept in the table, ``indexable`` is false, and ``whittle`` plays the Lagrangian index instead, which is
 always defined (see ``relaxation``).
 
@@ -29,7 +29,7 @@ from restless_bandits.arrays import Array
 from restless_bandits.beliefs import cap_for, table_period
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.markov import is_ergodic
-from restless_bandits.oracles._kernels import whittle_homotopy
+from restless_bandits.oracles._homotopy import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.relaxation import lagrangian_policy
