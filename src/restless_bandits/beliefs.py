@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,9 @@ def side_by_side(tables: Sequence[npt.NDArray[T]]) -> npt.NDArray[T]:
     """Return tables of different sizes in one array; what lies beyond a table is zero and never read."""
     sizes = zip(*(table.shape for table in tables), strict=True)
     together = np.zeros((len(tables), *map(max, sizes)), dtype=tables[0].dtype)
-    for place, table in zip(together, tables, strict=True):
-        place[tuple(map(slice, table.shape))] = table
+    for i, table in enumerate(tables):
+        place: tuple[int | slice, ...] = (i, *map(slice, table.shape))
+        together[place] = table
     return together
 
 
@@ -281,8 +282,7 @@ class JointTable(NamedTuple):
     """Where the joint beliefs of a ``JointBeliefs`` lie and lead to, as kernels take it.
 
     Block a belongs to ``actions[a]`` and begins at ``offsets[a]``; a joint belief in it lies ``strides[a]`` times its
-    digits further on, each of which is below ``radix[a]``. Tables of arms have equal sizes: what lies beyond an arm's
-    own numbers is never read.
+    digits further on, each of which is below ``radix[a]``. The rest is that of every ``ArmBeliefs``, side by side.
     """
 
     actions: IntArray
@@ -292,26 +292,19 @@ class JointTable(NamedTuple):
     order: IntArray
     n_states: IntArray
     first: IntArray
-    """``[arm, state]``"""
     passive: IntArray
-    """``[arm, belief]``"""
     numbers: IntArray
-    """``[arm, s, τ - 1]`` up to the arm's ``cap``; beyond it τ steps back by its ``period``."""
     cap: IntArray
     period: IntArray
 
 
 class JointLaws(NamedTuple):
-    """The laws and rewards of all arms of a ``JointBeliefs``, as kernels take them."""
+    """The laws and rewards of all arms of a ``JointBeliefs``, side by side: see ``ArmBeliefs``."""
 
     law: Array
-    """``[arm, belief, state]``"""
     reward: Array
-    """``[arm, belief]``: mean reward of a pull."""
     rewards: Array
-    """``[arm, state]``"""
     deviation: Array
-    """``[arm, belief]``"""
 
 
 @lru_cache(maxsize=16)
@@ -352,29 +345,16 @@ class JointBeliefs:
     @cached_property
     def table(self) -> JointTable:
         """Where joint beliefs lie and lead to, for kernels."""
-        return JointTable(
-            self.actions,
-            self.offsets,
-            self.strides,
-            self.radix,
-            self.order,
-            n_states=np.array([arm.n_states for arm in self.arms], dtype=np.int64),
-            first=side_by_side([arm.first for arm in self.arms]),
-            passive=side_by_side([arm.passive for arm in self.arms]),
-            numbers=side_by_side([arm.numbers for arm in self.arms]),
-            cap=np.array([arm.cap for arm in self.arms], dtype=np.int64),
-            period=np.array([arm.period for arm in self.arms], dtype=np.int64),
-        )
+        blocks = (self.actions, self.offsets, self.strides, self.radix, self.order)
+        return JointTable(*blocks, *self._of_all_arms(JointTable._fields[len(blocks) :]))
 
     @cached_property
     def laws(self) -> JointLaws:
         """The laws and rewards of all arms, for kernels."""
-        return JointLaws(
-            law=side_by_side([arm.law for arm in self.arms]),
-            reward=side_by_side([arm.reward for arm in self.arms]),
-            rewards=side_by_side([arm.rewards for arm in self.arms]),
-            deviation=side_by_side([arm.deviation for arm in self.arms]),
-        )
+        return JointLaws(*self._of_all_arms(JointLaws._fields))
+
+    def _of_all_arms(self, names: Sequence[str]) -> list[npt.NDArray[Any]]:
+        return [side_by_side([np.asarray(getattr(arm, name)) for arm in self.arms]) for name in names]
 
     @staticmethod
     def count(sizes: Sequence[int], n_states: Sequence[int], plays: int) -> int:

@@ -65,14 +65,14 @@ class Choice(NamedTuple):
 
     kind: int
     plays: int
-    arm: int
-    width: float
-    table_base: IntArray
-    table_length: IntArray
-    table_period: IntArray
-    table: Array
-    action: ActionArray
-    start: int
+    arm: int = 0
+    width: float = 0.0
+    table_base: IntArray = np.zeros(1, dtype=np.int64)
+    table_length: IntArray = np.zeros(1, dtype=np.int64)
+    table_period: IntArray = np.zeros(1, dtype=np.int64)
+    table: Array = np.zeros(1)
+    action: ActionArray = np.zeros(1, dtype=np.int16)
+    start: int = 0
     """The action before anything was seen, where the table over joint beliefs has no entry for it."""
 
 
@@ -152,7 +152,9 @@ def _place(
             fresh = fresh or actions[block, p] == i
         digit = now[i, LAST_STATE]
         if not fresh:
-            digit = numbers[i, digit, _column_of(slot - now[i, LAST_SLOT], cap[i], period[i])]
+            column = _column_of(slot - now[i, LAST_SLOT], cap[i], period[i])
+            # Unsigned places spare the checks for negative ones.
+            digit = numbers[np.uint64(i), np.uint64(digit), np.uint64(column)]
         place += digit * strides[block, i]
     return place
 

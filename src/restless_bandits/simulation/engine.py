@@ -196,50 +196,32 @@ def play_run(
     return played
 
 
-_NO_INTS = np.zeros(1, dtype=np.int64)
-_NO_FLOATS = np.zeros(1)
-_NO_ACTIONS = np.zeros(1, dtype=np.int16)
-
-
 def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernels.Choice, JointTable | None]:
     """A policy as the engine takes it; ``at_start`` where a table over joint beliefs may have no entry yet."""
     plays = problem.plays
-    parts: dict[str, Any] = {
-        "plays": plays,
-        "arm": 0,
-        "width": 0.0,
-        "table_base": _NO_INTS,
-        "table_length": _NO_INTS,
-        "table_period": _NO_INTS,
-        "table": _NO_FLOATS,
-        "action": _NO_ACTIONS,
-        "start": 0,
-    }
-    joint = None
     if isinstance(policy, IndexPolicy):
         many = problem.n_arms > MANY_ARMS and plays == 1
-        lengths = np.array([table.shape[1] for table in policy.tables])
-        parts |= {
-            "kind": kernels.INDEX_MANY if many else kernels.INDEX,
-            "table_base": _bases(np.array([table.size for table in policy.tables])),
-            "table_length": lengths,
-            "table_period": np.array(policy.table_periods),
-            "table": np.concatenate([table.reshape(-1) for table in policy.tables]),
-        }
+        choice = kernels.Choice(
+            kind=kernels.INDEX_MANY if many else kernels.INDEX,
+            plays=plays,
+            table_base=_bases(np.array([table.size for table in policy.tables])),
+            table_length=np.array([table.shape[1] for table in policy.tables]),
+            table_period=np.array(policy.table_periods),
+            table=np.concatenate([table.reshape(-1) for table in policy.tables]),
+        )
     elif isinstance(policy, JointPolicy):
-        parts |= {"kind": kernels.JOINT, "action": policy.action}
-        if at_start:
-            parts["start"] = int(top_arms(policy.action_values(policy.beliefs.start[None]), 1)[0, 0])
-        joint = policy.beliefs.table
+        start = top_arms(policy.action_values(policy.beliefs.start[None]), 1)[0, 0] if at_start else 0
+        choice = kernels.Choice(kernels.JOINT, plays, action=policy.action, start=int(start))
+        return choice, policy.beliefs.table
     elif isinstance(policy, SingleArm):
-        parts |= {"kind": kernels.SINGLE, "arm": policy.arm}
+        choice = kernels.Choice(kernels.SINGLE, plays, arm=policy.arm)
     elif isinstance(policy, Cycle):
-        parts |= {"kind": kernels.CYCLE}
+        choice = kernels.Choice(kernels.CYCLE, plays)
     elif isinstance(policy, EmpiricalUCB):
-        parts |= {"kind": kernels.UCB, "width": float(policy.width)}
+        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width))
     else:
         raise ProblemError(
             f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
             "Cycle or EmpiricalUCB"
         )
-    return kernels.Choice(**parts), joint
+    return choice, None
