@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from restless_bandits.arrays import ActionArray, Array, IntArray
-from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs, columns_of
+from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs, columns_of, table_period
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
+from restless_bandits.problem import Problem
 
 if TYPE_CHECKING:
     from restless_bandits.record import Record
@@ -100,6 +101,11 @@ class IndexPolicy(Policy):
     tables: tuple[Array, ...]
     plays: int = 1
     periods: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, problem: Problem, tables: Sequence[Array]) -> IndexPolicy:
+        """Return the policy of a table for each arm of a problem."""
+        return cls(tuple(tables), problem.plays, tuple(table_period(arm) for arm in problem.arms))
 
     @property
     def n_states(self) -> tuple[int, ...]:

@@ -182,7 +182,6 @@ class Layout:
 
     joint: JointBeliefs
     rows: kernels.Rows
-    size: int
 
 
 @lru_cache(maxsize=4)
@@ -197,9 +196,6 @@ def _layout(
     joint = JointBeliefs(arms, 1)
     order = joint.order.tolist()
     sizes = np.array([arm.size for arm in arms])
-    below = np.zeros((len(arms), int(sizes.max())), dtype=np.int64)
-    for i, (n, cap) in enumerate(zip(n_states, caps, strict=True)):
-        below[i, : n * (cap - 1)] = np.repeat(np.arange(1, cap), n)
 
     # In the block of arm a its own state runs slowest, and of the other arms the last in order fastest.
     strides = np.zeros((len(arms), len(arms)), dtype=np.int64)
@@ -220,7 +216,7 @@ def _layout(
         for i, grid in zip([a, *outer], grids, strict=True):
             digits[:, i] = grid.reshape(-1)
         if not ties:
-            digits = digits[_distinct(digits, outer, below)]
+            digits = digits[_distinct(digits, outer, arms)]
         colour = digits.copy()
         colour[:, a] = arms[a].first[digits[:, a]]
         waited = np.stack([arm.passive[colour[:, i]] for i, arm in enumerate(arms)], axis=1)
@@ -245,12 +241,12 @@ def _layout(
         inner_stride=strides[:, inner].T.copy(),
         ties=ties,
     )
-    return Layout(joint, rows, offsets[-1])
+    return Layout(joint, rows)
 
 
-def _distinct(digits: IntArray, outer: list[int], below: IntArray) -> IntArray:
+def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> IntArray:
     """Rows in which all arms below their caps have waited differently long, and longer than the arm just pulled."""
-    waits = [below[i, digits[:, i]] for i in outer]
+    waits = [np.where(arms[i].elapsed < arms[i].cap, arms[i].elapsed, 0)[digits[:, i]] for i in outer]
     fine = np.ones(len(digits), dtype=bool)
     for wait in waits:
         fine &= wait != 1
@@ -279,9 +275,9 @@ class Optimum:
 
 def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: float) -> Optimum:
     """Solve the optimistic problem until the span of an update is within the tolerance."""
-    values, improved, bias = (np.zeros(layout.size) for _ in range(3))
-    tables = kernels.Tables(values, improved, np.zeros(layout.size, dtype=np.int16), bias)
-    solve = _iterate_in_threads if layout.size >= THREADED else kernels.iterate
+    values, improved, bias = (np.zeros(layout.joint.size) for _ in range(3))
+    tables = kernels.Tables(values, improved, np.zeros(layout.joint.size, dtype=np.int16), bias)
+    solve = _iterate_in_threads if layout.joint.size >= THREADED else kernels.iterate
     found = solve(tables, tolerance, MOST_SWEEPS, layout.rows, layout.joint.table, balls)
     # Where the table has no entry (see ``JointPolicy``) laws are those most favourable to reward: after pulls that were
     # skipped a look one step ahead needs no more.

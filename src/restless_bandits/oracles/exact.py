@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.arrays import Array
+from restless_bandits.arrays import Array, positive
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.oracles._joint import Iterate, sweep_rows
@@ -205,10 +205,9 @@ def exact(
 
 
 def _check_arguments(problem: Problem, tolerance: float, memory: int | None) -> None:
-    if not tolerance > 0:
-        raise ProblemError(f"tolerance is {tolerance!r}; it must be positive")
-    if memory is not None and not 1 <= memory < math.inf:
-        raise ProblemError(f"memory is {memory!r} bytes; it must be positive")
+    positive("tolerance", tolerance)
+    if memory is not None:
+        positive("memory", memory)
     choices = math.comb(problem.n_arms, problem.plays)
     if choices > MOST_CHOICES:
         raise ProblemError(

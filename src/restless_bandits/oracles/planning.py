@@ -28,16 +28,7 @@ from restless_bandits.beliefs import (
     side_by_side,
     table_period,
 )
-from restless_bandits.oracles._joint import (
-    Indices,
-    Iterate,
-    Laws,
-    iterate_linked,
-    iterate_values,
-    link,
-    rollout,
-    settle,
-)
+from restless_bandits.oracles import _joint as kernels
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle_policy
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
@@ -90,18 +81,19 @@ def _table_size(arms: Sequence[ArmBeliefs], plays: int) -> int:
 def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float) -> JointPolicy:
     """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance."""
     joint = JointBeliefs(arms, plays)
-    iterate = Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
+    iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
     if plays == 1 and joint.size <= LINKED_TABLE:
-        iterate_linked(iterate, tolerance, MOST_SWEEPS, link(joint.table), joint.table, joint.laws)
+        links = kernels.link(joint.table)
+        kernels.iterate_linked(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
     else:
-        iterate_values(iterate, tolerance, MOST_SWEEPS, joint.table, joint.laws)
+        kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, joint.table, joint.laws)
     return JointPolicy(joint, iterate.action, iterate.values)
 
 
 def _beliefs(arm: AnyArm, deviation: float) -> ArmBeliefs:
     """The beliefs of an arm, capped where its laws are within a deviation of each other."""
     if isinstance(arm, Arm):
-        laws, reached = settle(arm.chain, deviation, LONGEST_CAP)
+        laws, reached = kernels.settle(arm.chain, deviation, LONGEST_CAP)
         if reached <= deviation:
             # Most chains forget, and this is many times faster than finding out why.
             return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
@@ -150,7 +142,7 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
     for deviation in ROUGH:
-        settled = [settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
+        settled = [kernels.settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
         if all(reached <= deviation for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting):
@@ -169,23 +161,25 @@ def falls_behind(problem: Problem, rough: JointPolicy, whittle: IndexPolicy, slo
 
 def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
     """Return what a table over joint beliefs and indices earn a slot on average, in batches of so many slots in all."""
-    settled = [settle(arm.chain, INDEX_DEVIATION, LONGEST_CAP)[0] for arm in problem.arms if isinstance(arm, Arm)]
+    settled = [
+        kernels.settle(arm.chain, INDEX_DEVIATION, LONGEST_CAP)[0] for arm in problem.arms if isinstance(arm, Arm)
+    ]
     sums = [np.cumsum(laws, axis=2) for laws in settled]
     for running in sums:
         # Not a rounding error less: a state is looked for from here on up.
         running[:, :, -1] = 1.0
     arguments = (
         np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES))),
-        Laws(
+        kernels.Laws(
             np.array([len(laws) for laws in settled]),
             side_by_side(sums),
             side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)]),
         ),
-        Indices(np.array([one.shape[1] for one in index.tables]), side_by_side(index.tables)),
+        kernels.Indices(np.array([one.shape[1] for one in index.tables]), side_by_side(index.tables)),
         table.action,
         table.beliefs.table,
     )
-    return rollout(False, *arguments), rollout(True, *arguments)
+    return kernels.rollout(False, *arguments), kernels.rollout(True, *arguments)
 
 
 def quick_whittle(problem: Problem) -> IndexPolicy:
@@ -200,7 +194,7 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
         two = arm.n_states == 2
         if not isinstance(arm, Arm):
             return whittle_policy(problem)
-        laws, reached = settle(arm.chain, TWO_STATE_DEVIATION if two else INDEX_DEVIATION, LONGEST_CAP)
+        laws, reached = kernels.settle(arm.chain, TWO_STATE_DEVIATION if two else INDEX_DEVIATION, LONGEST_CAP)
         if reached > INDEX_DEVIATION and table_period(arm) > 1:
             return whittle_policy(problem)
         length = len(laws) if two else min(len(laws), LONGEST_INDEX)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-from restless_bandits.beliefs import table_period
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.lagrangian import Relaxation, relax, relaxation_bound
+from restless_bandits.oracles.lagrangian import relax, relaxation_bound
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import Problem
@@ -16,23 +15,17 @@ __all__ = ["lagrangian_policy", "relaxation", "relaxation_bound"]
 
 def lagrangian_policy(problem: Problem) -> IndexPolicy:
     """Return the policy of the Lagrangian index."""
-    return _index_policy(relax(problem), problem)
-
-
-def _index_policy(found: Relaxation, problem: Problem) -> IndexPolicy:
-    tables = tuple(dual.advantage for dual in found.arms)
-    return IndexPolicy(tables, problem.plays, tuple(table_period(arm) for arm in problem.arms))
+    return IndexPolicy.of(problem, [dual.advantage for dual in relax(problem).arms])
 
 
 def relaxation(problem: Problem) -> Solution:
     """Bound μ* from above by the Lagrangian relaxation; the policy is that of the Lagrangian index."""
     started = time.perf_counter()
     found = relax(problem)
-    policy = _index_policy(found, problem)
     return bracketed(
         problem,
         "relaxation",
-        policy,
+        IndexPolicy.of(problem, [dual.advantage for dual in found.arms]),
         f"Lagrangian relaxation at subsidy {found.subsidy:.6g}; policy by the Lagrangian index",
         started,
         upper=found.bound,
