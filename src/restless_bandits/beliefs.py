@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,33 @@ UNKNOWN = -1
 LONGEST_CAP = 1 << 14
 LONGEST_PERIOD = 1 << 10
 MOST_CHOICES = (1 << 15) - 1
+
+T = TypeVar("T", bound=np.generic)
+
+
+def column_of(elapsed: int, cap: int, period: int) -> int:
+    """Return the column of a table for a number of elapsed slots: beyond the cap, it steps back by the period.
+
+    In plain Python, for kernels to compile into their own code; ``columns_of`` is the same for arrays.
+    """
+    if elapsed <= cap:
+        return elapsed - 1
+    return cap - period + (elapsed - cap - 1) % period
+
+
+def columns_of(elapsed: IntArray, cap: int, period: int) -> IntArray:
+    """Return the columns of a table for numbers of elapsed slots: see ``column_of``."""
+    return np.where(elapsed <= cap, elapsed - 1, cap - period + (elapsed - cap - 1) % period)
+
+
+def side_by_side(tables: Sequence[npt.NDArray[T]]) -> npt.NDArray[T]:
+    """Return tables of different sizes in one array; what lies beyond a table is zero and never read."""
+    sizes = zip(*(table.shape for table in tables), strict=True)
+    together = np.zeros((len(tables), *map(max, sizes)), dtype=tables[0].dtype)
+    for i, table in enumerate(tables):
+        place: tuple[int | slice, ...] = (i, *map(slice, table.shape))
+        together[place] = table
+    return together
 
 
 @dataclass(frozen=True)
@@ -88,20 +117,42 @@ class ArmBeliefs:
     def _origin(self) -> tuple[IntArray, IntArray]:
         states = np.full(self.size, UNKNOWN, dtype=np.int64)
         slots = np.full(self.size, self.cap, dtype=np.int64)
-        for tau in range(self.cap, 0, -1):
-            for s in range(self.n_states - 1, -1, -1):
-                b = self.numbers[s, tau - 1]
-                states[b], slots[b] = s, tau
+        # Of pairs that share a belief the last one stays: the fewest slots, and of these the first state.
+        beliefs = self.numbers[: self.n_states].T[::-1, ::-1]
+        states[beliefs] = np.arange(self.n_states)[::-1]
+        slots[beliefs] = np.arange(1, self.cap + 1)[::-1, None]
         return states, slots
 
     def locate(self, last_state: npt.ArrayLike, elapsed: npt.ArrayLike) -> IntArray:
         """Return the belief for last seen states (``UNKNOWN`` for never) and elapsed slots."""
-        states = np.asarray(last_state, dtype=np.int64)
-        slots = np.asarray(elapsed, dtype=np.int64)
-        beyond = self.cap - self.period + (slots - self.cap - 1) % self.period + 1
-        column = np.where(slots <= self.cap, slots, beyond) - 1
-        found: IntArray = self.numbers[states, column]
+        columns = columns_of(np.asarray(elapsed, dtype=np.int64), self.cap, self.period)
+        found: IntArray = self.numbers[np.asarray(last_state, dtype=np.int64), columns]
         return found
+
+
+def numbered_beliefs(
+    numbers: IntArray,
+    law: Array,
+    rewards: Array,
+    initial: int | None,
+    *,
+    deviation: Array | None = None,
+    period: int = 1,
+) -> ArmBeliefs:
+    """Return beliefs with given laws, numbered by last seen state and elapsed slots: see ``ArmBeliefs.numbers``."""
+    cap, n = numbers.shape[1], law.shape[1]
+    passive = np.empty(len(law), dtype=np.int64)
+    passive[numbers] = np.concatenate([numbers[:, 1:], numbers[:, cap - period, None]], axis=1)
+    return ArmBeliefs(
+        law=law,
+        passive=passive,
+        first=numbers[:n, 0].copy(),
+        deviation=np.zeros(len(law)) if deviation is None else deviation,
+        rewards=rewards,
+        numbers=numbers,
+        period=period,
+        start=int(numbers[n if initial is None else initial, 0]),
+    )
 
 
 def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
@@ -116,7 +167,7 @@ def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
     laws = markov.powers(arm.chain, cap)
     deviation = float(markov.distances(laws[cap], arm.stationary))
     if forget:
-        return forgetting_beliefs(laws[1:cap], arm.stationary, deviation, arm)
+        return forgetting_beliefs(laws[1:cap], arm.stationary, arm.rewards, arm.initial, deviation)
     grid = np.concatenate([laws[1:], np.broadcast_to(arm.stationary, (cap, 1, arm.n_states))], axis=1)
     grid[-1] = arm.stationary
     spread = np.zeros((cap, arm.n_states + 1))
@@ -124,25 +175,18 @@ def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
     return _grid(grid, spread, arm, period=1)
 
 
-def forgetting_beliefs(laws: Array, limit: Array, deviation: float, arm: AnyArm) -> ArmBeliefs:
+def forgetting_beliefs(
+    laws: Array, limit: Array, rewards: Array, initial: int | None, deviation: float = 0.0
+) -> ArmBeliefs:
     """Beliefs (s, τ < cap) and one for all that lies at or beyond the cap; ``laws[τ - 1]`` are those below it."""
-    below, n = len(laws), arm.n_states
+    below, n = len(laws), len(limit)
     last = n * below
     numbers = np.full((n + 1, below + 1), last, dtype=np.int64)
     numbers[:n, :below] = np.arange(last).reshape(n, below)
-    passive = np.append(numbers[:n, 1:].reshape(-1), last)
     deviations = np.zeros(last + 1)
     deviations[last] = deviation
-    return ArmBeliefs(
-        law=np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]]),
-        passive=passive,
-        first=numbers[:n, 0].copy(),
-        deviation=deviations,
-        rewards=arm.rewards,
-        numbers=numbers,
-        period=1,
-        start=last if arm.initial is None else int(numbers[arm.initial, 0]),
-    )
+    law = np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
+    return numbered_beliefs(numbers, law, rewards, initial, deviation=deviations)
 
 
 def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
@@ -159,19 +203,10 @@ def _grid(laws: Array, deviation: Array, arm: AnyArm, period: int) -> ArmBeliefs
     """Beliefs (s, τ ≤ cap), unseen row included, that step back by a period at the cap: ``laws[τ - 1][s]``."""
     cap, rows, n = laws.shape
     numbers = np.arange(rows * cap).reshape(rows, cap)
-    passive = np.concatenate([numbers[:, 1:], numbers[:, cap - period, None]], axis=1)
     if arm.initial is not None and rows == n:
         numbers = np.concatenate([numbers, numbers[arm.initial, None]])
-    return ArmBeliefs(
-        law=laws.transpose(1, 0, 2).reshape(rows * cap, n),
-        passive=passive.reshape(-1),
-        first=numbers[:n, 0].copy(),
-        deviation=deviation.T.reshape(-1),
-        rewards=arm.rewards,
-        numbers=numbers,
-        period=period,
-        start=int(numbers[n if arm.initial is None else arm.initial, 0]),
-    )
+    law = laws.transpose(1, 0, 2).reshape(rows * cap, n)
+    return numbered_beliefs(numbers, law, arm.rewards, arm.initial, deviation=deviation.T.reshape(-1), period=period)
 
 
 def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
@@ -216,7 +251,7 @@ def _table_beliefs(arm: TableArm, cap: int, forget: bool) -> ArmBeliefs:
     end = laws[-1]
     if forget and np.ptp(end, axis=0).max() == 0 and np.ptp(laws[:, arm.n_states :], axis=0).max(initial=0) == 0:
         gaps = markov.distances(laws, end[0])
-        return forgetting_beliefs(laws[: cap - 1], end[0], float(gaps[cap - 1 :].max()), arm)
+        return forgetting_beliefs(laws[: cap - 1], end[0], arm.rewards, arm.initial, float(gaps[cap - 1 :].max()))
     deviation = np.zeros((cap, laws.shape[1]))
     beyond = np.abs(laws[cap - 1 :] - laws[cap - 1]).sum(axis=-1).max(axis=0)
     deviation[-1] = 0.5 * beyond
@@ -225,38 +260,68 @@ def _table_beliefs(arm: TableArm, cap: int, forget: bool) -> ArmBeliefs:
 
 def cap_for(arm: AnyArm, deviation: float, longest: int = LONGEST_CAP) -> int:
     """Return the first cap whose deviation is at most the given one, or the longest allowed."""
+    if isinstance(arm, Arm) and arm.is_ergodic:
+        found = markov.mixing_time(arm.chain, 2 * deviation)
+        return longest if found is None else min(found, longest)
+
+    def enough(cap: int) -> bool:
+        return float(arm_beliefs(arm, cap).deviation.max()) <= deviation
+
+    def first(low: int, high: int) -> int:
+        return low + bisect_left(range(low, high), True, key=enough)
+
     if isinstance(arm, TableArm):
-        return _table_cap(arm, deviation, longest)
-    if not arm.is_ergodic:
-        return _unforgetting_cap(arm, deviation, longest)
-    found = markov.mixing_time(arm.chain, 2 * deviation)
-    return longest if found is None else min(found, longest)
-
-
-def _table_cap(arm: TableArm, deviation: float, longest: int) -> int:
-    laws = arm.law_table(arm.length)[1:]
-    low, high = 1, len(laws)
-    while low < high:
-        middle = (low + high) // 2
-        if float(_table_beliefs(arm, middle, True).deviation.max()) <= deviation:
-            high = middle
-        else:
-            low = middle + 1
-    return min(low, longest)
-
-
-def _unforgetting_cap(arm: Arm, deviation: float, longest: int) -> int:
+        return min(first(1, arm.length), longest)
     cap = 1
-    while cap < longest and float(arm_beliefs(arm, cap).deviation.max()) > deviation:
+    while cap < longest and not enough(cap):
         cap *= 2
-    low, high = cap // 2 + 1, min(cap, longest)
-    while low < high:
-        middle = (low + high) // 2
-        if float(arm_beliefs(arm, middle).deviation.max()) <= deviation:
-            high = middle
-        else:
-            low = middle + 1
-    return arm_beliefs(arm, high).cap
+    return arm_beliefs(arm, first(cap // 2 + 1, min(cap, longest))).cap
+
+
+class JointTable(NamedTuple):
+    """Where the joint beliefs of a ``JointBeliefs`` lie and lead to, as kernels take it.
+
+    Block a belongs to ``actions[a]`` and begins at ``offsets[a]``; a joint belief in it lies ``strides[a]`` times its
+    digits further on, each of which is below ``radix[a]``. The rest is that of every ``ArmBeliefs``, side by side.
+    """
+
+    actions: IntArray
+    offsets: IntArray
+    strides: IntArray
+    radix: IntArray
+    order: IntArray
+    n_states: IntArray
+    first: IntArray
+    passive: IntArray
+    numbers: IntArray
+    cap: IntArray
+    period: IntArray
+
+
+class JointLaws(NamedTuple):
+    """The laws and rewards of all arms of a ``JointBeliefs``, side by side: see ``ArmBeliefs``."""
+
+    law: Array
+    reward: Array
+    rewards: Array
+    deviation: Array
+
+
+@lru_cache(maxsize=16)
+def _blocks(
+    sizes: tuple[int, ...], n_states: tuple[int, ...], plays: int
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+    """The first five fields of a ``JointTable``; kept, because learners plan on the same shapes again and again."""
+    actions = np.array(list(itertools.combinations(range(len(sizes)), plays)), dtype=np.int64)
+    radix = np.tile(np.array(sizes, dtype=np.int64), (len(actions), 1))
+    np.put_along_axis(radix, actions, np.array(n_states, dtype=np.int64)[actions], axis=1)
+    # The arm with the most beliefs runs fastest, which gives sweeps over the table their long rows.
+    order = np.argsort(sizes, kind="stable")
+    strides = np.ones_like(radix)
+    for slower, faster in zip(order[-2::-1], order[:0:-1], strict=True):
+        strides[:, slower] = strides[:, faster] * radix[:, faster]
+    offsets = np.concatenate([[0], np.cumsum(radix.prod(axis=1))])
+    return actions, offsets, strides, radix, order
 
 
 class JointBeliefs:
@@ -274,18 +339,22 @@ class JointBeliefs:
             )
         self.arms = tuple(arms)
         self.plays = plays
-        n = len(arms)
-        self.actions = np.array(list(itertools.combinations(range(n), plays)), dtype=np.int64)
-        self.radix = np.array(
-            [[arm.n_states if i in action else arm.size for i, arm in enumerate(arms)] for action in self.actions],
-            dtype=np.int64,
-        )
-        # The arm with the most beliefs runs fastest, which gives sweeps over the table their long rows.
-        self.order = np.argsort([arm.size for arm in arms], kind="stable")
-        self.strides = np.ones_like(self.radix)
-        for slower, faster in zip(self.order[-2::-1], self.order[:0:-1], strict=True):
-            self.strides[:, slower] = self.strides[:, faster] * self.radix[:, faster]
-        self.offsets = np.concatenate([[0], np.cumsum(self.radix.prod(axis=1))])
+        sizes, n_states = tuple(arm.size for arm in arms), tuple(arm.n_states for arm in arms)
+        self.actions, self.offsets, self.strides, self.radix, self.order = _blocks(sizes, n_states, plays)
+
+    @cached_property
+    def table(self) -> JointTable:
+        """Where joint beliefs lie and lead to, for kernels."""
+        blocks = (self.actions, self.offsets, self.strides, self.radix, self.order)
+        return JointTable(*blocks, *self._of_all_arms(JointTable._fields[len(blocks) :]))
+
+    @cached_property
+    def laws(self) -> JointLaws:
+        """The laws and rewards of all arms, for kernels."""
+        return JointLaws(*self._of_all_arms(JointLaws._fields))
+
+    def _of_all_arms(self, names: Sequence[str]) -> list[npt.NDArray[Any]]:
+        return [side_by_side([np.asarray(getattr(arm, name)) for arm in self.arms]) for name in names]
 
     @staticmethod
     def count(sizes: Sequence[int], n_states: Sequence[int], plays: int) -> int:
@@ -336,6 +405,17 @@ class JointBeliefs:
                 result[fits] = self.offsets[a] + digits @ self.strides[a]
         return result
 
+    def everywhere(self) -> IntArray:
+        """Return the joint belief at every place."""
+        rows = []
+        for a, action in enumerate(self.actions):
+            places = np.arange(self.offsets[a + 1] - self.offsets[a])
+            digits = places[:, None] // self.strides[a] % self.radix[a]
+            for i in action:
+                digits[:, i] = self.arms[i].first[digits[:, i]]
+            rows.append(digits)
+        return np.concatenate(rows)
+
     def locate(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         """Return belief numbers, row by row, for last seen states and elapsed slots."""
         columns = [arm.locate(last_states[:, i], elapsed[:, i]) for i, arm in enumerate(self.arms)]
@@ -364,10 +444,8 @@ class JointBeliefs:
 
     def refine(self, values: Array, finer: JointBeliefs) -> Array:
         """Carry a function over to finer joint beliefs: each takes the value of the coarser one it is cut to."""
-        maps = []
-        for coarse, fine in zip(self.arms, finer.arms, strict=True):
-            states = np.where(fine.last_state == UNKNOWN, fine.n_states, fine.last_state)
-            maps.append(coarse.locate(states, fine.elapsed))
+        pairs = zip(self.arms, finer.arms, strict=True)
+        maps = [coarse.locate(fine.last_state, fine.elapsed) for coarse, fine in pairs]
         result = np.empty(finer.size)
         for a, action in enumerate(self.actions):
             block = values[self.offsets[a] : self.offsets[a + 1]].reshape(self.radix[a, self.order])

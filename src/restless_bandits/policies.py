@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import ActionArray, Array, IntArray
-from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs
+from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs, columns_of, table_period
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
+from restless_bandits.problem import Problem
 from restless_bandits.record import Record
 
 TIE = 1e-12
@@ -113,6 +114,11 @@ class IndexPolicy(Policy):
     plays: int = 1
     periods: tuple[int, ...] = ()
 
+    @classmethod
+    def of(cls, problem: Problem, tables: Sequence[Array]) -> IndexPolicy:
+        """Return the policy of a table for each arm of a problem."""
+        return cls(tuple(tables), problem.plays, tuple(table_period(arm) for arm in problem.arms))
+
     @property
     def n_states(self) -> tuple[int, ...]:
         return tuple(len(table) - 1 for table in self.tables)
@@ -125,10 +131,7 @@ class IndexPolicy(Policy):
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         scores = np.empty(last_states.shape)
         for i, (table, period) in enumerate(zip(self.tables, self.table_periods, strict=True)):
-            length = table.shape[1]
-            beyond = length - period + (elapsed[:, i] - length - 1) % period
-            column = np.where(elapsed[:, i] <= length, elapsed[:, i] - 1, beyond)
-            scores[:, i] = table[last_states[:, i], column]
+            scores[:, i] = table[last_states[:, i], columns_of(elapsed[:, i], table.shape[1], period)]
         return top_arms(scores, self.plays)
 
     def _arrays(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import linprog
 
 from restless_bandits import Arm, Problem, ProblemError
-from restless_bandits.learners import _kernels as kernels
+from restless_bandits.learners import _colored_kernels as kernels
 from restless_bandits.learners import colored_ucrl2 as module
 from restless_bandits.learners.colored_ucrl2 import ColoredUCRL2, extended_value_iteration
 from restless_bandits.learners.simple import RoundRobin

@@ -439,7 +439,7 @@ def test_policies_by_oracle():
     ("spec", "message"),
     [
         ("dominance-ucb:level=ln", "did you mean 'ln-t'"),
-        ("dominance-ucb:level=0", "level is 0; a number that scales ln t must be positive"),
+        ("dominance-ucb:level=0", "level is 0; it must be a positive number"),
         ("dominance-ucb:level=-1", "must be positive"),
         ("dominance-ucb:level=yes", "must be positive"),
         ("dominance-ucb:oracle=whitle", "did you mean 'whittle'"),

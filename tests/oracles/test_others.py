@@ -12,7 +12,8 @@ from scipy.optimize import linprog
 import restless_bandits as rb
 from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
 from restless_bandits.oracles.guha import _balance, _PricedArm
-from restless_bandits.oracles.relaxation import SubsidisedArm, relax
+from restless_bandits.oracles.lagrangian import SubsidisedArm, relax
+from restless_bandits.oracles.myopic import table_length
 from restless_bandits.testing import check_oracle
 from tests.reference import simulate
 
@@ -109,7 +110,7 @@ class TestGuha:
         drawn = Problem.random(n_arms, 2, seed=seed, floor=0.05)
         arms = [Arm(a.transitions, [a.rewards[0], 0 if poor else a.rewards[1]], initial=1) for a in drawn.arms]
         problem = Problem(arms)
-        priced = [_PricedArm(arm) for arm in problem.arms]
+        priced = [_PricedArm(arm, table_length(arm)) for arm in problem.arms]
         price = _balance(priced)
         assert sum(arm.value(price) for arm in priced) == pytest.approx(price, abs=1e-12)
         policy = rb.oracles.policy("guha", problem)

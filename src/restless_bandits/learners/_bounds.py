@@ -86,8 +86,8 @@ def binary_divergence(p: float, q: float) -> float:
 def monotone_upper_bounds(sums: Array, counts: IntArray, level: float) -> Array:
     """Upper bounds of nonincreasing means by the likelihood ratio: within ``level`` of the likeliest such means.
 
-    Where the plain means are in order these are the plain bounds. Where they are not, chance has been unkind to some
-    state, and the bounds make room for that: what the order costs the best fit is added to the level.
+    Where the plain means are in order these are the plain bounds. Where they are not, some of them are far from the
+    truth by chance, and the bounds make room for that: what the order costs the best fit is added to the level.
     """
     fitted = monotone_fit(sums, counts)
     cost = 0.0

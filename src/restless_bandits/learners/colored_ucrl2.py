@@ -23,7 +23,6 @@ Differs from the paper:
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import os
@@ -34,23 +33,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from restless_bandits.arrays import ActionArray, Array, IntArray
-from restless_bandits.beliefs import ArmBeliefs, JointBeliefs
+from restless_bandits.arrays import IntArray, positive, whole
+from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, JointTable, numbered_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners import _kernels as kernels
+from restless_bandits.learners import _colored_kernels as kernels
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
 from restless_bandits.plans import CountDoubled, Forever, Plan
-from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, SingleArm
+from restless_bandits.policies import IndexPolicy, JointPolicy, SingleArm
 from restless_bandits.problem import Task
-from restless_bandits.record import Record
+from restless_bandits.record import EXACT_ELAPSED, Record
 
 LARGEST_TABLE = 20_000_000
 """Joint beliefs beyond which a plan takes more memory than a run should."""
-LARGEST_CAP = 512
-"""Elapsed slots to which a record counts exactly."""
 THREADED = 100_000
 """Joint beliefs from which on two threads are worth their trouble."""
-STEP = 0.9
 MOST_SWEEPS = 100_000
 
 
@@ -81,14 +77,12 @@ class ColoredUCRL2(Learner):
 
     def __post_init__(self) -> None:
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
-        whole = isinstance(self.cap, int) and not isinstance(self.cap, bool)
-        if self.cap is not None and not (whole and 1 <= self.cap <= LARGEST_CAP):
-            raise ProblemError(f"{self.name}: cap is {self.cap!r}; it must be a whole number from 1 to {LARGEST_CAP}")
+        if self.cap is not None:
+            whole(f"{self.name}: cap", self.cap, most=EXACT_ELAPSED)
         if self.delta is not None and not 0 < self.delta < 1:
             raise ProblemError(f"{self.name}: delta is {self.delta!r}; it must lie between 0 and 1")
         for option in ("reward_width", "law_width"):
-            if not 0 <= getattr(self, option) < math.inf:
-                raise ProblemError(f"{self.name}: {option} is {getattr(self, option)!r}; it must not be negative")
+            positive(f"{self.name}: {option}", getattr(self, option), or_zero=True)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -116,9 +110,9 @@ class ColoredUCRL2(Learner):
         for name, mixing in zip(task.names, task.mixing, strict=True):
             if mixing is None:
                 raise ProblemError(f"{self.name}: {name!r} never mixes, so its elapsed slots have no cap; give one")
-            if mixing > LARGEST_CAP:
+            if mixing > EXACT_ELAPSED:
                 raise ProblemError(
-                    f"{self.name}: {name!r} takes {mixing} slots to mix, more than the {LARGEST_CAP} told apart; "
+                    f"{self.name}: {name!r} takes {mixing} slots to mix, more than the {EXACT_ELAPSED} told apart; "
                     "give a cap"
                 )
             caps.append(mixing)
@@ -173,14 +167,10 @@ def _table_size(task: Task, caps: tuple[int, ...]) -> int:
 def _advice(task: Task) -> str:
     """What to do about a table that does not fit."""
     fits = 0
-    while fits < LARGEST_CAP and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
+    while fits < EXACT_ELAPSED and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
         fits += 1
-    most = f"more than {LARGEST_TABLE:,}"
-    return (
-        f"{most}; give a cap of at most {fits}"
-        if fits
-        else f"{most}, and too many with any cap; there are too many arms"
-    )
+    advice = f"; give a cap of at most {fits}" if fits else ", and too many with any cap; there are too many arms"
+    return f"more than {LARGEST_TABLE:,}{advice}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +179,6 @@ class Layout:
 
     joint: JointBeliefs
     rows: kernels.Rows
-    size: int
 
 
 @lru_cache(maxsize=4)
@@ -204,12 +193,6 @@ def _layout(
     joint = JointBeliefs(arms, 1)
     order = joint.order.tolist()
     sizes = np.array([arm.size for arm in arms])
-    widest = int(sizes.max())
-    passive = np.zeros((len(arms), widest), dtype=np.int64)
-    below = np.zeros((len(arms), widest), dtype=np.int64)
-    for i, (arm, n, cap) in enumerate(zip(arms, n_states, caps, strict=True)):
-        passive[i, : arm.size] = arm.passive
-        below[i, : n * (cap - 1)] = np.repeat(np.arange(1, cap), n)
 
     # In the block of arm a its own state runs slowest, and of the other arms the last in order fastest.
     strides = np.zeros((len(arms), len(arms)), dtype=np.int64)
@@ -230,10 +213,10 @@ def _layout(
         for i, grid in zip([a, *outer], grids, strict=True):
             digits[:, i] = grid.reshape(-1)
         if not ties:
-            digits = digits[_distinct(digits, outer, below)]
+            digits = digits[_distinct(digits, outer, arms)]
         colour = digits.copy()
         colour[:, a] = arms[a].first[digits[:, a]]
-        waited = np.stack([passive[i, colour[:, i]] for i in range(len(arms))], axis=1)
+        waited = np.stack([arm.passive[colour[:, i]] for i, arm in enumerate(arms)], axis=1)
         waited[:, x] = 0
         # The arm pulled is left out of what follows, for it is seen in state 0 there.
         after = np.stack(
@@ -249,22 +232,18 @@ def _layout(
         inner=inner,
         place=places,
         target=targets,
-        target_stride=joint.strides[np.arange(len(arms)), inner],
         colour=colours,
         after=follows,
         outcome_stride=strides.diagonal().copy(),
         inner_stride=strides[:, inner].T.copy(),
-        size=sizes,
-        cap=np.array(caps),
-        n_states=np.array(n_states),
         ties=ties,
     )
-    return Layout(joint, rows, offsets[-1])
+    return Layout(joint, rows)
 
 
-def _distinct(digits: IntArray, outer: list[int], below: IntArray) -> IntArray:
+def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> IntArray:
     """Rows in which all arms below their caps have waited differently long, and longer than the arm just pulled."""
-    waits = [below[i, digits[:, i]] for i in outer]
+    waits = [np.where(arms[i].elapsed < arms[i].cap, arms[i].elapsed, 0)[digits[:, i]] for i in outer]
     fine = np.ones(len(digits), dtype=bool)
     for wait in waits:
         fine &= wait != 1
@@ -275,21 +254,10 @@ def _distinct(digits: IntArray, outer: list[int], below: IntArray) -> IntArray:
 
 def _shape(n: int, initial: int | None, cap: int, unseen: bool) -> ArmBeliefs:
     """The beliefs (s, min(τ, cap)) of an arm, and one more while it was never seen; laws and rewards come later."""
-    size = n * cap + unseen
     numbers = np.arange(n * cap).reshape(cap, n).T
     never = np.full((1, cap), n * cap) if unseen else numbers[:1]
-    passive = np.minimum(np.arange(size) + n, np.arange(size) % n + n * (cap - 1))
-    start = n * cap if unseen else int(numbers[initial or 0, 0])
-    return ArmBeliefs(
-        law=np.full((size, n), 1 / n),
-        passive=np.where(np.arange(size) < n * cap, passive, n * cap),
-        first=numbers[:, 0].copy(),
-        deviation=np.zeros(size),
-        rewards=np.ones(n),
-        numbers=np.concatenate([numbers, never]),
-        period=1,
-        start=start,
-    )
+    size = n * cap + unseen
+    return numbered_beliefs(np.concatenate([numbers, never]), np.full((size, n), 1 / n), np.ones(n), initial)
 
 
 @dataclass(frozen=True)
@@ -304,23 +272,25 @@ class Optimum:
 
 def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: float) -> Optimum:
     """Solve the optimistic problem until the span of an update is within the tolerance."""
-    values, improved, bias = (np.zeros(layout.size) for _ in range(3))
-    action = np.zeros(layout.size, dtype=np.int16)
-    solve = _iterate_in_threads if layout.size >= THREADED else kernels.iterate
-    found = solve(values, improved, action, bias, STEP, tolerance, MOST_SWEEPS, TIE, layout.rows, balls)
-    return Optimum(JointPolicy(_with_laws(layout, balls), action, bias), *found)
+    values, improved, bias = (np.zeros(layout.joint.size) for _ in range(3))
+    tables = kernels.Tables(values, improved, np.zeros(layout.joint.size, dtype=np.int16), bias)
+    solve = _iterate_in_threads if layout.joint.size >= THREADED else kernels.iterate
+    found = solve(tables, tolerance, MOST_SWEEPS, layout.rows, layout.joint.table, balls)
+    # Where the table has no entry (see ``JointPolicy``) laws are those most favourable to reward: after pulls that were
+    # skipped a look one step ahead needs no more.
+    arms = [
+        replace(arm, law=kernels.favoured(balls, i, arm.size, arm.n_states), rewards=balls.reward[i, : arm.n_states])
+        for i, arm in enumerate(layout.joint.arms)
+    ]
+    return Optimum(JointPolicy(JointBeliefs(arms, 1), tables.action, bias), *found)
 
 
 def _iterate_in_threads(
-    values: Array,
-    improved: Array,
-    action: ActionArray,
-    bias: Array,
-    step: float,
+    tables: kernels.Tables,
     tolerance: float,
     most_sweeps: int,
-    tie: float,
     rows: kernels.Rows,
+    table: JointTable,
     balls: kernels.Balls,
 ) -> tuple[float, float, int]:
     """``kernels.iterate``, to the last digit, with rows shared out among threads."""
@@ -328,10 +298,8 @@ def _iterate_in_threads(
     with ThreadPoolExecutor(threads) as pool:
 
         def sweep(shift: float, greedy: bool) -> tuple[float, float]:
-            tables = (values, improved, action, bias)
-
             def part(number: int) -> tuple[float, float]:
-                return kernels.sweep_part(*tables, number, threads, step, shift, greedy, tie, rows, balls)
+                return kernels.sweep_part(tables, number, threads, shift, greedy, rows, table, balls)
 
             found = list(pool.map(part, range(threads)))
             return min(least for least, _ in found), max(most for _, most in found)
@@ -339,20 +307,7 @@ def _iterate_in_threads(
         least, most = sweep(0.0, False)
         count = 1
         while most - least > tolerance and count < most_sweeps:
-            values, improved = improved, values
+            tables = tables._replace(values=tables.improved, improved=tables.values)
             least, most = sweep(0.5 * (least + most), False)
             count += 1
         return *sweep(0.0, True), count + 1
-
-
-def _with_laws(layout: Layout, balls: kernels.Balls) -> JointBeliefs:
-    """The joint beliefs with laws and rewards, for choices where the table has no entry (see ``JointPolicy``).
-
-    The laws are those most favourable to reward: where pulls were skipped, a look one step ahead needs no more.
-    """
-    joint = copy.copy(layout.joint)
-    joint.arms = tuple(
-        replace(arm, law=kernels.favoured(balls, i, arm.size, arm.n_states), rewards=balls.reward[i, : arm.n_states])
-        for i, arm in enumerate(layout.joint.arms)
-    )
-    return joint

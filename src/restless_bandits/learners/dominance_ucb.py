@@ -41,27 +41,23 @@ tolerance of .05/√t); for many two-state arms the balanced dual is, at half th
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import ArmBeliefs, JointBeliefs
+from restless_bandits.arrays import Array, IntArray, positive, whole
+from restless_bandits.beliefs import JointBeliefs, forgetting_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import _dominance_kernels as kernels
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
 from restless_bandits.learners.violations import warn_of_violations
-from restless_bandits.oracles._kernels import iterate_values
-from restless_bandits.oracles.exact import STEP, padded
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy
-from restless_bandits.oracles.planning import LARGEST_TABLE, MOST_SWEEPS, most_beliefs_at
+from restless_bandits.oracles.planning import LARGEST_TABLE, iterated, most_beliefs_at
 from restless_bandits.oracles.whittle import whittle_policy
 from restless_bandits.plans import CountDoubled, Forever, Plan, Rule, SeenIn, Slots
-from restless_bandits.policies import TIE, JointPolicy, Policy, SingleArm
+from restless_bandits.policies import JointPolicy, Policy, SingleArm
 from restless_bandits.problem import Problem, TableArm, Task
 from restless_bandits.record import EXACT_ELAPSED, Record
 
@@ -118,11 +114,10 @@ class DominanceUCB(Learner):
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
         if isinstance(self.level, str):
             require_choice(self, "level", self.level, ("theorem", "ln-t"))
-        elif isinstance(self.level, bool) or not isinstance(self.level, int | float) or not 0 < self.level < math.inf:
-            raise ProblemError(f"{self.name}: level is {self.level!r}; a number that scales ln t must be positive")
-        whole = isinstance(self.cap, int) and not isinstance(self.cap, bool)
-        if self.cap is not None and not (whole and 1 <= self.cap <= EXACT_ELAPSED):
-            raise ProblemError(f"{self.name}: cap is {self.cap!r}; it must be a whole number from 1 to {EXACT_ELAPSED}")
+        else:
+            positive(f"{self.name}: level", self.level)
+        if self.cap is not None:
+            whole(f"{self.name}: cap", self.cap, most=EXACT_ELAPSED)
 
     def check(self, task: Task) -> None:
         if self.level == "theorem":
@@ -237,45 +232,9 @@ def _table_size(arms: list[OptimisticArm], task: Task) -> int:
 
 
 def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, tolerance: float) -> JointPolicy:
-    """Plan by value iteration over joint beliefs, until the span of an update is within the tolerance.
-
-    What ``oracles.planning.joint_plan`` does, without making and checking a problem first: tables of one shape share
-    their layout, and this is done at every episode.
-    """
-    shapes = tuple((arm.laws.shape[2], len(arm.laws) - 1) for arm in arms)
-    joint = copy.copy(_layout(shapes, plays))
-    joint.arms = tuple(_with_laws(arm, state) for arm, state in zip(arms, last_states, strict=True))
-    values, improved = np.zeros(joint.size), np.empty(joint.size)
-    action = np.zeros(joint.size, dtype=np.int16)
-    iterate_values(values, improved, action, STEP, tolerance, MOST_SWEEPS, TIE, *padded(joint))
-    return JointPolicy(joint, action, values)
-
-
-@lru_cache(maxsize=64)
-def _layout(shapes: tuple[tuple[int, int], ...], plays: int) -> JointBeliefs:
-    return JointBeliefs([_shape(*shape) for shape in shapes], plays)
-
-
-@lru_cache(maxsize=256)
-def _shape(n_states: int, cap: int) -> ArmBeliefs:
-    """The beliefs (s, τ < cap) and one for all that lies at or beyond the cap; laws and rewards come later."""
-    last = n_states * (cap - 1)
-    numbers = np.full((n_states + 1, cap), last, dtype=np.int64)
-    numbers[:n_states, : cap - 1] = np.arange(last).reshape(n_states, cap - 1)
-    return ArmBeliefs(
-        law=np.full((last + 1, n_states), 1 / n_states),
-        passive=np.append(numbers[:n_states, 1:].reshape(-1), last),
-        first=numbers[:n_states, 0].copy(),
-        deviation=np.zeros(last + 1),
-        rewards=np.ones(n_states),
-        numbers=numbers,
-        period=1,
-        start=last,
-    )
-
-
-def _with_laws(arm: OptimisticArm, state: int) -> ArmBeliefs:
-    cap, n = len(arm.laws) - 1, arm.laws.shape[2]
-    shape = _shape(n, cap)
-    law = np.concatenate([arm.laws[1:cap, :n].transpose(1, 0, 2).reshape(-1, n), arm.laws[cap, :1]])
-    return replace(shape, law=law, rewards=arm.rewards, start=int(shape.numbers[state, 0]))
+    """Plan by value iteration over joint beliefs, until the span of an update is within the tolerance."""
+    beliefs = []
+    for arm, state in zip(arms, last_states, strict=True):
+        initial = state if state < len(arm.rewards) else None
+        beliefs.append(forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, initial))
+    return iterated(beliefs, plays, tolerance)

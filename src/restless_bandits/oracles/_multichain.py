@@ -9,7 +9,8 @@ import numpy as np
 from restless_bandits.beliefs import cap_for, joint_beliefs
 from restless_bandits.oracles._explicit import TooLargeError, chain_gain, explore, solve_multichain
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.relaxation import lagrangian_policy, relaxation_bound
+from restless_bandits.oracles.lagrangian import relaxation_bound
+from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies import JointPolicy
 from restless_bandits.problem import Problem

@@ -6,17 +6,11 @@ import time
 
 import numpy as np
 
-from restless_bandits.markov import limit_laws
+from restless_bandits.oracles.averages import arm_average, best_arm_gain
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
-from restless_bandits.problem import AnyArm, Problem
-
-
-def arm_average(arm: AnyArm) -> float:
-    """Return the long-run reward of pulling an arm in every slot, from its initial state."""
-    start = arm.law_table(1)[1, arm.n_states if arm.initial is None else arm.initial]
-    return float(start @ limit_laws(arm.one_step) @ arm.rewards)
+from restless_bandits.problem import Problem
 
 
 def best_arm_policy(problem: Problem) -> IndexPolicy:
@@ -24,11 +18,6 @@ def best_arm_policy(problem: Problem) -> IndexPolicy:
     averages = [arm_average(arm) for arm in problem.arms]
     tables = tuple(np.full((n + 1, 1), value) for n, value in zip(problem.n_states, averages, strict=True))
     return IndexPolicy(tables, problem.plays)
-
-
-def best_arm_gain(problem: Problem) -> float:
-    """Return what the best fixed arms earn a slot."""
-    return sum(sorted((arm_average(arm) for arm in problem.arms), reverse=True)[: problem.plays])
 
 
 def best_arm(problem: Problem) -> Solution:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from restless_bandits.errors import ProblemError
+from restless_bandits.oracles.averages import best_arm_gain
 from restless_bandits.oracles.evaluation import evaluate
+from restless_bandits.oracles.lagrangian import relaxation_bound
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies import Policy
 from restless_bandits.problem import Problem
@@ -33,9 +35,6 @@ def bracketed(
     Its own gain, evaluated where the problem is small enough, or the gain of the best fixed arm bound μ* from below;
     the relaxation bounds it from above.
     """
-    from restless_bandits.oracles.best_arm import best_arm_gain
-    from restless_bandits.oracles.relaxation import relaxation_bound
-
     error = 0.0
     if gain is None:
         try:

@@ -38,15 +38,15 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
-from restless_bandits.arrays import Array
+from restless_bandits.arrays import Array, positive
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._kernels import sweep_rows
+from restless_bandits.oracles._joint import Iterate, sweep_rows
 from restless_bandits.oracles._multichain import solve_from_start
-from restless_bandits.oracles.best_arm import best_arm_gain
-from restless_bandits.oracles.relaxation import relaxation_bound
+from restless_bandits.oracles.averages import best_arm_gain
+from restless_bandits.oracles.lagrangian import relaxation_bound
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
-from restless_bandits.policies import TIE, JointPolicy
+from restless_bandits.policies import JointPolicy
 from restless_bandits.problem import Arm, Problem
 
 BYTES_PER_BELIEF = 18
@@ -61,8 +61,6 @@ MOST_SWEEPS = 20_000
 FIRST_DEVIATION = 1e-3
 SMALL = 200_000
 """Joint beliefs below which threads and levels in between cost more than they save."""
-STEP = 0.9
-"""Lazy steps, so that values settle even where optimal play is periodic."""
 
 Report = Callable[[str], None]
 
@@ -94,12 +92,10 @@ class _Level:
 
     def __init__(self, joint: JointBeliefs, values: Array | None, pool: ThreadPoolExecutor, threads: int) -> None:
         self.joint = joint
-        self.values = np.zeros(joint.size) if values is None else values
-        self.improved = np.empty(joint.size)
-        self.action = np.zeros(joint.size, dtype=np.int16)
+        start = np.zeros(joint.size) if values is None else values
+        self.iterate = Iterate(start, np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
         self.updates = 0
         self._pool = pool
-        self._arrays = padded(joint)
         self._parallel = joint.size >= SMALL and threads > 1
         self._pieces: list[tuple[int, int, int]] = []
         for block in range(len(joint.actions)):
@@ -110,7 +106,7 @@ class _Level:
     @property
     def rounding(self) -> float:
         """A generous bound of what rounding can add to a residual."""
-        return float(64 * np.finfo(float).eps * (1.0 + np.abs(self.values).max(initial=0.0)))
+        return float(64 * np.finfo(float).eps * (1.0 + np.abs(self.iterate.values).max(initial=0.0)))
 
     def solve(self, tolerance: float, work: int) -> _Sweep:
         """Iterate until the bracket is narrow enough, or until capping and not iteration limits it."""
@@ -129,17 +125,16 @@ class _Level:
         limit = self.updates + min(work, MOST_SWEEPS * self.joint.size)
         found = self._sweep(0.0, side)
         while not (enough(found) or found.residual <= self.rounding or self.updates >= limit):
-            self.values, self.improved = self.improved, self.values
+            values, improved, action = self.iterate
+            self.iterate = Iterate(improved, values, action)
             found = self._sweep(0.5 * (found.least + found.most), side)
         return found
 
     def _sweep(self, shift: float, side: int) -> _Sweep:
-        """One step: afterwards ``improved`` holds the next values and ``action`` the greedy choice for ``values``."""
+        """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
 
         def piece(task: tuple[int, int, int]) -> tuple[float, float, float, float]:
-            block, low, high = task
-            tables = (self.values, self.improved, self.action)
-            return sweep_rows(*tables, low, high, block, STEP, shift, side, TIE, *self._arrays)
+            return sweep_rows(self.iterate, *task, shift, side, self.joint.table, self.joint.laws)
 
         found = list(self._pool.map(piece, self._pieces) if self._parallel else map(piece, self._pieces))
         least, most, lower, upper = np.array(found).T
@@ -197,7 +192,7 @@ def exact(
     return Solution(
         problem=problem,
         oracle="exact",
-        policy=JointPolicy(level.joint, level.action, level.values),
+        policy=JointPolicy(level.joint, level.iterate.action, level.iterate.values),
         # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
         gain=max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None,
         lower=lower,
@@ -210,10 +205,9 @@ def exact(
 
 
 def _check_arguments(problem: Problem, tolerance: float, memory: int | None) -> None:
-    if not tolerance > 0:
-        raise ProblemError(f"tolerance is {tolerance!r}; it must be positive")
-    if memory is not None and not 1 <= memory < math.inf:
-        raise ProblemError(f"memory is {memory!r} bytes; it must be positive")
+    positive("tolerance", tolerance)
+    if memory is not None:
+        positive("memory", memory)
     choices = math.comb(problem.n_arms, problem.plays)
     if choices > MOST_CHOICES:
         raise ProblemError(
@@ -254,7 +248,7 @@ def _solve_by_levels(
         deviation = _next_deviation(problem, deviation, found, tolerance, largest)
         if found.width <= tolerance or deviation is None or work <= 0:
             return level, found
-        values = level.values
+        values = level.iterate.values
         del level
 
 
@@ -323,25 +317,3 @@ def _memory_to_use(problem: Problem) -> int:
     except (AttributeError, ValueError, OSError):
         return memory
     return min(memory, free // 2) if free > 0 else memory
-
-
-def padded(joint: JointBeliefs) -> tuple[Any, ...]:
-    """The tables of all arms in the order in which the kernel takes them, padded to equal sizes."""
-    n = joint.n_arms
-    size = max(arm.size for arm in joint.arms)
-    states = max(arm.n_states for arm in joint.arms)
-    law = np.zeros((n, size, states))
-    reward, deviation = np.zeros((n, size)), np.zeros((n, size))
-    rewards = np.zeros((n, states))
-    passive = np.zeros((n, size), dtype=np.int64)
-    first = np.zeros((n, states), dtype=np.int64)
-    for i, arm in enumerate(joint.arms):
-        law[i, : arm.size, : arm.n_states] = arm.law
-        reward[i, : arm.size] = arm.reward
-        deviation[i, : arm.size] = arm.deviation
-        passive[i, : arm.size] = arm.passive
-        rewards[i, : arm.n_states] = arm.rewards
-        first[i, : arm.n_states] = arm.first
-    n_states = np.array([arm.n_states for arm in joint.arms], dtype=np.int64)
-    layout = (joint.actions, joint.offsets, joint.strides, joint.radix, joint.order)
-    return (*layout, law, reward, rewards, passive, first, deviation, n_states)

@@ -31,9 +31,8 @@ from scipy.optimize import brentq
 
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import table_period
 from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._kernels import whittle_homotopy
+from restless_bandits.oracles._homotopy import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.solution import Oracle, Solution
@@ -48,7 +47,10 @@ ROUNDING = 1e-9
 
 @njit
 def _best_average(from_bad: Array, from_good: float, good: float, bad: float, price: float) -> float:
-    """The largest of ``_PricedArm.averages``, or 0: compiled, as a balance asks for it again and again."""
+    """The best average of "after bad wait until τ = t, pull on while good" over t, or 0: two linear equations solved.
+
+    Compiled, as a balance asks for it again and again.
+    """
     extra = good - bad
     after_good = bad - price + from_good * extra
     leave = 1.0 - from_good
@@ -59,6 +61,7 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
         if length > 0:
             most = max(most, ((bad - price + chance * extra) * leave + chance * after_good) / length)
         elif tau == 1:
+            # No way out of either state: an arm seen bad stays bad, and pays that when pulled in every slot.
             most = max(most, bad - price)
     return most
 
@@ -66,26 +69,13 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
 class _PricedArm:
     """A two-state arm that pays for its pulls."""
 
-    def __init__(self, arm: AnyArm, length: int | None = None) -> None:
-        self.laws = index_laws(arm, length or table_length(arm))
+    def __init__(self, arm: AnyArm, length: int) -> None:
+        self.laws = index_laws(arm, length)
         self.good, self.bad = (float(reward) for reward in arm.rewards)
         self.from_good = float(self.laws[0, 0, 0])
         # A copy, as tables come in several layouts and Numba compiles for each.
         self.from_bad: Array = self.laws[1, :, 0].copy()
         self.wait = np.arange(1.0, len(self.from_bad) + 1.0)
-
-    def averages(self, price: float) -> Array:
-        """Average of "after bad wait until τ = t, pull on while good" for every t: two linear equations solved."""
-        extra = self.good - self.bad
-        after_bad = self.bad - price + self.from_bad * extra
-        after_good = self.bad - price + self.from_good * extra
-        leave = 1.0 - self.from_good
-        total = after_bad * leave + self.from_bad * after_good
-        length = self.wait * leave + self.from_bad
-        # No way out of either state: an arm seen bad stays bad, and pays that when pulled in every slot.
-        stuck = np.where(self.wait == 1, self.bad - price, 0.0)
-        averages: Array = np.divide(total, length, out=stuck, where=length > 0)
-        return averages
 
     def value(self, price: float) -> float:
         return _best_average(self.from_bad, self.from_good, self.good, self.bad, price)
@@ -138,29 +128,24 @@ def _check(problem: Problem) -> None:
     problem.require("monotone")
 
 
-def _checked(problem: Problem) -> list[_PricedArm]:
+def _balanced(problem: Problem, *, whole_tables: bool = False) -> tuple[list[_PricedArm], float, IndexPolicy]:
+    """The arms of a problem, their balanced price, and the policy of their indices at it."""
     _check(problem)
-    return [_PricedArm(arm) for arm in problem.arms]
+    lengths = [arm.length if whole_tables and isinstance(arm, TableArm) else table_length(arm) for arm in problem.arms]
+    arms = [_PricedArm(arm, length) for arm, length in zip(problem.arms, lengths, strict=True)]
+    price = _balance(arms)
+    return arms, price, IndexPolicy.of(problem, [arm.index(price) for arm in arms])
 
 
 def guha_policy(problem: Problem) -> IndexPolicy:
     """Return the policy of the balanced dual."""
-    arms = _checked(problem)
-    price = _balance(arms)
-    return _policy(arms, price, problem)
-
-
-def _policy(arms: list[_PricedArm], price: float, problem: Problem) -> IndexPolicy:
-    tables = tuple(arm.index(price) for arm in arms)
-    return IndexPolicy(tables, problem.plays, tuple(table_period(arm) for arm in problem.arms))
+    return _balanced(problem)[2]
 
 
 def guha(problem: Problem) -> Solution:
     """Approximate two-state problems by the balanced dual; a ratio of 1/2 where its conditions hold."""
     started = time.perf_counter()
-    arms = _checked(problem)
-    price = _balance(arms)
-    policy = _policy(arms, price, problem)
+    _, price, policy = _balanced(problem)
     bounds = problem.plays == 1 and all(_moves_both_ways(arm) for arm in problem.arms)
     proved = bounds and all(_conditions_hold(arm) for arm in problem.arms)
     how = f"balanced dual at price {price:.6g}" if problem.plays == 1 else "balanced dual"
@@ -276,12 +261,10 @@ def balanced_dual(problem: Problem) -> BalancedDual:
     """Return the balanced dual of a two-state problem, chains or tables, with one play."""
     if problem.plays != 1:
         raise ProblemError(f"the balanced dual pulls one arm a slot, but the problem has plays = {problem.plays}")
-    _check(problem)
     # A table of laws has its length; where it settles does not matter here and takes time to find.
-    arms = [_PricedArm(arm, arm.length if isinstance(arm, TableArm) else None) for arm in problem.arms]
-    price = _balance(arms)
+    arms, price, policy = _balanced(problem, whole_tables=True)
     return BalancedDual(
-        policy=_policy(arms, price, problem),
+        policy=policy,
         price=price,
         potentials=tuple(arm.potential(price) for arm in arms),
         never_seen=tuple(arm.initial is None for arm in problem.arms),

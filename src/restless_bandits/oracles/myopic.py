@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from restless_bandits.arrays import Array
-from restless_bandits.beliefs import cap_for, table_period
+from restless_bandits.beliefs import cap_for
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
@@ -39,8 +39,7 @@ def index_laws(arm: AnyArm, length: int) -> Array:
 
 def myopic_policy(problem: Problem) -> IndexPolicy:
     """Return the policy whose index is the mean reward of the next pull."""
-    tables = tuple(index_laws(arm, table_length(arm)) @ arm.rewards for arm in problem.arms)
-    return IndexPolicy(tables, problem.plays, tuple(table_period(arm) for arm in problem.arms))
+    return IndexPolicy.of(problem, [index_laws(arm, table_length(arm)) @ arm.rewards for arm in problem.arms])
 
 
 def myopic(problem: Problem) -> Solution:

@@ -2,8 +2,8 @@
 
 A learner plans hundreds of times in a run, on problems that it knows only so well. Value iteration over joint beliefs
 then need not prove anything: caps and tolerance follow the number of slots that were played, so that what a plan loses
-over a stretch as long as the past is a fraction of a slot's reward. Everything hangs on the problem and on the slots
-alone, never on an earlier plan, so that a run that was stored and read back goes on with the same plans.
+over a stretch as long as the past is a fraction of a slot's reward. Everything depends on the problem and on the
+slots alone, never on an earlier plan, so that a run that was stored and read back goes on with the same plans.
 
 Where even a coarse table is too large for any run, a *rough* one may do: it ends after so few slots that the last seen
 state still matters, and holds the law it ends with from there on. What that loses is not bounded, and may be more than
@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from restless_bandits.arrays import Array
 from restless_bandits.beliefs import (
@@ -28,16 +26,15 @@ from restless_bandits.beliefs import (
     cap_for,
     forgetting_beliefs,
     remembering_beliefs,
+    side_by_side,
     table_period,
 )
-from restless_bandits.oracles._kernels import iterate_linked, iterate_values, link, rollout, settle
-from restless_bandits.oracles.exact import STEP, exact, padded
+from restless_bandits.oracles import _joint as kernels
+from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle, whittle_policy
-from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
+from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Arm, Problem
-
-T = TypeVar("T", bound=np.generic)
 
 COARSEST, FINEST = 1e-3, 3e-6
 """Deviations of capped laws, and tolerances, at the start of a run and at the end of a long one."""
@@ -76,36 +73,32 @@ def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None =
     arms = [_beliefs(arm, precision) for arm in problem.arms]
     if most_beliefs is not None and _table_size(arms, problem.plays) > most_beliefs:
         return None
-    return _iterated(arms, problem.plays, precision)
+    return iterated(arms, problem.plays, precision)
 
 
 def _table_size(arms: Sequence[ArmBeliefs], plays: int) -> int:
     return JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
 
 
-def _iterated(arms: Sequence[ArmBeliefs], plays: int, precision: float) -> JointPolicy:
+def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float) -> JointPolicy:
+    """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance."""
     joint = JointBeliefs(arms, plays)
-    values, improved = np.zeros(joint.size), np.empty(joint.size)
-    action = np.zeros(joint.size, dtype=np.int16)
-    arrays = padded(joint)
+    iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
     if plays == 1 and joint.size <= LINKED_TABLE:
-        _, offsets, strides, radix, _, law, reward, _, passive, first, _, n_states = arrays
-        links = link(offsets, strides, radix, passive, first)
-        iterate_linked(
-            values, improved, action, STEP, precision, MOST_SWEEPS, TIE, *links, strides, law, reward, n_states
-        )
+        links = kernels.link(joint.table)
+        kernels.iterate_linked(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
     else:
-        iterate_values(values, improved, action, STEP, precision, MOST_SWEEPS, TIE, *arrays)
-    return JointPolicy(joint, action, values)
+        kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, joint.table, joint.laws)
+    return JointPolicy(joint, iterate.action, iterate.values)
 
 
 def _beliefs(arm: AnyArm, deviation: float) -> ArmBeliefs:
     """The beliefs of an arm, capped where its laws are within a deviation of each other."""
     if isinstance(arm, Arm):
-        laws, reached = settle(arm.chain, deviation, LONGEST_CAP)
+        laws, reached = kernels.settle(arm.chain, deviation, LONGEST_CAP)
         if reached <= deviation:
             # Most chains forget, and this is many times faster than finding out why.
-            return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), reached, arm)
+            return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
     return arm_beliefs(arm, cap_for(arm, deviation))
 
 
@@ -143,7 +136,7 @@ def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) ->
     coarse = [_beliefs(arm, COARSEST) for arm in problem.arms]
     size = _table_size(coarse, problem.plays)
     if size <= allowed:
-        return _iterated(coarse, problem.plays, COARSEST)
+        return iterated(coarse, problem.plays, COARSEST)
     rough = rough_policy(problem, lasting) if size > LARGEST_TABLE else None
     return rough or quick_whittle(problem)
 
@@ -154,11 +147,11 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
     for deviation in ROUGH:
-        settled = [settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
+        settled = [kernels.settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
         if all(reached <= deviation for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting):
-                rough, whittle = _iterated(arms, 1, COARSEST), quick_whittle(problem)
+                rough, whittle = iterated(arms, 1, COARSEST), quick_whittle(problem)
                 slots = max(SHORTEST_ROLLOUT, ROLLOUT * lasting)
                 return whittle if falls_behind(problem, rough, whittle, slots) else rough
     return None
@@ -173,34 +166,25 @@ def falls_behind(problem: Problem, rough: JointPolicy, whittle: IndexPolicy, slo
 
 def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
     """Return what a table over joint beliefs and indices earn a slot on average, in batches of so many slots in all."""
-    settled = [settle(arm.chain, INDEX_DEVIATION, LONGEST_CAP)[0] for arm in problem.arms if isinstance(arm, Arm)]
+    settled = [
+        kernels.settle(arm.chain, INDEX_DEVIATION, LONGEST_CAP)[0] for arm in problem.arms if isinstance(arm, Arm)
+    ]
     sums = [np.cumsum(laws, axis=2) for laws in settled]
     for running in sums:
         # Not a rounding error less: a state is looked for from here on up.
         running[:, :, -1] = 1.0
-    joint = table.beliefs
-    arrays = (
+    arguments = (
         np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES))),
-        np.array([len(laws) for laws in settled]),
-        _side_by_side(sums),
-        _side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)]),
-        np.array([one.shape[1] for one in index.tables]),
-        _side_by_side(index.tables),
-        np.array([arm.cap for arm in joint.arms]),
-        _side_by_side([arm.numbers for arm in joint.arms]),
-        joint.offsets,
-        joint.strides,
+        kernels.Laws(
+            np.array([len(laws) for laws in settled]),
+            side_by_side(sums),
+            side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)]),
+        ),
+        kernels.Indices(np.array([one.shape[1] for one in index.tables]), side_by_side(index.tables)),
         table.action,
+        table.beliefs.table,
     )
-    return rollout(False, *arrays), rollout(True, *arrays)
-
-
-def _side_by_side(tables: Sequence[npt.NDArray[T]]) -> npt.NDArray[T]:
-    """Tables of different shapes in one array; what lies beyond a table is never read."""
-    together = np.zeros((len(tables), *np.max([table.shape for table in tables], axis=0)), dtype=tables[0].dtype)
-    for place, table in zip(together, tables, strict=True):
-        place[tuple(slice(size) for size in table.shape)] = table
-    return together
+    return kernels.rollout(False, *arguments), kernels.rollout(True, *arguments)
 
 
 def quick_whittle(problem: Problem) -> IndexPolicy:
@@ -215,7 +199,7 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
         two = arm.n_states == 2
         if not isinstance(arm, Arm):
             return whittle_policy(problem)
-        laws, reached = settle(arm.chain, TWO_STATE_DEVIATION if two else INDEX_DEVIATION, LONGEST_CAP)
+        laws, reached = kernels.settle(arm.chain, TWO_STATE_DEVIATION if two else INDEX_DEVIATION, LONGEST_CAP)
         if reached > INDEX_DEVIATION and table_period(arm) > 1:
             return whittle_policy(problem)
         length = len(laws) if two else min(len(laws), LONGEST_INDEX)

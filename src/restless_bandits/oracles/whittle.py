@@ -8,7 +8,7 @@ other rewards stretch it to r_bad + (r_good − r_bad) W(ω).
 
 *More states, and tables of laws*: a homotopy in the subsidy m. Between breakpoints the optimal policy is constant and
 all values are affine in m; at a breakpoint one belief turns from pulling to resting, and that m is its index. See
-``_kernels.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then the first
+``_homotopy.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then the first
 crossing is kept in the table, ``indexable`` is false, and ``whittle`` plays the Lagrangian index instead, which is
 always defined (see ``relaxation``).
 
@@ -25,11 +25,11 @@ from typing import Literal
 
 import numpy as np
 
-from restless_bandits.arrays import Array
+from restless_bandits.arrays import Array, whole
 from restless_bandits.beliefs import cap_for, table_period
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.markov import is_ergodic
-from restless_bandits.oracles._kernels import whittle_homotopy
+from restless_bandits.oracles._homotopy import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.relaxation import lagrangian_policy
@@ -125,8 +125,8 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
 
     Two-state chains take the closed form and everything else the homotopy, unless ``method`` says otherwise.
     """
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1):
-        raise ProblemError(f"length is {length!r}; it must be a whole number, at least 1")
+    if length is not None:
+        length = whole("length", length)
     methods = ("auto", "closed-form", "homotopy")
     if method not in methods:
         raise ProblemError(f"there is no method {method!r}; {did_you_mean(str(method), methods)}")
@@ -140,14 +140,14 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
     if length is None:
         length = min(table_length(arm), affordable)
     # Laws up to their limits; of a chain with a period some rounds more, since the end of a table stands still.
-    whole = cap_for(arm, LAW_DEVIATION) + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
-    return index_by_homotopy(arm, length, max(length, min(whole, affordable)))
+    settled = cap_for(arm, LAW_DEVIATION) + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
+    return index_by_homotopy(arm, length, max(length, min(settled, affordable)))
 
 
-def index_by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
-    """Follow the homotopy on a table of ``whole`` slots and return the first ``length`` of its columns."""
+def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
+    """Follow the homotopy on a table of ``width`` slots and return the first ``length`` of its columns."""
     n = arm.n_states
-    laws = index_laws(arm, whole)
+    laws = index_laws(arm, width)
     # Always a copy: of a read-only view of a table of one slot Numba would compile all kernels anew.
     law = laws.transpose(0, 2, 1).copy()
     mean = laws @ arm.rewards
@@ -162,9 +162,9 @@ def index_by_homotopy(arm: AnyArm, length: int, whole: int) -> ArmIndex:
         table, indexable, violation, solved = whittle_homotopy(law, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
     if not solved:
         raise ProblemError(f"arm {arm.name!r}: the systems behind its index are singular; use the relaxation oracle")
-    left = float(np.abs(laws[:, -1] - laws[:, -2]).sum(axis=-1).max()) if whole > 1 else 0.0
+    left = float(np.abs(laws[:, -1] - laws[:, -2]).sum(axis=-1).max()) if width > 1 else 0.0
     if isinstance(arm, Arm) and table_period(arm) == 1 and left > 1e-9:
-        method += f", cut at τ = {whole} where laws still move"
+        method += f", cut at τ = {width} where laws still move"
     return ArmIndex(table[:, :length], indexable, violation, method)
 
 
@@ -175,8 +175,7 @@ def whittle_policy(problem: Problem) -> IndexPolicy:
 
 def _policy(indices: list[ArmIndex], problem: Problem) -> IndexPolicy:
     if all(index.indexable for index in indices):
-        periods = tuple(table_period(arm) for arm in problem.arms)
-        return IndexPolicy(tuple(index.table for index in indices), problem.plays, periods)
+        return IndexPolicy.of(problem, [index.table for index in indices])
     return lagrangian_policy(problem)
 
 

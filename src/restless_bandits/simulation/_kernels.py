@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
+from restless_bandits.beliefs import JointTable, column_of
+from restless_bandits.policies import TIE
+from restless_bandits.record import EXACT_ELAPSED
 
 Word = np.uint64
 Words = npt.NDArray[np.uint64]
@@ -24,13 +27,14 @@ Words = npt.NDArray[np.uint64]
 INDEX, INDEX_MANY, JOINT, SINGLE, CYCLE, UCB = range(6)
 """Kinds of policies. ``INDEX_MANY`` keeps arms whose index has stopped moving in a tournament tree."""
 
-
 STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, FIXED = range(8)
 """Columns of ``World.arms``: numbers of states, cap and period of the laws, where its laws, states, rows of visits and
 counts begin, and whether its rewards are fixed. Side by side, because one slot needs all of them for one arm."""
 
 LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = range(6)
 """Columns of what is known of each arm within a plan: the belief, and where its laws and its indices begin."""
+
+_column_of = inlined(column_of)
 
 
 class World(NamedTuple):
@@ -61,27 +65,15 @@ class Choice(NamedTuple):
 
     kind: int
     plays: int
-    arm: int
-    width: float
-    table_base: IntArray
-    table_length: IntArray
-    table_period: IntArray
-    table: Array
-    action: ActionArray
-    start: int
+    arm: int = 0
+    width: float = 0.0
+    table_base: IntArray = np.zeros(1, dtype=np.int64)
+    table_length: IntArray = np.zeros(1, dtype=np.int64)
+    table_period: IntArray = np.zeros(1, dtype=np.int64)
+    table: Array = np.zeros(1)
+    action: ActionArray = np.zeros(1, dtype=np.int16)
+    start: int = 0
     """The action before anything was seen, where the table over joint beliefs has no entry for it."""
-
-
-class Joint(NamedTuple):
-    """Where a joint belief lies in a table over them: see ``beliefs.JointBeliefs``."""
-
-    actions: IntArray
-    offsets: IntArray
-    strides: IntArray
-    number_base: IntArray
-    cap: IntArray
-    period: IntArray
-    numbers: IntArray
 
 
 class Ending(NamedTuple):
@@ -135,17 +127,9 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
 
 @inlined
 def _bin(elapsed: int, edges: IntArray) -> int:
-    if elapsed <= 512:
+    if elapsed <= EXACT_ELAPSED:
         return elapsed - 1
     return int(np.searchsorted(edges, elapsed, side="right")) - 1
-
-
-@inlined
-def _column(elapsed: int, cap: int, period: int) -> int:
-    """The column of a table with a cap for a number of elapsed slots."""
-    if elapsed <= cap:
-        return elapsed - 1
-    return cap - period + (elapsed - cap - 1) % period
 
 
 @inlined
@@ -156,10 +140,9 @@ def _place(
     actions: IntArray,
     offsets: IntArray,
     strides: IntArray,
-    number_base: IntArray,
+    numbers: IntArray,
     cap: IntArray,
     period: IntArray,
-    numbers: IntArray,
 ) -> int:
     """Where the present joint belief lies in a table over them, given the action of the slot before."""
     place: int = offsets[block]
@@ -169,8 +152,9 @@ def _place(
             fresh = fresh or actions[block, p] == i
         digit = now[i, LAST_STATE]
         if not fresh:
-            column = _column(slot - now[i, LAST_SLOT], cap[i], period[i])
-            digit = numbers[number_base[i] + digit * cap[i] + column]
+            column = _column_of(slot - now[i, LAST_SLOT], cap[i], period[i])
+            # Unsigned places spare the checks for negative ones.
+            digit = numbers[np.uint64(i), np.uint64(digit), np.uint64(column)]
         place += digit * strides[block, i]
     return place
 
@@ -190,7 +174,7 @@ def _number_of(chosen: IntArray, actions: IntArray) -> int:
 
 
 @inlined
-def _take_best(scores: Array, chosen: IntArray, plays: int, tie: float) -> None:
+def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
     """Write the arms of highest score, ascending; ties within the tolerance go to the lowest number."""
     n = scores.shape[0]
     for p in range(plays):
@@ -198,7 +182,7 @@ def _take_best(scores: Array, chosen: IntArray, plays: int, tie: float) -> None:
         for i in range(n):
             most = max(most, scores[i])
         for i in range(n):
-            if scores[i] >= most - tie or scores[i] == most:
+            if scores[i] >= most - TIE or scores[i] == most:
                 chosen[p] = i
                 scores[i] = -np.inf
                 break
@@ -239,12 +223,11 @@ def run_plan(
     world: World,
     memory: Memory,
     choice: Choice,
-    joint: Joint,
-    pricing: Joint,
+    joint: JointTable,
+    pricing: JointTable,
     ending: Ending,
     account: Account,
     trace: Trace,
-    tie: float,
 ) -> tuple[int, int]:
     """Play a plan from the end of ``slot`` until its rule is met or the horizon is reached.
 
@@ -260,8 +243,8 @@ def run_plan(
     count_before, pooled_before = ending.before, ending.pooled_before
     pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
     gap, checkpoints = account.gap, account.checkpoints
-    j_actions, j_offsets, j_strides, j_base, j_cap, j_period, j_numbers = joint
-    p_actions, p_offsets, p_strides, p_base, p_cap, p_period, p_numbers = pricing
+    j_actions, j_offsets, j_strides, _, _, _, _, _, j_numbers, j_cap, j_period = joint
+    p_actions, p_offsets, p_strides, _, _, _, _, _, p_numbers, p_cap, p_period = pricing
     actions_at = choice.action
     n_arms = arms.shape[0]
     plays = choice.plays
@@ -331,17 +314,17 @@ def run_plan(
             for i in range(n_arms):
                 column = min(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH])
                 if repeats:
-                    column = 1 + _column(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
+                    column = 1 + _column_of(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
                 scores[i] = table[now[i, INDEX_ROW] + column]
                 most = max(most, scores[i])
             if plays > 1:
-                _take_best(scores, chosen, plays, tie)
+                _take_best(scores, chosen, plays)
             elif n_arms == 2:
-                chosen[0] = 1 if scores[0] < scores[1] - tie else 0
+                chosen[0] = 1 if scores[0] < scores[1] - TIE else 0
             else:
                 # Leaving at the winner lets the processor guess it and go on before the scores are in.
                 best = 0
-                while scores[best] < most - tie:
+                while scores[best] < most - TIE:
                     best += 1
                 chosen[0] = best
         elif kind == INDEX_MANY:
@@ -351,7 +334,7 @@ def run_plan(
                 i = moving[m]
                 elapsed = slot - now[i, LAST_SLOT]
                 if elapsed < now[i, INDEX_LENGTH] or now[i, INDEX_PERIOD] > 1:
-                    column = _column(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
+                    column = _column_of(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
                     value = table[now[i, INDEX_ROW] + 1 + column]
                     scores[i] = value
                     most = max(most, value)
@@ -362,29 +345,17 @@ def run_plan(
             n_moving = kept
             most = max(most, tree[1])
             best = n_arms
-            if tree[1] >= most - tie:
-                best = _first_leaf(tree, leaves, most - tie)
+            if tree[1] >= most - TIE:
+                best = _first_leaf(tree, leaves, most - TIE)
             for m in range(n_moving):
-                if scores[moving[m]] >= most - tie and moving[m] < best:
+                if scores[moving[m]] >= most - TIE and moving[m] < best:
                     best = moving[m]
             chosen[0] = best
         elif kind == JOINT:
             action = choice.start
             if block >= 0:
-                action = actions_at[
-                    _place(
-                        block,
-                        slot,
-                        now,
-                        j_actions,
-                        j_offsets,
-                        j_strides,
-                        j_base,
-                        j_cap,
-                        j_period,
-                        j_numbers,
-                    )
-                ]
+                place = _place(block, slot, now, j_actions, j_offsets, j_strides, j_numbers, j_cap, j_period)
+                action = actions_at[place]
             for p in range(plays):
                 chosen[p] = j_actions[action, p]
         elif kind == UCB:
@@ -395,7 +366,7 @@ def run_plan(
                     for k in range(arms[i, STATES]):
                         total += reward_sums[arms[i, STATE] + k]
                     scores[i] = total / pulls[i] + np.sqrt(choice.width * np.log(slot) / pulls[i])
-            _take_best(scores, chosen, plays, tie)
+            _take_best(scores, chosen, plays)
         elif kind == SINGLE and plays == 1:
             chosen[0] = choice.arm
         else:
@@ -403,28 +374,15 @@ def run_plan(
                 scores[i] = slot - now[i, LAST_SLOT]
             if kind == SINGLE:
                 scores[choice.arm] = np.inf
-            _take_best(scores, chosen, plays, tie)
+            _take_best(scores, chosen, plays)
 
         action = chosen[0] if plays == 1 else _number_of(chosen, p_actions)
         if priced:
             if block < 0:
                 cost += account.start_gap[action]
             else:
-                cost += gap[
-                    _place(
-                        block,
-                        slot,
-                        now,
-                        p_actions,
-                        p_offsets,
-                        p_strides,
-                        p_base,
-                        p_cap,
-                        p_period,
-                        p_numbers,
-                    ),
-                    action,
-                ]
+                place = _place(block, slot, now, p_actions, p_offsets, p_strides, p_numbers, p_cap, p_period)
+                cost += gap[place, action]
         block = action
 
         done = False
@@ -433,7 +391,7 @@ def run_plan(
             states = arms[arm, STATES]
             s = now[arm, LAST_STATE]
             elapsed = slot - now[arm, LAST_SLOT]
-            row = now[arm, LAW_ROW] + _column(elapsed, arms[arm, CAP], arms[arm, PERIOD]) * states
+            row = now[arm, LAW_ROW] + _column_of(elapsed, arms[arm, CAP], arms[arm, PERIOD]) * states
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
             # Counting instead of searching: a state cannot be predicted, and a wrong guess costs ten comparisons.
             k = 0

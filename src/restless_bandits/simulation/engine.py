@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import MOST_CHOICES, ArmBeliefs, JointBeliefs, arm_beliefs, cap_for
+from restless_bandits.beliefs import MOST_CHOICES, ArmBeliefs, JointBeliefs, JointTable, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner, next_plan
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.plans import Plan, RuleTable
-from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm
+from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm, top_arms
 from restless_bandits.problem import Problem
 from restless_bandits.record import BIN_EDGES, Record
 from restless_bandits.simulation import _kernels as kernels
@@ -45,26 +45,13 @@ class Pricing:
         if beliefs.size * len(beliefs.actions) > LARGEST_GAP_TABLE:
             return None
         values = np.concatenate(
-            [solution.policy.action_values(part) for part in np.array_split(_all_beliefs(beliefs), 64)]
+            [solution.policy.action_values(part) for part in np.array_split(beliefs.everywhere(), 64)]
         )
         gap = values.max(axis=1, keepdims=True) - values
         # Choices that tie up to rounding cost nothing.
         gap[gap <= TIE] = 0.0
         start = solution.policy.action_values(beliefs.start[None])[0]
         return cls(beliefs, gap, start.max() - start)
-
-
-def _all_beliefs(joint: JointBeliefs) -> IntArray:
-    """The joint belief at every place of a table."""
-    rows = []
-    for a, action in enumerate(joint.actions):
-        digits = np.arange(joint.offsets[a + 1] - joint.offsets[a])
-        columns = []
-        for i, arm in enumerate(joint.arms):
-            digit = digits // joint.strides[a, i] % joint.radix[a, i]
-            columns.append(arm.first[digit] if i in action else digit)
-        rows.append(np.stack(columns, axis=1))
-    return np.concatenate(rows)
 
 
 class World:
@@ -89,7 +76,7 @@ class World:
             law=np.concatenate([_law_rows(arm) for arm in arms]),
             reward=np.concatenate([arm.rewards for arm in problem.arms]),
         )
-        self.priced = _joint_arrays(None if pricing is None else pricing.beliefs, problem)
+        self.priced = _no_table(problem) if pricing is None else pricing.beliefs.table
         self.gap = np.zeros((0, 1)) if pricing is None else pricing.gap
         self.start_gap = np.zeros(1) if pricing is None else pricing.start_gap
 
@@ -112,23 +99,14 @@ def _bases(sizes: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def _joint_arrays(joint: JointBeliefs | None, problem: Problem) -> kernels.Joint:
-    if joint is None:
-        n, plays = problem.n_arms, problem.plays
-        # Too many choices for any table over joint beliefs: then nobody asks for their numbers.
-        listed = itertools.combinations(range(n), plays) if math.comb(n, plays) <= MOST_CHOICES else ()
-        actions = np.array(list(listed), dtype=np.int64).reshape(-1, plays)
-        none = np.zeros(1, dtype=np.int64)
-        return kernels.Joint(actions, none, np.zeros((1, 1), dtype=np.int64), none, none, none, none)
-    return kernels.Joint(
-        actions=joint.actions,
-        offsets=joint.offsets,
-        strides=joint.strides,
-        number_base=_bases(np.array([arm.numbers.size for arm in joint.arms])),
-        cap=np.array([arm.cap for arm in joint.arms]),
-        period=np.array([arm.period for arm in joint.arms]),
-        numbers=np.concatenate([arm.numbers.reshape(-1) for arm in joint.arms]),
-    )
+def _no_table(problem: Problem) -> JointTable:
+    """The actions of a problem alone, in the place of a table over joint beliefs."""
+    n, plays = problem.n_arms, problem.plays
+    # Too many choices for any table over joint beliefs: then nobody asks for their numbers.
+    listed = itertools.combinations(range(n), plays) if math.comb(n, plays) <= MOST_CHOICES else ()
+    flat, square, cube = (np.zeros((1,) * axes, dtype=np.int64) for axes in (1, 2, 3))
+    actions = np.array(list(listed), dtype=np.int64).reshape(-1, plays)
+    return JointTable(actions, flat, square, square, flat, flat, square, square, cube, flat, flat)
 
 
 class UnplayablePolicyError(ProblemError):
@@ -198,7 +176,6 @@ class Run:
             ending,
             self.account,
             self.trace,
-            TIE,
         )
         record.plan_lengths.append(record.slots - started)
 
@@ -223,51 +200,32 @@ def play_run(
     return played
 
 
-_NO_INTS = np.zeros(1, dtype=np.int64)
-_NO_FLOATS = np.zeros(1)
-_NO_ACTIONS = np.zeros(1, dtype=np.int16)
-
-
-def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernels.Choice, kernels.Joint | None]:
+def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernels.Choice, JointTable | None]:
     """A policy as the engine takes it; ``at_start`` where a table over joint beliefs may have no entry yet."""
     plays = problem.plays
-    parts: dict[str, Any] = {
-        "plays": plays,
-        "arm": 0,
-        "width": 0.0,
-        "table_base": _NO_INTS,
-        "table_length": _NO_INTS,
-        "table_period": _NO_INTS,
-        "table": _NO_FLOATS,
-        "action": _NO_ACTIONS,
-        "start": 0,
-    }
-    joint = None
     if isinstance(policy, IndexPolicy):
         many = problem.n_arms > MANY_ARMS and plays == 1
-        lengths = np.array([table.shape[1] for table in policy.tables])
-        parts |= {
-            "kind": kernels.INDEX_MANY if many else kernels.INDEX,
-            "table_base": _bases(np.array([table.size for table in policy.tables])),
-            "table_length": lengths,
-            "table_period": np.array(policy.table_periods),
-            "table": np.concatenate([table.reshape(-1) for table in policy.tables]),
-        }
+        choice = kernels.Choice(
+            kind=kernels.INDEX_MANY if many else kernels.INDEX,
+            plays=plays,
+            table_base=_bases(np.array([table.size for table in policy.tables])),
+            table_length=np.array([table.shape[1] for table in policy.tables]),
+            table_period=np.array(policy.table_periods),
+            table=np.concatenate([table.reshape(-1) for table in policy.tables]),
+        )
     elif isinstance(policy, JointPolicy):
-        parts |= {"kind": kernels.JOINT, "action": policy.action}
-        if at_start:
-            values = policy.action_values(policy.beliefs.start[None])[0]
-            parts["start"] = int(np.flatnonzero(values >= values.max() - TIE)[0])
-        joint = _joint_arrays(policy.beliefs, problem)
+        start = top_arms(policy.action_values(policy.beliefs.start[None]), 1)[0, 0] if at_start else 0
+        choice = kernels.Choice(kernels.JOINT, plays, action=policy.action, start=int(start))
+        return choice, policy.beliefs.table
     elif isinstance(policy, SingleArm):
-        parts |= {"kind": kernels.SINGLE, "arm": policy.arm}
+        choice = kernels.Choice(kernels.SINGLE, plays, arm=policy.arm)
     elif isinstance(policy, Cycle):
-        parts |= {"kind": kernels.CYCLE}
+        choice = kernels.Choice(kernels.CYCLE, plays)
     elif isinstance(policy, EmpiricalUCB):
-        parts |= {"kind": kernels.UCB, "width": float(policy.width)}
+        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width))
     else:
         raise UnplayablePolicyError(
             f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
             "Cycle or EmpiricalUCB"
         )
-    return kernels.Choice(**parts), joint
+    return choice, None

@@ -5,8 +5,8 @@ last M; a belief beyond these, for an arm never seen, stays as it is like those 
 
 The values of all joint beliefs lie in one array, in *rows*. A row belongs to the block of the arm just pulled; along it
 one other arm, the row's *inner* arm, takes all its beliefs, and everything else is fixed. So along a row the law of
-every arm but the inner one is constant and what follows its pull is contiguous (waiting adds the same
-to every number), while what follows a pull of the inner arm is constant and only its law changes.
+every arm but the inner one is constant and what follows its pull is contiguous (waiting adds the same to every number),
+while what follows a pull of the inner arm is constant and only its law changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ import numpy.typing as npt
 
 from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
+from restless_bandits.beliefs import JointTable
+from restless_bandits.policies import TIE
+
+STEP = 0.9
+"""Lazy steps, because optimistic play is often periodic."""
 
 PlaceArray = npt.NDArray[np.int32]
 
@@ -32,8 +37,6 @@ class Rows(NamedTuple):
     """Where a row begins."""
     target: PlaceArray
     """Where it begins in the table of a ``JointPolicy``."""
-    target_stride: IntArray
-    """Step of the inner arm there, for each block."""
     colour: PlaceArray
     """``[row, arm]``: the belief of every arm but the inner one."""
     after: PlaceArray
@@ -43,11 +46,17 @@ class Rows(NamedTuple):
     """``[arm]``: from the arm seen in k to the arm seen in k + 1."""
     inner_stride: IntArray
     """``[block, arm]``: step of the block's inner arm in the block of the arm pulled."""
-    size: IntArray
-    cap: IntArray
-    n_states: IntArray
     ties: bool
     """Whether joint beliefs with equal elapsed slots count: they occur only while some arm was never pulled."""
+
+
+class Tables(NamedTuple):
+    """Values by rows, the next ones, and what a ``JointPolicy`` is made of, by its own places."""
+
+    values: Array
+    improved: Array
+    action: ActionArray
+    bias: Array
 
 
 class Balls(NamedTuple):
@@ -154,37 +163,34 @@ def _larger(first: float, second: float) -> float:
 
 @njit
 def sweep(
-    values: Array,
-    improved: Array,
-    action: ActionArray,
-    bias: Array,
+    tables: Tables,
     block: int,
     low: int,
     high: int,
-    step: float,
     shift: float,
     greedy: bool,
-    tie: float,
     rows: Rows,
+    table: JointTable,
     balls: Balls,
 ) -> tuple[float, float]:
-    """One step on rows ``low`` to ``high`` of a block: ``improved = v + step·(Tv − v − shift)``.
+    """One step on rows ``low`` to ``high`` of a block: ``improved = v + STEP·(Tv − v − shift)``.
 
-    A greedy step writes v and the action that attains Tv (lowest arm within ``tie``) to the policy's tables instead of
+    A greedy step writes v and the action that attains Tv (lowest arm within ``TIE``) to the policy's tables instead of
     ``improved``. Returns the least and the most of Tv − v, between which the optimistic gain lies.
     """
     # Arrays under names of their own: reaching into the tuples in inner loops would cost too much.
+    values, improved, action, bias = tables
     place, target, colour, after, outcome_stride = rows.place, rows.target, rows.colour, rows.after, rows.outcome_stride
-    n_states, caps, inner_stride, ties = rows.n_states, rows.cap, rows.inner_stride[block], rows.ties
+    n_states, caps, inner_stride, ties = table.n_states, table.cap, rows.inner_stride[block], rows.ties
     estimate, half, least_chance, most_chance, reward = balls
     n_arms = n_states.shape[0]
     inner = rows.inner[block]
-    width = rows.size[inner]
+    width = table.radix[block, inner]
     inner_states = n_states[inner]
     # Below ``bulk`` waiting leads ``inner_states`` further; from there on it leads nowhere.
     bulk = inner_states * (caps[inner] - 1)
     inner_least, inner_most = least_chance[inner, :width], most_chance[inner, :width]
-    target_stride = rows.target_stride[block]
+    target_stride = table.strides[block, inner]
     largest = n_states.max()
     order = np.arange(largest)
     payoffs = np.empty(largest)
@@ -245,7 +251,7 @@ def sweep(
                     q[d] = most_expected(estimate[j, belief], half[j, belief], payoffs, order, states)
             if greedy:
                 for d in range(width):
-                    better = q[d] > top[d] + tie
+                    better = q[d] > top[d] + TIE
                     chosen[d] = j if better else chosen[d]
                     top[d] = q[d] if better else top[d]
             else:
@@ -274,47 +280,27 @@ def sweep(
                 bias[begin + d * target_stride] = values[np.uint64(start + d)]
         else:
             for d in range(width):
-                improved[np.uint64(start + d)] = values[np.uint64(start + d)] + step * (top[d] - shift)
+                improved[np.uint64(start + d)] = values[np.uint64(start + d)] + STEP * (top[d] - shift)
     return least.min(), most.max()
 
 
 @njit
 def sweep_part(
-    values: Array,
-    improved: Array,
-    action: ActionArray,
-    bias: Array,
-    part: int,
-    parts: int,
-    step: float,
-    shift: float,
-    greedy: bool,
-    tie: float,
-    rows: Rows,
-    balls: Balls,
+    tables: Tables, part: int, parts: int, shift: float, greedy: bool, rows: Rows, table: JointTable, balls: Balls
 ) -> tuple[float, float]:
     """One step on one of so many equal parts of every block: see ``sweep``."""
     least, most = np.inf, -np.inf
     for block in range(rows.inner.shape[0]):
         begin, count = rows.row_base[block], rows.row_base[block + 1] - rows.row_base[block]
         low, high = begin + count * part // parts, begin + count * (part + 1) // parts
-        found = sweep(values, improved, action, bias, block, low, high, step, shift, greedy, tie, rows, balls)
+        found = sweep(tables, block, low, high, shift, greedy, rows, table, balls)
         least, most = min(least, found[0]), max(most, found[1])
     return least, most
 
 
 @njit
 def iterate(
-    values: Array,
-    improved: Array,
-    action: ActionArray,
-    bias: Array,
-    step: float,
-    tolerance: float,
-    most_sweeps: int,
-    tie: float,
-    rows: Rows,
-    balls: Balls,
+    tables: Tables, tolerance: float, most_sweeps: int, rows: Rows, table: JointTable, balls: Balls
 ) -> tuple[float, float, int]:
     """Iterate until the span of Tv − v is within the tolerance, then write the greedy policy.
 
@@ -322,12 +308,11 @@ def iterate(
     """
     # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
     part, parts, no, yes = int(0), int(1), bool(False), bool(True)  # noqa: RUF046, UP018
-    least, most = sweep_part(values, improved, action, bias, part, parts, step, 0.0, no, tie, rows, balls)
+    least, most = sweep_part(tables, part, parts, 0.0, no, rows, table, balls)
     count = 1
     while most - least > tolerance and count < most_sweeps:
-        values, improved = improved, values
-        shift = 0.5 * (least + most)
-        least, most = sweep_part(values, improved, action, bias, part, parts, step, shift, no, tie, rows, balls)
+        tables = Tables(tables.improved, tables.values, tables.action, tables.bias)
+        least, most = sweep_part(tables, part, parts, 0.5 * (least + most), no, rows, table, balls)
         count += 1
-    least, most = sweep_part(values, improved, action, bias, part, parts, step, 0.0, yes, tie, rows, balls)
+    least, most = sweep_part(tables, part, parts, 0.0, yes, rows, table, balls)
     return least, most, count + 1

@@ -1,0 +1,426 @@
+"""Compiled homotopy of Whittle's index: see ``whittle``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from restless_bandits._compile import inlined, njit
+from restless_bandits.arrays import Array, BoolArray, IntArray
+
+REGIME_LOOP = 0
+REGIME_STOP = 1
+ALL_ROWS = -1
+
+
+class Pulls(NamedTuple):
+    """What a pull in belief (s, τ = t + 1) brings: ``law[s, k, t]``, ``mean[s, t]``; and how a slot's wait fades it."""
+
+    law: Array
+    mean: Array
+    discount: float
+
+
+class Affine(NamedTuple):
+    """Functions base + m·slope of the subsidy m."""
+
+    base: Array
+    slope: Array
+
+
+class Waits(NamedTuple):
+    """A policy: which beliefs are active, and which of them stay so when stopping sets in.
+
+    ``after[s, t]`` is the next active time, the length for none, and ``sigma[s]`` the first.
+    """
+
+    active: BoolArray
+    kept: BoolArray
+    after: IntArray
+    sigma: IntArray
+
+
+@njit
+def _solve_in_place(system: Array, right: Array) -> float:
+    """Gauss-Jordan elimination with row pivoting: ``right`` becomes the solution, ``system`` is used up.
+
+    Returns the smallest pivot; one near zero means that the system is singular.
+    """
+    n, columns = right.shape
+    smallest = np.inf
+    for i in range(n):
+        pivot = i
+        for j in range(i + 1, n):
+            if abs(system[j, i]) > abs(system[pivot, i]):
+                pivot = j
+        size = abs(system[pivot, i])
+        smallest = min(smallest, size)
+        if size < 1e-300:
+            return 0.0
+        if pivot != i:
+            for k in range(n):
+                system[i, k], system[pivot, k] = system[pivot, k], system[i, k]
+            for k in range(columns):
+                right[i, k], right[pivot, k] = right[pivot, k], right[i, k]
+        scale = 1.0 / system[i, i]
+        for k in range(i, n):
+            system[i, k] *= scale
+        for k in range(columns):
+            right[i, k] *= scale
+        for j in range(n):
+            factor = system[j, i]
+            if j != i and factor != 0.0:
+                for k in range(i, n):
+                    system[j, k] -= factor * system[i, k]
+                for k in range(columns):
+                    right[j, k] -= factor * right[i, k]
+    return smallest
+
+
+@njit
+def _policy_row(row: Array, state: int, sigma: int, pulls: Pulls, regime: int) -> tuple[float, float]:
+    """Write one row of the linear system of a policy and return its right-hand side, affine in the subsidy."""
+    law, mean, discount = pulls
+    n = law.shape[1]
+    length = law.shape[2]
+    row[:] = 0.0
+    if regime == REGIME_STOP and sigma == length:
+        row[state] = 1.0
+        return 0.0, 0.0
+    faded = discount**sigma
+    for k in range(n):
+        row[k] = -discount * faded * law[state, k, sigma]
+    row[state] += 1.0
+    if regime == REGIME_LOOP:
+        # h of the last state is pinned to zero, so its column carries the gain.
+        row[n - 1] = sigma + 1.0
+        return mean[state, sigma], float(sigma)
+    return faded * mean[state, sigma], -faded
+
+
+@njit
+def _active_values(active: Affine, x: Affine, pulls: Pulls, regime: int) -> None:
+    """Write A(s, τ) = R(s, τ) − g + P^τ(s)·h for the solution x of a policy's linear system."""
+    base, slope = active
+    x0, x1 = x
+    law, mean, discount = pulls
+    rows, n, _ = law.shape
+    loop = regime == REGIME_LOOP
+    g0 = x0[n - 1] if loop else 0.0
+    g1 = x1[n - 1] if loop else 1.0
+    used = n - 1 if loop else n
+    for s in range(rows):
+        for t in range(law.shape[2]):
+            base[s, t] = mean[s, t] - g0
+            slope[s, t] = -g1
+        for k in range(used):
+            h0 = discount * x0[k]
+            h1 = discount * x1[k]
+            for t in range(law.shape[2]):
+                base[s, t] += law[s, k, t] * h0
+                slope[s, t] += law[s, k, t] * h1
+
+
+@njit
+def _turn_to_row(
+    s: int, m: float, worst: float, gaps: Affine, values: Affine, x: Affine, waits: Waits, fades: Array, regime: int
+) -> tuple[float, int, float]:
+    """Renew D(s, τ) = active − passive value of one row in ``gaps``, and look along it.
+
+    ``values`` are those of ``_active_values`` and ``fades[w]`` is the discount of w slots. Returns the least subsidy
+    from ``m`` on at which an active belief of the row turns, its time, and the largest D of a passive one: an affine D
+    is largest at an end of the range of m in which it holds, so it is asked as it goes and as it comes.
+    """
+    d0, d1 = gaps
+    base, slope = values
+    x0, x1 = x
+    active, after = waits.active, waits.after
+    length = base.shape[1]
+    n = x0.shape[0]
+    loop = regime == REGIME_LOOP
+    g0 = x0[n - 1] if loop else 0.0
+    g1 = x1[n - 1] if loop else 1.0
+    first, turn = np.inf, -1
+    for t in range(length):
+        resting = not active[s, t]
+        if resting:
+            worst = max(worst, d0[s, t] + m * d1[s, t])
+        following = after[s, t]
+        if following == length:
+            # Passive for ever from here: worth m a slot, against the gain of the loop or against nothing.
+            now0 = g0 if loop else base[s, t]
+            now1 = g1 - 1.0 if loop else slope[s, t]
+        else:
+            wait = following - t
+            faded = fades[wait]
+            now0 = base[s, t] - faded * base[s, following] + wait * g0
+            now1 = slope[s, t] - faded * slope[s, following] - wait * (1.0 - g1)
+        d0[s, t] = now0
+        d1[s, t] = now1
+        if resting:
+            worst = max(worst, now0 + m * now1)
+        elif now1 < 0.0:
+            root = max(m, -now0 / now1)
+            # Of beliefs that turn together the one with the shortest wait goes first.
+            if root < first:
+                first, turn = root, t
+    return first, turn, worst
+
+
+@njit
+def _worst_at(m: float, worst: float, gaps: Affine, active: BoolArray) -> float:
+    """Return the largest D of a passive belief at a subsidy, if it is larger than ``worst``."""
+    d0, d1 = gaps
+    rows, length = d0.shape
+    for s in range(rows):
+        for t in range(length):
+            if not active[s, t]:
+                worst = max(worst, d0[s, t] + m * d1[s, t])
+    return worst
+
+
+@inlined
+def _net_value(law: Array, mean: Array, s: int, t: int, price: float, h: Array) -> float:
+    """R(s, τ) − price + P^τ(s)·h."""
+    value: float = mean[s, t] - price
+    for k in range(h.shape[0]):
+        value += law[s, k, t] * h[k]
+    return value
+
+
+@njit
+def _stopping_values(pulls: Pulls, price: float, sigma: IntArray) -> Array:
+    """Optimal stopping at subsidy = gain = price: pulling pays R − price, waiting is free, never pulling is worth 0.
+
+    Policy iteration from waits ``sigma`` (the length for never), which must stop for sure. A policy that never stops
+    has a singular system; it could only come up by rounding, or behind a belief that should have turned back, and is
+    not taken.
+    """
+    law, mean = pulls.law, pulls.mean
+    _, n, length = law.shape
+    h = np.zeros(n)
+    trial = sigma.copy()
+    system = np.empty((n, n))
+    right = np.empty((n, 1))
+    stop = int(REGIME_STOP)  # not a constant, for which Numba would compile what is called anew
+    for _ in range(10_000):
+        for s in range(n):
+            c0, c1 = _policy_row(system[s], s, trial[s], pulls, stop)
+            right[s, 0] = c0 + price * c1
+        if _solve_in_place(system, right) < 1e-11:
+            break
+        h[:] = right[:, 0]
+        changed = False
+        for s in range(n):
+            best = h[s] + 1e-11 * (1.0 + abs(h[s]))
+            if best < 0.0:
+                best = 0.0
+                trial[s] = length
+                changed = True
+            for t in range(length):
+                value = _net_value(law, mean, s, t, price, h)
+                if value > best:
+                    best = value
+                    trial[s] = t
+                    changed = True
+        if not changed:
+            break
+    return h
+
+
+@njit
+def _enter_stopping(pulls: Pulls, price: float, h: Array, threshold: float, waits: Waits) -> tuple[int, float]:
+    """Find the beliefs that stay active when stopping sets in: those better than waiting by more than a threshold.
+
+    Writes them to ``kept``, with the next active times and first waits that follow; returns how many turned, and the
+    largest advantage of a belief that had turned before.
+    """
+    law, mean = pulls.law, pulls.mean
+    active, kept, after, sigma = waits
+    rows, _, length = law.shape
+    turned = 0
+    worst = 0.0
+    for s in range(rows):
+        # From the back, against the best of what stays active: many tiny advantages must not add up.
+        best = 0.0
+        following = length
+        for t in range(length - 1, -1, -1):
+            value = _net_value(law, mean, s, t, price, h)
+            after[s, t] = following
+            kept[s, t] = active[s, t] and value - best > threshold
+            if kept[s, t]:
+                following = t
+                best = value
+            elif active[s, t]:
+                turned += 1
+            else:
+                worst = max(worst, value - best)
+        sigma[s] = following
+    return turned, worst
+
+
+@njit
+def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float) -> tuple[Array, bool, float, bool]:
+    """Whittle indices of the beliefs (s, τ = t + 1) of one arm by following the optimal policy in the subsidy m.
+
+    ``law[s, k, t]`` is the chance to see k and ``mean[s, t]`` the mean reward; rows beyond the states are beliefs that
+    are never returned to, such as that of an arm never seen. With ``discount`` 1 the criterion is the
+    average reward: the policy loops with gain g > m until m° with g(m°) = m°, and from there on it is an optimal
+    stopping problem. With a discount below 1 it is one stopping problem from the start.
+
+    Returns the indices, whether the arm is indexable, the largest advantage of a belief that turned passive and
+    should be active again, and whether the linear systems could be solved.
+    """
+    rows, n, length = law.shape
+    pulls = Pulls(law, mean, discount)
+    index = np.full((rows, length), np.nan)
+    active, kept = np.ones((rows, length), dtype=np.bool_), np.ones((rows, length), dtype=np.bool_)
+    after = np.empty((rows, length), dtype=np.int64)
+    for t in range(length):
+        after[:, t] = t + 1
+    sigma = np.zeros(rows, dtype=np.int64)
+    waits = Waits(active, kept, after, sigma)
+    fades = np.empty(length)
+    for wait in range(length):
+        fades[wait] = discount**wait
+    regime = REGIME_LOOP if discount == 1.0 else REGIME_STOP
+
+    system, inverse, work = np.empty((n, n)), np.empty((n, n)), np.empty((n, n))
+    solved = np.empty((n, n + 2))
+    row, difference, direction, pushed = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    c0, c1 = np.empty(n), np.empty(n)
+    x0, x1 = np.empty(n), np.empty(n)
+    base, slope = np.empty((rows, length)), np.empty((rows, length))
+    d0, d1 = np.empty((rows, length)), np.empty((rows, length))
+    x, values, gaps = Affine(x0, x1), Affine(base, slope), Affine(d0, d1)
+    change = np.empty((rows, length))
+    roots = np.empty(rows)
+    turns = np.empty(rows, dtype=np.int64)
+    stale = ALL_ROWS
+
+    m = -np.inf
+    worst = 0.0
+    remaining = rows * length
+    # Rank-one updates are cheap and lose digits; a fresh solution every so often keeps both cost and error small.
+    refresh_every = max(2, n // 2)
+    updates = refresh_every
+    while remaining > 0:
+        if updates >= refresh_every:
+            for s in range(n):
+                c0[s], c1[s] = _policy_row(system[s], s, sigma[s], pulls, regime)
+            solved[:, :] = 0.0
+            for s in range(n):
+                solved[s, s] = 1.0
+                solved[s, n] = c0[s]
+                solved[s, n + 1] = c1[s]
+                work[s] = system[s]
+            if _solve_in_place(work, solved) < 1e-13:
+                return index, False, worst, False
+            for s in range(n):
+                inverse[s] = solved[s, :n]
+                x0[s] = solved[s, n]
+                x1[s] = solved[s, n + 1]
+            _active_values(values, x, pulls, regime)
+            updates = 0
+            stale = ALL_ROWS
+        for s in range(rows):
+            if stale in (ALL_ROWS, s):
+                roots[s], turns[s], worst = _turn_to_row(s, m, worst, gaps, values, x, waits, fades, regime)
+        turn_s = int(np.argmin(roots))
+        turn_t = turns[turn_s]
+        if turn_t < 0:
+            return index, False, worst, False
+        m = roots[turn_s]
+
+        if regime == REGIME_LOOP and after[turn_s, turn_t] == length:
+            # At m° the loop neither gains nor loses, so stopping where its relative value is least costs nothing. The
+            # weights of the right-hand sides in the gain tell which states the loop returns to.
+            worst = _worst_at(m, worst, gaps, active)
+            d0[:, :] = -np.inf
+            d1[:, :] = 0.0
+            regime = REGIME_STOP
+            least, stop = np.inf, -1
+            for s in range(n):
+                value = x0[s] + m * x1[s] if s < n - 1 else 0.0
+                if inverse[n - 1, s] > 1e-12 and value < least:
+                    least, stop = value, s
+            sigma[stop] = length
+            h = _stopping_values(pulls, m, sigma)
+            threshold = 1e-13
+            while True:
+                turned, advantage = _enter_stopping(pulls, m, h, threshold, waits)
+                for s in range(n):
+                    _policy_row(work[s], s, sigma[s], pulls, regime)
+                solved[:, :] = 0.0
+                if threshold > 1e-9 or _solve_in_place(work, solved) >= 1e-11:
+                    break
+                # Beliefs that seem better active by rounding alone close a loop; ask for more.
+                threshold *= 10.0
+            worst = max(worst, advantage)
+            for s in range(rows):
+                for t in range(length):
+                    if active[s, t] and not kept[s, t]:
+                        active[s, t] = False
+                        index[s, t] = m
+            remaining -= turned
+            updates = refresh_every
+            continue
+
+        index[turn_s, turn_t] = m
+        active[turn_s, turn_t] = False
+        # Not passive before, so it had no advantage then that would count.
+        d0[turn_s, turn_t] = -np.inf
+        d1[turn_s, turn_t] = 0.0
+        remaining -= 1
+        # A turn that no policy starts from changes what follows in its own row and nothing else.
+        stale = turn_s
+        following = after[turn_s, turn_t]
+        t = turn_t - 1
+        while t >= 0 and after[turn_s, t] == turn_t:
+            after[turn_s, t] = following
+            t -= 1
+        if sigma[turn_s] != turn_t:
+            continue
+        sigma[turn_s] = following
+        if turn_s >= n:
+            continue
+        stale = ALL_ROWS
+        new_c0, new_c1 = _policy_row(row, turn_s, following, pulls, regime)
+        scale = 1.0
+        for k in range(n):
+            difference[k] = row[k] - system[turn_s, k]
+            scale += difference[k] * inverse[k, turn_s]
+        updates += 1
+        if abs(scale) < 1e-8:
+            updates = refresh_every
+            continue
+        step0 = c0[turn_s] - new_c0
+        step1 = c1[turn_s] - new_c1
+        pushed[:] = 0.0
+        for k in range(n):
+            direction[k] = inverse[k, turn_s] / scale
+            step0 += difference[k] * x0[k]
+            step1 += difference[k] * x1[k]
+            for j in range(n):
+                pushed[j] += difference[k] * inverse[k, j]
+        for k in range(n):
+            x0[k] -= step0 * direction[k]
+            x1[k] -= step1 * direction[k]
+            for j in range(n):
+                inverse[k, j] -= direction[k] * pushed[j]
+        system[turn_s] = row
+        c0[turn_s], c1[turn_s] = new_c0, new_c1
+        loop = regime == REGIME_LOOP
+        for s in range(rows):
+            for t in range(length):
+                change[s, t] = -direction[n - 1] if loop else 0.0
+            for k in range(n - 1 if loop else n):
+                weight = discount * direction[k]
+                for t in range(length):
+                    change[s, t] += law[s, k, t] * weight
+            for t in range(length):
+                base[s, t] -= step0 * change[s, t]
+                slope[s, t] -= step1 * change[s, t]
+    worst = _worst_at(m, worst, gaps, active)
+    return index, worst <= tolerance, worst, True

@@ -1,0 +1,469 @@
+"""Compiled value iteration over joint beliefs, and rollouts of what it finds.
+
+Tables come as named tuples (see ``beliefs.JointTable`` and ``JointLaws``), and their arrays under names of their own
+where loops are long: reaching into a tuple in an inner loop would cost too much.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from restless_bandits._compile import inlined, njit
+from restless_bandits.arrays import ActionArray, Array, IntArray
+from restless_bandits.beliefs import JointLaws, JointTable, column_of
+from restless_bandits.policies import TIE
+
+STEP = 0.9
+"""Lazy steps, so that values settle even where optimal play is periodic."""
+
+_column_of = inlined(column_of)
+
+
+class Iterate(NamedTuple):
+    """A value function v over joint beliefs, the next one, and the greedy choice for v."""
+
+    values: Array
+    improved: Array
+    action: ActionArray
+
+
+class Links(NamedTuple):
+    """Where each pull leads from each joint belief of a problem with one play."""
+
+    belief: IntArray
+    """``[z, i]``: the belief of arm i in the joint belief z."""
+    after: IntArray
+    """``[z, i]``: the place that follows when arm i is pulled and seen in state 0; for state k it is
+    k · strides[i, i] further on."""
+
+
+class Laws(NamedTuple):
+    """The true arms of a rollout, ``[arm, τ - 1, s]``: running sums of the law of what is seen, and its mean reward."""
+
+    cap: IntArray
+    sums: Array
+    reward: Array
+
+
+class Indices(NamedTuple):
+    """The tables of an index policy, ``[arm, s, τ - 1]``, each up to its length."""
+
+    length: IntArray
+    table: Array
+
+
+@njit
+def _advance(digits: IntArray, arms: IntArray, count: int, radix: IntArray) -> bool:
+    """Turn to the next digits of some arms, the last one fastest; after the last, back at the first, False."""
+    p = count - 1
+    while p >= 0:
+        digits[p] += 1
+        if digits[p] < radix[arms[p]]:
+            return True
+        digits[p] = 0
+        p -= 1
+    return False
+
+
+@njit
+def _most_gained(chances: Array, payoffs: Array, count: int, distance: float, sign: float) -> float:
+    """How far the mean of ``sign``·payoff can rise when the law moves by at most a distance in total variation.
+
+    Chance is taken from the worst payoffs first and given to the best one.
+    """
+    best = -np.inf
+    for o in range(count):
+        best = max(best, sign * payoffs[o])
+    gained = 0.0
+    left = distance
+    below = -np.inf
+    while left > 0.0:
+        worst = np.inf
+        for o in range(count):
+            if sign * payoffs[o] > below:
+                worst = min(worst, sign * payoffs[o])
+        if worst >= best:
+            break
+        mass = 0.0
+        for o in range(count):
+            if sign * payoffs[o] == worst:
+                mass += chances[o]
+        moved = min(left, mass)
+        gained += moved * (best - worst)
+        left -= moved
+        below = worst
+    return gained
+
+
+@njit
+def sweep_rows(
+    iterate: Iterate,
+    block: int,
+    first_row: int,
+    last_row: int,
+    shift: float,
+    side: int,
+    table: JointTable,
+    laws: JointLaws,
+) -> tuple[float, float, float, float]:
+    """One step of value iteration on some rows of one block of joint beliefs (see ``beliefs.JointBeliefs``).
+
+    A row is all digits of the arm that runs fastest, ``order[-1]``, with those of the others fixed: along it the laws
+    and successors of every other arm's pull are constant or contiguous.
+
+    The law of a capped belief stands for all laws within its deviation, so an action has three values: Q by the law
+    itself, and the least and the most that a law so near can make of it. Of these ``side`` (−1, 0, 1 for least, plain,
+    most) says which one is iterated: writes ``improved = v + STEP·(T v − v − shift)`` with T the maximum of that value
+    over actions, and the action that attains it (lowest number within ``TIE``). Returns over the rows
+
+        min (Tv − v), max (Tv − v), min of the chosen action's least value − v, max of every action's most − v.
+
+    The last two bracket the optimal gain, whatever v is.
+    """
+    values, improved, action = iterate
+    actions, offsets, strides, radix, order, n_states, first, passive, _, _, _ = table
+    law, reward, rewards, deviation = laws
+    n_arms = radix.shape[1]
+    plays = actions.shape[1]
+    inner = order[n_arms - 1]
+    width = radix[block, inner]
+    in_block = np.zeros(n_arms, dtype=np.bool_)
+    for p in range(plays):
+        in_block[actions[block, p]] = True
+
+    row_belief = np.empty(width, dtype=np.int64)
+    row_after = np.empty(width, dtype=np.int64)
+    row_law = np.empty((n_states[inner], width))
+    for d in range(width):
+        row_belief[d] = first[inner, d] if in_block[inner] else d
+        row_after[d] = passive[inner, row_belief[d]]
+        for k in range(n_states[inner]):
+            row_law[k, d] = law[inner, row_belief[d], k]
+    # Waiting turns most beliefs into the next one, which makes for contiguous reads; the rest are mended one by one.
+    contiguous = not in_block[inner]
+    odd = np.empty(width, dtype=np.int64)
+    n_odd = 0
+    for d in range(width):
+        if not contiguous or row_after[d] != d + 1:
+            odd[n_odd] = d
+            n_odd += 1
+    odd_q = np.empty(n_odd)
+    row_deviation = 0.0
+    for d in range(width):
+        row_deviation = max(row_deviation, deviation[inner, row_belief[d]])
+
+    belief = np.empty(n_arms, dtype=np.int64)
+    after = np.empty(n_arms, dtype=np.int64)
+    digits = np.zeros(n_arms, dtype=np.int64)
+    outcome = np.zeros(plays, dtype=np.int64)
+    others = np.empty(plays, dtype=np.int64)
+    n_outcomes = 1
+    for a in range(actions.shape[0]):
+        count = 1
+        for p in range(plays):
+            count *= n_states[actions[a, p]]
+        n_outcomes = max(n_outcomes, count)
+    chances = np.empty(n_outcomes)
+    payoffs = np.empty(n_outcomes)
+
+    q = np.empty(width)
+    rise = np.empty(width)
+    fall = np.empty(width)
+    top = np.empty(width)
+    chosen_q = np.empty(width)
+    chosen_least = np.empty(width)
+    optimistic = np.empty(width)
+    chosen = np.empty(width, dtype=np.int64)
+
+    least, most = np.inf, -np.inf
+    lower, upper = np.inf, -np.inf
+
+    rest = first_row
+    for position in range(n_arms - 2, -1, -1):
+        digits[position] = rest % radix[block, order[position]]
+        rest //= radix[block, order[position]]
+
+    for row in range(first_row, last_row):
+        for position in range(n_arms - 1):
+            i = order[position]
+            belief[i] = first[i, digits[position]] if in_block[i] else digits[position]
+            after[i] = passive[i, belief[i]]
+        for d in range(width):
+            top[d] = -np.inf
+            chosen_q[d] = -np.inf
+            optimistic[d] = -np.inf
+
+        for a in range(actions.shape[0]):
+            base = offsets[a]
+            for position in range(n_arms - 1):
+                base += after[order[position]] * strides[a, order[position]]
+            fixed_reward = 0.0
+            fixed_deviation = 0.0
+            n_others = 0
+            pulls_inner = False
+            for p in range(plays):
+                i = actions[a, p]
+                if i == inner:
+                    pulls_inner = True
+                    continue
+                base -= after[i] * strides[a, i]
+                fixed_reward += reward[i, belief[i]]
+                fixed_deviation += deviation[i, belief[i]]
+                others[n_others] = i
+                outcome[n_others] = 0
+                n_others += 1
+            for d in range(width):
+                q[d] = fixed_reward
+                rise[d] = 0.0
+                fall[d] = 0.0
+            if pulls_inner:
+                for d in range(width):
+                    q[d] += reward[inner, row_belief[d]]
+            else:
+                for j in range(n_odd):
+                    odd_q[j] = fixed_reward
+
+            while True:
+                chance = 1.0
+                place = base
+                for p in range(n_others):
+                    i = others[p]
+                    chance *= law[i, belief[i], outcome[p]]
+                    place += outcome[p] * strides[a, i]
+                if pulls_inner:
+                    for k in range(n_states[inner]):
+                        weight = chance * values[place + k]
+                        for d in range(width):
+                            q[d] += weight * row_law[k, d]
+                else:
+                    if contiguous:
+                        for d in range(width - 1):
+                            q[d] += chance * values[place + d + 1]
+                    for j in range(n_odd):
+                        odd_q[j] += chance * values[place + row_after[odd[j]]]
+                if not _advance(outcome, others, n_others, n_states):
+                    break
+            if not pulls_inner:
+                for j in range(n_odd):
+                    q[odd[j]] = odd_q[j]
+
+            if fixed_deviation > 0.0 or (pulls_inner and row_deviation > 0.0):
+                for d in range(width):
+                    spread = fixed_deviation + (deviation[inner, row_belief[d]] if pulls_inner else 0.0)
+                    if spread > 0.0:
+                        n = 0
+                        while True:
+                            chance = 1.0
+                            place = base if pulls_inner else base + row_after[d]
+                            payoff = 0.0
+                            for p in range(n_others):
+                                i = others[p]
+                                chance *= law[i, belief[i], outcome[p]]
+                                place += outcome[p] * strides[a, i]
+                                payoff += rewards[i, outcome[p]]
+                            if pulls_inner:
+                                for k in range(n_states[inner]):
+                                    chances[n] = chance * row_law[k, d]
+                                    payoffs[n] = payoff + rewards[inner, k] + values[place + k]
+                                    n += 1
+                            else:
+                                chances[n] = chance
+                                payoffs[n] = payoff + values[place]
+                                n += 1
+                            if not _advance(outcome, others, n_others, n_states):
+                                break
+                        rise[d] = _most_gained(chances, payoffs, n, spread, 1.0)
+                        fall[d] = _most_gained(chances, payoffs, n, spread, -1.0)
+
+            for d in range(width):
+                optimistic[d] = max(optimistic[d], q[d] + rise[d])
+                least_value = q[d] - fall[d]
+                value = q[d]
+                if side > 0:
+                    value = q[d] + rise[d]
+                elif side < 0:
+                    value = least_value
+                top[d] = max(top[d], value)
+                better = value > chosen_q[d] + TIE
+                chosen_q[d] = value if better else chosen_q[d]
+                chosen_least[d] = least_value if better else chosen_least[d]
+                chosen[d] = a if better else chosen[d]
+
+        start = offsets[block] + row * width
+        for d in range(width):
+            v = values[start + d]
+            gain = top[d] - v
+            least = min(least, gain)
+            most = max(most, gain)
+            lower = min(lower, chosen_least[d] - v)
+            upper = max(upper, optimistic[d] - v)
+            improved[start + d] = v + STEP * (gain - shift)
+            action[start + d] = chosen[d]
+
+        _advance(digits, order, n_arms - 1, radix[block])
+    return least, most, lower, upper
+
+
+@njit
+def iterate_values(
+    iterate: Iterate, tolerance: float, most_sweeps: int, table: JointTable, laws: JointLaws
+) -> tuple[float, float, int]:
+    """Value iteration on a whole table of joint beliefs until the span of T v − v is within the tolerance.
+
+    On return ``iterate`` holds v and the greedy choice for it; returns the range of T v − v and the sweeps.
+    """
+    inner = table.order[table.order.shape[0] - 1]
+    # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
+    start, plain = int(0), int(0)  # noqa: RUF046, UP018
+    shift = 0.0
+    sweeps = 0
+    while True:
+        least, most = np.inf, -np.inf
+        for block in range(table.actions.shape[0]):
+            rows = (table.offsets[block + 1] - table.offsets[block]) // table.radix[block, inner]
+            low, high, _, _ = sweep_rows(iterate, block, start, rows, shift, plain, table, laws)
+            least, most = min(least, low), max(most, high)
+        sweeps += 1
+        if most - least <= tolerance or sweeps >= most_sweeps:
+            return least, most, sweeps
+        iterate.values[:] = iterate.improved
+        shift = 0.5 * (least + most)
+
+
+@njit
+def settle(chain: Array, deviation: float, longest: int) -> tuple[Array, float]:
+    """Powers ``[τ - 1, s, k]`` of a chain up to the first whose rows agree within a deviation, and how well they do.
+
+    Rows that agree lie within that distance of the stationary law, and so do those of all later powers. Where they do
+    not agree within ``longest`` slots, the distance returned is larger than asked for.
+    """
+    n = chain.shape[0]
+    laws = np.empty((longest, n, n))
+    laws[0] = chain
+    for step in range(longest):
+        if step > 0:
+            for s in range(n):
+                for k in range(n):
+                    total = 0.0
+                    for m in range(n):
+                        total += laws[step - 1, s, m] * chain[m, k]
+                    laws[step, s, k] = total
+        worst = 0.0
+        for s in range(n):
+            for other in range(s):
+                distance = 0.0
+                for k in range(n):
+                    distance += abs(laws[step, s, k] - laws[step, other, k])
+                worst = max(worst, 0.5 * distance)
+        if worst <= deviation:
+            break
+    return laws[: step + 1], worst
+
+
+@njit
+def link(table: JointTable) -> Links:
+    """Return the links of a problem with one play."""
+    offsets, strides, radix, first, passive = table.offsets, table.strides, table.radix, table.first, table.passive
+    n_arms = radix.shape[1]
+    size = offsets[n_arms]
+    belief = np.empty((size, n_arms), dtype=np.int64)
+    after = np.empty((size, n_arms), dtype=np.int64)
+    waited = np.empty(n_arms, dtype=np.int64)
+    for block in range(n_arms):
+        for place in range(offsets[block + 1] - offsets[block]):
+            z = offsets[block] + place
+            for i in range(n_arms):
+                digit = place // strides[block, i] % radix[block, i]
+                belief[z, i] = first[i, digit] if i == block else digit
+                waited[i] = passive[i, belief[z, i]]
+            for i in range(n_arms):
+                target = offsets[i]
+                for other in range(n_arms):
+                    if other != i:
+                        target += waited[other] * strides[i, other]
+                after[z, i] = target
+    return Links(belief, after)
+
+
+@njit
+def iterate_linked(
+    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointLaws
+) -> tuple[float, float, int]:
+    """Value iteration as in ``iterate_values``, on links made once: many times faster on small tables."""
+    values, improved, action = iterate
+    belief, after = links
+    strides, n_states, law, reward = table.strides, table.n_states, laws.law, laws.reward
+    size, n_arms = belief.shape
+    shift = 0.0
+    sweeps = 0
+    while True:
+        least, most = np.inf, -np.inf
+        for z in range(size):
+            top = -np.inf
+            chosen = 0
+            for i in range(n_arms):
+                b = belief[z, i]
+                q = reward[i, b]
+                target, stride = after[z, i], strides[i, i]
+                for k in range(n_states[i]):
+                    q += law[i, b, k] * values[target + k * stride]
+                if q > top + TIE:
+                    chosen = i
+                top = max(top, q)
+            change = top - values[z]
+            least, most = min(least, change), max(most, change)
+            improved[z] = values[z] + STEP * (change - shift)
+            action[z] = chosen
+        sweeps += 1
+        if most - least <= tolerance or sweeps >= most_sweeps:
+            return least, most, sweeps
+        values[:] = improved
+        shift = 0.5 * (least + most)
+
+
+@njit
+def rollout(
+    indexed: bool, uniforms: Array, laws: Laws, indices: Indices, action: ActionArray, table: JointTable
+) -> Array:
+    """Mean expected reward a slot under one of two policies, for each row of ``uniforms``, one slot a column.
+
+    The policies pull one arm, by indices or by the table ``action`` over joint beliefs. Beyond their caps laws and
+    indices stay as they are.
+    """
+    caps, sums, reward = laws
+    lengths, scores = indices
+    offsets, strides, numbers, columns = table.offsets, table.strides, table.numbers, table.cap
+    n_arms = sums.shape[0]
+    state = np.zeros(n_arms, dtype=np.int64)
+    elapsed = np.ones(n_arms, dtype=np.int64)
+    pulled = 0
+    means = np.empty(uniforms.shape[0])
+    for batch in range(uniforms.shape[0]):
+        total = 0.0
+        for slot in range(uniforms.shape[1]):
+            arm = 0
+            if indexed:
+                most = -np.inf
+                for i in range(n_arms):
+                    index = scores[i, state[i], _column_of(elapsed[i], lengths[i], 1)]
+                    if index > most:
+                        most, arm = index, i
+            else:
+                place = offsets[pulled] + state[pulled] * strides[pulled, pulled]
+                for i in range(n_arms):
+                    if i != pulled:
+                        place += numbers[i, state[i], _column_of(elapsed[i], columns[i], 1)] * strides[pulled, i]
+                arm = int(action[place])
+            tau, last = _column_of(elapsed[arm], caps[arm], 1), state[arm]
+            total += reward[arm, tau, last]
+            seen = 0
+            while sums[arm, tau, last, seen] <= uniforms[batch, slot]:
+                seen += 1
+            for i in range(n_arms):
+                elapsed[i] += 1
+            state[arm], elapsed[arm] = seen, 1
+            pulled = arm
+        means[batch] = total / uniforms.shape[1]
+    return means
