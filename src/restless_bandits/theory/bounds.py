@@ -79,6 +79,11 @@ class RegretBound:
     """Whether rad(T) ≤ c1/3, without which the proof says nothing."""
 
     @property
+    def terms(self) -> dict[str, float]:
+        """The parts of the sum, by name."""
+        return {name: getattr(self, name) for name in ("exploration", "rewards", "laws", "failure", "ends")}
+
+    @property
     def total(self) -> float:
         """The bound; infinite where the horizon is too short for it."""
         if not self.applies:
@@ -91,8 +96,7 @@ class RegretBound:
         return (self.rewards + self.laws) / self.horizon if self.applies else math.inf
 
     def __str__(self) -> str:
-        terms = ("exploration", "rewards", "laws", "failure", "ends")
-        parts = " + ".join(f"{term} {getattr(self, term):.3g}" for term in terms)
+        parts = " + ".join(f"{name} {term:.3g}" for name, term in self.terms.items())
         beginning = f"Theorem {self.theorem} at T = {self.horizon}, {self.constants} constants:"
         if not self.applies:
             return f"{beginning} nothing, as rad(T) = {self.radius:.3g} exceeds c1/3"
