@@ -113,13 +113,13 @@ def simulate_exploration(
         starts = [_start(problem, number, int(slots)) for slots in elapsed]
         laws = np.cumsum([law for law, _ in starts], axis=1)[place]
         states = (rng.random((runs, 1)) > laws[:, :-1]).sum(axis=1)
-        found = _walk(chain, states, m, rng)
+        found = _leave_all(chain, states, m, rng)
         counts.append(found)
         lengths[:, number] = starts[0][1] + found.sum(axis=(1, 2))
     return lengths, counts
 
 
-def _walk(chain: Array, states: IntArray, m: int, rng: np.random.Generator) -> IntArray:
+def _leave_all(chain: Array, states: IntArray, m: int, rng: np.random.Generator) -> IntArray:
     """Step all runs until each has left every state m times, and return their transition counts."""
     n, runs = len(chain), len(states)
     steps = np.cumsum(chain, axis=1)[:, :-1]
