@@ -87,7 +87,7 @@ def test_every_claim_is_in_the_report(small):
     assert {entry["verdict"] for entry in answer["claims"] if entry["id"] == "lowest-radio"} == {"not run"}
 
 
-def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path):
+def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path, monkeypatch):
     whole, folder = small[0], tmp_path / "out"
     expected = produced(whole)
     cells = begun(whole)
@@ -101,7 +101,8 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path):
             process.kill()
         assert process.returncode == -signal.SIGKILL
         assert not (folder / "report.html").exists()
-    subprocess.run(command(*WORDS, "--out", str(folder), "--engine", "threads"), capture_output=True, check=True)
+    monkeypatch.setattr(reproduction, "design", small_design)
+    reproduce(["figure-a"], quick=True, runs=3, out=folder, engine="threads")
     assert produced(folder) == expected
 
 
@@ -195,7 +196,14 @@ def test_bad_item_on_the_command_line(tmp_path):
     assert not Path(tmp_path / "x").exists()
 
 
-def test_inside(tmp_path):
+def test_inside(tmp_path, monkeypatch):
+    def shrunk(items, *, quick):
+        plan = design(items, quick=quick)
+        return dataclasses.replace(
+            plan, items=tuple(dataclasses.replace(item, horizon=10_000, runs=24) for item in plan.items)
+        )
+
+    monkeypatch.setattr(reproduction, "design", shrunk)
     found = reproduce(["inside"], quick=True, out=tmp_path / "out", jobs=1)
     (verdict,) = [one for one in found.verdicts if one.claim.id == "ts9-finds-truth"]
     assert verdict.outcome == "holds"

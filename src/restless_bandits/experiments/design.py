@@ -18,6 +18,8 @@ from restless_bandits.experiments.timing import TimeTable
 from restless_bandits.experiments.verdicts import UNDER_PROTOCOLS, Claim
 
 KINDS: Mapping[str, type[Item]] = {"figure": RegretFigure, "times": TimeTable, "inside": Inside, "lemmas": Lemmas}
+CLAIM = ("id", "place", "text", "test", "items", "protocols")
+"""What every test is told alike; the rest of a claim are options of its test."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,14 @@ def _read(quick: bool) -> Design:
     )
     items = []
     for entry in paper["items"]:
-        kind = entry.pop("kind")
-        items.append(KINDS[kind].read(entry | paper["quick"].get(kind, {}) if quick else entry, protocols))
+        kind = entry.pop("kind", "figure")
+        smaller = paper["quick"].get(kind, {}) if quick else {}
+        items.append(KINDS[kind].read(paper["usual"].get(kind, {}) | entry | smaller, protocols))
     claims = []
     for entry in _toml("claims.toml")["claims"]:
-        told = {key: entry.pop(key) for key in ("id", "place", "text", "test")}
+        told: dict[str, Any] = {"test": "theory", "items": ()} | {key: entry.pop(key) for key in CLAIM if key in entry}
         compared = tuple(one.name for one in protocols) if told["test"] in UNDER_PROTOCOLS else ()
-        about, under = entry.pop("items", ()), entry.pop("protocols", compared)
-        claims.append(Claim(**told, items=about, protocols=under, options=entry))
+        claims.append(Claim(options=entry, **{"protocols": compared} | told))
     return Design(protocols, tuple(items), tuple(claims), quick)
 
 

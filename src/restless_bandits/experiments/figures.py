@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,13 +17,12 @@ from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
 from restless_bandits.experiments.verdicts import Evidence, lower_along
 from restless_bandits.experiments.writing import Html, amount, error_of, fill, fill_each, join, slots, table
 from restless_bandits.learners import learner
-from restless_bandits.markov import stationary
-from restless_bandits.optimism import exploration_count
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell
 from restless_bandits.simulation.comparator import Comparator, certified_gains, comparator_for, exact_if_small
 from restless_bandits.simulation.playing import Book
 from restless_bandits.simulation.runner import collect
+from restless_bandits.theory.exploration import fact_1
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -167,12 +167,6 @@ def _simulated(book: Book) -> Comparator:
     return Comparator("whittle, simulated", gain, gain - width, gain + width)
 
 
-def exploration_bound(problem: Problem) -> Callable[[int], float]:
-    """Return N m(T) / d_min as a function of T: what Fact 1 says of the exploration phase, without its logarithms."""
-    rarest = min(float(stationary(arm.one_step).min()) for arm in problem.arms)
-    return lambda horizon: problem.n_arms * exploration_count(horizon) / rarest
-
-
 @dataclass(frozen=True, eq=False)
 class FigurePart(Part):
     """The panels of one figure."""
@@ -192,7 +186,7 @@ class FigurePart(Part):
     def evidence(self) -> Evidence:
         return Evidence(
             panels={(panel.item, panel.protocol): panel for panel in self.panels},
-            exploration_bounds={self.item.name: exploration_bound(Problem.builtin(self.item.problem))},
+            exploration_bounds={self.item.name: partial(fact_1, Problem.builtin(self.item.problem))},
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -147,12 +147,7 @@ def combine(claim: Claim, protocol: str, findings: Sequence[Finding]) -> Verdict
 def sign(values: Array) -> int:
     """Return the sign of the mean of independent values if it is beyond doubt at ``LEVEL``, else 0."""
     n = len(values)
-    if n < 3:
-        return 0
-    mean, spread = float(values.mean()), float(values.std(ddof=1))
-    if spread == 0.0:
-        return int(np.sign(mean))
-    return int(np.sign(mean)) if abs(mean) > stats.t.ppf(1 - LEVEL / 2, n - 1) * spread / math.sqrt(n) else 0
+    return 0 if n < 3 else beyond(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n), n, 0.0)
 
 
 def beyond(value: float, error: float, runs: int, limit: float) -> int:

@@ -129,14 +129,12 @@ class Coupling:
     @property
     def violations(self) -> BoolArray:
         """Where the virtual state is better than the real one."""
-        better: BoolArray = self.virtual_states < self.real_states
-        return better
+        return self.virtual_states < self.real_states
 
     @property
     def setbacks(self) -> BoolArray:
         """Where the virtual state is worse than the real one."""
-        worse: BoolArray = self.virtual_states > self.real_states
-        return worse
+        return self.virtual_states > self.real_states
 
     @property
     def never_better(self) -> bool:
@@ -161,8 +159,7 @@ def _rewards(problem: Problem, arms: IntArray, states: IntArray) -> Array:
     table = np.zeros((problem.n_arms, max(problem.n_states)))
     for i, arm in enumerate(problem.arms):
         table[i, : arm.n_states] = arm.rewards
-    rewards: Array = table[arms, states]
-    return rewards
+    return table[arms, states]
 
 
 def couple(
