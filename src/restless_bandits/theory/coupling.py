@@ -222,17 +222,17 @@ def couple_starts(
 
 def _started(problem: Problem, number: int, state: int) -> Problem:
     """The problem with one arm started in a given state."""
-    arms = list(problem.arms)
-    arm = _chain_arm(problem, number)
+    arms = _chain_arms(problem)
+    arm = arms[number]
     arms[number] = Arm(arm.transitions, arm.rewards, name=arm.name, initial=state, reward_law=arm.reward_law)
     return Problem(arms, plays=problem.plays, name=problem.name)
 
 
-def _chain_arm(problem: Problem, number: int) -> Arm:
-    arm = problem.arms[number]
-    if not isinstance(arm, Arm):
-        raise ProblemError(f"arm {arm.name!r} is a table of laws; the coupling is for Markov chains")
-    return arm
+def _chain_arms(problem: Problem) -> list[Arm]:
+    for arm in problem.arms:
+        if not isinstance(arm, Arm):
+            raise ProblemError(f"arm {arm.name!r} is a table of laws; the coupling is for Markov chains")
+    return [arm for arm in problem.arms if isinstance(arm, Arm)]
 
 
 def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
@@ -244,8 +244,7 @@ def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
         )
     if ordered:
         problem.require("monotone", "birth_death", "positively_correlated")
-    for i in range(problem.n_arms):
-        arm, other = _chain_arm(problem, i), _chain_arm(better, i)
+    for arm, other in zip(_chain_arms(problem), _chain_arms(better), strict=True):
         if not ordered:
             continue
         if not dominates(other.chain, arm.chain, TOLERANCE):
@@ -272,14 +271,13 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
     whole("slots", slots)
     policy = oracles.policy(policy, problem) if isinstance(policy, str) else policy
     pull = lru_cache(DECISIONS)(policy)
-    steps = [_transitions(_chain_arm(problem, i), _chain_arm(better, i)) for i in range(problem.n_arms)]
+    steps = [_transitions(*pair) for pair in zip(_chain_arms(problem), _chain_arms(better), strict=True)]
     virtual, real = list(problem.initial), list(better.initial)
     elapsed = [1] * problem.n_arms
     shape = (slots, problem.plays)
     pulled, waited, real_states, virtual_states = (np.empty(shape, dtype=np.int64) for _ in range(4))
-    for t, draws in enumerate(
-        check_generator(seed, problem.content, COUPLING).random((slots, problem.plays, 2)).tolist()
-    ):
+    uniform = check_generator(seed, problem.content, COUPLING).random((*shape, 2))
+    for t, draws in enumerate(uniform.tolist()):
         chosen = pull(tuple(virtual), tuple(elapsed))
         waits = elapsed
         elapsed = [tau + 1 for tau in waits]
@@ -365,7 +363,7 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
     there come to be, and the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each number of them:
     Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are worked out from the trajectory alone.
     """
-    laws = [_laws(_chain_arm(problem, i)) for i in range(problem.n_arms)]
+    laws = [_laws(arm) for arm in _chain_arms(problem)]
     last: list[int | None] = list(problem.initial)
     slot_of_last = [0] * problem.n_arms
     values: dict[tuple[int, int | None], list[float]] = {}
