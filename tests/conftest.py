@@ -12,7 +12,7 @@ collect_ignore = ["installed.py"]
 
 TOGETHER = (
     "tests/experiments/test_reproduction.py",
-    "tests/experiments/test_theory.py",
+    "tests/experiments/test_lemmas.py",
     "tests/simulation/test_dask.py",
 )
 """Files whose tests share what is dear to make, and so go to one worker."""

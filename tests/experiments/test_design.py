@@ -6,21 +6,27 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits.experiments import design
-from restless_bandits.experiments.design import Line
-from restless_bandits.experiments.verdicts import _TESTS
+from restless_bandits.experiments.figures import Line, RegretFigure
+from restless_bandits.experiments.verdicts import TESTS
+
+
+def figures(plan):
+    return [item for item in plan.items if isinstance(item, RegretFigure)]
 
 
 def test_the_paper_is_all_there():
     whole = design()
-    problems = [item.problem for item in whole.items]
+    problems = [figure.problem for figure in figures(whole)]
     assert problems[:6] == ["paper-1", "paper-2", "lms-urban-s", "lms-heavy-tree-s", "lms-suburban-l", "lms-urban-l"]
     assert problems[6:] == ["rf-2", "rf-3"]
-    assert [item.runs for item in whole.items[:6]] == [1000, 1000, 200, 200, 200, 200]
+    assert [figure.runs for figure in figures(whole)[:6]] == [1000, 1000, 200, 200, 200, 200]
     published = whole.protocol("published")
     assert published.horizons == tuple(range(5000, 50_001, 5000))
     assert [line.label for line in published.lines] == ["Restless-UCB", "colored-UCRL2", "TS-9", "TS-4"]
-    assert [line.paper[-1] for line in whole.table.lines] == [5, 10, 9, 129387]
-    assert all("stand-in" in item.title.lower() and "stand-in" in item.note.lower() for item in whole.items[6:])
+    table, inside, theory = whole.items[8:]
+    assert [line.paper[-1] for line in table.lines] == [5, 10, 9, 129387]
+    assert (table.name, inside.name, theory.name) == ("table-1", "inside", "theory")
+    assert all("stand-in" in one.title.lower() and "stand-in" in one.note.lower() for one in figures(whole)[6:])
 
 
 def test_every_claim_can_be_decided():
@@ -28,7 +34,7 @@ def test_every_claim_can_be_decided():
     labels = {line.label for protocol in whole.protocols for line in protocol.lines}
     assert len({claim.id for claim in whole.claims}) == len(whole.claims)
     for claim in whole.claims:
-        assert claim.test in _TESTS
+        assert claim.test in TESTS
         assert set(claim.items) <= set(whole.names)
         named = claim.options.get("of", [])
         assert set([named] if isinstance(named, str) else named) <= labels
@@ -37,12 +43,12 @@ def test_every_claim_can_be_decided():
 
 def test_specs_are_read():
     whole = design()
-    for item in whole.items:
+    for item in figures(whole):
         for protocol in whole.protocols:
             for line in protocol.lines_for(rb.Problem.builtin(item.problem)):
-                cells = whole.cells(item, protocol, line, seed=0)
+                cells = item.cells(protocol, line, seed=0)
                 assert [cell.horizon for cell in cells] == (
-                    list(whole.horizons(item, protocol, line)) if line.anew else [cells[0].checkpoints[-1]]
+                    list(item.horizons(protocol, line)) if line.anew else [cells[0].checkpoints[-1]]
                 )
                 assert all(cell.runs == item.runs_of(protocol) for cell in cells)
                 known = protocol.name == "published"
@@ -60,17 +66,17 @@ def test_a_line_joins_the_fair_protocol_by_one_entry():
     whole = design(["figure-a"])
     fair = whole.protocol("fair")
     joined = dataclasses.replace(fair, lines=(*fair.lines, Line("UCB1", "ucb1")))
-    cells = whole.cells(whole.items[0], joined, joined.lines[-1], seed=0)
+    cells = whole.items[0].cells(joined, joined.lines[-1], seed=0)
     assert [cell.label for cell in cells] == ["ucb1"]
     assert cells[0].checkpoints[-1] == whole.items[0].horizon
 
 
 def test_quick_has_the_same_items_with_fewer_runs():
     quick, whole = design(quick=True), design()
-    assert [item.name for item in quick.items] == [item.name for item in whole.items]
-    assert all(a.runs < b.runs and a.horizon <= b.horizon for a, b in zip(quick.items, whole.items, strict=True))
-    assert quick.table is not None
-    assert quick.inside is not None
+    assert quick.names == whole.names
+    pairs = list(zip(quick.items, whole.items, strict=True))
+    assert all(a.runs < b.runs and a.horizon <= b.horizon for a, b in pairs[:-1])
+    assert all(a.event_runs < b.event_runs and set(a.problems) < set(b.problems) for a, b in pairs[-1:])
 
 
 def test_unknown_item():

@@ -15,12 +15,15 @@ import pytest
 import restless_bandits as rb
 from restless_bandits.experiments import reproduce, reproduction, timing
 from restless_bandits.experiments.design import design
+from tests.experiments import small as small_command
+from tests.experiments.small import small_design
 
 WORDS = ["figure-a", "--quick", "--runs", "3"]
 
 
 def command(*words):
-    return [sys.executable, "-m", "restless_bandits", "reproduce", *words]
+    """The command, with a small design in place of the paper's."""
+    return [sys.executable, small_command.__file__, "reproduce", *words]
 
 
 def produced(folder):
@@ -39,9 +42,8 @@ def small(tmp_path_factory):
     """The folder of an uninterrupted small reproduction, and what the command printed."""
     folder = tmp_path_factory.mktemp("small") / "out"
     # With all kernels in the cache before, the processes of the command need not each compile them.
-    plan = design(["figure-a"], quick=True)
-    lines = [line for protocol in plan.protocols for line in protocol.lines_for(rb.Problem.builtin("paper-1"))]
-    rb.simulate(rb.Problem.builtin("paper-1"), sorted({line.spec for line in lines}), 300, runs=1, jobs=1)
+    specs = {line.spec for protocol in small_design(["figure-a"]).protocols for line in protocol.lines}
+    rb.simulate(rb.Problem.builtin("paper-1"), sorted(specs), 300, runs=1, jobs=1)
     done = subprocess.run(command(*WORDS, "--out", str(folder), "--json"), capture_output=True, text=True, check=True)
     return folder, json.loads(done.stdout)
 
@@ -60,7 +62,7 @@ def test_numbers_are_those_of_a_simulation(small):
     fair = next(figure for figure in answer["figures"] if figure["protocol"] == "fair")
     line = next(line for line in fair["lines"] if line["learner"] == "TS-9")
     assert line["spec"] == "ts"
-    result = rb.simulate(rb.Problem.builtin("paper-1"), "ts-9", 100_000, runs=3, checkpoints=line["horizons"])
+    result = rb.simulate(rb.Problem.builtin("paper-1"), "ts-9", 10_000, runs=3, checkpoints=line["horizons"])
     assert line["regret_mean"] == result.regret("gap")[0].mean(axis=0).tolist()
 
 
@@ -85,19 +87,22 @@ def test_every_claim_is_in_the_report(small):
     assert {entry["verdict"] for entry in answer["claims"] if entry["id"] == "lowest-radio"} == {"not run"}
 
 
-def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path):
+def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path, monkeypatch):
     whole, folder = small[0], tmp_path / "out"
     expected = produced(whole)
     cells = begun(whole)
-    for share in (0.05, 0.4, 0.8):
-        with subprocess.Popen(command(*WORDS, "--out", str(folder)), stderr=subprocess.DEVNULL) as process:
+    # Processes once; threads start sooner, and who plays changes no byte.
+    for share, engine in ((0.05, "processes"), (0.4, "threads"), (0.8, "threads")):
+        words = command(*WORDS, "--out", str(folder), "--engine", engine)
+        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
             deadline = time.monotonic() + 60
             while begun(folder) < share * cells and time.monotonic() < deadline:
                 time.sleep(0.01)
             process.kill()
         assert process.returncode == -signal.SIGKILL
         assert not (folder / "report.html").exists()
-    subprocess.run(command(*WORDS, "--out", str(folder)), capture_output=True, check=True)
+    monkeypatch.setattr(reproduction, "design", small_design)
+    reproduce(["figure-a"], quick=True, runs=3, out=folder, engine="threads")
     assert produced(folder) == expected
 
 
@@ -114,6 +119,7 @@ def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
     folder, answer = small
     before = produced(folder)
     asked = []
+    monkeypatch.setattr(reproduction, "design", small_design)
     monkeypatch.setattr(reproduction, "open_pool", lambda *words, **_: asked.append(words) or NoPool())
     again = reproduce(["figure-a"], quick=True, runs=3, out=folder, engine="dask", address="tcp://there:8786")
     assert asked == [("dask", None, "tcp://there:8786")]
@@ -122,7 +128,8 @@ def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
 
 
 def test_ctrl_c_is_one_sentence(tmp_path, interruptible):
-    words = command("figure-b", "--quick", "--out", str(tmp_path / "out"))
+    # So many runs that it would be long before they end.
+    words = command("figure-b", "--quick", "--runs", "5000", "--out", str(tmp_path / "out"))
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.rglob("runs-*.npz")):
             time.sleep(0.01)
@@ -137,7 +144,7 @@ def test_ctrl_c_is_one_sentence(tmp_path, interruptible):
 
 class TestTimes:
     def test_measured_once_and_kept(self, tmp_path):
-        table = design(["table-1"], quick=True).table
+        (table,) = design(["table-1"]).items
         lines = tuple(dataclasses.replace(line, runs=(2, 1)) for line in table.lines if line.label != "colored-UCRL2")
         small = dataclasses.replace(table, horizon=3000, problems=("table-2", "table-3"), arms=(2, 3), lines=lines)
         told = []
@@ -146,7 +153,7 @@ class TestTimes:
         assert {label: {n: len(t) for n, t in by_arms.items()} for label, by_arms in times.items()} == {
             label: {2: 2, 3: 1} for label in ("Restless-UCB", "TS-9", "TS-4")
         }
-        assert len(told) == timing.cells_of(small) == 9
+        assert len(told) == small.runs == 9
         again, build_again = timing.measure_times(small, path, 0, told.append)
         assert build_again == build
         assert all(np.array_equal(times[label][n], again[label][n]) for label in times for n in (2, 3))
@@ -189,18 +196,26 @@ def test_bad_item_on_the_command_line(tmp_path):
     assert not Path(tmp_path / "x").exists()
 
 
-def test_inside(tmp_path):
+def test_inside(tmp_path, monkeypatch):
+    def shrunk(items, *, quick):
+        plan = design(items, quick=quick)
+        return dataclasses.replace(
+            plan, items=tuple(dataclasses.replace(item, horizon=10_000, runs=24) for item in plan.items)
+        )
+
+    monkeypatch.setattr(reproduction, "design", shrunk)
     found = reproduce(["inside"], quick=True, out=tmp_path / "out", jobs=1)
     (verdict,) = [one for one in found.verdicts if one.claim.id == "ts9-finds-truth"]
     assert verdict.outcome == "holds"
-    for one in found.estimates:
+    part = found.part("inside")
+    for one in part.estimates:
         # Estimates are unbiased but for the stopping rule: within five standard errors and 0.002 of the truth.
         error = one.estimated.std(axis=0, ddof=1) / np.sqrt(len(one.estimated))
         assert (np.abs(one.estimated.mean(axis=0) - one.truth) < 5 * error + 0.002).all()
         # The optimistic chain stays longer in the good state, and leaves the bad one sooner.
         assert (one.optimistic[:, :, 0] >= one.estimated[:, :, 0]).all()
         assert (one.optimistic[:, :, 1] <= one.estimated[:, :, 1]).all()
-    arms = found.stretch.arms
+    arms = part.stretch.arms
     assert set(arms) == {0, 1}
     assert (np.diff(arms) != 0).sum() > 10
     assert (tmp_path / "out" / "figures" / "raster.png").read_bytes().startswith(b"\x89PNG")

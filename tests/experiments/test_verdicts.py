@@ -7,13 +7,13 @@ import pytest
 
 from restless_bandits.experiments import verdicts
 from restless_bandits.experiments.curves import Curve, Panel
-from restless_bandits.experiments.design import Claim
 from restless_bandits.experiments.verdicts import (
     FAILS,
     FROM,
     HOLDS,
     NOT_RUN,
     UNDECIDED,
+    Claim,
     Evidence,
     Finding,
     combine,
@@ -22,6 +22,7 @@ from restless_bandits.experiments.verdicts import (
     less_spread,
     lower_along,
 )
+from restless_bandits.experiments.writing import slots
 from restless_bandits.simulation.comparator import Comparator
 
 HORIZONS = np.array([1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000])
@@ -227,4 +228,4 @@ class TestTheRest:
     ("value", "text"), [(812, "810"), (53_219, "53 000"), (1e6, "1e6"), (2.34e7, "2.3e7"), (5, "5")]
 )
 def test_slots(value, text):
-    assert verdicts.slots(value) == text
+    assert slots(value) == text

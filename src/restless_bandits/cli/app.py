@@ -125,11 +125,11 @@ def check(
             raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
         output.diagnosis(diagnose(stated, horizon=horizon), as_json)
         return
-    from restless_bandits.cli.coupling import coupling_answer, show_coupling
+    from restless_bandits.cli.coupling import show_coupling
     from restless_bandits.theory import check_coupling
 
     shown = check_coupling(stated, horizon, 0 if seed is None else seed)
-    extra = {"coupling": coupling_answer(shown)} if as_json else {}
+    extra = {"coupling": shown.as_dict()} if as_json else {}
     output.diagnosis(diagnose(stated, horizon=horizon), as_json, extra)
     if not as_json:
         show_coupling(shown)

@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from restless_bandits.cli import output
 
 if TYPE_CHECKING:
-    from restless_bandits.theory.coupling import CouplingCheck, Fit
-
-FIRST = 20
-"""Slots that are shown one by one."""
-
-
-def coupling_answer(found: CouplingCheck) -> dict[str, Any]:
-    """The object ``coupling`` of the JSON answer; lists in ``first`` have one entry a play."""
-    run = found.coupling
-    return {
-        "horizon": found.horizon,
-        "radius": found.radius,
-        "seed": found.seed,
-        "slots": run.slots,
-        "policy": _policy_name(found),
-        "holds": found.holds,
-        "order_violations": found.violations,
-        "order_strict": int(run.setbacks.sum()),
-        "rewards_ordered": run.rewards_ordered,
-        "real_reward_mean": found.real_mean,
-        "virtual_reward_mean": found.virtual_mean,
-        "p_value": found.p_value,
-        "virtual": _fit_answer(found.virtual_fit),
-        "real": _fit_answer(found.real_fit),
-        "first": [
-            {
-                "slot": t + 1,
-                "arms": run.arms[t],
-                "elapsed": run.elapsed[t],
-                "real_states": run.real_states[t],
-                "virtual_states": run.virtual_states[t],
-                "real_rewards": run.real_rewards[t],
-                "virtual_rewards": run.virtual_rewards[t],
-            }
-            for t in range(min(FIRST, run.slots))
-        ],
-    }
-
-
-def _fit_answer(fit: Fit) -> dict[str, Any]:
-    return {"statistic": fit.statistic, "alarm": fit.alarm, "p_value": fit.p_value}
+    from restless_bandits.theory.coupling import CouplingCheck, TrajectoryFit
 
 
 def show_coupling(found: CouplingCheck) -> None:
     """One line for each of the first slots and plays, then the summary."""
+    from restless_bandits.theory.coupling import FIRST
+
     run = found.coupling
-    title = f"coupling: {_policy_name(found)} of R, played in the optimistic R' of T = {found.horizon}"
+    title = f"coupling: {found.policy_name} of R, played in the optimistic R' of T = {found.horizon}"
     table = output.new_table("slot", "arm", "τ", "real state", "virtual state", "real reward", "virtual reward")
     table.title = output.plain_text(title)
     for t in range(min(FIRST, run.slots)):
@@ -80,11 +42,5 @@ def show_coupling(found: CouplingCheck) -> None:
     )
 
 
-def _policy_name(found: CouplingCheck) -> str:
-    from restless_bandits.policies import JointPolicy
-
-    return "the optimal policy" if isinstance(found.coupling.policy, JointPolicy) else "Whittle's index policy"
-
-
-def _distance(fit: Fit) -> str:
+def _distance(fit: TrajectoryFit) -> str:
     return f"largest √n·D {fit.statistic:.2f}, an alarm from {fit.alarm:.2f} on (false-alarm rate 1e-6)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -98,6 +99,22 @@ class Curve:
         residual = high / high.mean() - low / low.mean()
         return exponent, float(residual.std(ddof=1)) / math.sqrt(self.runs) / decades
 
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "learner": self.label,
+            "spec": self.spec,
+            "runs": self.runs,
+            "regret_kind": self.kind,
+            "horizons": self.horizons.tolist(),
+            "regret_mean": self.mean.tolist(),
+            "regret_stderr": self.stderr.tolist(),
+            "regret_sd": self.sd.tolist(),
+            "regret_max": self.worst.tolist(),
+            "spread_kind": self.spread_kind,
+            "spread_sd": self.spread.std(axis=0, ddof=1).tolist(),
+            "growth": self.growth(),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Panel:
@@ -111,6 +128,15 @@ class Panel:
 
     def curve(self, label: str) -> Curve | None:
         return next((curve for curve in self.curves if curve.label == label), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "item": self.item,
+            "protocol": self.protocol,
+            "problem": self.problem,
+            "comparator": self.comparator.as_dict(),
+            "lines": [curve.as_dict() for curve in self.curves],
+        }
 
 
 def curve_of(
@@ -129,9 +155,6 @@ def curve_of(
     def columns(which: str) -> Array:
         return np.concatenate([result.regret(which)[0] for result in results], axis=1)
 
-    exploration = None
-    if explores:
-        exploration = np.stack([_explored(result) for result in results], axis=1)
     return Curve(
         label=label,
         spec=first.learners[0],
@@ -140,7 +163,7 @@ def curve_of(
         regret=columns(kind),
         spread=columns(spread_kind),
         spread_kind=spread_kind,
-        exploration=exploration,
+        exploration=np.stack([_explored(result) for result in results], axis=1) if explores else None,
     )
 
 

@@ -1,61 +1,231 @@
-"""The figures of the report, each as PNG and SVG, the same bytes every time."""
+"""The paper's figures: the regret of every line of every protocol on one problem."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from restless_bandits import plots
-from restless_bandits.experiments.curves import Curve
-from restless_bandits.experiments.design import Item
-from restless_bandits.experiments.inside import Estimates
-from restless_bandits.experiments.reproduction import Reproduction
+from restless_bandits.errors import ProblemError
+from restless_bandits.experiments.curves import Curve, Panel, curve_of
+from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
+from restless_bandits.experiments.verdicts import Evidence, lower_along
+from restless_bandits.experiments.writing import Html, amount, error_of, fill, fill_each, join, slots, table
+from restless_bandits.learners import learner
+from restless_bandits.problem import Problem
+from restless_bandits.simulation.cells import Cell
+from restless_bandits.simulation.comparator import Comparator, certified_gains, comparator_for, exact_if_small
+from restless_bandits.simulation.playing import Book
+from restless_bandits.simulation.runner import collect
+from restless_bandits.theory.exploration import fact_1
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DPI = 130
+WHITTLE_HORIZON = 1_000_000
+WHITTLE_COST = 0.006
+"""As of a line."""
+SHOWN = (10_000, 100_000, 1_000_000, 10_000_000)
+"""Horizons that tables show, beside the last."""
 
 
 @dataclass(frozen=True)
-class Picture:
+class Line:
+    """A learner of a protocol, drawn as one line of every figure."""
+
+    label: str
+    spec: str
+    spec_many: str = ""
+    anew: bool = False
+    horizon: int = 0
+    """How far the line goes at least; 0 leaves it to the item."""
+    cost: float = 0.1
+    most_arms: int = 1000
+    """Left out of figures with more arms, where it would take too long."""
+
+    def spec_for(self, problem: Problem) -> str:
+        return self.spec_many if self.spec_many and problem.n_arms > 2 else self.spec
+
+
+@dataclass(frozen=True)
+class Protocol:
     name: str
-    png: bytes
-    svg: bytes
+    title: str
+    about: str
+    horizons: tuple[int, ...]
+    comparator: str
+    lines: tuple[Line, ...]
+    kind: str | None = None
+    """The kind of regret that is compared; None for the best there is."""
+    spread_kind: str | None = None
+    """The kind whose spread is compared."""
+
+    def lines_for(self, problem: Problem) -> list[Line]:
+        """Return the lines of the figure of a problem."""
+        return [line for line in self.lines if problem.n_arms <= line.most_arms]
 
 
-def pictures(found: Reproduction) -> Iterator[Picture]:
-    """Draw all figures of a reproduction."""
-    for item in found.plan.items:
-        yield _picture(item.name, partial(_regret_figure, found, item))
-    if found.times:
-        yield _picture("table-1", lambda: _times_figure(found))
-    if found.stretch is not None:
-        yield _picture("raster", lambda: _raster_figure(found))
-        yield _picture("estimates", lambda: _estimates_figure(found.estimates))
+@dataclass(frozen=True)
+class RegretFigure(Item):
+    """One problem under every protocol."""
+
+    place: str
+    problem: str
+    runs: int
+    fair_runs: int
+    horizon: int
+    protocols: tuple[Protocol, ...]
+    note: str = ""
+    long_horizon: int = 10_000_000
+    """No line goes farther, whatever it asks for."""
+    whittle_runs: int = 100
+    """Runs from which the gain of the Whittle policy is estimated where it cannot be computed."""
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
+        return cls(**entry, protocols=protocols)
+
+    def with_runs(self, runs: int) -> RegretFigure:
+        return replace(self, runs=runs, fair_runs=runs)
+
+    def runs_of(self, protocol: Protocol) -> int:
+        return self.fair_runs if protocol.name == "fair" else self.runs
+
+    def horizons(self, protocol: Protocol, line: Line) -> tuple[int, ...]:
+        """Return the horizons of a line."""
+        if protocol.name != "fair":
+            return protocol.horizons
+        most = max(self.horizon, min(line.horizon, self.long_horizon))
+        return tuple(slots for slots in protocol.horizons if slots <= most)
+
+    def cells(self, protocol: Protocol, line: Line, seed: int) -> list[Cell]:
+        """Return what must be played for a line: one cell, or one for each horizon."""
+        problem = Problem.builtin(self.problem)
+        player, horizons = learner(line.spec_for(problem)), self.horizons(protocol, line)
+        marks = [(slots,) for slots in horizons] if line.anew else [horizons]
+        return [Cell(problem, player, player.spec, mark[-1], mark, seed, self.runs_of(protocol)) for mark in marks]
+
+    def begin(self, work: Work) -> Callable[[], Part]:
+        problem = Problem.builtin(self.problem)
+        enter = work.group()
+        books = {
+            (protocol.name, line.label): [enter(cell, line.cost) for cell in self.cells(protocol, line, work.seed)]
+            for protocol in self.protocols
+            for line in protocol.lines_for(problem)
+        }
+        known = {protocol.name: _comparator(problem, protocol.comparator) for protocol in self.protocols}
+        simulated: Book | None = None
+        if None in known.values():
+            player = learner("whittle")
+            marks = (WHITTLE_HORIZON,)
+            cell = Cell(problem, player, player.spec, WHITTLE_HORIZON, marks, work.seed, self.whittle_runs)
+            simulated = enter(cell, WHITTLE_COST)
+
+        def part() -> FigurePart:
+            estimate = None if simulated is None else _simulated(simulated)
+            panels = []
+            for protocol in self.protocols:
+                compared = known[protocol.name] or estimate
+                assert compared is not None
+                curves = []
+                for line in protocol.lines_for(problem):
+                    played = books[protocol.name, line.label]
+                    results = [collect([book], book.cell.runs, compared) for book in played]
+                    explores = played[0].cell.learner.name == "restless-ucb"
+                    kinds = {"kind": protocol.kind, "spread_kind": protocol.spread_kind}
+                    curves.append(curve_of(line.label, results, **kinds, explores=explores))
+                panels.append(Panel(self.name, protocol.name, self.problem, compared, tuple(curves)))
+            return FigurePart(self, tuple(panels))
+
+        return part
 
 
-def _picture(name: str, draw: Callable[[], Figure]) -> Picture:
-    import matplotlib
+def _comparator(problem: Problem, wanted: str) -> Comparator | None:
+    """What regret is measured against; None for the Whittle policy where its gain cannot be computed."""
+    # A problem whose gain ships with the package need not be solved.
+    solution = None if problem.content in certified_gains() else exact_if_small(problem)
+    try:
+        return comparator_for(problem, wanted, solution)
+    except ProblemError:
+        if wanted != "whittle":
+            raise
+        return None
 
-    # Names inside an SVG come from this salt; without it they would differ from one time to the next.
-    with plots.style(), matplotlib.rc_context({"svg.hashsalt": name}):
-        figure = draw()
-        png, svg = BytesIO(), BytesIO()
-        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    return Picture(name, png.getvalue(), svg.getvalue())
+
+def _simulated(book: Book) -> Comparator:
+    """The gain of the Whittle policy, from runs."""
+    optimum = _comparator(book.cell.problem, "auto")
+    assert optimum is not None
+    loss = collect([book], book.cell.runs, optimum).regret()[0, :, -1] / WHITTLE_HORIZON
+    gain = optimum.gain - float(loss.mean())
+    width = 3 * float(loss.std(ddof=1)) / math.sqrt(len(loss))
+    return Comparator("whittle, simulated", gain, gain - width, gain + width)
 
 
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
+@dataclass(frozen=True, eq=False)
+class FigurePart(Part):
+    """The panels of one figure."""
 
-    return Figure(figsize=(width, height), layout="constrained")
+    item: RegretFigure
+    panels: tuple[Panel, ...]
+
+    @property
+    def chapter(self) -> tuple[str, str]:
+        return "figures", "Figures"
+
+    @property
+    def about(self) -> Html:
+        protocols = (fill("protocol", title=one.title.capitalize(), about=one.about) for one in self.item.protocols)
+        return fill("figures", protocols=join(protocols))
+
+    def evidence(self) -> Evidence:
+        return Evidence(
+            panels={(panel.item, panel.protocol): panel for panel in self.panels},
+            exploration_bounds={self.item.name: partial(fact_1, Problem.builtin(self.item.problem))},
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"figures": [panel.as_dict() for panel in self.panels]}
+
+    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
+        return {self.item.name: lambda: self._draw(colours)}
+
+    def _draw(self, colours: Colours) -> Figure:
+        figure = canvas(13.5, 3.6)
+        left, middle, right = figure.subplots(1, 3)
+        published, fair = (next(one for one in self.panels if one.protocol == name) for name in ("published", "fair"))
+        together = min(int(curve.horizons[-1]) for curve in fair.curves)
+        for ax, title, curves, most in (
+            (left, "published protocol", published.curves, None),
+            (middle, "fair protocol", fair.curves, together),
+            (right, "fair protocol, logarithmic", fair.curves, None),
+        ):
+            plots.regret([line_of(curve, most) for curve in curves], ax=ax, log=ax is right, colours=colours)
+            ax.set_title(title)
+        for ax in (left, middle):
+            ax.get_legend().remove()
+            ax.axhline(0, color="black", linewidth=0.6)
+        return figure
+
+    def html(self, drawn: Mapping[str, str]) -> Html:
+        figure = self.item
+        tables = (_panel_table(*pair) for pair in zip(self.panels, figure.protocols, strict=True))
+        return fill(
+            "figure",
+            name=figure.name,
+            title=figure.title,
+            place=figure.place,
+            problem=figure.problem,
+            note=fill("note", text=figure.note) if figure.note else "",
+            picture=drawn[figure.name],
+            tables=join(tables),
+            meetings=fill_each("item", _meetings(next(one for one in self.panels if one.protocol == "fair"))),
+        )
 
 
 def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
@@ -65,66 +235,38 @@ def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
     return plots.RegretLine(curve.label, curve.horizons[shown], curve.mean[shown], low[shown], high[shown])
 
 
-def _colours(found: Reproduction) -> dict[str, str]:
-    """One colour for each learner, the same in all figures."""
-    labels = dict.fromkeys(line.label for protocol in found.plan.protocols for line in protocol.lines)
-    return {label: plots.COLOURS[n % len(plots.COLOURS)] for n, label in enumerate(labels)}
+def _meetings(panel: Panel) -> list[str]:
+    """How Restless-UCB fares against every other line of a panel, and where that changes."""
+    mine = panel.curve("Restless-UCB")
+    return [] if mine is None else [lower_along(mine, one, panel.item).text for one in panel.curves if one is not mine]
 
 
-def _regret_figure(found: Reproduction, item: Item) -> Figure:
-    figure = _figure(13.5, 3.6)
-    left, middle, right = figure.subplots(1, 3)
-    published, fair = found.panel(item.name, "published"), found.panel(item.name, "fair")
-    colours = _colours(found)
-    plots.regret([line_of(curve) for curve in published.curves], ax=left, colours=colours)
-    left.set_title("published protocol")
-    together = min(int(curve.horizons[-1]) for curve in fair.curves)
-    plots.regret([line_of(curve, together) for curve in fair.curves], ax=middle, colours=colours)
-    middle.set_title("fair protocol")
-    plots.regret([line_of(curve) for curve in fair.curves], ax=right, log=True, colours=colours)
-    right.set_title("fair protocol, logarithmic")
-    left.get_legend().remove()
-    middle.get_legend().remove()
-    for ax in (left, middle):
-        ax.axhline(0, color="black", linewidth=0.6)
-    return figure
+def _panel_table(panel: Panel, protocol: Protocol) -> Html:
+    every = sorted({int(t) for curve in panel.curves for t in curve.horizons})
+    shown = [t for t in every if t in SHOWN or t == every[-1]]
+    rows = [
+        [
+            fill("learner", label=curve.label, spec=curve.spec),
+            *(_mean_at(curve, t) for t in shown),
+            amount(float(curve.spread[:, -1].std(ddof=1))),
+            amount(float(curve.worst[-1])),
+            curve.runs,
+        ]
+        for curve in panel.curves
+    ]
+    against, first = panel.comparator, panel.curves[0]
+    known = f" ± {(against.upper - against.lower) / 2:.2g}" if against.upper > against.lower else ""
+    caption = (
+        f"{protocol.title.capitalize()}: {first.kind} regret against {against.gain:.9g}{known} a slot "
+        f"({against.kind}); mean ± standard error, and at the end the standard deviation ({first.spread_kind}) and the "
+        "worst run"
+    )
+    heads = ["learner", *(f"T = {slots(t)}" for t in shown), "sd", "worst", "runs"]
+    return join([fill("note", text=caption), table(heads, rows)])
 
 
-def _times_figure(found: Reproduction) -> Figure:
-    figure = _figure(7.6, 3.8)
-    ax = figure.subplots()
-    table = found.plan.table
-    assert table is not None
-    ours = {label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in found.times.items()}
-    theirs = {line.label: dict(zip(table.arms, line.paper, strict=True)) for line in table.lines}
-    plots.running_times(ours, others=theirs, ax=ax, colours=_colours(found))
-    ax.set_title("a run of half a million slots (dashed: the paper's program)")
-    return figure
-
-
-def _raster_figure(found: Reproduction) -> Figure:
-    figure = _figure(12.5, 1.9)
-    ax = figure.subplots()
-    assert found.stretch is not None
-    plots.raster(found.stretch, ax=ax)
-    ax.set_title("which arm is pulled; behind it the true states, light for good and dark for bad")
-    return figure
-
-
-def _estimates_figure(all_estimates: tuple[Estimates, ...]) -> Figure:
-    figure = _figure(12.5, 3.4)
-    for ax, one in zip(figure.subplots(1, len(all_estimates), squeeze=False)[0], all_estimates, strict=True):
-        groups = []
-        for arm in range(one.problem.n_arms):
-            for state, name in enumerate(("good", "bad")):
-                groups.append(
-                    plots.EstimateGroup(
-                        f"arm {arm + 1}\nstays {name}",
-                        float(one.truth[arm, state]),
-                        one.estimated[:, arm, state],
-                        one.optimistic[:, arm, state],
-                    )
-                )
-        plots.estimates(groups, ax=ax)
-        ax.set_title(f"{one.problem.name}, T = {one.horizon}")
-    return figure
+def _mean_at(curve: Curve, horizon: int) -> str:
+    if horizon not in curve.horizons:
+        return "–"
+    j = curve.column(horizon)
+    return f"{amount(float(curve.mean[j]))} ± {error_of(float(curve.stderr[j]))}"

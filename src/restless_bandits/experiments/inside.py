@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from restless_bandits import plots
 from restless_bandits.arrays import Array
-from restless_bandits.learners import RestlessUCB, ThompsonSampling
+from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
+from restless_bandits.experiments.verdicts import Evidence
+from restless_bandits.experiments.writing import Html, fill
+from restless_bandits.learners import Learner, RestlessUCB, ThompsonSampling
 from restless_bandits.problem import Problem
+from restless_bandits.record import Record
 from restless_bandits.simulation.engine import World, play_run
+from restless_bandits.walks import Walk, walk
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Inside(Item):
+    """A stretch of one run, and what the runs have learned."""
+
+    problems: tuple[str, ...]
+    horizon: int
+    runs: int
+    walk_horizon: int
+    walk_slots: int
+
+    def begin(self, work: Work) -> Callable[[], Part]:
+        return partial(self._measure, work)
+
+    def _measure(self, work: Work) -> InsidePart:
+        work.say(self.name)
+        problems = [Problem.builtin(name) for name in self.problems]
+        return InsidePart(
+            self,
+            tuple(estimates(problem, self.horizon, self.runs, work.seed) for problem in problems),
+            {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems},
+            _around_commitment(walk(problems[0], "restless-ucb", self.walk_horizon, work.seed), self.walk_slots),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,31 +60,98 @@ class Estimates:
     horizon: int
 
 
+def _records(learner: Learner, problem: Problem, horizon: int, runs: int, seed: int) -> Iterator[Record]:
+    world = World(problem)
+    for run in range(runs):
+        yield play_run(learner, world, horizon, np.array([horizon]), seed=seed, run=run).record
+
+
 def estimates(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Estimates:
     """Run Restless-UCB to its commitment and read what it has learned."""
     learner = RestlessUCB()
-    world, task = World(problem), learner.task(problem, horizon)
+    task = learner.task(problem, horizon)
     estimated, optimistic = [], []
-    for run in range(runs):
-        record = play_run(learner, world, horizon, np.array([horizon]), seed=seed, run=run).record
+    for record in _records(learner, problem, horizon, runs, seed):
         counts = [record.transitions(arm) for arm in range(problem.n_arms)]
         estimated.append([np.diag(one) / np.maximum(one.sum(axis=1), 1) for one in counts])
-        chains = learner.optimistic_problem(record, task)
-        optimistic.append([np.diag(chains.arms[arm].one_step) for arm in range(problem.n_arms)])
-    truth = np.array([np.diag(problem.arms[arm].one_step) for arm in range(problem.n_arms)])
+        optimistic.append([np.diag(arm.one_step) for arm in learner.optimistic_problem(record, task).arms])
+    truth = np.array([np.diag(arm.one_step) for arm in problem.arms])
     return Estimates(problem, np.array(estimated), np.array(optimistic), truth, horizon)
 
 
 def posterior_at_truth(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Array:
     """Return, for each run of TS-9, the posterior probability of the true chains of all arms at the horizon."""
     learner = ThompsonSampling(support=9)
-    world = World(problem)
     weights = []
-    for run in range(runs):
-        record = play_run(learner, world, horizon, np.array([horizon]), seed=seed, run=run).record
+    for record in _records(learner, problem, horizon, runs, seed):
         weight = 1.0
         for arm in range(problem.n_arms):
             same = np.abs(learner.chains(2) - problem.arms[arm].one_step).max(axis=(1, 2)) < 1e-9
             weight *= float(learner.posterior(record, arm)[same].sum())
         weights.append(weight)
     return np.array(weights)
+
+
+def _around_commitment(whole: Walk, length: int) -> Walk:
+    """The slots around the one in which exploration, arm after arm, has ended and play first goes back and forth."""
+    back = np.flatnonzero(np.diff(whole.arms) < 0)
+    middle = int(back[0]) + 1 if back.size else len(whole.arms) // 2
+    start = max(1, min(middle - length // 3, len(whole.arms) - length + 1))
+    return whole.part(start, length)
+
+
+@dataclass(frozen=True, eq=False)
+class InsidePart(Part):
+    estimates: tuple[Estimates, ...]
+    posteriors: Mapping[str, Array]
+    stretch: Walk
+
+    def evidence(self) -> Evidence:
+        return Evidence(posteriors=self.posteriors)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"posterior_at_truth": {name: weights.tolist() for name, weights in self.posteriors.items()}}
+
+    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
+        return {"raster": self._draw_raster, "estimates": self._draw_estimates}
+
+    def _draw_raster(self) -> Figure:
+        figure = canvas(12.5, 1.9)
+        ax = figure.subplots()
+        plots.raster(self.stretch, ax=ax)
+        ax.set_title("which arm is pulled; behind it the true states, light for good and dark for bad")
+        return figure
+
+    def _draw_estimates(self) -> Figure:
+        figure = canvas(12.5, 3.4)
+        for ax, one in zip(figure.subplots(1, len(self.estimates), squeeze=False)[0], self.estimates, strict=True):
+            groups = [
+                plots.EstimateGroup(
+                    f"arm {arm + 1}\nstays {name}",
+                    float(one.truth[arm, state]),
+                    one.estimated[:, arm, state],
+                    one.optimistic[:, arm, state],
+                )
+                for arm in range(one.problem.n_arms)
+                for state, name in enumerate(("good", "bad"))
+            ]
+            plots.estimates(groups, ax=ax)
+            ax.set_title(f"{one.problem.name}, T = {one.horizon}")
+        return figure
+
+    def html(self, drawn: Mapping[str, str]) -> Html:
+        stretch = self.stretch
+        weights = (
+            f"on {name} {values.mean():.4f} on average over {len(values)} runs, least {values.min():.2g}"
+            for name, values in self.posteriors.items()
+        )
+        return fill(
+            "inside",
+            learner=stretch.learner,
+            problem=stretch.problem.name,
+            first=stretch.first,
+            last=stretch.first + len(stretch.arms) - 1,
+            raster=drawn["raster"],
+            estimates=drawn["estimates"],
+            weights="; ".join(weights),
+        )

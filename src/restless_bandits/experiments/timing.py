@@ -9,22 +9,30 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numba
 import numpy as np
 
+from restless_bandits import plots
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
-from restless_bandits.experiments.design import TimeTable
+from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
+from restless_bandits.experiments.verdicts import Evidence
+from restless_bandits.experiments.writing import Html, fill, seconds, slots, table
 from restless_bandits.files import write_file
 from restless_bandits.learners import RestlessUCB, learner
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.storage import fingerprint
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BUILD_ARMS = (16, 64, 256, 1024)
 BUILD_REPEATS = 5
@@ -40,6 +48,46 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+@dataclass(frozen=True)
+class TableLine:
+    label: str
+    spec: str
+    runs: tuple[int, ...]
+    paper: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class TimeTable(Item):
+    """Table 1: whole runs of every line on every number of arms."""
+
+    place: str
+    horizon: int
+    problems: tuple[str, ...]
+    arms: tuple[int, ...]
+    lines: tuple[TableLine, ...]
+    most_runs: int = 1000
+    """No time is measured more often."""
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
+        return cls(**{**entry, "lines": tuple(TableLine(**line) for line in entry["lines"])})
+
+    def runs_of(self, line: TableLine) -> list[int]:
+        """Return how many runs of a line are timed, for each number of arms."""
+        return [min(runs, self.most_runs) for runs in line.runs]
+
+    @property
+    def runs(self) -> int:
+        """How many runs the table takes."""
+        return sum(sum(self.runs_of(line)) for line in self.lines)
+
+    def begin(self, work: Work) -> Callable[[], Part]:
+        """Measure at once, while nothing else is running."""
+        work.expect(self.runs)
+        times, build = measure_times(self, work.place / "times.json", work.seed, partial(work.timed, self.name))
+        return lambda: TimesPart(self, times, build, processor())
+
+
 def measure_times(
     table: TimeTable, path: Path, seed: int, advance: Callable[[float], None]
 ) -> tuple[dict[str, dict[int, Array]], dict[int, float]]:
@@ -49,18 +97,20 @@ def measure_times(
     """
     kept = _Kept(path)
     times: dict[str, dict[int, Array]] = {}
-    for label, spec, name, arms, runs in _cells(table):
-        key = f"{name} {spec} {table.horizon} {seed}"
-        world = None
-        for run in range(runs):
-            if len(kept.times(key)) <= run:
-                if world is None:
-                    # Loads and, the first time ever, compiles what this learner needs.
-                    _play(spec, World(Problem.builtin(table.problems[0])), min(2000, table.horizon), seed, run)
-                    world = World(Problem.builtin(name))
-                kept.add(key, _play(spec, world, table.horizon, seed, run))
-            advance(kept.times(key)[run])
-        times.setdefault(label, {})[arms] = np.array(kept.times(key)[:runs])
+    for line in table.lines:
+        for name, arms, runs in zip(table.problems, table.arms, table.runs_of(line), strict=True):
+            key = f"{name} {line.spec} {table.horizon} {seed}"
+            world = None
+            for run in range(runs):
+                if len(kept.times(key)) <= run:
+                    if world is None:
+                        # Loads and, the first time ever, compiles what this learner needs.
+                        warm = World(Problem.builtin(table.problems[0]))
+                        _play(line.spec, warm, min(2000, table.horizon), seed, run)
+                        world = World(Problem.builtin(name))
+                    kept.add(key, _play(line.spec, world, table.horizon, seed, run))
+                advance(kept.times(key)[run])
+            times.setdefault(line.label, {})[arms] = np.array(kept.times(key)[:runs])
     build = {}
     for arms in BUILD_ARMS:
         key = f"build {arms}"
@@ -68,17 +118,6 @@ def measure_times(
             kept.add(key, _build_seconds(arms))
         build[arms] = kept.times(key)[0]
     return times, build
-
-
-def cells_of(table: TimeTable) -> int:
-    """Return how many runs the table takes."""
-    return sum(runs for *_, runs in _cells(table))
-
-
-def _cells(table: TimeTable) -> Iterator[tuple[str, str, str, int, int]]:
-    for line in table.lines:
-        for name, arms, runs in zip(table.problems, table.arms, line.runs, strict=True):
-            yield line.label, line.spec, name, arms, runs
 
 
 def _play(spec: str, world: World, horizon: int, seed: int, run: int) -> float:
@@ -134,3 +173,56 @@ class _Kept:
             write_file(self._path, text.encode())
         except OSError as error:
             raise ProblemError(f"cannot write {self._path}: {error.strerror or error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class TimesPart(Part):
+    item: TimeTable
+    times: Mapping[str, Mapping[int, Array]]
+    """Seconds of each run, by learner and number of arms."""
+    build_times: Mapping[int, float]
+    timed_on: str
+
+    def evidence(self) -> Evidence:
+        return Evidence(times=self.times, build_times=self.build_times)
+
+    def as_dict(self) -> dict[str, Any]:
+        table = [
+            {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
+            for label, by_arms in self.times.items()
+            for arms, spent in by_arms.items()
+        ]
+        return {"table": table, "build_seconds": {str(arms): spent for arms, spent in self.build_times.items()}}
+
+    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
+        return {self.item.name: lambda: self._draw(colours)}
+
+    def _draw(self, colours: Colours) -> Figure:
+        figure = canvas(7.6, 3.8)
+        ax = figure.subplots()
+        ours = {label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in self.times.items()}
+        theirs = {line.label: dict(zip(self.item.arms, line.paper, strict=True)) for line in self.item.lines}
+        plots.running_times(ours, others=theirs, ax=ax, colours=colours)
+        ax.set_title("a run of half a million slots (dashed: the paper's program)")
+        return figure
+
+    def html(self, drawn: Mapping[str, str]) -> Html:
+        item = self.item
+        rows = []
+        for line in item.lines:
+            cells = [
+                fill("time", spent=seconds(float(self.times[line.label][arms].mean())), paper=f"{paper:g}")
+                for arms, paper in zip(item.arms, line.paper, strict=True)
+            ]
+            learner_cell = fill("learner", label=line.label, spec=line.spec)
+            rows.append([learner_cell, *cells, ", ".join(map(str, item.runs_of(line)))])
+        return fill(
+            "times",
+            title=item.title,
+            place=item.place,
+            horizon=slots(item.horizon),
+            processor=self.timed_on,
+            table=table(["learner", *(f"{arms} arms" for arms in item.arms), "runs"], rows),
+            picture=drawn[item.name],
+            build=", ".join(f"{n} arms {seconds(spent)}" for n, spent in self.build_times.items()),
+        )

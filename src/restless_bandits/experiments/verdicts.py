@@ -10,8 +10,9 @@ reach it is undecided, and so are all comparisons of fewer than three runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ from scipy import stats
 
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.experiments.curves import Curve, Panel
-from restless_bandits.experiments.design import Claim
+from restless_bandits.experiments.writing import amount, plus_minus, seconds, slots
 
 LEVEL = 1e-3
 """The chance that a finding between equals comes out for or against."""
@@ -37,6 +38,22 @@ HOLDS, FAILS, FROM, UNDECIDED, NOT_RUN = (
     "undecided at this sample size",
     "not run",
 )
+SIDES = {1: HOLDS, -1: FAILS, 0: UNDECIDED}
+"""Outcomes by the side of a limit on which an estimate lies, 0 where that is in doubt."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, and the test that decides it."""
+
+    id: str
+    place: str
+    text: str
+    test: str
+    options: Mapping[str, Any]
+    items: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    """The protocols under which it is decided; none for claims about running times and the like."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,9 @@ class Finding:
     text: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
     from_horizon: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"where": self.where, "outcome": self.outcome, "text": self.text, **self.numbers}
 
 
 @dataclass(frozen=True)
@@ -75,9 +95,7 @@ class Verdict:
             "claim": self.claim.text,
             "protocol": self.protocol,
             "verdict": self.text,
-            "findings": [
-                {"where": one.where, "outcome": one.outcome, "text": one.text, **one.numbers} for one in self.findings
-            ],
+            "findings": [one.as_dict() for one in self.findings],
         }
 
 
@@ -85,7 +103,7 @@ class Verdict:
 class Evidence:
     """All that was measured."""
 
-    panels: Mapping[tuple[str, str], Panel]
+    panels: Mapping[tuple[str, str], Panel] = field(default_factory=dict)
     """By item and protocol."""
     exploration_bounds: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
     """By item: N m(T) / d_min."""
@@ -96,14 +114,22 @@ class Evidence:
     build_times: Mapping[int, float] = field(default_factory=dict)
     """By number of arms: seconds to build the optimistic instance."""
     theory: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
-    """By the name of a check: what it found (experiments/theory.py)."""
+    """By the name of a check: what it found (experiments/lemmas.py)."""
+
+    @classmethod
+    def together(cls, parts: Iterable[Evidence]) -> Evidence:
+        """Return what all parts have shown."""
+        merged: dict[str, dict[Any, Any]] = {one.name: {} for one in fields(cls)}
+        for part in parts:
+            for name, entries in merged.items():
+                entries |= getattr(part, name)
+        return cls(**merged)
 
 
 def decide(claim: Claim, evidence: Evidence) -> list[Verdict]:
     """Return the verdicts on a claim: one for each protocol, or one."""
-    if claim.protocols:
-        return [combine(claim, protocol, _TESTS[claim.test](claim, evidence, protocol)) for protocol in claim.protocols]
-    return [combine(claim, "", _TESTS[claim.test](claim, evidence, ""))]
+    test = TESTS[claim.test]
+    return [combine(claim, protocol, [*test(claim, evidence, protocol)]) for protocol in claim.protocols or ("",)]
 
 
 def combine(claim: Claim, protocol: str, findings: Sequence[Finding]) -> Verdict:
@@ -112,44 +138,16 @@ def combine(claim: Claim, protocol: str, findings: Sequence[Finding]) -> Verdict
     Between: from the largest T from which a part holds, if all others hold; undecided if a part is. Parts that were not
     run are left aside, and the verdict says so.
     """
-    outcomes = {finding.outcome for finding in findings if finding.outcome != NOT_RUN}
-    begins = None
-    if not outcomes:
-        outcome = NOT_RUN
-    elif FAILS in outcomes:
-        outcome = FAILS
-    elif UNDECIDED in outcomes:
-        outcome = UNDECIDED
-    elif FROM in outcomes:
-        outcome = FROM
-        begins = max(finding.from_horizon or 0.0 for finding in findings)
-    else:
-        outcome = HOLDS
+    found = {finding.outcome for finding in findings}
+    outcome = next((one for one in (FAILS, UNDECIDED, FROM, HOLDS) if one in found), NOT_RUN)
+    begins = max(finding.from_horizon or 0.0 for finding in findings) if outcome == FROM else None
     return Verdict(claim, protocol, outcome, tuple(findings), begins)
-
-
-def slots(horizon: float) -> str:
-    """Write a number of slots as people do: 53 000, 1.2e7."""
-    if horizon < 1e6:
-        digits = max(0, math.floor(math.log10(max(horizon, 1))) - 1)
-        return f"{round(horizon, -digits):,.0f}".replace(",", " ")
-    return f"{horizon:.2g}".replace("e+0", "e").replace("e+", "e")
-
-
-def amount(value: float) -> str:
-    """Write a regret: whole where it is large."""
-    return f"{value:,.0f}".replace(",", " ") if abs(value) >= 100 else f"{value:.3g}"
 
 
 def sign(values: Array) -> int:
     """Return the sign of the mean of independent values if it is beyond doubt at ``LEVEL``, else 0."""
     n = len(values)
-    if n < 3:
-        return 0
-    mean, spread = float(values.mean()), float(values.std(ddof=1))
-    if spread == 0.0:
-        return int(np.sign(mean))
-    return int(np.sign(mean)) if abs(mean) > stats.t.ppf(1 - LEVEL / 2, n - 1) * spread / math.sqrt(n) else 0
+    return 0 if n < 3 else beyond(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n), n, 0.0)
 
 
 def beyond(value: float, error: float, runs: int, limit: float) -> int:
@@ -179,12 +177,9 @@ def lower_along(lower: Curve, higher: Curve, where: str) -> Finding:
         return Finding(where, FROM, f"{text}; the lines cross at T ≈ {slots(crossing)}", numbers, crossing)
     if signs[-1] < 0:
         meeting = _meeting(lower, higher, end)
-        later = (
-            f"; growing on as over the last decade, the lines would meet at T ≈ {slots(meeting)}"
-            if meeting is not None
-            else ""
-        )
-        return Finding(where, FAILS, text + later, numbers | {"would_meet_at": meeting})
+        if meeting is not None:
+            text += f"; growing on as over the last decade, the lines would meet at T ≈ {slots(meeting)}"
+        return Finding(where, FAILS, text, numbers | {"would_meet_at": meeting})
     return Finding(where, UNDECIDED, text, numbers)
 
 
@@ -219,7 +214,7 @@ def less_spread(steady: Curve, other: Curve, factor: float, where: str) -> Findi
     ratio = math.log(b.std(ddof=1) / a.std(ddof=1))
     error = math.hypot(_log_sd_error(a), _log_sd_error(b))
     side = beyond(ratio, error, runs, math.log(factor))
-    return Finding(where, {1: HOLDS, -1: FAILS, 0: UNDECIDED}[side], text, numbers | {"ratio": math.exp(ratio)})
+    return Finding(where, SIDES[side], text, numbers | {"ratio": math.exp(ratio)})
 
 
 def _log_sd_error(values: Array) -> float:
@@ -241,18 +236,7 @@ def grows(curve: Curve, where: str, *, limit: float, above: bool) -> Finding:
     exponent, error = found
     text = f"{curve.label} grows like T^{exponent:.3f} ± {error:.3f} over the decade up to T = {slots(end)}"
     side = beyond(exponent, error, runs, limit) * (1 if above else -1)
-    outcome = {1: HOLDS, -1: FAILS, 0: UNDECIDED}[side]
-    return Finding(where, outcome, text, numbers | {"exponent": exponent, "exponent_stderr": error})
-
-
-def plus_minus(values: Array) -> str:
-    """Write a mean with its standard error."""
-    return f"{amount(float(values.mean()))} ± {error_of(float(values.std(ddof=1)) / math.sqrt(len(values)))}"
-
-
-def error_of(value: float) -> str:
-    """Write a standard error: two digits, or whole where it is large."""
-    return f"{value:.2g}" if value < 100 else amount(value)
+    return Finding(where, SIDES[side], text, numbers | {"exponent": exponent, "exponent_stderr": error})
 
 
 def _summary(values: Array) -> dict[str, float]:
@@ -268,61 +252,34 @@ def _missing(where: str) -> Finding:
     return Finding(where, NOT_RUN, "not part of this run")
 
 
-def _over_pairs(
-    claim: Claim, evidence: Evidence, protocol: str, test: Callable[[Curve, Curve, str], Finding]
-) -> list[Finding]:
-    """Make a test of two curves for every item and every opponent."""
-    findings = []
-    for item in claim.items:
-        panel = evidence.panels.get((item, protocol))
-        mine = None if panel is None else panel.curve(claim.options["of"])
-        for label in claim.options["than"]:
-            theirs = None if panel is None else panel.curve(label)
-            findings.append(_missing(item) if mine is None or theirs is None else test(mine, theirs, item))
+Test = Callable[[Claim, Evidence, str], Iterable[Finding]]
+"""From a claim, what was measured and a protocol, if the test is made under one, to findings."""
+
+
+def _on_curves(test: Callable[..., Finding], **options: Callable[[Mapping[str, Any]], Any]) -> Test:
+    """Make a test of a curve, or of one against each opponent, for every item.
+
+    ``options`` are arguments of the test, made from the options of the claim.
+    """
+
+    def findings(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
+        of, arguments = claim.options["of"], {name: make(claim.options) for name, make in options.items()}
+        asked = [(of, other) for other in claim.options["than"]] if "than" in claim.options else [(one,) for one in of]
+        for item in claim.items:
+            panel = evidence.panels.get((item, protocol))
+            for labels in asked:
+                curves = [panel.curve(label) for label in labels] if panel is not None else [None]
+                yield _missing(item) if None in curves else test(*curves, where=item, **arguments)
+
     return findings
 
 
-def _over_curves(
-    claim: Claim, evidence: Evidence, protocol: str, test: Callable[[Curve, str], Finding]
-) -> list[Finding]:
-    findings = []
-    for item in claim.items:
-        panel = evidence.panels.get((item, protocol))
-        for label in claim.options["of"]:
-            curve = None if panel is None else panel.curve(label)
-            findings.append(_missing(item) if curve is None else test(curve, item))
-    return findings
-
-
-def _lower_regret(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    return _over_pairs(claim, evidence, protocol, lower_along)
-
-
-def _lower_spread(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    factor = float(claim.options["factor"])
-    return _over_pairs(claim, evidence, protocol, lambda a, b, where: less_spread(a, b, factor, where))
-
-
-def _linear(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    return _over_curves(claim, evidence, protocol, lambda curve, where: grows(curve, where, limit=LINEAR, above=True))
-
-
-def _sublinear(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    return _over_curves(claim, evidence, protocol, lambda curve, where: grows(curve, where, limit=LINEAR, above=False))
-
-
-def _order(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    limit = float(claim.options["exponent"]) + LOG_SLACK
-    return _over_curves(claim, evidence, protocol, lambda curve, where: grows(curve, where, limit=limit, above=False))
-
-
-def _exploration(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    findings = []
+def _exploration(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
     for item in claim.items:
         panel, bound = evidence.panels.get((item, protocol)), evidence.exploration_bounds.get(item)
         curve = None if panel is None else panel.curve(claim.options["of"])
         if curve is None or curve.exploration is None or bound is None:
-            findings.append(_missing(item))
+            yield _missing(item)
             continue
         end = int(curve.horizons[-1])
         lengths, growth = curve.exploration[:, -1], curve.exploration_growth()
@@ -330,27 +287,21 @@ def _exploration(claim: Claim, evidence: Evidence, protocol: str) -> list[Findin
         text = f"{plus_minus(lengths)} slots at T = {slots(end)}, N m(T) / d_min = {amount(limit)}"
         numbers: dict[str, Any] = {"horizon": end, "length": _summary(lengths), "bound": limit}
         if growth is None:
-            findings.append(Finding(item, UNDECIDED, text, numbers))
+            yield Finding(item, UNDECIDED, text, numbers)
             continue
         text += f", growing like T^{growth[0]:.3f} ± {growth[1]:.3f}"
-        short = -sign(lengths - allowed)
-        slow = -beyond(*growth, curve.runs, 2 / 3 + LOG_SLACK)
-        outcome = HOLDS if short > 0 and slow > 0 else FAILS if short < 0 or slow < 0 else UNDECIDED
-        findings.append(Finding(item, outcome, text, numbers | {"exponent": growth[0], "exponent_stderr": growth[1]}))
-    return findings
+        # Short, and growing slowly: against the claim where either is, for it where both are.
+        sides = -sign(lengths - allowed), -beyond(*growth, curve.runs, 2 / 3 + LOG_SLACK)
+        numbers |= {"exponent": growth[0], "exponent_stderr": growth[1]}
+        yield Finding(item, SIDES[min(sides)], text, numbers)
 
 
-def _posterior(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    findings = []
+def _posterior(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
     for problem, weights in evidence.posteriors.items():
         text = f"{problem}: weight {weights.mean():.4f} on the true chains on average over {len(weights)} runs"
-        outcome = {1: HOLDS, -1: FAILS, 0: UNDECIDED}[sign(weights - 0.5)]
-        findings.append(Finding(claim.items[0], outcome, text, {"weight": _summary(weights)}))
-    return findings or [_missing(claim.items[0])]
-
-
-def _times(evidence: Evidence, label: str, arms: int) -> Array | None:
-    return evidence.times.get(label, {}).get(arms)
+        yield Finding(claim.items[0], SIDES[sign(weights - 0.5)], text, {"weight": _summary(weights)})
+    if not evidence.posteriors:
+        yield _missing(claim.items[0])
 
 
 def _compare_times(where: str, text: str, slow: Array, quick: Array, factor: float, *, more: bool) -> Finding:
@@ -359,8 +310,7 @@ def _compare_times(where: str, text: str, slow: Array, quick: Array, factor: flo
     error = math.hypot(_relative_error(slow), _relative_error(quick))
     width = stats.norm.ppf(1 - LEVEL / 2) * error
     side = int(math.log(ratio / factor) > width) - int(math.log(ratio / factor) < -width)
-    outcome = {1: HOLDS, -1: FAILS, 0: UNDECIDED}[side if more else -side]
-    return Finding(where, outcome, f"{text}: {ratio:.3g} times", {"ratio": ratio})
+    return Finding(where, SIDES[side if more else -side], f"{text}: {ratio:.3g} times", {"ratio": ratio})
 
 
 def _relative_error(times: Array) -> float:
@@ -369,72 +319,67 @@ def _relative_error(times: Array) -> float:
     return 0.15 if n < 3 else float(times.std(ddof=1) / times.mean()) / math.sqrt(n)
 
 
-def _faster(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
+def _faster(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
     label, factor = claim.options["of"], float(claim.options["factor"])
-    findings = []
     for other in claim.options["than"]:
         for arms in claim.options["arms"]:
             where = f"{arms} arms"
-            mine, theirs = _times(evidence, label, arms), _times(evidence, other, arms)
+            mine, theirs = (evidence.times.get(one, {}).get(arms) for one in (label, other))
             if mine is None or theirs is None:
-                findings.append(_missing(where))
+                yield _missing(where)
                 continue
             text = f"{other} takes {seconds(float(theirs.mean()))}, {label} {seconds(float(mine.mean()))}"
-            findings.append(_compare_times(where, text, theirs, mine, factor, more=True))
+            yield _compare_times(where, text, theirs, mine, factor, more=True)
+
+
+def _growth_with_arms(*, more: bool) -> Test:
+    """From the fewest to the most arms by at most a factor; or with every arm from three on by more than that."""
+
+    def findings(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
+        times = evidence.times.get(claim.options["of"], {})
+        arms = sorted(n for n in times if n >= 3 or not more)
+        steps = list(pairwise(arms)) if more else [(arms[0], arms[-1])] if arms else []
+        for few, many in steps:
+            before, after = times[few], times[many]
+            text = f"{seconds(float(before.mean()))} with {few} arms, {seconds(float(after.mean()))} with {many}"
+            factor = float(claim.options["factor"])
+            yield _compare_times(f"{few} to {many} arms", text, after, before, factor, more=more)
+        if not steps:
+            yield _missing("table-1")
+
     return findings
 
 
-def _growth_with_arms(claim: Claim, evidence: Evidence, few: int, many: int, *, more: bool) -> Finding:
-    label, where = claim.options["of"], f"{few} to {many} arms"
-    before, after = _times(evidence, label, few), _times(evidence, label, many)
-    if before is None or after is None:
-        return _missing(where)
-    text = f"{seconds(float(before.mean()))} with {few} arms, {seconds(float(after.mean()))} with {many}"
-    return _compare_times(where, text, after, before, float(claim.options["factor"]), more=more)
-
-
-def _flat_time(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    arms = sorted(evidence.times.get(claim.options["of"], {}))
-    return [_growth_with_arms(claim, evidence, arms[0], arms[-1], more=False)] if arms else [_missing("table-1")]
-
-
-def _steep_time(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    arms = [n for n in sorted(evidence.times.get(claim.options["of"], {})) if n >= 3]
-    return [_growth_with_arms(claim, evidence, few, many, more=True) for few, many in pairwise(arms)] or [
-        _missing("table-1")
-    ]
-
-
-def _linear_build(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    arms = sorted(evidence.build_times)
-    if len(arms) < 2:
-        return [_missing("table-1")]
-    exponent = math.log(evidence.build_times[arms[-1]] / evidence.build_times[arms[0]]) / math.log(arms[-1] / arms[0])
-    text = ", ".join(f"{seconds(evidence.build_times[n])} for {n} arms" for n in arms) + f": like N^{exponent:.2f}"
+def _linear_build(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
+    times = sorted(evidence.build_times.items())
+    if len(times) < 2:
+        yield _missing("table-1")
+        return
+    (fewest, first), (most, last) = times[0], times[-1]
+    exponent = math.log(last / first) / math.log(most / fewest)
+    text = ", ".join(f"{seconds(spent)} for {n} arms" for n, spent in times) + f": like N^{exponent:.2f}"
     outcome = HOLDS if exponent <= BUILD_EXPONENT else FAILS
-    return [Finding(f"{arms[0]} to {arms[-1]} arms", outcome, text, {"exponent": exponent})]
+    yield Finding(f"{fewest} to {most} arms", outcome, text, {"exponent": exponent})
 
 
-def _theory(claim: Claim, evidence: Evidence, protocol: str) -> list[Finding]:
-    return list(evidence.theory.get(claim.options["check"], ())) or [_missing("theory")]
+def _theory(claim: Claim, evidence: Evidence, protocol: str) -> Iterable[Finding]:
+    return evidence.theory.get(claim.options["check"]) or [_missing("theory")]
 
 
-def seconds(value: float) -> str:
-    """Write a time as people do."""
-    return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
-
-
-_TESTS: Mapping[str, Callable[[Claim, Evidence, str], list[Finding]]] = {
-    "lower_regret": _lower_regret,
-    "lower_spread": _lower_spread,
-    "linear": _linear,
-    "sublinear": _sublinear,
-    "order": _order,
+UNDER_PROTOCOLS: dict[str, Test] = {
+    "lower_regret": _on_curves(lower_along),
+    "lower_spread": _on_curves(less_spread, factor=lambda options: float(options["factor"])),
+    "linear": _on_curves(partial(grows, limit=LINEAR, above=True)),
+    "sublinear": _on_curves(partial(grows, limit=LINEAR, above=False)),
+    "order": _on_curves(partial(grows, above=False), limit=lambda options: float(options["exponent"]) + LOG_SLACK),
     "exploration": _exploration,
+}
+"""Tests that are made under a protocol."""
+TESTS: Mapping[str, Test] = UNDER_PROTOCOLS | {
     "posterior": _posterior,
     "faster": _faster,
-    "flat_time": _flat_time,
-    "steep_time": _steep_time,
+    "flat_time": _growth_with_arms(more=False),
+    "steep_time": _growth_with_arms(more=True),
     "linear_build": _linear_build,
     "theory": _theory,
 }

@@ -10,7 +10,7 @@ after a pull the two lines of a coupling agree but for |λ|, and U ≤ |λ|(1 + 
 quarter of the paper's. For more states see Lemma 3 of docs/theory/dominance.md.
 
 Differs from the paper: its proof sums over slots what laws that nobody looks at differ by, while the arm is looked at
-whenever the policy says, which hangs on what was seen; and it uses the inequality of Lemma 13, which is false (see
+whenever the policy says, which depends on what was seen; and it uses the inequality of Lemma 13, which is false (see
 ``perturbation``). No problem is known to us on which the statement fails.
 """
 

@@ -32,20 +32,18 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.markov import second_eigenvalue
 from restless_bandits.optimism import gap, radius
 from restless_bandits.oracles import evaluate, exact
 from restless_bandits.problem import Problem
-from restless_bandits.theory.dominance import least_potential
+from restless_bandits.theory.dominance import first_horizon, least_potential
 from restless_bandits.theory.exploration import exploration_bound
-from restless_bandits.theory.horizons import first_horizon
 from restless_bandits.theory.neighbours import lambda_max_bounds, neighbour_distance
 from restless_bandits.theory.perturbation import total_contraction
 
@@ -79,6 +77,11 @@ class RegretBound:
     """Whether rad(T) ≤ c1/3, without which the proof says nothing."""
 
     @property
+    def terms(self) -> dict[str, float]:
+        """The parts of the sum, by name."""
+        return {name: getattr(self, name) for name in ("exploration", "rewards", "laws", "failure", "ends")}
+
+    @property
     def total(self) -> float:
         """The bound; infinite where the horizon is too short for it."""
         if not self.applies:
@@ -91,8 +94,7 @@ class RegretBound:
         return (self.rewards + self.laws) / self.horizon if self.applies else math.inf
 
     def __str__(self) -> str:
-        terms = ("exploration", "rewards", "laws", "failure", "ends")
-        parts = " + ".join(f"{term} {getattr(self, term):.3g}" for term in terms)
+        parts = " + ".join(f"{name} {term:.3g}" for name, term in self.terms.items())
         beginning = f"Theorem {self.theorem} at T = {self.horizon}, {self.constants} constants:"
         if not self.applies:
             return f"{beginning} nothing, as rad(T) = {self.radius:.3g} exceeds c1/3"
@@ -104,6 +106,7 @@ class _Constants:
     """What a bound needs of a problem, whatever the horizon."""
 
     problem: Problem
+    name: str
     c1: float
     lambda_max: float
     contraction: float
@@ -111,12 +114,48 @@ class _Constants:
     """|λ| of the arms with one or two states; infinite for others."""
     pulls: tuple[float, ...]
     """Of each arm the most pulls until its best state is seen."""
-    slack: tuple[float, ...]
-    """Of each arm 1 − max_k (P(k,k+1) + P(k+1,k))."""
 
-    @property
-    def most_states(self) -> int:
-        return max(self.problem.n_states)
+    def bound(self, horizon: int, span: float | None = None) -> RegretBound:
+        """Return the bound of Theorem 1, or with the span of a policy's bias that of Theorem 2."""
+        n, most, rad = self.problem.n_arms, max(self.problem.n_states), radius(horizon)
+        if self.name == "paper":
+            apart = gap(horizon, most, self.lambda_max)
+            rewards, price = 2 * rad + most * apart, 0.5 * most * apart
+            widest = 2 * most / (1 - self.lambda_max) if self.lambda_max < 1 else math.inf
+            ends = n * widest
+        else:
+            apart = 2 * rad * self.contraction
+            rewards, price = 2 * rad + apart, apart
+            spans = [pulls - 1 for pulls in self._pulls(rad)]
+            widest, ends = max(spans), sum(spans)
+        if span is not None:
+            widest = ends = span
+        return RegretBound(
+            theorem=1 if span is None else 2,
+            constants=self.name,
+            horizon=horizon,
+            exploration=exploration_bound(self.problem, horizon),
+            rewards=horizon * rewards,
+            laws=horizon * (price * widest),
+            failure=8 * n * most,
+            ends=ends,
+            radius=rad,
+            gap=apart,
+            span=widest,
+            applies=rad <= self.c1 / 3,
+        )
+
+    def _pulls(self, rad: float) -> Iterator[float]:
+        """Φ_i: one more than the bias between the states of each arm in R', however it is proved; 1 for one state."""
+        for arm, rate, pulls in zip(self.problem.arms, self.rates, self.pulls, strict=True):
+            chain = arm.one_step
+            slack = 1 - (np.diagonal(chain, 1) + np.diagonal(chain, -1)).max(initial=0.0)
+            by_rate = 1 / (1 - rate - 2 * rad) if rate + 2 * rad < 1 else math.inf
+            yield max(1.0, min(by_rate, pulls if slack >= 2 * rad else math.inf))
+
+    def vacuous_until(self, gain: float, span: float | None = None) -> int | None:
+        """Return the first T from which on the bound is below T times a gain."""
+        return first_horizon(lambda horizon: self.bound(horizon, span).total < horizon * gain, LATEST_BOUND)
 
 
 def regret_bound(
@@ -128,7 +167,7 @@ def regret_bound(
     default it is the proved end of its bracket.
     """
     problem.task(horizon)
-    return _theorem_1(_constants_of(problem, constants, lambda_max), horizon, constants)
+    return _constants_of(problem, constants, lambda_max).bound(horizon)
 
 
 def regret_bound_from(
@@ -138,8 +177,7 @@ def regret_bound_from(
 
     With the optimal gain: before that a player who earns nothing at all would obey it too.
     """
-    known = _constants_of(problem, constants, lambda_max)
-    return _vacuous_until(lambda horizon: _theorem_1(known, horizon, constants), gain)
+    return _constants_of(problem, constants, lambda_max).vacuous_until(gain)
 
 
 def approximation_bound(
@@ -147,7 +185,7 @@ def approximation_bound(
 ) -> RegretBound:
     """Return the bound of Theorem 2, for a policy whose bias has a given span in R' (see ``policy_bias_span``)."""
     problem.task(horizon)
-    return _theorem_2(_constants_of(problem, constants, lambda_max), horizon, constants, span)
+    return _constants_of(problem, constants, lambda_max).bound(horizon, _checked(span))
 
 
 def approximation_bound_from(
@@ -160,8 +198,7 @@ def approximation_bound_from(
     lambda_max: float | None = None,
 ) -> int | None:
     """Return the first T from which on the bound of Theorem 2 is below λT times a gain; None if not below 10^36."""
-    known = _constants_of(problem, constants, lambda_max)
-    return _vacuous_until(lambda horizon: _theorem_2(known, horizon, constants, span), ratio * gain)
+    return _constants_of(problem, constants, lambda_max).vacuous_until(ratio * gain, _checked(span))
 
 
 def slot_loss(problem: Problem, optimistic: Problem) -> float:
@@ -170,56 +207,10 @@ def slot_loss(problem: Problem, optimistic: Problem) -> float:
     return solution.upper - evaluate(problem, solution.policy).gain
 
 
-def _vacuous_until(bound: Callable[[int], RegretBound], gain: float) -> int | None:
-    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain, LATEST_BOUND)
-
-
-def _theorem_1(known: _Constants, horizon: int, constants: str) -> RegretBound:
-    n, most = known.problem.n_arms, known.most_states
-    if constants == "paper":
-        span = 2 * most / (1 - known.lambda_max) if known.lambda_max < 1 else math.inf
-        return _bound(known, horizon, constants, span, n * span)
-    spans = [pulls - 1 for pulls in _pulls(known, radius(horizon))]
-    return _bound(known, horizon, constants, max(spans), sum(spans))
-
-
-def _theorem_2(known: _Constants, horizon: int, constants: str, span: float) -> RegretBound:
+def _checked(span: float) -> float:
     if not span >= 0:
         raise ProblemError(f"span is {span!r}; the span of a bias is not negative")
-    return replace(_bound(known, horizon, constants, span, span), theorem=2)
-
-
-def _bound(known: _Constants, horizon: int, constants: str, span: float, ends: float) -> RegretBound:
-    n, most, rad = known.problem.n_arms, known.most_states, radius(horizon)
-    if constants == "paper":
-        apart = gap(horizon, most, known.lambda_max)
-        rewards, laws = 2 * rad + most * apart, 0.5 * most * apart * span
-    else:
-        apart = 2 * rad * known.contraction
-        rewards, laws = 2 * rad + apart, apart * span
-    return RegretBound(
-        theorem=1,
-        constants=constants,
-        horizon=horizon,
-        exploration=exploration_bound(known.problem, horizon),
-        rewards=horizon * rewards,
-        laws=horizon * laws,
-        failure=8 * n * most,
-        ends=ends,
-        radius=rad,
-        gap=apart,
-        span=span,
-        applies=rad <= known.c1 / 3,
-    )
-
-
-def _pulls(known: _Constants, rad: float) -> list[float]:
-    """Φ_i: one more than the bias between the states of each arm in R', whichever way it is proved; 1 for one state."""
-    found = []
-    for rate, pulls, slack in zip(known.rates, known.pulls, known.slack, strict=True):
-        by_rate = 1 / (1 - rate - 2 * rad) if rate + 2 * rad < 1 else math.inf
-        found.append(max(1.0, min(by_rate, pulls if slack >= 2 * rad else math.inf)))
-    return found
+    return span
 
 
 def _constants_of(problem: Problem, constants: str, lambda_max: float | None) -> _Constants:
@@ -235,14 +226,10 @@ def _constants_of(problem: Problem, constants: str, lambda_max: float | None) ->
     proved = constants == "proved"
     return _Constants(
         problem=problem,
+        name=constants,
         c1=1.5 * neighbour_distance(problem),
         lambda_max=lambda_max,
         contraction=max(map(total_contraction, chains)) if proved else math.inf,
         rates=tuple(abs(second_eigenvalue(chain)) if len(chain) <= 2 else math.inf for chain in chains),
         pulls=tuple(float(least_potential(chain)[-1]) if proved else math.inf for chain in chains),
-        slack=tuple(_slack(chain) for chain in chains),
     )
-
-
-def _slack(chain: Array) -> float:
-    return float(1 - (np.diagonal(chain, 1) + np.diagonal(chain, -1)).max(initial=0.0))

@@ -31,27 +31,28 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from restless_bandits.arrays import Array, BoolArray, IntArray
+from restless_bandits import oracles
+from restless_bandits.arrays import Array, BoolArray, IntArray, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.markov import dominates
 from restless_bandits.optimism import optimistic_problem, radius
-from restless_bandits.policies import Policy
+from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Arm, Problem
 from restless_bandits.streams import check_generator
 from restless_bandits.theory.event import FALSE_ALARM
 
 HORIZON = 100_000
 SLOTS = 10_000
+FIRST = 20
+"""Slots that are shown one by one."""
 COUPLING, SPREAD = 3, 4
 """Streams of draws: of the two players, and of the test of what they saw."""
 TOLERANCE = 1e-12
 DECISIONS = 1 << 16
-
-Verdict = Literal["certified", "undecided", "refuted"]
 
 
 def joint_law(virtual_law: Array, real_law: Array) -> Array:
@@ -128,14 +129,12 @@ class Coupling:
     @property
     def violations(self) -> BoolArray:
         """Where the virtual state is better than the real one."""
-        better: BoolArray = self.virtual_states < self.real_states
-        return better
+        return self.virtual_states < self.real_states
 
     @property
     def setbacks(self) -> BoolArray:
         """Where the virtual state is worse than the real one."""
-        worse: BoolArray = self.virtual_states > self.real_states
-        return worse
+        return self.virtual_states > self.real_states
 
     @property
     def never_better(self) -> bool:
@@ -160,8 +159,7 @@ def _rewards(problem: Problem, arms: IntArray, states: IntArray) -> Array:
     table = np.zeros((problem.n_arms, max(problem.n_states)))
     for i, arm in enumerate(problem.arms):
         table[i, : arm.n_states] = arm.rewards
-    rewards: Array = table[arms, states]
-    return rewards
+    return table[arms, states]
 
 
 def couple(
@@ -189,7 +187,7 @@ def couple(
     horizon
         T of the default R'; the run itself takes ``slots`` slots.
     slots, seed
-        How long to play, and what the draws hang on.
+        How long to play, and what the draws depend on.
     checked
         Whether to refuse instances for which the order of states is not proved.
 
@@ -224,17 +222,17 @@ def couple_starts(
 
 def _started(problem: Problem, number: int, state: int) -> Problem:
     """The problem with one arm started in a given state."""
-    arms = list(problem.arms)
-    arm = _chain_arm(problem, number)
+    arms = _chain_arms(problem)
+    arm = arms[number]
     arms[number] = Arm(arm.transitions, arm.rewards, name=arm.name, initial=state, reward_law=arm.reward_law)
     return Problem(arms, plays=problem.plays, name=problem.name)
 
 
-def _chain_arm(problem: Problem, number: int) -> Arm:
-    arm = problem.arms[number]
-    if not isinstance(arm, Arm):
-        raise ProblemError(f"arm {arm.name!r} is a table of laws; the coupling is for Markov chains")
-    return arm
+def _chain_arms(problem: Problem) -> list[Arm]:
+    for arm in problem.arms:
+        if not isinstance(arm, Arm):
+            raise ProblemError(f"arm {arm.name!r} is a table of laws; the coupling is for Markov chains")
+    return [arm for arm in problem.arms if isinstance(arm, Arm)]
 
 
 def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
@@ -246,8 +244,7 @@ def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
         )
     if ordered:
         problem.require("monotone", "birth_death", "positively_correlated")
-    for i in range(problem.n_arms):
-        arm, other = _chain_arm(problem, i), _chain_arm(better, i)
+    for arm, other in zip(_chain_arms(problem), _chain_arms(better), strict=True):
         if not ordered:
             continue
         if not dominates(other.chain, arm.chain, TOLERANCE):
@@ -271,21 +268,16 @@ def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
 
 
 def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, seed: int) -> Coupling:
-    if slots < 1:
-        raise ProblemError(f"slots is {slots!r}; it must be a positive whole number")
-    if isinstance(policy, str):
-        from restless_bandits import oracles
-
-        policy = oracles.policy(policy, problem)
+    whole("slots", slots)
+    policy = oracles.policy(policy, problem) if isinstance(policy, str) else policy
     pull = lru_cache(DECISIONS)(policy)
-    steps = [_transitions(_chain_arm(problem, i), _chain_arm(better, i)) for i in range(problem.n_arms)]
+    steps = [_transitions(*pair) for pair in zip(_chain_arms(problem), _chain_arms(better), strict=True)]
     virtual, real = list(problem.initial), list(better.initial)
     elapsed = [1] * problem.n_arms
     shape = (slots, problem.plays)
     pulled, waited, real_states, virtual_states = (np.empty(shape, dtype=np.int64) for _ in range(4))
-    for t, draws in enumerate(
-        check_generator(seed, problem.content, COUPLING).random((slots, problem.plays, 2)).tolist()
-    ):
+    uniform = check_generator(seed, problem.content, COUPLING).random((*shape, 2))
+    for t, draws in enumerate(uniform.tolist()):
         chosen = pull(tuple(virtual), tuple(elapsed))
         waits = elapsed
         elapsed = [tau + 1 for tau in waits]
@@ -339,7 +331,7 @@ def _cuts(law: Array) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Fit:
+class TrajectoryFit:
     """How well a trajectory fits the law it should have.
 
     ``statistic`` is the largest √n·D over cells (arm, last state seen), D the Kolmogorov distance between n randomised
@@ -349,6 +341,9 @@ class Fit:
     cells: int
     pulls: int
     statistic: float
+
+    def as_dict(self) -> dict[str, float]:
+        return {"statistic": self.statistic, "alarm": self.alarm, "p_value": self.p_value}
 
     @property
     def p_value(self) -> float:
@@ -360,7 +355,7 @@ class Fit:
         return math.sqrt(math.log(2 * self.cells * self.pulls / FALSE_ALARM) / 2)
 
 
-def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int = 0) -> Fit:
+def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int = 0) -> TrajectoryFit:
     """Hold pulled arms and seen states against a problem: was this state drawn from row s of P^τ, every time?
 
     If it was, F(k − 1) + W v_k, with W uniform and F the running sums of the law v of the state k, is uniform given
@@ -368,7 +363,7 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
     there come to be, and the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each number of them:
     Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are worked out from the trajectory alone.
     """
-    laws = [_laws(_chain_arm(problem, i)) for i in range(problem.n_arms)]
+    laws = [_laws(arm) for arm in _chain_arms(problem)]
     last: list[int | None] = list(problem.initial)
     slot_of_last = [0] * problem.n_arms
     values: dict[tuple[int, int | None], list[float]] = {}
@@ -380,7 +375,7 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
             values.setdefault((i, last[i]), []).append(value)
             last[i], slot_of_last[i] = state, t
     cells = sum(arm.n_states + (arm.initial is None) for arm in problem.arms)
-    return Fit(cells, arms.size, max(map(_scaled_distance, values.values())))
+    return TrajectoryFit(cells, arms.size, max(map(_scaled_distance, values.values())))
 
 
 def _scaled_distance(values: list[float]) -> float:
@@ -398,9 +393,9 @@ class CouplingCheck:
     coupling: Coupling
     horizon: int
     seed: int
-    virtual_fit: Fit
+    virtual_fit: TrajectoryFit
     """The virtual trajectory against π* in R."""
-    real_fit: Fit
+    real_fit: TrajectoryFit
     """The real one against R'."""
 
     @property
@@ -431,6 +426,35 @@ class CouplingCheck:
         """Whether order held in every slot, of states and of rewards, and no law looks wrong."""
         return not self.violations and self.coupling.rewards_ordered and self.p_value > FALSE_ALARM
 
+    @property
+    def policy_name(self) -> str:
+        return "the optimal policy" if isinstance(self.coupling.policy, JointPolicy) else "Whittle's index policy"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what ``restless check --coupling --json`` prints; lists in ``first`` have one entry a play."""
+        run = self.coupling
+        columns = ("arms", "elapsed", "real_states", "virtual_states", "real_rewards", "virtual_rewards")
+        return {
+            "horizon": self.horizon,
+            "radius": self.radius,
+            "seed": self.seed,
+            "slots": run.slots,
+            "policy": self.policy_name,
+            "holds": self.holds,
+            "order_violations": self.violations,
+            "order_strict": int(run.setbacks.sum()),
+            "rewards_ordered": run.rewards_ordered,
+            "real_reward_mean": self.real_mean,
+            "virtual_reward_mean": self.virtual_mean,
+            "p_value": self.p_value,
+            "virtual": self.virtual_fit.as_dict(),
+            "real": self.real_fit.as_dict(),
+            "first": [
+                {"slot": t + 1} | {name: getattr(run, name)[t] for name in columns}
+                for t in range(min(FIRST, run.slots))
+            ],
+        }
+
 
 def check_coupling(problem: Problem, horizon: int = HORIZON, seed: int = 0, *, slots: int = SLOTS) -> CouplingCheck:
     """Run Algorithm 2 once, against the optimistic instance of Restless-UCB at that horizon, and look at it."""
@@ -457,7 +481,7 @@ class Lemma1:
     """The bracket of μ*(R')."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Literal["certified", "undecided", "refuted"]:
         """``certified``: the brackets prove the lemma; ``refuted``: its opposite; ``undecided``: they meet."""
         if self.optimistic_lower >= self.upper:
             return "certified"
@@ -471,8 +495,6 @@ def lemma_1(
 
     With ``checked=False`` also where the lemma claims nothing, to see it fail.
     """
-    from restless_bandits import oracles
-
     better = optimistic_problem(problem, horizon) if optimistic is None else optimistic
     _check_pair(problem, better, ordered=checked)
     here, there = oracles.exact(problem), oracles.exact(better)

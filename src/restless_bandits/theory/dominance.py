@@ -14,6 +14,7 @@ and the bound is Theorem 1; for more it is Theorem 2.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,8 @@ from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.optimism import LATEST_HORIZON
 from restless_bandits.problem import Arm, Problem
-from restless_bandits.theory.horizons import first_horizon
+from restless_bandits.theory.exploration import hitting_moments
+from restless_bandits.theory.order import monotone_margin
 
 LAW_DEVIATION = 1e-13
 LONGEST = 1 << 14
@@ -72,11 +74,25 @@ def dominance_bound_from(problem: Problem, gain: float) -> int | None:
     """
     arms = _checked(problem)
     pulls = max(map(_most_pulls, arms))
+    return first_horizon(lambda horizon: _bound(problem, arms, pulls, horizon).total < horizon * gain)
 
-    def says_something(horizon: int) -> bool:
-        return _bound(problem, arms, pulls, horizon).total < horizon * gain
 
-    return first_horizon(says_something)
+def first_horizon(says_something: Callable[[int], bool], latest: int = LATEST_HORIZON) -> int | None:
+    """Return the T at which a bound begins to say something; None if there is none up to ``latest``.
+
+    A bound that is once below what there is to lose stays there, since it grows more slowly than T: T is doubled until
+    it is, and the step between is halved.
+    """
+    high = 1
+    while not says_something(high):
+        high *= 2
+        if high > latest:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if says_something(middle) else (middle, high)
+    return high
 
 
 def _bound(problem: Problem, arms: list[Arm], pulls: float, horizon: int) -> DominanceBound:
@@ -121,7 +137,7 @@ def _checked(problem: Problem) -> list[Arm]:
 
 def is_stochastically_monotone(chain: Array) -> bool:
     """Whether Pr(next ≤ k | s) falls with s for every k; Assumptions 2 and 3 imply it."""
-    return bool((np.diff(np.cumsum(chain, axis=1), axis=0) <= MONOTONE).all())
+    return monotone_margin(chain) >= -MONOTONE
 
 
 def forgetting_cap(arm: Arm, memory: float) -> int:
@@ -130,26 +146,14 @@ def forgetting_cap(arm: Arm, memory: float) -> int:
     For a monotone chain that is the difference between the best and the worst state, and falls with τ.
     """
     chain = arm.chain
-    n = len(chain)
-    if n == 1:
-        return 1
-    if n == 2:
-        rate = float(chain[0, 0] - chain[1, 0])
-        if rate <= memory:
-            return 1
-        if rate >= 1:
-            raise ProblemError(f"arm {arm.name!r} never forgets its state; the bound needs a chain that does")
-        return math.ceil(math.log(memory) / math.log(rate) - 1e-9)
-    low, high, power = 0, 1, chain
-    while _difference(power) > memory:
-        low, high, power = high, 2 * high, power @ power
-        if high > LATEST_HORIZON:
-            raise ProblemError(f"arm {arm.name!r} never forgets its state; the bound needs a chain that does")
-    while high - low > 1:
-        middle = (low + high) // 2
-        near = _difference(np.linalg.matrix_power(chain, middle)) <= memory
-        low, high = (low, middle) if near else (middle, high)
-    return high
+    found: int | None = None
+    if len(chain) == 2 and memory < (rate := float(chain[0, 0] - chain[1, 0])) < 1:
+        found = math.ceil(math.log(memory) / math.log(rate) - 1e-9)
+    else:
+        found = first_horizon(lambda tau: _difference(np.linalg.matrix_power(chain, tau)) <= memory)
+    if found is None:
+        raise ProblemError(f"arm {arm.name!r} never forgets its state; the bound needs a chain that does")
+    return found
 
 
 def _difference(law: Array) -> float:
@@ -199,10 +203,7 @@ def explicit_potential(chain: Array) -> Array:
 
     For a stochastically monotone chain it is at least ``least_potential``.
     """
-    n = len(chain)
-    hitting = np.zeros(n)
-    if n > 1:
-        hitting[1:] = np.linalg.solve(np.eye(n - 1) - chain[1:, 1:], np.ones(n - 1))
+    hitting, _ = hitting_moments(chain, 0)
     stationary = markov.stationary(chain)
     potential: Array = hitting + (stationary @ hitting) / stationary[0]
     potential[0] = 0.0

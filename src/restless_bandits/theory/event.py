@@ -8,7 +8,7 @@ After m observations the counts of a row are multinomial, so Pr(E) can be comput
 ``check_event`` draws.
 
 Differs from the paper: exploration stops when the last state has its m(T) observations, so the others have more, a
-random number that hangs on what was seen, which Hoeffding's inequality does not cover. The lemma holds all the same:
+random number that depends on what was seen, which Hoeffding's inequality does not cover. The lemma holds all the same:
 p̂_n from the first n observations is a martingale read backwards, so by Doob's inequality exp(−2m rad²) bounds the
 chance that p̂_n − p exceeds rad for *any* n ≥ m. (The paper's last line has Pr[|r − r̂| ≤ rad] where ≥ is meant.)
 """

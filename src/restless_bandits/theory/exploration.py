@@ -80,15 +80,20 @@ def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
         before = sum(low if math.isnan(mean) else mean for mean, (low, _) in zip(expected, brackets, strict=False))
         start, first = _start(problem, number, round(before))
         expected.append(first + _expected(arm.one_step, start, m))
-    rarest = min(float(markov.stationary(arm.one_step).min()) for arm in problem.arms)
     return ExplorationLength(
         horizon=horizon,
         observations=m,
         expected_by_arm=tuple(expected),
         lower_by_arm=tuple(low for low, _ in brackets),
         upper_by_arm=tuple(high for _, high in brackets),
-        fact_1=problem.n_arms * m / rarest if rarest > 0 else math.inf,
+        fact_1=fact_1(problem, horizon),
     )
+
+
+def fact_1(problem: Problem, horizon: int) -> float:
+    """N m(T) / d_min: what Fact 1 says of the exploration phase, without its logarithms."""
+    rarest = min(float(markov.stationary(arm.one_step).min()) for arm in problem.arms)
+    return problem.n_arms * exploration_count(horizon) / rarest if rarest > 0 else math.inf
 
 
 def exploration_bound(problem: Problem, horizon: int) -> float:
@@ -113,13 +118,13 @@ def simulate_exploration(
         starts = [_start(problem, number, int(slots)) for slots in elapsed]
         laws = np.cumsum([law for law, _ in starts], axis=1)[place]
         states = (rng.random((runs, 1)) > laws[:, :-1]).sum(axis=1)
-        found = _walk(chain, states, m, rng)
+        found = _leave_all(chain, states, m, rng)
         counts.append(found)
         lengths[:, number] = starts[0][1] + found.sum(axis=(1, 2))
     return lengths, counts
 
 
-def _walk(chain: Array, states: IntArray, m: int, rng: np.random.Generator) -> IntArray:
+def _leave_all(chain: Array, states: IntArray, m: int, rng: np.random.Generator) -> IntArray:
     """Step all runs until each has left every state m times, and return their transition counts."""
     n, runs = len(chain), len(states)
     steps = np.cumsum(chain, axis=1)[:, :-1]

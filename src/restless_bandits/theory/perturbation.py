@@ -115,10 +115,9 @@ def forgetting(chain: Array, rate: float, length: int) -> Comparison:
 
     ``measured`` is the largest ‖e_s P^τ − d‖₁ / ‖e_s − d‖₁ over s. It is false; see above.
     """
-    law = markov.stationary(chain)
-    distances = np.abs(markov.powers(chain, length) - law).sum(axis=2)
-    elapsed = np.arange(length + 1)
-    return Comparison(elapsed, (distances / distances[0]).max(axis=1), len(chain) * _geometric(rate, length))
+    distances = _distances(chain, length)
+    bound = len(chain) * _geometric(rate, length)
+    return Comparison(np.arange(length + 1), (distances / distances[0]).max(axis=1), bound)
 
 
 def reversible_forgetting(chain: Array, length: int) -> Comparison:
@@ -126,10 +125,15 @@ def reversible_forgetting(chain: Array, length: int) -> Comparison:
 
     ``measured`` is the largest ratio of the left side to the root, over s.
     """
-    law = markov.stationary(chain)
-    distances = np.abs(markov.powers(chain, length) - law).sum(axis=2) / np.sqrt(1 / law - 1)
-    elapsed = np.arange(length + 1)
-    return Comparison(elapsed, distances.max(axis=1), _geometric(abs(markov.second_eigenvalue(chain)), length))
+    distances = _distances(chain, length) / np.sqrt(1 / markov.stationary(chain) - 1)
+    bound = _geometric(abs(markov.second_eigenvalue(chain)), length)
+    return Comparison(np.arange(length + 1), distances.max(axis=1), bound)
+
+
+def _distances(chain: Array, length: int) -> Array:
+    """‖e_s P^τ − d‖₁ for every τ up to a length and every s."""
+    found: Array = np.abs(markov.powers(chain, length) - markov.stationary(chain)).sum(axis=2)
+    return found
 
 
 def _geometric(rate: float, length: int) -> Array:

@@ -7,7 +7,7 @@ import pytest
 
 from restless_bandits.experiments import reproduce, reproduction
 from restless_bandits.experiments.design import design
-from restless_bandits.experiments.theory import CHECKS, Case, check_theory
+from restless_bandits.experiments.lemmas import CHECKS, Case, check_all
 from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, NOT_RUN, Evidence, decide
 from restless_bandits.problem import Arm, Problem
 
@@ -23,7 +23,7 @@ def whole():
 
 @pytest.fixture(scope="module")
 def findings(whole):
-    return check_theory(small(whole.theory))
+    return check_all(small(whole.items[0]))
 
 
 def test_every_check_decides_a_claim(whole):
@@ -33,7 +33,7 @@ def test_every_check_decides_a_claim(whole):
 
 def test_verdicts(whole, findings):
     claims = [claim for claim in whole.claims if claim.test == "theory"]
-    verdicts = {claim.id: decide(claim, Evidence({}, theory=findings))[0] for claim in claims}
+    verdicts = {claim.id: decide(claim, Evidence(theory=findings))[0] for claim in claims}
     outcomes = {key: one.outcome for key, one in verdicts.items()}
     assert [key for key, one in outcomes.items() if one == FAILS] == ["forgetting"]
     assert outcomes["theorem-1-says"] == outcomes["theorem-2-says"] == FROM
@@ -44,7 +44,7 @@ def test_verdicts(whole, findings):
 
 
 def test_same_seed_same_findings(whole, findings):
-    item = small(whole.theory)
+    item = small(whole.items[0])
     problem = Problem.builtin("paper-1")
     for name in ("event", "exploration", "law_gap"):
         assert CHECKS[name](item, [Case(problem, 0)]) == findings[name]
@@ -53,7 +53,7 @@ def test_same_seed_same_findings(whole, findings):
 
 def test_checks_can_fail(whole):
     """Negatively correlated chains: the order of the laws is lost."""
-    item = small(whole.theory)
+    item = small(whole.items[0])
     broken = Case(Problem([Arm([[0.2, 0.8], [0.7, 0.3]], [1.0, 0.0], initial=0)], name="negative"), 0)
     (finding,) = CHECKS["order"](item, [broken])
     assert finding.outcome == FAILS
@@ -63,7 +63,7 @@ def test_checks_can_fail(whole):
 def test_item_of_a_reproduction(tmp_path, monkeypatch, findings):
     def shrunk(items, *, quick):
         plan = design(items, quick=quick)
-        return dataclasses.replace(plan, theory=small(plan.theory))
+        return dataclasses.replace(plan, items=tuple(map(small, plan.items)))
 
     monkeypatch.setattr(reproduction, "design", shrunk)
     found = reproduce(["theory"], quick=True, out=tmp_path / "out", jobs=1)

@@ -25,7 +25,7 @@ from restless_bandits.theory import (
     trajectory_fit,
 )
 
-PAGE = Path(__file__).parents[1] / "docs" / "theory" / "coupling.md"
+PAGE = Path(__file__).parents[2] / "docs" / "theory" / "coupling.md"
 ALTERNATING = Problem([Arm([[0, 1], [1, 0]], [1, 0], initial=0), Arm([[0, 1], [1, 0]], [1, 0], initial=1)])
 
 

@@ -1,10 +1,12 @@
+"""m(T), rad(T) and gap(T)."""
+
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restless_bandits.theory import exploration_count, radius, radius_below_from
+from restless_bandits.theory import exploration_count, gap, radius, radius_below_from
 
 
 def test_exploration_count_is_the_ceiling_of_the_two_thirds_power():
@@ -31,3 +33,11 @@ def test_reference_values():
     assert radius_below_from(0.2 / 3) == pytest.approx(4.1e4, rel=0.01)
     assert radius_below_from(0.1 / 3) == pytest.approx(4.5e5, rel=0.01)
     assert radius_below_from(0.0) is None
+
+
+def test_gap_by_hand():
+    rad = math.sqrt(math.log(10**6) / 20_000)
+    expected = (2 * math.log(10**6) / math.log(2) + 8 / 0.5) * rad + 8e-6
+    assert gap(10**6, 4, 0.5) == pytest.approx(expected)
+    assert gap(10**6, 4, 1.0) == math.inf
+    assert gap(10**6, 1, 0.0) == pytest.approx(2 * rad + 2e-6)

@@ -1,0 +1,158 @@
+"""What every item of a reproduction is: something to run, and its part of the evidence, the numbers and the report.
+
+An item is data from ``paper.toml``, of a class that its ``kind`` names. It begins its work before anything is played:
+it measures what must be measured while nothing else runs, and enters what must be played. What it returns makes its
+part when that has been played.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from restless_bandits.experiments.verdicts import Evidence
+from restless_bandits.experiments.writing import Html
+from restless_bandits.simulation.cells import Cell
+from restless_bandits.simulation.playing import Book, play_books
+from restless_bandits.simulation.pools import Pool
+from restless_bandits.simulation.storage import Store, open_folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TIMED_SECONDS = 1.0
+"""A guess at a run that is timed, for the estimate of the time left."""
+
+Tell = Callable[[float, float, str], None]
+"""Told the seconds of work done and of all work, by estimate, and what is being done."""
+Colours = Mapping[str, str]
+"""By learner, the same in all figures."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that can be reproduced by its name."""
+
+    name: str
+    title: str
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
+        """Return the item of an entry of ``paper.toml``; ``protocols`` are those of its figures."""
+        return cls(**entry)
+
+    def with_runs(self, runs: int) -> Item:
+        """Return the item with so many runs of every line, if it has lines."""
+        return self
+
+    def begin(self, work: Work) -> Callable[[], Part]:
+        """Measure what must be measured alone, enter what must be played, and return what makes the part then."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What an item gave. What a part has nothing of it leaves as it is here."""
+
+    item: Item
+
+    @property
+    def chapter(self) -> tuple[str, str]:
+        """The chapter of the report in which it stands: its mark and its title."""
+        return self.item.name, self.item.title
+
+    @property
+    def about(self) -> Html:
+        """What is said at the beginning of the chapter."""
+        return Html()
+
+    def evidence(self) -> Evidence:
+        return Evidence()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return its numbers, as entries of ``results.json``."""
+        return {}
+
+    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
+        """Return what draws each of its pictures, by name."""
+        return {}
+
+    def html(self, drawn: Mapping[str, str]) -> Html:
+        """Return its section of the report; ``drawn`` are addresses of the pictures."""
+        return Html()
+
+
+def canvas(width: float, height: float) -> Figure:
+    """Return an empty picture."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+class Work:
+    """All that must be played and timed, and how much of it is done, in seconds of one core.
+
+    Guesses give way to what was measured.
+    """
+
+    def __init__(self, place: Path, seed: int, pool: Pool, progress: Tell | None) -> None:
+        self.place, self.seed = place, seed
+        self._store = open_folder(place / "cells")
+        self._pool, self._progress = pool, progress
+        self._groups: list[list[Book]] = []
+        self._costs: dict[int, float] = {}
+        """A guess at the seconds of a run, by the book's identity."""
+        self._expected = 0
+        self._timed: list[float] = []
+        self._told = -math.inf
+
+    def group(self) -> Callable[[Cell, float], Book]:
+        """Begin a group of cells that are played side by side; what is returned enters one.
+
+        The number beside the cell is about how many seconds a run of 100 000 slots on two arms takes.
+        """
+        books: list[Book] = []
+        self._groups.append(books)
+
+        def enter(cell: Cell, cost: float) -> Book:
+            book = Book(cell, Store.open(self._store, cell))
+            books.append(book)
+            # A little over the square root of the slots, times the arms.
+            self._costs[id(book)] = cost * math.pow(cell.horizon / 1e5, 0.7) * cell.problem.n_arms / 2
+            return book
+
+        return enter
+
+    def expect(self, runs: int) -> None:
+        """Expect so many runs that are timed."""
+        self._expected += runs
+
+    def timed(self, what: str, spent: float) -> None:
+        """One of them is done."""
+        self._timed.append(spent)
+        self.say(what)
+
+    def play(self) -> None:
+        """Play all that was entered."""
+        play_books(self._groups, self._pool, self._played)
+
+    def _played(self, book: Book) -> None:
+        self.say(f"{book.cell.problem.name}, {book.cell.label}, T = {book.cell.horizon}")
+
+    def say(self, what: str) -> None:
+        """Tell how far it is."""
+        if self._progress is None or time.monotonic() - self._told < 0.1:
+            return
+        self._told = time.monotonic()
+        done = sum(self._timed)
+        average = done / len(self._timed) if self._timed else TIMED_SECONDS
+        total = done + (self._expected - len(self._timed)) * average
+        for book in (book for group in self._groups for book in group):
+            seconds = book.seconds_a_run or self._costs[id(book)]
+            done += seconds * len(book.finished) / self._pool.width
+            total += seconds * book.cell.runs / self._pool.width
+        self._progress(done, total, what)
