@@ -1,9 +1,10 @@
 # Needs nothing but Python 3.11 or newer and make; everything else goes into .venv.
 PYTHON ?= python3
+OLDEST_PYTHON ?= python3.11
 PY := .venv/bin/python
 RESTLESS := .venv/bin/restless
 
-.PHONY: run test lint format bench docs dist check-dist clean
+.PHONY: run test lint format bench docs dist check-dist check-minimum clean
 
 run: .venv/installed
 	$(RESTLESS) reproduce --quick --out out
@@ -41,6 +42,19 @@ check-dist: dist
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	cd / && $(CURDIR)/build/empty/bin/python -I $(CURDIR)/tests/installed.py
 	rm -rf build/empty
+
+# The oldest of everything that pyproject.toml allows, next to current versions of what those need in turn. An old
+# library may use what a newer one calls deprecated: that is shown, and is no fault. Kernels compiled by the old Numba
+# stay apart, as one Numba throws away what another has left in src.
+check-minimum: .venv/installed-dev
+	rm -rf build/minimum
+	$(PY) -m uv venv --quiet --python $(OLDEST_PYTHON) build/minimum
+	$(PY) -m uv pip install --quiet --python build/minimum --resolution lowest-direct --editable '.[dev]'
+	build/minimum/bin/restless --help > build/minimum/help.txt
+	NUMBA_CACHE_DIR=$(CURDIR)/build/minimum/kernels build/minimum/bin/restless solve paper-1
+	NUMBA_CACHE_DIR=$(CURDIR)/build/minimum/kernels build/minimum/bin/python -m pytest -n 2 --dist loadgroup \
+		-W default::DeprecationWarning
+	rm -rf build/minimum
 
 clean:
 	rm -rf .venv build dist out site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,10 +24,11 @@ def test_none_is_left_out():
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_runs_and_leaves_a_picture(name, tmp_path):
+def test_runs_and_leaves_a_picture(name, tmp_path, pytestconfig):
     out = tmp_path / "picture.png"
+    warnings = ["error", *(pytestconfig.getoption("pythonwarnings") or [])]  # as in this process
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name), *SHORT[name], "--out", str(out)],
+        [sys.executable, *(f"-W{rule}" for rule in warnings), str(EXAMPLES / name), *SHORT[name], "--out", str(out)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
