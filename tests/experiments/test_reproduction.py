@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
     before = produced(folder)
     asked = []
     monkeypatch.setattr(reproduction, "design", small_design)
-    monkeypatch.setattr(reproduction, "open_pool", lambda *words, **_: asked.append(words) or NoPool())
+    monkeypatch.setattr(reproduction, "open_pool", lambda *words, **_: asked.append(words) or nullcontext(NoPool()))
     again = reproduce(["figure-a"], quick=True, runs=3, out=folder, engine="dask", address="tcp://there:8786")
     assert asked == [("dask", None, "tcp://there:8786")]
     assert produced(folder) == before
