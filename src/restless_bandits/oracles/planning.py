@@ -60,7 +60,7 @@ ROUGH = (0.05, 0.1, 0.2)
 BELIEFS_PER_SLOT = 60
 """A rough table may have so many joint beliefs for every slot that it will be followed."""
 ROLLOUT, SHORTEST_ROLLOUT = 10, 30_000
-"""Slots of a rollout for every slot that its winner will be followed, and at least."""
+"""Slots of a rollout: so many for every slot that its winner will be followed, and never fewer than the second."""
 BATCHES = 32
 
 
