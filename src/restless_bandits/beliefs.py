@@ -19,7 +19,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -58,11 +58,12 @@ def columns_of(elapsed: IntArray, cap: int, period: int) -> IntArray:
 
 def side_by_side(tables: Sequence[npt.NDArray[T]]) -> npt.NDArray[T]:
     """Return tables of different sizes in one array; what lies beyond a table is zero and never read."""
-    sizes = zip(*(table.shape for table in tables), strict=True)
-    together = np.zeros((len(tables), *map(max, sizes)), dtype=tables[0].dtype)
-    for i, table in enumerate(tables):
-        place: tuple[int | slice, ...] = (i, *map(slice, table.shape))
-        together[place] = table
+    shapes = [table.shape for table in tables]
+    if shapes.count(shapes[0]) == len(shapes):
+        return np.array(tables)
+    together = np.zeros((len(tables), *map(max, zip(*shapes, strict=True))), dtype=tables[0].dtype)
+    for place, table in zip(together, tables, strict=True):
+        place[tuple(map(slice, table.shape))] = table
     return together
 
 
@@ -179,14 +180,26 @@ def forgetting_beliefs(
     laws: Array, limit: Array, rewards: Array, initial: int | None, deviation: float = 0.0
 ) -> ArmBeliefs:
     """Beliefs (s, τ < cap) and one for all that lies at or beyond the cap; ``laws[τ - 1]`` are those below it."""
-    below, n = len(laws), len(limit)
-    last = n * below
-    numbers = np.full((n + 1, below + 1), last, dtype=np.int64)
-    numbers[:n, :below] = np.arange(last).reshape(n, below)
-    deviations = np.zeros(last + 1)
+    shape = _forgetting_shape(len(limit), len(laws) + 1)
+    n, last = shape.n_states, shape.size - 1
+    deviations = np.zeros(shape.size)
     deviations[last] = deviation
-    law = np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
-    return numbered_beliefs(numbers, law, rewards, initial, deviation=deviations)
+    return replace(
+        shape,
+        law=np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]]),
+        deviation=deviations,
+        rewards=rewards,
+        start=last if initial is None else int(shape.first[initial]),
+    )
+
+
+@lru_cache(maxsize=256)
+def _forgetting_shape(n_states: int, cap: int) -> ArmBeliefs:
+    """The shape of ``forgetting_beliefs``; kept, because learners plan on the same shapes again and again."""
+    last = n_states * (cap - 1)
+    numbers = np.full((n_states + 1, cap), last, dtype=np.int64)
+    numbers[:n_states, : cap - 1] = np.arange(last).reshape(n_states, cap - 1)
+    return numbered_beliefs(numbers, np.empty((last + 1, n_states)), np.empty(n_states), None)
 
 
 def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
@@ -307,7 +320,7 @@ class JointLaws(NamedTuple):
     deviation: Array
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _blocks(
     sizes: tuple[int, ...], n_states: tuple[int, ...], plays: int
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
@@ -354,7 +367,8 @@ class JointBeliefs:
         return JointLaws(*self._of_all_arms(JointLaws._fields))
 
     def _of_all_arms(self, names: Sequence[str]) -> list[npt.NDArray[Any]]:
-        return [side_by_side([np.asarray(getattr(arm, name)) for arm in self.arms]) for name in names]
+        columns = [[getattr(arm, name) for arm in self.arms] for name in names]
+        return [side_by_side(one) if isinstance(one[0], np.ndarray) else np.array(one, np.int64) for one in columns]
 
     @staticmethod
     def count(sizes: Sequence[int], n_states: Sequence[int], plays: int) -> int:

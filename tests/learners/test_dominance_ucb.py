@@ -440,8 +440,8 @@ def test_policies_by_oracle():
     [
         ("dominance-ucb:level=ln", "did you mean 'ln-t'"),
         ("dominance-ucb:level=0", "level is 0; it must be a positive number"),
-        ("dominance-ucb:level=-1", "must be positive"),
-        ("dominance-ucb:level=yes", "must be positive"),
+        ("dominance-ucb:level=-1", "it must be a positive number"),
+        ("dominance-ucb:level=yes", "it must be a positive number"),
         ("dominance-ucb:oracle=whitle", "did you mean 'whittle'"),
         ("dominance-ucb:rewards=given", "rewards is 'given'"),
         ("dominance-ucb:cap=0", "cap is 0; it must be a whole number from 1 to 512"),

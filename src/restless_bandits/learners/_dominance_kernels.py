@@ -66,16 +66,6 @@ def _memory(gaps: Array, elapsed: int) -> float:
 
 
 @njit
-def _bound_sums(seen: IntArray, level: float, margin: float, upper: Array) -> None:
-    """Write bounds of Pr(≤ k), raised by a margin, from how often each state was seen; nothing where none was."""
-    total = seen.sum()
-    below = 0
-    for k in range(upper.shape[0] if total else 0):
-        below += seen[k]
-        upper[k] = min(1.0, kl_upper(below / total, level / total) + margin)
-
-
-@njit
 def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array:
     """Return ``upper[τ, s, k] ≥ Pr(≤ k, τ slots after s)`` for τ < cap, each from its own observations.
 
@@ -85,14 +75,27 @@ def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array
     upper = np.ones((cap + 1, n_states, n_states - 1))
     for tau in range(1, cap):
         for s in range(n_states):
-            _bound_sums(counts[s, tau - 1], level, 0.0, upper[tau, s])
+            seen = 0
+            for k in range(n_states):
+                seen += counts[s, tau - 1, k]
+            if seen == 0:
+                continue
+            below = 0
+            for k in range(n_states - 1):
+                below += counts[s, tau - 1, k]
+                upper[tau, s, k] = kl_upper(below / seen, level / seen)
     if memory < 1.0:
         pooled = np.zeros(n_states, dtype=np.int64)
         for s in range(n_states):
             for column in range(cap - 1, counts.shape[1]):
                 for k in range(n_states):
                     pooled[k] += counts[s, column, k]
-        _bound_sums(pooled, level, memory, upper[cap, 0])
+        seen = pooled.sum()
+        below = 0
+        for k in range(n_states - 1):
+            below += pooled[k]
+            if seen:
+                upper[cap, 0, k] = min(1.0, kl_upper(below / seen, level / seen) + memory)
     for s in range(1, n_states):
         upper[cap, s] = upper[cap, 0]
     return upper
@@ -239,7 +242,11 @@ def optimistic_rewards(counts: IntArray, sums: Array, level: float, certain: boo
     Where rewards are certain one look is enough.
     """
     n_states = counts.shape[2]
-    seen = counts.sum(axis=0).sum(axis=0)
+    seen = np.zeros(n_states, dtype=np.int64)
+    for s in range(counts.shape[0]):
+        for column in range(counts.shape[1]):
+            for k in range(n_states):
+                seen[k] += counts[s, column, k]
     bounds = np.ones(n_states)
     for k in range(n_states):
         if seen[k]:

@@ -237,4 +237,4 @@ def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, 
     for arm, state in zip(arms, last_states, strict=True):
         initial = state if state < len(arm.rewards) else None
         beliefs.append(forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, initial))
-    return iterated(beliefs, plays, tolerance)
+    return iterated(beliefs, plays, tolerance, linked=False)

@@ -80,11 +80,15 @@ def _table_size(arms: Sequence[ArmBeliefs], plays: int) -> int:
     return JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
 
 
-def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float) -> JointPolicy:
-    """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance."""
+def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked: bool = True) -> JointPolicy:
+    """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance.
+
+    With one play links are made first, unless the table is large or they are not wanted: for arms that take long to
+    forget, whose tables have long rows, sweeps without them are as fast.
+    """
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
-    if plays == 1 and joint.size <= LINKED_TABLE:
+    if linked and plays == 1 and joint.size <= LINKED_TABLE:
         links = kernels.link(joint.table)
         kernels.iterate_linked(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
     else:
