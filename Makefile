@@ -43,9 +43,9 @@ check-dist: dist
 	cd / && $(CURDIR)/build/empty/bin/python -I $(CURDIR)/tests/installed.py
 	rm -rf build/empty
 
-# The oldest of everything that pyproject.toml allows, next to current versions of what those need in turn. An old
-# library may use what a newer one calls deprecated: that is shown, and is no fault. Kernels compiled by the old Numba
-# stay apart, as one Numba throws away what another has left in src.
+# The oldest of everything that pyproject.toml allows, next to current versions of what those need in turn. Old libraries
+# use what newer ones warn of: that is shown, and is no fault. Kernels compiled by the old Numba stay apart, as one Numba
+# throws away what another has left in src.
 check-minimum: .venv/installed-dev
 	rm -rf build/minimum
 	$(PY) -m uv venv --quiet --python $(OLDEST_PYTHON) build/minimum
@@ -53,7 +53,7 @@ check-minimum: .venv/installed-dev
 	build/minimum/bin/restless --help > build/minimum/help.txt
 	NUMBA_CACHE_DIR=$(CURDIR)/build/minimum/kernels build/minimum/bin/restless solve paper-1
 	NUMBA_CACHE_DIR=$(CURDIR)/build/minimum/kernels build/minimum/bin/python -m pytest -n 2 --dist loadgroup \
-		-W default::DeprecationWarning
+		-W default
 	rm -rf build/minimum
 
 clean:

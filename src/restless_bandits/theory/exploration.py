@@ -174,8 +174,9 @@ def hitting_moments(chain: Array, target: int) -> tuple[Array, Array]:
 def _bracket(problem: Problem, number: int, m: int) -> tuple[float, float]:
     """Bounds of the pulls of one arm: max_k E A_k, and that plus √(Σ Var A_k), at the best and the worst start."""
     first, hit, hit_variance, back, back_variance = _moments(problem, number)
-    longest = (hit + 1 + (m - 1) * back).max(axis=0)
-    spread = np.sqrt((hit_variance + (m - 1) * back_variance).sum(axis=0))
+    again = float(m - 1)  # a whole number beyond 64 bits makes NumPy 1 fall back on Python objects
+    longest = (hit + 1 + again * back).max(axis=0)
+    spread = np.sqrt((hit_variance + again * back_variance).sum(axis=0))
     return first + float(longest.min()), first + float((longest + spread).max())
 
 
