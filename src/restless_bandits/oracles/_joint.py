@@ -55,14 +55,14 @@ class Indices(NamedTuple):
 
 
 @njit
-def _advance(digits: IntArray, arms: IntArray, count: int, radix: IntArray) -> bool:
-    """Turn to the next digits of some arms, the last one fastest; after the last, back at the first, False."""
+def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) -> bool:
+    """Turn to the next joint outcome of some arms, the last one fastest; after the last, back at the first, False."""
     p = count - 1
     while p >= 0:
-        digits[p] += 1
-        if digits[p] < radix[arms[p]]:
+        outcome[p] += 1
+        if outcome[p] < n_states[arms[p]]:
             return True
-        digits[p] = 0
+        outcome[p] = 0
         p -= 1
     return False
 
@@ -182,13 +182,14 @@ def sweep_rows(
 
     rest = first_row
     for position in range(n_arms - 2, -1, -1):
-        digits[position] = rest % radix[block, order[position]]
-        rest //= radix[block, order[position]]
+        i = order[position]
+        digits[i] = rest % radix[block, i]
+        rest //= radix[block, i]
 
     for row in range(first_row, last_row):
         for position in range(n_arms - 1):
             i = order[position]
-            belief[i] = first[i, digits[position]] if in_block[i] else digits[position]
+            belief[i] = first[i, digits[i]] if in_block[i] else digits[i]
             after[i] = passive[i, belief[i]]
         for d in range(width):
             top[d] = -np.inf
@@ -302,7 +303,12 @@ def sweep_rows(
             improved[start + d] = v + STEP * (gain - shift)
             action[start + d] = chosen[d]
 
-        _advance(digits, order, n_arms - 1, radix[block])
+        for position in range(n_arms - 2, -1, -1):
+            i = order[position]
+            digits[i] += 1
+            if digits[i] < radix[block, i]:
+                break
+            digits[i] = 0
     return least, most, lower, upper
 
 
