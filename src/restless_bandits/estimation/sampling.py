@@ -69,7 +69,7 @@ def metropolis(
     def excess(theta: Array) -> float:
         if np.abs(theta).max() > kernels.LARGEST_LOGIT:
             return -math.inf
-        value = kernels.log_posterior(theta, n, *seen, prior, gradient, information)
+        value = kernels.log_posterior(theta, n, seen, prior, gradient, information)
         return float(value) - proposal.log_density(theta)
 
     theta, now = start, excess(start)
