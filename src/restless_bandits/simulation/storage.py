@@ -2,9 +2,8 @@
 
 A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
 seed, horizon, checkpoints, version, code, source of a learner of somebody else's) a folder with ``key.json`` and block
-files. A block file holds some runs with
-their numbers. It is written under a temporary name, flushed to the disk and then renamed, so that a block is there
-whole or not at all; what was killed in the middle is played again.
+files. A block file holds some runs with their numbers. It is written under a temporary name, flushed to the disk and
+then renamed, so that a block is there whole or not at all; what was killed in the middle is played again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from restless_bandits.learners.base import Learner
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.registry import ORACLES, source_mark
 from restless_bandits.simulation.cells import Cell, is_priced
-from restless_bandits.simulation.results import Outcomes
+from restless_bandits.simulation.results import Outcomes, read_archive
 
 WHAT = "results of restless simulate"
 FORMAT = 1
@@ -155,16 +154,11 @@ class Store:
                 continue
             for i, number in enumerate(numbers):
                 if number < runs:
-                    part = slice(i, i + 1)
-                    found[number] = Outcomes(
-                        block.at[part], block.pulls[part], block.seconds[part], block.plan_lengths[part]
-                    )
+                    found[number] = block.part(i)
         return found
 
     def _read(self, path: Path) -> tuple[list[int], Outcomes]:
-        # Opened here, because NumPy leaves a file open that turns out to be no archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays = read_archive(path)
         numbers = [int(number) for number in arrays["runs"]]
         block = Outcomes.from_arrays(arrays)
         expected = (len(numbers), self.shape[0], 3), (len(numbers), self.shape[1])
