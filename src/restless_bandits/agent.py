@@ -184,22 +184,19 @@ class Agent:
                 raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
             if not is_number(reward):
                 raise ProblemError(f"arm {name!r}: reward {reward!r} is not a number")
-            self._check_reward(int(arm), int(state), float(reward))
-
-    def _check_reward(self, arm: int, state: int, reward: float) -> None:
-        name = self.task.names[arm]
-        if self.task.reward_laws[arm] == "bernoulli":
-            if reward not in (0.0, 1.0):
-                raise ProblemError(f"arm {name!r}: reward {reward!r} is neither 0 nor 1, as its law is bernoulli")
-            return
-        if not 0 <= reward <= 1:
-            raise ProblemError(f"arm {name!r}: reward {reward!r} is not between 0 and 1")
-        seen = int(self.record.seen(arm)[state])
-        before = self.record.reward_sums(arm)[state] / seen if seen else reward
-        if abs(before - reward) > 1e-9:
-            raise ProblemError(
-                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
-            )
+            reward = float(reward)
+            if self.task.reward_laws[arm] == "bernoulli":
+                if reward not in (0.0, 1.0):
+                    raise ProblemError(f"arm {name!r}: reward {reward!r} is neither 0 nor 1, as its law is bernoulli")
+                continue
+            if not 0 <= reward <= 1:
+                raise ProblemError(f"arm {name!r}: reward {reward!r} is not between 0 and 1")
+            seen = int(self.record.seen(arm)[state])
+            before = self.record.reward_sums(arm)[state] / seen if seen else reward
+            if abs(before - reward) > 1e-9:
+                raise ProblemError(
+                    f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
+                )
 
 
 def _task(data: dict[str, Any]) -> Task:

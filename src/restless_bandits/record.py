@@ -81,8 +81,7 @@ class Record:
     @property
     def pulls(self) -> IntArray:
         """How often each arm was pulled."""
-        sums: IntArray = np.add.reduceat(self.flat_visits, self.row_base[:-1])
-        return sums
+        return np.add.reduceat(self.flat_visits, self.row_base[:-1])
 
     @property
     def plans(self) -> int:
@@ -92,14 +91,12 @@ class Record:
     @property
     def elapsed(self) -> IntArray:
         """Slots since each arm was last seen, as the coming slot counts them: at least 1."""
-        waits: IntArray = self.slots + 1 - self.last_slot
-        return waits
+        return self.slots + 1 - self.last_slot
 
     @property
     def last_states(self) -> IntArray:
         """Last seen states, −1 for an arm never seen: what policies are asked with."""
-        states: IntArray = np.where(self.last_state == self.n_states, -1, self.last_state)
-        return states
+        return np.where(self.last_state == self.n_states, -1, self.last_state)
 
     def counts(self, arm: int) -> IntArray:
         """Observations of an arm, ``[s, bin(τ), k]``."""

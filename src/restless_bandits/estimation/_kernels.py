@@ -168,9 +168,7 @@ def log_posterior(
                 settled = change < SETTLED
         at = elapsed[c]
         s = states[c]
-        total = 0
-        for k in range(n):
-            total += seen[c, k]
+        total = seen[c].sum()
         for k in range(n):
             p = power[s, k]
             if p <= IMPOSSIBLE:

@@ -114,16 +114,11 @@ class ThompsonSampling(Learner):
             return
         grid = isinstance(self.support, int) or not isinstance(self.support[0], tuple)
         for name, n_states in zip(task.names, task.n_states, strict=True):
-            if grid and n_states != 2:
-                raise ProblemError(
-                    f"ts: arm {name!r} has {n_states} states, but a grid is a support for two; give support as a list "
-                    f"of transition matrices of {n_states} rows"
-                )
-            size = len(_chains(self.support, n_states))
+            size, rows = len(_chains(self.support, n_states)), f"{n_states} rows"
             if size == 0:
-                raise ProblemError(
-                    f"ts: arm {name!r} has {n_states} states, but no matrix of the support has {n_states} rows"
-                )
+                grid_for_two = f"a grid is a support for two; give support as a list of transition matrices of {rows}"
+                why = grid_for_two if grid else f"no matrix of the support has {rows}"
+                raise ProblemError(f"ts: arm {name!r} has {n_states} states, but {why}")
             if size * (n_states + 1) * N_BINS * n_states > LARGEST_SUPPORT:
                 raise ProblemError(f"ts: {size} chains of {n_states} states are too many for a support; give fewer")
         if task.rewards is not None:
@@ -154,8 +149,8 @@ class ThompsonSampling(Learner):
 
     def posterior(self, record: Record, arm: int) -> Array:
         """Return the probability of each chain of the arm's support, in the order of ``chains``."""
-        counts = record.flat_counts[record.count_base[arm] : record.count_base[arm + 1]]
-        return _posterior(counts, _tables(self.support, int(record.n_states[arm]), self.pool).log_laws)
+        tables = _tables(self.support, int(record.n_states[arm]), self.pool)
+        return _posterior(record.counts(arm).reshape(-1), tables.log_laws)
 
     def chains(self, n_states: int) -> Array:
         """Return the support of an arm with so many states: a stack of transition matrices."""

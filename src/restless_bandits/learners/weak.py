@@ -38,7 +38,7 @@ class _Noted(Learner):
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         last = record.notes.get(self.name)
-        nothing = {"arm": 0, "before": [0, 0.0], "counted": [0] * task.n_arms, "earned": [0.0] * task.n_arms}
+        nothing: Notes = {"arm": 0, "before": [0, 0.0], "counted": [0] * task.n_arms, "earned": [0.0] * task.n_arms}
         notes = nothing | self.first(task) if last is None else self.advance(last, record)
         arm = notes["arm"]
         before = [int(record.pulls[arm]), float(record.reward_sums(arm).sum())]

@@ -50,8 +50,9 @@ class PlayedRun:
 
 
 def play_runs(cell: Cell, numbers: Sequence[int]) -> list[PlayedRun]:
-    """Play some runs of a cell."""
-    world, player = world_of(cell.problem), _ready(cell.learner, cell.problem, cell.horizon)
+    world, player = world_of(cell.problem), cell.learner
+    if isinstance(player, Informed):
+        player = _settled(player, cell.problem, cell.horizon)
     checkpoints = np.array(cell.checkpoints, dtype=np.int64)
     played = []
     for number in numbers:
@@ -94,12 +95,8 @@ class _Settled(Learner):
         return self.settled
 
 
-def _ready(player: Learner, problem: Problem, horizon: int) -> Learner:
-    """Return the learner; an informed one, whose plan is the same in every run, with its plan made once for all."""
-    return _settled(player, problem, horizon) if isinstance(player, Informed) else player
-
-
 @lru_cache(maxsize=8)
 def _settled(player: Informed, problem: Problem, horizon: int) -> Learner:
+    """An informed player, whose plan is the same in every run, with its plan made once for all."""
     task = player.task(problem, horizon)
     return _Settled(player.plan(Record.of(task), task, np.random.default_rng(0)))

@@ -103,7 +103,9 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
         return Comparator("given", float(wanted), float(wanted), float(wanted))
     word = wanted.replace("_", "-") if isinstance(wanted, str) else wanted
     if word not in COMPARATORS:
-        raise ProblemError(f"there is no comparator {wanted!r}; give a number, or {_hint(str(wanted))}")
+        hint = did_you_mean(str(wanted), COMPARATORS)
+        words = hint if hint.startswith("choose") else f"a word: {hint}"
+        raise ProblemError(f"there is no comparator {wanted!r}; give a number, or {words}")
     if word not in ("auto", "exact"):
         gain = oracles.oracle(word)(problem).gain
         if gain is None:
@@ -120,11 +122,6 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
         return Comparator("exact", solution.gain, solution.lower, solution.upper)
     bracket = oracles.whittle(problem)
     return Comparator("bracket", bracket.upper, bracket.lower, bracket.upper)
-
-
-def _hint(word: str) -> str:
-    hint = did_you_mean(word, COMPARATORS)
-    return hint if hint.startswith("choose") else f"a word: {hint}"
 
 
 def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:

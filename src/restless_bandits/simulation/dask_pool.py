@@ -149,7 +149,6 @@ class DaskPool:
             raise
 
     def _start(self) -> None:
-        """Start a cluster of this machine."""
         settings = {
             # Dask's own measurements take a few percent of what they measure.
             "distributed.worker.profile.enabled": False,
@@ -313,7 +312,6 @@ async def _who_is_at(address: str) -> dict[str, Any]:
 
 
 def play_piece(wanted: dict[str, str], problem: bytes, rest: bytes, numbers: Sequence[int]) -> list[PlayedRun]:
-    """Play on a worker."""
     _compare(wanted, versions(), distributed.get_worker().address)
     return play_runs(Cell(_loaded(problem), **_loaded(rest)), numbers)
 

@@ -63,7 +63,6 @@ class Outcomes:
         return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
 
     def part(self, run: int) -> Outcomes:
-        """Return one run alone."""
         return Outcomes(**{name: column[run : run + 1] for name, column in vars(self).items()})
 
     @classmethod
@@ -140,7 +139,6 @@ class SimulationResult:
         return np.stack([one.at[:, :, which] for one in self.outcomes])
 
     def number(self, learner: str) -> int:
-        """Return the position of a learner."""
         if learner not in self.learners:
             raise ProblemError(f"the result has no learner {learner!r}; {did_you_mean(learner, self.learners)}")
         return self.learners.index(learner)
@@ -148,8 +146,7 @@ class SimulationResult:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of regret that this result has, the noisiest first."""
-        has_gap = self.priced and self.comparator.optimal and self.ratio == 1.0
-        return KINDS if has_gap else KINDS[:GAP]
+        return KINDS[:GAP] if self._why_no_gap() else KINDS
 
     def regret(self, kind: str | None = None, *, learner: str | None = None, against: str = "gain") -> Array:
         """Return regrets, by default of the best kind there is: (learner, run, checkpoint), or of one learner alone.
@@ -174,7 +171,7 @@ class SimulationResult:
             return "the problem is too large to price every choice"
         if not self.comparator.optimal:
             return f"the comparator, {self.comparator.kind}, is not the optimum"
-        return f"it is defined for ratio 1, not {self.ratio:g}"
+        return "" if self.ratio == 1.0 else f"it is defined for ratio 1, not {self.ratio:g}"
 
     def summary(self, learner: str) -> dict[str, Any]:
         """Return means and spreads of one learner, lists along checkpoints; with one run spreads are not numbers.

@@ -23,9 +23,6 @@ from restless_bandits.simulation.pools import Pool
 from restless_bandits.simulation.results import SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
 
-Progress = Callable[[int, int], None]
-
-
 MANY_SLOTS = 1_000_000
 """Slots of all runs of a learner from which on the start of processes is worth its second."""
 
@@ -58,7 +55,7 @@ def simulate(
     ratio: float = 1.0,
     trace: bool = False,
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
     """Run learners on a problem.
 

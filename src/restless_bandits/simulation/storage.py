@@ -45,15 +45,15 @@ def open_folder(path: str | Path) -> Path:
     folder = Path(path)
     manifest = folder / "manifest.json"
     try:
-        if manifest.exists():
-            text = manifest.read_text(encoding="utf-8", errors="replace")
-        else:
-            others = folder.is_dir() and any(entry.name not in HIDDEN for entry in folder.iterdir())
-            text = "" if others else _make_folder(folder, manifest)
+        if not manifest.exists():
+            if folder.is_dir() and any(entry.name not in HIDDEN for entry in folder.iterdir()):
+                raise ProblemError(f"{folder} holds other files and no results of ours; name a new or empty folder")
+            folder.mkdir(parents=True, exist_ok=True)
+            label = {"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}
+            write_file(manifest, (json.dumps(label, indent=2) + "\n").encode())
+        text = manifest.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ProblemError(f"cannot use {folder} for results: {error.strerror or error}") from None
-    if not text:
-        raise ProblemError(f"{folder} holds other files and no results of ours; name a new or empty folder")
     try:
         found = json.loads(text)
     except ValueError:
@@ -75,13 +75,6 @@ def fingerprint() -> str:
         if name.parts[0] not in NO_PART_IN_RUNS:
             mark.update(f"{name}\n".encode() + path.read_bytes())
     return mark.hexdigest()[:16]
-
-
-def _make_folder(folder: Path, manifest: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}, indent=2) + "\n"
-    write_file(manifest, text.encode())
-    return text
 
 
 def _parts_of(learner: Learner) -> list[Any]:
