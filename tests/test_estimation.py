@@ -44,7 +44,7 @@ class TestLikelihood:
         n, cells, theta = case
         size = len(theta)
         gradient, information = np.empty(size), np.empty((size, size))
-        value = kernels.log_posterior(theta, n, *cells, 1.0, gradient, information)
+        value = kernels.log_posterior(theta, n, cells, 1.0, gradient, information)
         assert value == pytest.approx(slow_log_posterior(theta, n, cells, 1.0), rel=1e-9, abs=1e-9)
         for j in range(size):
             step = np.zeros(size)
@@ -65,10 +65,10 @@ class TestLikelihood:
         none = np.zeros((1, 3), dtype=np.int64)
         at = np.array([3]), np.array([1])
         prior_gradient = np.empty(4)
-        kernels.log_posterior(theta, 3, *at, none, 1.0, prior_gradient, zero)
+        kernels.log_posterior(theta, 3, (*at, none), 1.0, prior_gradient, zero)
         products = []
         for state in rng.choice(3, size=4000, p=law):
-            kernels.log_posterior(theta, 3, *at, np.eye(3, dtype=np.int64)[[state]], 1.0, gradient, information)
+            kernels.log_posterior(theta, 3, (*at, np.eye(3, dtype=np.int64)[[state]]), 1.0, gradient, information)
             score = gradient - prior_gradient
             products.append(np.outer(score, score))
         products = np.array(products)
@@ -78,7 +78,7 @@ class TestLikelihood:
     def test_impossible_jumps_are_passed_over(self):
         cells = np.array([1]), np.array([0]), np.array([[3, 2, 5]])
         gradient, information = np.empty(4), np.empty((4, 4))
-        assert np.isfinite(kernels.log_posterior(np.zeros(4), 3, *cells, 1.0, gradient, information))
+        assert np.isfinite(kernels.log_posterior(np.zeros(4), 3, cells, 1.0, gradient, information))
 
 
 class TestModes:

@@ -56,39 +56,21 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Agent": "agent",
-    "Arm": "problem",
-    "Assumption": "assumptions",
-    "ColoredUCRL2": "learners",
-    "Diagnosis": "diagnosis",
-    "DominanceUCB": "learners",
-    "Estimate": "estimation",
-    "IndexPolicy": "policies",
-    "JointPolicy": "policies",
-    "Learner": "learners",
-    "LikelihoodUCB": "learners",
-    "NotIdentified": "estimation",
-    "Policy": "policies",
-    "Problem": "problem",
-    "ProblemError": "errors",
-    "RestlessUCB": "learners",
-    "SimulationResult": "simulation",
-    "Solution": "oracles",
-    "TableArm": "problem",
-    "Task": "problem",
-    "Walk": "walks",
-    "ThompsonSampling": "learners",
-    "builtin_problems": "problem_files",
-    "check": "diagnosis",
-    "estimate": "estimation",
-    "evaluate": "oracles",
-    "learner": "learners",
-    "load_policy": "policies",
-    "load_problem": "problem",
-    "simulate": "simulation",
-    "walk": "walks",
+_NAMES = {
+    "agent": "Agent",
+    "assumptions": "Assumption",
+    "diagnosis": "Diagnosis check",
+    "errors": "ProblemError",
+    "estimation": "Estimate NotIdentified estimate",
+    "learners": "ColoredUCRL2 DominanceUCB Learner LikelihoodUCB RestlessUCB ThompsonSampling learner",
+    "oracles": "Solution evaluate",
+    "policies": "IndexPolicy JointPolicy Policy load_policy",
+    "problem": "Arm Problem TableArm Task load_problem",
+    "problem_files": "builtin_problems",
+    "simulation": "SimulationResult simulate",
+    "walks": "Walk walk",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = ("data", "experiments", "gym", "learners", "oracles", "plots", "policies", "record", "testing", "theory")
 
 

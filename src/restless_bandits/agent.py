@@ -11,7 +11,6 @@ decisions go on as if nothing had happened.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import whole
+from restless_bandits.arrays import is_number, is_whole, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import save_file
-from restless_bandits.learners import Learner, learner
+from restless_bandits.learners import Learner
+from restless_bandits.learners import learner as learner_of
 from restless_bandits.learners.base import next_plan
 from restless_bandits.plans import Plan, Watch
 from restless_bandits.problem import Problem, Task, check_length
@@ -48,7 +48,7 @@ class Agent:
     """
 
     def __init__(self, learner: Learner | str, task: Task, *, seed: int = 0, run: int = 0, content: str = "") -> None:
-        self.learner = _learner(learner)
+        self.learner = learner_of(learner) if isinstance(learner, str) else learner
         for need in sorted(self.learner.needs):
             if getattr(task, need) is None:
                 raise ProblemError(f"{self.learner.name} needs to be told {need}; make its task with reveal=[{need!r}]")
@@ -72,10 +72,7 @@ class Agent:
         return self._asked[0] if self.task.plays == 1 else tuple(self._asked)
 
     def tell(
-        self,
-        state: int | Sequence[int],
-        reward: float | Sequence[float],
-        arm: int | Sequence[int] | None = None,
+        self, state: int | Sequence[int], reward: float | Sequence[float], arm: int | Sequence[int] | None = None
     ) -> None:
         """Tell what was seen in the slot: the state and reward of the arm that was asked for.
 
@@ -104,13 +101,15 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write the agent to a JSON file; it appears whole or not at all."""
-        task = {field.name: getattr(self.task, field.name) for field in dataclasses.fields(self.task)}
-        if self.task.problem is not None:
-            task["problem"] = self.task.problem.to_toml()
+        try:
+            spec = self.learner.spec
+        except ProblemError:  # One with a function among its options has a name alone.
+            spec = self.learner.name
+        problem = None if self.task.problem is None else self.task.problem.to_toml()
         data = {
             "format": FORMAT,
-            "learner": _spec_or_name(self.learner),
-            "task": task,
+            "learner": spec,
+            "task": {**vars(self.task), "problem": problem},
             "seed": self.seed,
             "run": self.run,
             "content": self.content,
@@ -175,54 +174,37 @@ class Agent:
 
     def _check(self, arms: list[Any], states: list[Any], rewards: list[Any]) -> None:
         for arm in arms:
-            if isinstance(arm, bool) or not isinstance(arm, int | np.integer) or not 0 <= arm < self.task.n_arms:
+            if not is_whole(arm) or not 0 <= arm < self.task.n_arms:
                 raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {self.task.n_arms - 1}")
         if len(set(arms)) < len(arms):
             raise ProblemError(f"arms {arms} are not distinct; an arm can be pulled once a slot")
         for arm, state, reward in zip(arms, states, rewards, strict=True):
             name, n_states = self.task.names[arm], self.task.n_states[arm]
-            whole = isinstance(state, int | np.integer) and not isinstance(state, bool)
-            if not whole or not 0 <= state < n_states:
+            if not is_whole(state) or not 0 <= state < n_states:
                 raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
-            if isinstance(reward, bool | str) or not isinstance(reward, int | float | np.number):
+            if not is_number(reward):
                 raise ProblemError(f"arm {name!r}: reward {reward!r} is not a number")
-            self._check_reward(int(arm), int(state), float(reward))
-
-    def _check_reward(self, arm: int, state: int, reward: float) -> None:
-        name = self.task.names[arm]
-        if self.task.reward_laws[arm] == "bernoulli":
-            if reward not in (0.0, 1.0):
-                raise ProblemError(f"arm {name!r}: reward {reward!r} is neither 0 nor 1, as its law is bernoulli")
-            return
-        if not 0 <= reward <= 1:
-            raise ProblemError(f"arm {name!r}: reward {reward!r} is not between 0 and 1")
-        seen = int(self.record.seen(arm)[state])
-        if seen and abs(self.record.reward_sums(arm)[state] / seen - reward) > 1e-9:
-            before = self.record.reward_sums(arm)[state] / seen
-            raise ProblemError(
-                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
-            )
-
-
-def _learner(given: Learner | str) -> Learner:
-    return learner(given) if isinstance(given, str) else given
-
-
-def _spec_or_name(learner: Learner) -> str:
-    """What a stored agent calls its learner; one with a function among its options has a name alone."""
-    try:
-        return learner.spec
-    except ProblemError:
-        return learner.name
+            reward = float(reward)
+            if self.task.reward_laws[arm] == "bernoulli":
+                if reward not in (0.0, 1.0):
+                    raise ProblemError(f"arm {name!r}: reward {reward!r} is neither 0 nor 1, as its law is bernoulli")
+                continue
+            if not 0 <= reward <= 1:
+                raise ProblemError(f"arm {name!r}: reward {reward!r} is not between 0 and 1")
+            seen = int(self.record.seen(arm)[state])
+            before = self.record.reward_sums(arm)[state] / seen if seen else reward
+            if abs(before - reward) > 1e-9:
+                raise ProblemError(
+                    f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
+                )
 
 
 def _task(data: dict[str, Any]) -> Task:
-    """The task that ``save`` wrote: JSON has lists where it had tuples."""
-    fields = dict(data)
-    for key in ("n_states", "reward_laws", "initial", "names", "mixing"):
-        fields[key] = None if fields[key] is None else tuple(fields[key])
-    if fields["rewards"] is not None:
-        fields["rewards"] = tuple(tuple(row) for row in fields["rewards"])
-    if fields["problem"] is not None:
-        fields["problem"] = Problem.from_toml(fields["problem"])
-    return Task(**fields)
+    """The task that ``save`` wrote."""
+    problem = None if data["problem"] is None else Problem.from_toml(data["problem"])
+    return Task(**{key: _tuples(value) for key, value in data.items()} | {"problem": problem})
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where a task has tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -81,8 +81,7 @@ class Record:
     @property
     def pulls(self) -> IntArray:
         """How often each arm was pulled."""
-        sums: IntArray = np.add.reduceat(self.flat_visits, self.row_base[:-1])
-        return sums
+        return np.add.reduceat(self.flat_visits, self.row_base[:-1])
 
     @property
     def plans(self) -> int:
@@ -92,14 +91,12 @@ class Record:
     @property
     def elapsed(self) -> IntArray:
         """Slots since each arm was last seen, as the coming slot counts them: at least 1."""
-        waits: IntArray = self.slots + 1 - self.last_slot
-        return waits
+        return self.slots + 1 - self.last_slot
 
     @property
     def last_states(self) -> IntArray:
         """Last seen states, −1 for an arm never seen: what policies are asked with."""
-        states: IntArray = np.where(self.last_state == self.n_states, -1, self.last_state)
-        return states
+        return np.where(self.last_state == self.n_states, -1, self.last_state)
 
     def counts(self, arm: int) -> IntArray:
         """Observations of an arm, ``[s, bin(τ), k]``."""
@@ -156,13 +153,11 @@ class Record:
     def frozen(self) -> Record:
         """Return the record as a learner gets it: the same numbers, but every attempt to change them raises."""
         other = _FrozenRecord.__new__(_FrozenRecord)
-        inside = dict(self.__dict__)
+        inside = other.__dict__
+        inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
         for name in _CHANGING:
             inside[name] = inside[name].view()
             inside[name].flags.writeable = False
-        inside["plan_lengths"] = _FrozenLengths(self.plan_lengths)
-        inside["notes"] = _frozen_note(self.notes)
-        other.__dict__.update(inside)
         return other
 
     def remember(self, notes: Mapping[str, Any]) -> None:
@@ -219,21 +214,17 @@ class _FrozenLengths(Sequence[int]):
     def __init__(self, lengths: Sequence[int]) -> None:
         self._lengths = lengths
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+    def __getitem__(self, index: Any) -> Any:
         return self._lengths[index]
 
     def __len__(self) -> int:
         return len(self._lengths)
 
 
-def _frozen_note(note: Any) -> Any:
+def frozen_note(note: Any) -> Any:
     if isinstance(note, Mapping):
-        return MappingProxyType({key: _frozen_note(entry) for key, entry in note.items()})
-    return tuple(_frozen_note(entry) for entry in note) if isinstance(note, list | tuple) else note
+        return MappingProxyType({key: frozen_note(entry) for key, entry in note.items()})
+    return tuple(frozen_note(entry) for entry in note) if isinstance(note, list | tuple) else note
 
 
 def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:

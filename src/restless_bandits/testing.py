@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -27,11 +28,13 @@ from restless_bandits.oracles.solution import CERTIFIED_WIDTH
 from restless_bandits.plans import Plan, check_plan
 from restless_bandits.policies import Policy
 from restless_bandits.problem import REVEALABLE, Arm, Problem, Task
-from restless_bandits.record import Record, plain_notes
+from restless_bandits.record import Record, frozen_note, plain_notes
 from restless_bandits.simulation.engine import UnplayablePolicyError, World, play_run
 
 SEED = 1
 ROUNDING = 1e-9
+
+T = TypeVar("T")
 
 
 class BrokenPromise(AssertionError, ProblemError):  # noqa: N818 - what it is, not that it is an error
@@ -66,32 +69,46 @@ def check_learner(
     - goes on as if nothing had happened when its agent is saved and loaded, at any slot;
     - takes the same path in the simulator and in ``Agent``, whatever the horizon.
     """
-    player = _made(learner)
-    _check_description(player)
-    refusals: list[str] = []
-    tried = list(trial_problems().values() if problems is None else problems)
-    for problem in tried:
-        refusal = _refusal(player, problem, horizon)
-        if refusal:
-            refusals.append(refusal)
-            continue
-        _check_path(player, problem, horizon)
-        for short in (1, 2):
-            if not _refusal(player, problem, short):
-                _played(Agent(player, player.task(problem, short), seed=SEED), problem, short)
-    if len(refusals) == len(tried):
-        _broken(player, f"refuses every problem: {refusals[0]}")
-
-
-def _made(learner: Learner | type[Learner] | str) -> Learner:
     if isinstance(learner, type) and issubclass(learner, Learner):
         learner = learner()
     player = learner_of(learner) if isinstance(learner, str) else learner
     if not isinstance(player, Learner):
         raise BrokenPromise(f"{learner!r} is no learner: it does not derive from restless_bandits.Learner")
-    if type(player).plan is Learner.plan:
-        _broken(player, "defines no plan")
-    return player
+    _check_description(player)
+    for problem, task in _taken(player, problems, "play", partial(player.task, horizon=horizon)):
+        _check_path(player, problem, task, horizon)
+        for short in (1, 2):
+            taken, _ = _attempt(player, problem, "play", partial(player.task, horizon=short))
+            if taken is not None:
+                _played(Agent(player, taken, seed=SEED), problem, short)
+
+
+def _taken(
+    what: Learner | Oracle, problems: Iterable[Problem] | None, verb: str, take: Callable[[Problem], T]
+) -> Iterator[tuple[Problem, T]]:
+    """Give out the problems that are not refused, each with what is made of it; not all may be refused."""
+    tried = list(trial_problems().values() if problems is None else problems)
+    refusals = []
+    for problem in tried:
+        made, refusal = _attempt(what, problem, verb, take)
+        if made is None:
+            refusals.append(refusal)
+        else:
+            yield problem, made
+    if len(refusals) == len(tried):
+        _broken(what, f"refuses every problem: {refusals[0]}")
+
+
+def _attempt(what: Learner | Oracle, problem: Problem, verb: str, take: Callable[[Problem], T]) -> tuple[T | None, str]:
+    """What is made of a problem, or why it is refused."""
+    try:
+        return take(problem), ""
+    except ProblemError as error:
+        if "\n" in str(error) or not str(error):
+            _broken(what, f"refuses {problem} with {str(error)!r}; a refusal is one sentence")
+        return None, str(error)
+    except Exception as error:
+        _broken(what, f"fails on {problem} with {_line(error)}; what it cannot {verb} it refuses by ProblemError")
 
 
 def _broken(what: Learner | Oracle, promise: str) -> NoReturn:
@@ -99,6 +116,8 @@ def _broken(what: Learner | Oracle, promise: str) -> NoReturn:
 
 
 def _check_description(player: Learner) -> None:
+    if type(player).plan is Learner.plan:
+        _broken(player, "defines no plan")
     if not same_learner(player, copy.deepcopy(player)):
         _broken(player, "does not equal its own copy; write it as a frozen dataclass")
     if not player.needs <= set(REVEALABLE):
@@ -113,79 +132,60 @@ def _check_description(player: Learner) -> None:
         _broken(player, f"has the spec {player.spec!r}, which makes another learner: {again!r}")
 
 
-def _refusal(player: Learner, problem: Problem, horizon: int) -> str:
-    """Why a learner does not play a problem; empty where it does."""
-    try:
-        player.task(problem, horizon)
-    except ProblemError as error:
-        if "\n" in str(error) or not str(error):
-            _broken(player, f"refuses {problem} with {str(error)!r}; a refusal is one sentence")
-        return str(error)
-    except Exception as error:
-        _broken(player, f"fails on {problem} with {_line(error)}; what it cannot play it refuses by ProblemError")
-    return ""
+def _check_path(player: Learner, problem: Problem, task: Task, horizon: int) -> None:
+    def agent_of(learner: Learner) -> Agent:
+        return Agent(learner, task, seed=SEED, content=problem.content)
 
-
-def _check_path(player: Learner, problem: Problem, horizon: int) -> None:
-    task = player.task(problem, horizon)
-    path = _played(
-        Agent(_Watched(player, copy.deepcopy(player)), task, seed=SEED, content=problem.content), problem, horizon
-    )
-
+    path = _played(agent_of(_Watched(player, copy.deepcopy(player))), problem, horizon)
     stops = sorted({1, max(1, horizon // 5), max(1, 3 * horizon // 4)})
-    agent = Agent(player, task, seed=SEED, content=problem.content)
-
-    def stored(slots: int) -> None:
-        nonlocal agent
-        if slots in stops:
-            if slots == stops[-1]:
-                agent.ask()
-            agent = _saved_and_loaded(agent, player)
-
-    if _played(lambda: agent, problem, horizon, stored) != path:
+    if _played(agent_of(player), problem, horizon, stops) != path:
         _broken(player, f"does not survive save and load: on {problem} it goes on with other decisions")
-
     try:
         run = play_run(player, World(problem), horizon, np.array([horizon]), seed=SEED, run=0, trace=True)
     except UnplayablePolicyError:
         return  # A policy of its own, which only Agent can follow.
-    agent = Agent(player, task, seed=SEED, content=problem.content)
+    agent = agent_of(player)
     for arms, states, rewards in zip(*(part.tolist() for part in run.trace), strict=True):
         if _arms(agent.ask()) != arms:
-            _broken(
-                player, f"takes another path in the simulator than in Agent, on {problem} in slot {agent.slots + 1}"
-            )
+            slot = agent.slots + 1
+            _broken(player, f"takes another path in the simulator than in Agent, on {problem} in slot {slot}")
         _tell(agent, states, rewards)
 
 
-def _saved_and_loaded(agent: Agent, player: Learner) -> Agent:
+def _saved_and_loaded(agent: Agent) -> Agent:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.json"
         try:
             agent.save(path)
-            return Agent.load(path, learner=player)
+            return Agent.load(path, learner=agent.learner)
         except ProblemError as error:
-            _broken(player, f"does not survive save and load: {error}")
+            _broken(agent.learner, f"does not survive save and load: {error}")
 
 
 def _arms(asked: int | tuple[int, ...]) -> list[int]:
     return [asked] if isinstance(asked, int) else list(asked)
 
 
-def _played(
-    agent: Agent | Callable[[], Agent], problem: Problem, slots: int, after: Callable[[int], None] | None = None
-) -> list[list[int]]:
-    """Play some slots on chains that are all drawn, and return the arms pulled in each."""
+def _check_arms(what: Learner | Oracle, problem: Problem, arms: list[int]) -> None:
+    if len(set(arms)) != problem.plays or not set(arms) <= set(range(problem.n_arms)):
+        _broken(what, f"pulls {arms} of {problem}: it must be {problem.plays} different arms that exist")
+
+
+def _played(agent: Agent, problem: Problem, slots: int, stops: Sequence[int] = ()) -> list[list[int]]:
+    """Play some slots on chains that are all drawn, and return the arms pulled in each.
+
+    After ``stops`` the agent is saved and loaded, at the last of them between a question and its answer.
+    """
     path = []
-    for slot, (states, rewards) in enumerate(_drawn(problem, slots)):
-        one = agent() if callable(agent) else agent
-        asked = _arms(one.ask())
-        if len(set(asked)) != problem.plays or not set(asked) <= set(range(problem.n_arms)):
-            _broken(one.learner, f"pulls {asked} of {problem}: it must be {problem.plays} different arms that exist")
-        _tell(one, [states[arm] for arm in asked], [rewards[arm] for arm in asked])
+    for slot, (states, rewards) in enumerate(_drawn(problem, slots), start=1):
+        asked = _arms(agent.ask())
+        _check_arms(agent.learner, problem, asked)
+        _tell(agent, [states[arm] for arm in asked], [rewards[arm] for arm in asked])
         path.append(asked)
-        if after is not None:
-            after(slot + 1)
+        if slot in stops:
+            if slot == stops[-1]:
+                agent.ask()
+            agent = _saved_and_loaded(agent)
     return path
 
 
@@ -195,15 +195,11 @@ def _drawn(problem: Problem, slots: int) -> Iterator[tuple[list[int], list[float
     states = [int(rng.integers(arm.n_states)) if arm.initial is None else arm.initial for arm in problem.arms]
     for _ in range(slots):
         states = [int(rng.choice(arm.n_states, p=arm.one_step[s])) for arm, s in zip(problem.arms, states, strict=True)]
-        means = [float(arm.rewards[s]) for arm, s in zip(problem.arms, states, strict=True)]
-        chances = rng.random(problem.n_arms)
-        yield (
-            states,
-            [
-                mean if arm.reward_law == "fixed" else float(chance < mean)
-                for arm, mean, chance in zip(problem.arms, means, chances, strict=True)
-            ],
-        )
+        rewards = []
+        for arm, s, chance in zip(problem.arms, states, rng.random(problem.n_arms), strict=True):
+            mean = float(arm.rewards[s])
+            rewards.append(mean if arm.reward_law == "fixed" else float(chance < mean))
+        yield states, rewards
 
 
 def _tell(agent: Agent, states: list[int], rewards: list[float]) -> None:
@@ -236,7 +232,7 @@ class _Watched(Learner):
             _broken(self, f"is not deterministic: equal records and generators gave two plans {where}")
         if other != plan:
             _broken(self, f"remembers something besides its notes: a new one of its kind plans otherwise {where}")
-        if kept != _as_lists(plan.notes):
+        if frozen_note(kept) != frozen_note(plan.notes):
             _broken(self, f"loses notes: {dict(plan.notes)!r} comes back from JSON as {kept!r}, {where}")
         lost = sorted(set(record.notes) - set(kept))
         if lost:
@@ -259,13 +255,6 @@ class _Watched(Learner):
         return plan
 
 
-def _as_lists(note: Any) -> Any:
-    """Notes with lists and dictionaries for what may be frozen."""
-    if isinstance(note, Mapping):
-        return {key: _as_lists(entry) for key, entry in note.items()}
-    return [_as_lists(entry) for entry in note] if isinstance(note, list | tuple) else note
-
-
 def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
@@ -285,27 +274,18 @@ def check_oracle(
     - pulls as many arms as there are to pull, in whatever is known of them.
     """
     found = find_oracle(oracle)
-    refusals = []
-    tried = list(trial_problems().values() if problems is None else problems)
-    for problem in tried:
-        try:
-            found.accepts(problem)
-            solution, again = found.solve(problem), found.solve(problem)
-        except ProblemError as error:
-            if "\n" in str(error) or not str(error):
-                _broken(found, f"refuses {problem} with {str(error)!r}; a refusal is one sentence")
-            refusals.append(str(error))
-            continue
-        except Exception as error:
-            _broken(found, f"fails on {problem} with {_line(error)}; what it cannot take it refuses by ProblemError")
+
+    def solved_twice(problem: Problem) -> tuple[Solution, Solution]:
+        found.accepts(problem)
+        return found.solve(problem), found.solve(problem)
+
+    for problem, (solution, again) in _taken(found, problems, "take", solved_twice):
         if not isinstance(solution, Solution) or not isinstance(solution.policy, Policy):
             _broken(found, f"answers {problem} with {solution!r}; it must be a Solution with a Policy")
         _check_solution(found, problem, solution)
         if again.policy != solution.policy:
             _broken(found, f"is not deterministic: asked twice, it gave two policies for {problem}")
         _check_choices(found, problem, solution.policy, found.policy(problem))
-    if len(refusals) == len(tried):
-        _broken(found, f"refuses every problem: {refusals[0]}")
 
 
 def _check_solution(oracle: Oracle, problem: Problem, solution: Solution) -> None:
@@ -331,8 +311,6 @@ def _check_choices(oracle: Oracle, problem: Problem, *policies: Policy) -> None:
             known[problem.initial.index(None)] = None
         waits = [int(wait) for wait in rng.integers(1, 40, problem.n_arms)]
         chosen = [policy(known, waits) for policy in policies]
-        arms = _arms(chosen[0])
-        if len(set(arms)) != problem.plays or not set(arms) <= set(range(problem.n_arms)):
-            _broken(oracle, f"pulls {arms} of {problem}: it must be {problem.plays} different arms that exist")
+        _check_arms(oracle, problem, _arms(chosen[0]))
         if chosen[1] != chosen[0]:
             _broken(oracle, f"plays {chosen[1]} where its solution plays {chosen[0]}, of {problem}")

@@ -22,9 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, positive
+from restless_bandits.arrays import Array, positive
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import _kernels as kernels
+from restless_bandits.estimation._kernels import Observations as Observations
+from restless_bandits.estimation._kernels import chain_of as chain_of
 from restless_bandits.record import BIN_MIDDLES, Record
 
 PRIOR = 1.0
@@ -136,14 +138,10 @@ def _estimate_arm(record: Record, arm: int, name: str, prior: float) -> ArmEstim
     return ArmEstimate(name, observations, modes, rewards, errors, identified)
 
 
-Observations = tuple[IntArray, IntArray, IntArray]
-"""Elapsed slots, in ascending order, last states, and how often each state was seen then."""
-
-
 def observations_of(record: Record, arm: int) -> Observations:
     """Return what was seen of an arm, without its first sight."""
-    found: Observations = kernels.observations(record.counts(arm), BIN_MIDDLES)
-    return found
+    bins, states = np.divmod(np.flatnonzero(record.visits(arm)[:-1].T), record.n_states[arm])
+    return BIN_MIDDLES[bins], states, record.counts(arm)[states, bins]
 
 
 def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tuple[Mode, ...], bool]:
@@ -173,7 +171,7 @@ def _slow_starts(observations: Observations, n: int) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class LogitMode:
-    """A mode on the scale of logits: θ of ``chain_of``."""
+    """A mode on the scale of logits: θ of ``_kernels``."""
 
     theta: Array
     value: float
@@ -184,37 +182,21 @@ class LogitMode:
         return np.asarray(np.linalg.inv(self.information), dtype=np.float64)
 
 
-def chain_of(theta: Array, n: int) -> Array:
-    """Return the birth-death chain of some logits.
-
-    For each row those of its step to a better state and of its step to a worse one, against staying: θ = (better of
-    row 1, …, better of row n − 1, worse of row 0, …, worse of row n − 2).
-    """
-    chain: Array = kernels.chain_of(theta, n)
-    return chain
-
-
 def move_errors(mode: LogitMode) -> Array:
     """Return the standard errors of the moves, in the order of θ."""
-    errors: Array = kernels.move_errors(mode.theta, (len(mode.theta) + 2) // 2, mode.covariance)
-    return errors
+    return kernels.move_errors(mode.theta, (len(mode.theta) + 2) // 2, mode.covariance)
 
 
 def climb(seen: Observations, n: int, prior: float, start: Array, goal: float = -np.inf) -> LogitMode:
     """Climb to a mode from a start; no further than shows that it will not be as high as ``goal``."""
     theta = np.array(start, dtype=np.float64)
     information = np.empty((len(theta), len(theta)))
-    value = kernels.climb(theta, n, *seen, prior, GAIN, goal, MOST_STEPS, information)
+    value = kernels.climb(theta, n, seen, prior, GAIN, goal, MOST_STEPS, information)
     return LogitMode(theta, value, information)
 
 
 def modes_of(
-    seen: Observations,
-    n: int,
-    begin: Sequence[Array] | None = None,
-    *,
-    prior: float = PRIOR,
-    thorough: bool = True,
+    seen: Observations, n: int, begin: Sequence[Array] | None = None, *, prior: float = PRIOR, thorough: bool = True
 ) -> list[LogitMode]:
     """Return the different modes that climbs from some starts and from rivals of the best end in, the best first.
 
@@ -253,8 +235,7 @@ def _errors(mode: LogitMode, n: int) -> Array:
     chain = chain_of(mode.theta, n)
     slopes = np.zeros((n, n, len(mode.theta)))
     for j in range(len(mode.theta)):
-        row = j + 1 if j < n - 1 else j - (n - 1)
-        target = row - 1 if j < n - 1 else row + 1
+        row, target = kernels.move_of(j, n)
         slopes[row, :, j] = -chain[row] * chain[row, target]
         slopes[row, target, j] += chain[row, target]
     variance = np.einsum("skj,ji,ski->sk", slopes, mode.covariance, slopes)
@@ -266,7 +247,7 @@ def _data_outweigh_prior(mode: LogitMode, n: int, prior: float) -> bool:
     """Whether the data's information is more than the prior's in every direction."""
     none = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, n), dtype=np.int64))
     gradient, of_prior = np.empty(len(mode.theta)), np.empty_like(mode.information)
-    kernels.log_posterior(mode.theta, n, *none, prior, gradient, of_prior)
+    kernels.log_posterior(mode.theta, n, none, prior, gradient, of_prior)
     # Whitened by the prior: eigenvalues of the data's share of the information, in units of the prior's.
     scale = np.linalg.cholesky(of_prior)
     white = np.linalg.solve(scale, np.linalg.solve(scale, mode.information - of_prior).T)

@@ -1,7 +1,8 @@
 """Compiled kernels of the estimation: the likelihood of interleaved observations and its mode.
 
 A birth-death chain of n states has 2(n − 1) parameters: for each row the logits of its step down (to a better state)
-and of its step up (to a worse one) against staying; θ = (down of row 1, …, down of row n − 1, up of row 0, …).
+and of its step up (to a worse one) against staying; θ = (down of row 1, …, down of row n − 1, up of row 0, …, up of row
+n − 2).
 """
 
 from __future__ import annotations
@@ -26,37 +27,13 @@ IMPOSSIBLE = 1e-14
 LONG_JUMP = 64
 """Gaps between elapsed slots beyond which powers are taken by squaring."""
 
-
-@njit
-def observations(counts: IntArray, first_elapsed: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the observations of an arm, (τ, s, counts of k) in ascending τ; first sights are left out."""
-    n = counts.shape[2]
-    size = 0
-    for b in range(counts.shape[1]):
-        for s in range(n):
-            for k in range(n):
-                if counts[s, b, k]:
-                    size += 1
-                    break
-    elapsed, states = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-    seen = np.empty((size, n), dtype=np.int64)
-    c = 0
-    for b in range(counts.shape[1]):
-        for s in range(n):
-            total = 0
-            for k in range(n):
-                total += counts[s, b, k]
-            if total:
-                elapsed[c], states[c] = first_elapsed[b], s
-                for k in range(n):
-                    seen[c, k] = counts[s, b, k]
-                c += 1
-    return elapsed, states, seen
+Observations = tuple[IntArray, IntArray, IntArray]
+"""Elapsed slots, in ascending order, last states, and how often each state was seen then."""
 
 
 @njit
 def chain_of(theta: Array, n: int) -> Array:
-    """Return the chain of some logits."""
+    """Return the birth-death chain of some logits: θ as at the top of this file."""
     chain = np.zeros((n, n))
     for row in range(n):
         down = math.exp(theta[row - 1]) if row > 0 else 0.0
@@ -71,9 +48,9 @@ def chain_of(theta: Array, n: int) -> Array:
 
 
 @njit
-def _row_of(j: int, n: int) -> int:
-    """The row of the chain that a parameter is about."""
-    return j + 1 if j < n - 1 else j - (n - 1)
+def move_of(j: int, n: int) -> tuple[int, int]:
+    """Return the move that a parameter is about: from which state, to which."""
+    return (j + 1, j) if j < n - 1 else (j - (n - 1), j - (n - 1) + 1)
 
 
 @njit
@@ -82,8 +59,7 @@ def _slopes(chain: Array) -> Array:
     n = chain.shape[0]
     slopes = np.zeros((2 * (n - 1), n))
     for j in range(2 * (n - 1)):
-        row = _row_of(j, n)
-        target = row - 1 if j < n - 1 else row + 1
+        row, target = move_of(j, n)
         for k in range(n):
             slopes[j, k] = chain[row, k] * ((1.0 if k == target else 0.0) - chain[row, target])
     return slopes
@@ -123,7 +99,7 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
             out[s, k] = total
             change = max(change, abs(total - power[s, k]))
     for j in range(slope.shape[0]):
-        row = _row_of(j, n)
+        row = move_of(j, n)[0]
         for s in range(n):
             for k in range(n):
                 total = slope[j, s, k] * chain[k, k] + power[s, row] * slopes[j, k]
@@ -143,7 +119,7 @@ def _jump(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -
     square = chain.copy()
     square_slope = np.zeros((parameters, n, n))
     for j in range(parameters):
-        square_slope[j, _row_of(j, n)] = slopes[j]
+        square_slope[j, move_of(j, n)[0]] = slopes[j]
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
     while slots > 0:
         if slots & 1:
@@ -159,26 +135,20 @@ def _jump(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -
 
 @njit
 def log_posterior(
-    theta: Array,
-    n: int,
-    elapsed: IntArray,
-    states: IntArray,
-    seen: IntArray,
-    prior: float,
-    gradient: Array,
-    information: Array,
+    theta: Array, n: int, observations: Observations, prior: float, gradient: Array, information: Array
 ) -> float:
     """The log-posterior of a chain; its gradient and Fisher's information are written.
 
     ``prior`` is a pseudo-count for every category of every row.
     """
+    elapsed, states, seen = observations
     parameters = 2 * (n - 1)
     chain = chain_of(theta, n)
     slopes = _slopes(chain)
     power = chain.copy()
     slope = np.zeros((parameters, n, n))
     for j in range(parameters):
-        slope[j, _row_of(j, n)] = slopes[j]
+        slope[j, move_of(j, n)[0]] = slopes[j]
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
     gradient[:] = 0.0
     information[:] = 0.0
@@ -198,9 +168,7 @@ def log_posterior(
                 settled = change < SETTLED
         at = elapsed[c]
         s = states[c]
-        total = 0
-        for k in range(n):
-            total += seen[c, k]
+        total = seen[c].sum()
         for k in range(n):
             p = power[s, k]
             if p <= IMPOSSIBLE:
@@ -218,13 +186,13 @@ def log_posterior(
         for k in range(max(0, row - 1), min(n, row + 2)):
             value += prior * math.log(chain[row, k])
         for j in range(parameters):
-            if _row_of(j, n) != row:
+            origin, target = move_of(j, n)
+            if origin != row:
                 continue
-            target = row - 1 if j < n - 1 else row + 1
             gradient[j] += prior * (1.0 - categories * chain[row, target])
             for i in range(j + 1):
-                if _row_of(i, n) == row:
-                    other = row - 1 if i < n - 1 else row + 1
+                origin, other = move_of(i, n)
+                if origin == row:
                     same = 1.0 if i == j else 0.0
                     information[j, i] += prior * categories * chain[row, target] * (same - chain[row, other])
     for j in range(parameters):
@@ -237,9 +205,7 @@ def log_posterior(
 def climb(
     theta: Array,
     n: int,
-    elapsed: IntArray,
-    states: IntArray,
-    seen: IntArray,
+    seen: Observations,
     prior: float,
     gain: float,
     goal: float,
@@ -256,7 +222,7 @@ def climb(
     parameters = theta.shape[0]
     gradient, trial_gradient, cut_gradient = np.empty(parameters), np.empty(parameters), np.empty(parameters)
     trial_information, cut_information = np.empty((parameters, parameters)), np.empty((parameters, parameters))
-    value = log_posterior(theta, n, elapsed, states, seen, prior, gradient, information)
+    value = log_posterior(theta, n, seen, prior, gradient, information)
     for _ in range(most_steps):
         damped = information.copy()
         for j in range(parameters):
@@ -271,7 +237,7 @@ def climb(
         moved = False
         for _ in range(12):
             trial = np.minimum(np.maximum(theta + step, -LARGEST_LOGIT), LARGEST_LOGIT)
-            found = log_posterior(trial, n, elapsed, states, seen, prior, trial_gradient, trial_information)
+            found = log_posterior(trial, n, seen, prior, trial_gradient, trial_information)
             if found >= value:
                 moved = True
                 break
@@ -281,7 +247,7 @@ def climb(
         slope, slope_after = (gradient * step).sum(), (trial_gradient * step).sum()
         if slope_after < -OVERSHOT * slope:
             cut = np.minimum(np.maximum(theta + slope / (slope - slope_after) * step, -LARGEST_LOGIT), LARGEST_LOGIT)
-            found_there = log_posterior(cut, n, elapsed, states, seen, prior, cut_gradient, cut_information)
+            found_there = log_posterior(cut, n, seen, prior, cut_gradient, cut_information)
             if found_there > found:
                 trial, found = cut, found_there
                 trial_gradient[:], trial_information[:] = cut_gradient, cut_information
@@ -319,12 +285,11 @@ def move_errors(theta: Array, n: int, covariance: Array) -> Array:
     errors = np.empty(parameters)
     slope = np.zeros(parameters)
     for j in range(parameters):
-        row = _row_of(j, n)
-        target = row - 1 if j < n - 1 else row + 1
+        row, target = move_of(j, n)
         slope[:] = 0.0
         for i in range(parameters):
-            if _row_of(i, n) == row:
-                other = row - 1 if i < n - 1 else row + 1
+            origin, other = move_of(i, n)
+            if origin == row:
                 slope[i] = chain[row, target] * ((1.0 if i == j else 0.0) - chain[row, other])
         variance = 0.0
         for i in range(parameters):

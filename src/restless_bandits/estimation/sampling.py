@@ -37,8 +37,7 @@ class Proposal:
         self._logs = np.log(self.weights) - sizes
 
     def draw(self, rng: np.random.Generator) -> Array:
-        m = int(np.searchsorted(np.cumsum(self.weights), rng.random(), side="right"))
-        m = min(m, len(self.weights) - 1)
+        m = min(int(np.searchsorted(np.cumsum(self.weights), rng.random(), side="right")), len(self.weights) - 1)
         normal = rng.standard_normal(self.centres.shape[1])
         scale = math.sqrt(FREEDOM / rng.chisquare(FREEDOM))
         drawn: Array = self.centres[m] + scale * (self._roots[m] @ normal)
@@ -69,8 +68,7 @@ def metropolis(
     def excess(theta: Array) -> float:
         if np.abs(theta).max() > kernels.LARGEST_LOGIT:
             return -math.inf
-        value = kernels.log_posterior(theta, n, *seen, prior, gradient, information)
-        return float(value) - proposal.log_density(theta)
+        return kernels.log_posterior(theta, n, seen, prior, gradient, information) - proposal.log_density(theta)
 
     theta, now = start, excess(start)
     accepted = 0

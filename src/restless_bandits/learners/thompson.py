@@ -61,7 +61,6 @@ THOROUGH = 4
 FIRST_STEPS, STEPS = 20, 6
 """Steps of the sampler at the first plan and at every later one."""
 SMALLEST = 1e-300
-LONGEST_TABLE = EXACT_ELAPSED
 LARGEST_SUPPORT = 20_000_000
 """Numbers in the table of log-likelihoods of one support: 160 MB."""
 
@@ -115,16 +114,11 @@ class ThompsonSampling(Learner):
             return
         grid = isinstance(self.support, int) or not isinstance(self.support[0], tuple)
         for name, n_states in zip(task.names, task.n_states, strict=True):
-            if grid and n_states != 2:
-                raise ProblemError(
-                    f"ts: arm {name!r} has {n_states} states, but a grid is a support for two; give support as a list "
-                    f"of transition matrices of {n_states} rows"
-                )
-            size = len(_chains(self.support, n_states))
+            size, rows = len(_chains(self.support, n_states)), f"{n_states} rows"
             if size == 0:
-                raise ProblemError(
-                    f"ts: arm {name!r} has {n_states} states, but no matrix of the support has {n_states} rows"
-                )
+                grid_for_two = f"a grid is a support for two; give support as a list of transition matrices of {rows}"
+                why = grid_for_two if grid else f"no matrix of the support has {rows}"
+                raise ProblemError(f"ts: arm {name!r} has {n_states} states, but {why}")
             if size * (n_states + 1) * N_BINS * n_states > LARGEST_SUPPORT:
                 raise ProblemError(f"ts: {size} chains of {n_states} states are too many for a support; give fewer")
         if task.rewards is not None:
@@ -136,12 +130,11 @@ class ThompsonSampling(Learner):
         if self.prior == "continuous":
             notes = warn_of_violations(self.name, record, task)
             drawn, draws = draw_from_posterior(record, rng)
-            rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
-            problem = present_problem(record, task, drawn, rewards)
+            problem = present_problem(record, task, drawn, self.mean_rewards(record, task, rng))
             policy = oracles.policy(self.oracle, problem, slots=record.slots + 1)
             return Plan(policy, self.until(record), notes | draws)
         chains = self.draw_chains(record, rng)
-        rewards = _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
+        rewards = self.mean_rewards(record, task, rng)
         return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
 
     def until(self, record: Record) -> Rule:
@@ -156,8 +149,8 @@ class ThompsonSampling(Learner):
 
     def posterior(self, record: Record, arm: int) -> Array:
         """Return the probability of each chain of the arm's support, in the order of ``chains``."""
-        counts = record.flat_counts[record.count_base[arm] : record.count_base[arm + 1]]
-        return _posterior(counts, _tables(self.support, int(record.n_states[arm]), self.pool).log_laws)
+        tables = _tables(self.support, int(record.n_states[arm]), self.pool)
+        return _posterior(record.counts(arm).reshape(-1), tables.log_laws)
 
     def chains(self, n_states: int) -> Array:
         """Return the support of an arm with so many states: a stack of transition matrices."""
@@ -165,29 +158,25 @@ class ThompsonSampling(Learner):
 
     def draw_chains(self, record: Record, rng: np.random.Generator) -> list[int]:
         """Draw one chain of its support for every arm, by its number."""
-        drawn = []
-        for arm, u in enumerate(rng.random(record.n_arms).tolist()):
-            drawn.append(_draw(self.posterior(record, arm), u))
-        return drawn
+        return [_draw(self.posterior(record, arm), u) for arm, u in enumerate(rng.random(record.n_arms).tolist())]
+
+    def mean_rewards(self, record: Record, task: Task, rng: np.random.Generator) -> list[list[float]]:
+        """Draw the mean rewards of every arm, or tell them where they are known."""
+        return _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
 
     def policy(self, record: Record, task: Task, chains: list[int], rewards: list[list[float]]) -> Policy:
         """Return what the oracle plays on the drawn problem."""
         if self.oracle == "whittle" and all(n == 2 for n in task.n_states):
             scaled = []
             indices = _tables(self.support, 2, self.pool).indices
-            for chain, (first, second) in zip(chains, rewards, strict=True):
-                if first >= second:
-                    scaled.append(second + (first - second) * indices[0, chain])
-                else:
-                    scaled.append(first + (second - first) * indices[1, chain])
+            for chain, pair in zip(chains, rewards, strict=True):
+                least, most = sorted(pair)
+                scaled.append(least + (most - least) * indices[int(pair[0] < pair[1]), chain])
             return IndexPolicy(tuple(scaled), task.plays)
         problem = self.problem(task, record, chains, rewards)
         # With known rewards the same few problems are drawn again and again once the posterior has narrowed.
-        return (
-            _remembered_policy(self.oracle, problem)
-            if self.rewards == "known"
-            else oracles.policy(self.oracle, problem)
-        )
+        answer = _remembered_policy if self.rewards == "known" else oracles.policy
+        return answer(self.oracle, problem)
 
     def problem(self, task: Task, record: Record, chains: list[int], rewards: list[list[float]]) -> Problem:
         """Return the drawn problem, started from the last states seen."""
@@ -201,14 +190,10 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[
     Returns the notes to go on from as well.
     """
     last_modes, last_draws = record.notes.get("modes"), record.notes.get("draws")
-    modes_now: list[list[float]] = []
-    draws_now: list[list[float]] = []
-    chains = []
+    chains = [np.ones((1, 1))] * record.n_arms
+    notes: dict[str, Any] = {name: [[] for _ in chains] for name in ("modes", "draws")}
     for arm, n in enumerate(record.n_states.tolist()):
         if n == 1:
-            chains.append(np.ones((1, 1)))
-            modes_now.append([])
-            draws_now.append([])
             continue
         seen = observations_of(record, arm)
         begin = None if last_modes is None else [np.array(last_modes[arm])]
@@ -216,10 +201,9 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[
         first = modes[0].theta if last_draws is None else np.array(last_draws[arm])
         steps = FIRST_STEPS if last_draws is None else STEPS
         theta, _ = sampling.metropolis(seen, n, PRIOR, modes, first, steps, rng)
-        chains.append(chain_of(theta, n))
-        modes_now.append(modes[0].theta.tolist())
-        draws_now.append(theta.tolist())
-    return chains, {"modes": modes_now, "draws": draws_now}
+        chains[arm] = chain_of(theta, n)
+        notes["modes"][arm], notes["draws"][arm] = modes[0].theta.tolist(), theta.tolist()
+    return chains, notes
 
 
 def _known_rewards(task: Task) -> list[list[float]]:
@@ -242,9 +226,7 @@ def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> list[l
     return [flat[low:high] for low, high in pairwise(record.state_base.tolist())]
 
 
-@lru_cache(maxsize=32)
-def _remembered_policy(oracle: str, problem: Problem) -> Policy:
-    return oracles.policy(oracle, problem)
+_remembered_policy = lru_cache(maxsize=32)(oracles.policy)
 
 
 def _checked_support(support: Any) -> SupportOption:
@@ -260,10 +242,7 @@ def _checked_support(support: Any) -> SupportOption:
         raise ProblemError("ts: support is empty; give at least one number or matrix")
     if all(isinstance(entry, Iterable) and not isinstance(entry, str) for entry in entries):
         return tuple(_checked_matrix(entry, j) for j, entry in enumerate(entries))
-    values = []
-    for j, value in enumerate(entries):
-        values.append(probability(f"ts: support[{j}]", value))
-    return tuple(values)
+    return tuple(probability(f"ts: support[{j}]", value) for j, value in enumerate(entries))
 
 
 def _checked_matrix(entry: Any, j: int) -> Matrix:
@@ -333,7 +312,7 @@ def _indices(chains: list[Array]) -> Array:
 
     Filled up rather than computed further: see ``oracles.myopic.TABLE_DEVIATION``.
     """
-    lengths = [min(table_length(Arm(chain, [1.0, 0.0])), LONGEST_TABLE) for chain in chains]
+    lengths = [min(table_length(Arm(chain, [1.0, 0.0])), EXACT_ELAPSED) for chain in chains]
     indices = np.empty((2, len(chains), 3, max(lengths)))
     for j, (chain, length) in enumerate(zip(chains, lengths, strict=True)):
         for side, rewards in enumerate(([1.0, 0.0], [0.0, 1.0])):

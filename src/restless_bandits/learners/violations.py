@@ -61,11 +61,9 @@ def _rewards_out_of_order(record: Record, task: Task, arm: int) -> str:
 
 def _jump(record: Record, arm: int) -> str:
     """A step over more than one state."""
-    moves = record.transitions(arm)
-    for state, seen in enumerate(moves):
-        far = [k for k in range(len(seen)) if abs(k - state) > 1 and seen[k]]
-        if far:
-            return f"it was seen to jump from state {state} to state {far[0]}"
+    for state, to in np.argwhere(record.transitions(arm)):
+        if abs(to - state) > 1:
+            return f"it was seen to jump from state {state} to state {to}"
     return ""
 
 

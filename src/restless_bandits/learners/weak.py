@@ -38,14 +38,15 @@ class _Noted(Learner):
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         last = record.notes.get(self.name)
-        notes = self.first(task) if last is None else self.advance(last, record)
+        nothing: Notes = {"arm": 0, "before": [0, 0.0], "counted": [0] * task.n_arms, "earned": [0.0] * task.n_arms}
+        notes = nothing | self.first(task) if last is None else self.advance(last, record)
         arm = notes["arm"]
         before = [int(record.pulls[arm]), float(record.reward_sums(arm).sum())]
         notes |= {"plan": record.plans, "before": before if notes["fresh"] else notes["before"]}
         return replace(self.planned(notes), notes={self.name: notes})
 
     def first(self, task: Task) -> Notes:
-        """The notes of the first plan."""
+        """The notes of the first plan, beside those of what was counted: nothing, of arm 0."""
         raise NotImplementedError
 
     def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
@@ -95,12 +96,7 @@ class RCA(_Noted):
             positive(f"rca: {option}", getattr(self, option), or_zero=True)
 
     def first(self, task: Task) -> Notes:
-        nothing = [0] * task.n_arms
-        return {"arm": 0, "phase": "meet", "fresh": False, "before": [0, 0.0]} | {
-            "states": [None] * task.n_arms,
-            "counted": nothing,
-            "earned": [0.0] * task.n_arms,
-        }
+        return {"phase": "meet", "fresh": False, "states": [None] * task.n_arms}
 
     def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
         arm, phase = notes["arm"], notes["phase"]
@@ -136,10 +132,8 @@ class RCA(_Noted):
 
     def planned(self, notes: Notes) -> Plan:
         arm, phase = notes["arm"], notes["phase"]
-        if phase == "meet":
-            return Plan(SingleArm(arm), until=Slots(1))
-        if phase == "cycles":
-            return Plan(SingleArm(arm), until=Slots(notes["slots"]))
+        if phase in ("meet", "cycles"):
+            return Plan(SingleArm(arm), until=Slots(1 if phase == "meet" else notes["slots"]))
         return Plan(SingleArm(arm), until=SeenIn(arm, notes["states"][arm]))
 
 
@@ -162,17 +156,7 @@ class DSEE(_Noted):
         positive("dsee: exploration", self.exploration)
 
     def first(self, task: Task) -> Notes:
-        return {
-            "arm": 0,
-            "exploring": True,
-            "fresh": True,
-            "explorations": 0,
-            "exploitations": 0,
-            "before": [0, 0.0],
-        } | {
-            "counted": [0] * task.n_arms,
-            "earned": [0.0] * task.n_arms,
-        }
+        return {"exploring": True, "fresh": True, "explorations": 0, "exploitations": 0}
 
     def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
         arm = notes["arm"]

@@ -7,10 +7,9 @@ short rounds, each ratio from rounds taken in turn, because machines are shared 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from timeit import repeat, timeit
 
 import numpy as np
 
@@ -43,7 +42,7 @@ def bench(rounds: int = ROUNDS) -> Bench:
     generator = np.random.default_rng(0)
     games = {f"{n} arms": _game(n) for n in SIZES}
     _draws(generator, 10)
-    draw = min(_seconds(lambda: _draws(generator, SLOTS)) for _ in range(rounds)) / SLOTS
+    draw = min(repeat(lambda: _draws(generator, SLOTS), number=1, repeat=rounds)) / SLOTS
     slots = {}
     for name, (world, policy) in games.items():
         times = []
@@ -53,23 +52,17 @@ def bench(rounds: int = ROUNDS) -> Bench:
             played.horizon = SLOTS
             played.play(Plan(policy, Forever()))
             played.horizon = 2 * SLOTS
-            times.append(_seconds(partial(played.play, Plan(policy, Forever()))) / SLOTS)
-            draw = min(draw, _seconds(lambda: _draws(generator, SLOTS)) / SLOTS)
+            times.append(timeit(partial(played.play, Plan(policy, Forever())), number=1) / SLOTS)
+            draw = min(draw, timeit(lambda: _draws(generator, SLOTS), number=1) / SLOTS)
         slots[name] = min(times)
     world, policy = games["2 arms"]
-    plain = min(_seconds(lambda: plain_loop(world.problem, policy, PLAIN_SLOTS)) for _ in range(5)) / PLAIN_SLOTS
+    plain = min(repeat(lambda: plain_loop(world.problem, policy, PLAIN_SLOTS), number=1, repeat=5)) / PLAIN_SLOTS
     return Bench(
         draw_ns=1e9 * draw,
         slot_ns={name: 1e9 * value for name, value in slots.items()},
         ratio={name: value / draw for name, value in slots.items()},
         python_loop_ratio=plain / slots["2 arms"],
     )
-
-
-def _seconds(task: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    task()
-    return time.perf_counter() - start
 
 
 @njit

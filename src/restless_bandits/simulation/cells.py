@@ -17,13 +17,12 @@ import numpy as np
 
 from restless_bandits.learners.base import Learner
 from restless_bandits.learners.simple import Informed, RoundRobin
-from restless_bandits.oracles.solution import Solution
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
 from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.simulation.comparator import exact_if_small
-from restless_bandits.simulation.engine import Pricing, Run, World, play_run
+from restless_bandits.simulation.engine import Pricing, World, play_run
 from restless_bandits.simulation.results import Outcomes
 
 
@@ -51,37 +50,28 @@ class PlayedRun:
 
 
 def play_runs(cell: Cell, numbers: Sequence[int]) -> list[PlayedRun]:
-    """Play some runs of a cell."""
-    world, player = world_of(cell.problem), _ready(cell.learner, cell.problem, cell.horizon)
+    world, player = world_of(cell.problem), cell.learner
+    if isinstance(player, Informed):
+        player = _settled(player, cell.problem, cell.horizon)
     checkpoints = np.array(cell.checkpoints, dtype=np.int64)
     played = []
     for number in numbers:
         started = time.perf_counter()
         run = play_run(player, world, cell.horizon, checkpoints, seed=cell.seed, run=number, trace=cell.trace)
-        outcome = _outcome(run, time.perf_counter() - started)
+        outcome = Outcomes(
+            at=run.account.at[None],
+            pulls=run.record.pulls[None],
+            seconds=np.array([time.perf_counter() - started]),
+            plan_lengths=(np.array(run.record.plan_lengths, dtype=np.int64),),
+        )
         played.append(PlayedRun(number, outcome, run.trace if cell.trace else None))
     return played
-
-
-def _outcome(played: Run, seconds: float) -> Outcomes:
-    return Outcomes(
-        at=played.account.at[None],
-        pulls=played.record.pulls[None].copy(),
-        seconds=np.array([seconds]),
-        plan_lengths=(np.array(played.record.plan_lengths, dtype=np.int64),),
-    )
-
-
-@lru_cache(maxsize=4)
-def solution_of(problem: Problem) -> Solution | None:
-    """Return the exact solution of a problem that is small enough; the last few are remembered."""
-    return exact_if_small(problem)
 
 
 @lru_cache(maxsize=2)
 def world_of(problem: Problem) -> World:
     """Return the world of a problem, priced where it is small enough; the last two are remembered."""
-    solution = solution_of(problem)
+    solution = exact_if_small(problem)
     world = World(problem, None if solution is None else Pricing.of(solution))
     # Loads the compiled engine, so that its time is not charged to whoever plays first.
     play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
@@ -105,12 +95,8 @@ class _Settled(Learner):
         return self.settled
 
 
-def _ready(player: Learner, problem: Problem, horizon: int) -> Learner:
-    """Return the learner; an informed one, whose plan is the same in every run, with its plan made once for all."""
-    return _settled(player, problem, horizon) if isinstance(player, Informed) else player
-
-
 @lru_cache(maxsize=8)
 def _settled(player: Informed, problem: Problem, horizon: int) -> Learner:
+    """An informed player, whose plan is the same in every run, with its plan made once for all."""
     task = player.task(problem, horizon)
     return _Settled(player.plan(Record.of(task), task, np.random.default_rng(0)))

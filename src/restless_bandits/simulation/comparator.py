@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,7 @@ HOPELESS = 1e9
 """Joint beliefs from which on certifying a built-in problem is not even tried."""
 BYTES_PER_BELIEF = 18
 
-OPTIMA = ("certified", "exact")
-"""Kinds that are the optimum itself, so that the gaps to it add up to the regret."""
+CERTIFIED = resources.files("restless_bandits").joinpath("problems", "certified.json")
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class Comparator:
 
     @property
     def optimal(self) -> bool:
-        """Whether this is the optimum, known but for rounding."""
-        return self.kind in OPTIMA
+        """Whether this is the optimum, known but for rounding, so that the gaps to it add up to the regret."""
+        return self.kind in ("certified", "exact")
 
     def against(self, end: str) -> float:
         """Return the gain, or one of the ends."""
@@ -63,14 +62,13 @@ class Comparator:
         return known[end]
 
     def as_dict(self) -> dict[str, str | float]:
-        return {"kind": self.kind, "gain": self.gain, "lower": self.lower, "upper": self.upper}
+        return asdict(self)
 
 
 @cache
 def certified_gains() -> dict[str, dict[str, Any]]:
     """Return the gains that ship with the package, by the content of the problem."""
-    text = resources.files("restless_bandits").joinpath("problems", "certified.json").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = json.loads(text)
+    found: dict[str, dict[str, Any]] = json.loads(CERTIFIED.read_text(encoding="utf-8"))
     return found
 
 
@@ -82,6 +80,7 @@ def joint_beliefs_needed(problem: Problem) -> float:
     return JointBeliefs.count(sizes, problem.n_states, problem.plays)
 
 
+@lru_cache(maxsize=4)
 def exact_if_small(problem: Problem) -> Solution | None:
     """Return the exact solution if a simulation can afford it and it is certified, else None.
 
@@ -104,7 +103,9 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
         return Comparator("given", float(wanted), float(wanted), float(wanted))
     word = wanted.replace("_", "-") if isinstance(wanted, str) else wanted
     if word not in COMPARATORS:
-        raise ProblemError(f"there is no comparator {wanted!r}; give a number, or {_hint(str(wanted))}")
+        hint = did_you_mean(str(wanted), COMPARATORS)
+        words = hint if hint.startswith("choose") else f"a word: {hint}"
+        raise ProblemError(f"there is no comparator {wanted!r}; give a number, or {words}")
     if word not in ("auto", "exact"):
         gain = oracles.oracle(word)(problem).gain
         if gain is None:
@@ -123,11 +124,6 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
     return Comparator("bracket", bracket.upper, bracket.lower, bracket.upper)
 
 
-def _hint(word: str) -> str:
-    hint = did_you_mean(word, COMPARATORS)
-    return hint if hint.startswith("choose") else f"a word: {hint}"
-
-
 def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Solve built-in problems and return the certified gains as they ship, by content; equal problems share one."""
     found: dict[str, dict[str, Any]] = {}
@@ -139,21 +135,10 @@ def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:
         solution = oracles.exact(problem, tolerance=1e-11 if needed <= MOST_BELIEFS else 1e-10)
         if not solution.certified or solution.gain is None:
             continue
-        beliefs = solution.details["levels"][-1]["beliefs"]
-        found[problem.content] = {
-            "name": name,
-            "gain": solution.gain,
-            "lower": solution.lower,
-            "upper": solution.upper,
-            "beliefs": beliefs,
-        }
+        known = {key: getattr(solution, key) for key in ("gain", "lower", "upper")}
+        found[problem.content] = {"name": name, **known, "beliefs": solution.details["levels"][-1]["beliefs"]}
     return found
 
 
-def _main() -> None:
-    path = Path(str(resources.files("restless_bandits").joinpath("problems", "certified.json")))
-    path.write_text(json.dumps(certify(), indent=2) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    _main()
+    Path(str(CERTIFIED)).write_text(json.dumps(certify(), indent=2) + "\n", encoding="utf-8")

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import logging
 import pickle
@@ -131,15 +130,12 @@ class DaskPool:
 
     def close(self) -> None:
         """Give up what is being played; a local cluster ends."""
+        ends = [] if self._client is None else [partial(self._client.sync, self._end, callback_timeout=CLOSE_SECONDS)]
+        ends += [partial(one.close, timeout=CLOSE_SECONDS) for one in (self._client, self._cluster) if one is not None]
         try:
-            if self._client is not None:
+            for end in ends:
                 with contextlib.suppress(Exception):
-                    self._client.sync(self._end, callback_timeout=CLOSE_SECONDS)
-                with contextlib.suppress(Exception):
-                    self._client.close(timeout=CLOSE_SECONDS)
-            if self._cluster is not None:
-                with contextlib.suppress(Exception):
-                    self._cluster.close(timeout=CLOSE_SECONDS)
+                    end()
         finally:
             self._hushed.close()
 
@@ -153,7 +149,6 @@ class DaskPool:
             raise
 
     def _start(self) -> None:
-        """Start a cluster of this machine."""
         settings = {
             # Dask's own measurements take a few percent of what they measure.
             "distributed.worker.profile.enabled": False,
@@ -212,7 +207,10 @@ class DaskPool:
             if isinstance(answer, OSError):
                 continue  # It has gone since.
             if isinstance(answer, Exception):
-                raise ProblemError(_cannot_load(worker, answer))
+                raise ProblemError(
+                    f"the worker {worker} cannot load restless-bandits {__version__} ({_line(answer)}); "
+                    "install there what is installed here"
+                )
             _compare(versions(), answer, worker)
 
     async def _begin_watch(self) -> None:
@@ -237,11 +235,12 @@ class DaskPool:
 
     async def _played(self, cell: Cell, numbers: list[int]) -> list[PlayedRun]:
         number = next(self._count)
+        rest = {name: value for name, value in vars(cell).items() if name != "problem"}
         for _ in range(1 + SENT_AGAIN):
             names = {
                 "wanted": versions(),
                 "problem": self._once(cell.problem, cell.problem),
-                "rest": self._once(cell, _without_problem(cell)),
+                "rest": self._once(cell, rest),
                 "numbers": numbers,
             }
             try:
@@ -304,16 +303,15 @@ class DaskPool:
 
 
 async def _who_is_at(address: str) -> dict[str, Any]:
-    async def ask() -> dict[str, Any]:
-        async with distributed.rpc(address, connection_args=distributed.Security().get_connection_args("client")) as it:
-            found: dict[str, Any] = await it.identity()
-            return found
-
-    return await asyncio.wait_for(ask(), CONNECT_SECONDS)
+    async with (
+        asyncio.timeout(CONNECT_SECONDS),
+        distributed.rpc(address, connection_args=distributed.Security().get_connection_args("client")) as it,
+    ):
+        found: dict[str, Any] = await it.identity()
+        return found
 
 
 def play_piece(wanted: dict[str, str], problem: bytes, rest: bytes, numbers: Sequence[int]) -> list[PlayedRun]:
-    """Play on a worker."""
     _compare(wanted, versions(), distributed.get_worker().address)
     return play_runs(Cell(_loaded(problem), **_loaded(rest)), numbers)
 
@@ -339,12 +337,6 @@ def _pickled(what: object) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _without_problem(cell: Cell) -> dict[str, Any]:
-    fields = {field.name: getattr(cell, field.name) for field in dataclasses.fields(cell)}
-    del fields["problem"]
-    return fields
-
-
 def _break(promised: Future[list[PlayedRun]], error: BaseException) -> None:
     if not promised.done():
         promised.set_exception(error)
@@ -364,13 +356,6 @@ def _compare(wanted: dict[str, str], found: dict[str, str], worker: str) -> None
                 f"the worker {worker} has {name} {found.get(name)} where here is {mine}, and its numbers could differ; "
                 "install the same there"
             )
-
-
-def _cannot_load(worker: str, error: Exception) -> str:
-    return (
-        f"the worker {worker} cannot load restless-bandits {__version__} ({_line(error)}); "
-        "install there what is installed here"
-    )
 
 
 def _line(error: BaseException) -> str:

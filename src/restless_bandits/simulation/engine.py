@@ -116,23 +116,12 @@ class UnplayablePolicyError(ProblemError):
 class Run:
     """One run: its record, its accounts, and the plans played so far."""
 
-    def __init__(
-        self,
-        world: World,
-        horizon: int,
-        checkpoints: IntArray,
-        words: Any,
-        *,
-        trace: bool = False,
-    ) -> None:
+    def __init__(self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False) -> None:
         problem = world.problem
-        self.world = world
-        self.horizon = horizon
-        self.record = Record(problem.n_states, problem.initial)
-        self.words = words
+        self.world, self.horizon, self.words = world, horizon, words
+        self.record = record = Record(problem.n_states, problem.initial)
         self.block = world.first_block
-        slots = horizon if trace else 0
-        shape = (slots, problem.plays)
+        shape = (horizon if trace else 0, problem.plays)
         self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
         self.account = kernels.Account(
             sums=np.zeros(3),
@@ -141,7 +130,6 @@ class Run:
             gap=world.gap,
             start_gap=world.start_gap,
         )
-        record = self.record
         self._memory = kernels.Memory(
             counts=record.flat_counts,
             visits=record.flat_visits,
@@ -181,14 +169,7 @@ class Run:
 
 
 def play_run(
-    learner: Learner,
-    world: World,
-    horizon: int,
-    checkpoints: IntArray,
-    *,
-    seed: int,
-    run: int,
-    trace: bool = False,
+    learner: Learner, world: World, horizon: int, checkpoints: IntArray, *, seed: int, run: int, trace: bool = False
 ) -> Run:
     """Play one run of a learner to the horizon; ``checkpoints`` are slots in ascending order."""
     problem = world.problem

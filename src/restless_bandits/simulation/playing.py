@@ -30,8 +30,6 @@ PIECE_SECONDS = 0.2
 LAST_WAIT = 1.0
 """Seconds that an interrupted simulation waits for runs that are nearly done."""
 
-Played = Callable[["Book"], None]
-
 
 @dataclass(eq=False)
 class Book:
@@ -81,7 +79,7 @@ class Book:
         return Outcomes.stack([self.finished[run] for run in range(runs)])
 
 
-def play_books(groups: Sequence[Sequence[Book]], pool: Pool, entered: Played | None = None) -> None:
+def play_books(groups: Sequence[Sequence[Book]], pool: Pool, entered: Callable[[Book], None] | None = None) -> None:
     """Play all that is missing; ``entered`` is told of each book that has got new runs.
 
     What is finished is stored whatever happens: an interrupt, an error in a run, a disk that is full.
@@ -108,10 +106,8 @@ def play_books(groups: Sequence[Sequence[Book]], pool: Pool, entered: Played | N
         for book in books:
             book.save()
     except KeyboardInterrupt:
-        for future in list(playing):
-            if future.cancel():
-                del playing[future]
-        done, _ = wait(playing, timeout=LAST_WAIT)
+        begun = [future for future in playing if not future.cancel()]
+        done, _ = wait(begun, timeout=LAST_WAIT)
         for future in done:
             if future.exception() is None:
                 for played in future.result():

@@ -62,6 +62,9 @@ class Outcomes:
         lengths = np.split(arrays["plan_lengths"], np.cumsum(arrays["plans"])[:-1])
         return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
 
+    def part(self, run: int) -> Outcomes:
+        return Outcomes(**{name: column[run : run + 1] for name, column in vars(self).items()})
+
     @classmethod
     def stack(cls, parts: Sequence[Outcomes]) -> Outcomes:
         columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
@@ -136,7 +139,6 @@ class SimulationResult:
         return np.stack([one.at[:, :, which] for one in self.outcomes])
 
     def number(self, learner: str) -> int:
-        """Return the position of a learner."""
         if learner not in self.learners:
             raise ProblemError(f"the result has no learner {learner!r}; {did_you_mean(learner, self.learners)}")
         return self.learners.index(learner)
@@ -144,8 +146,7 @@ class SimulationResult:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of regret that this result has, the noisiest first."""
-        has_gap = self.priced and self.comparator.optimal and self.ratio == 1.0
-        return KINDS if has_gap else KINDS[:GAP]
+        return KINDS[:GAP] if self._why_no_gap() else KINDS
 
     def regret(self, kind: str | None = None, *, learner: str | None = None, against: str = "gain") -> Array:
         """Return regrets, by default of the best kind there is: (learner, run, checkpoint), or of one learner alone.
@@ -170,7 +171,7 @@ class SimulationResult:
             return "the problem is too large to price every choice"
         if not self.comparator.optimal:
             return f"the comparator, {self.comparator.kind}, is not the optimum"
-        return f"it is defined for ratio 1, not {self.ratio:g}"
+        return "" if self.ratio == 1.0 else f"it is defined for ratio 1, not {self.ratio:g}"
 
     def summary(self, learner: str) -> dict[str, Any]:
         """Return means and spreads of one learner, lists along checkpoints; with one run spreads are not numbers.
@@ -244,20 +245,11 @@ class SimulationResult:
         variables: dict[str, Any] = {name: (axes, values) for name, values in self._columns()}
         variables["pulls"] = (("learner", "run", "arm"), self.pulls)
         variables["seconds"] = (("learner", "run"), self.seconds)
-        labels = {
-            "learner": list(self.learners),
-            "run": np.arange(self.runs),
-            "checkpoint": self.checkpoints,
-            "arm": list(self.arms),
-        }
-        attributes = {
-            "problem": self.problem,
-            "horizon": self.horizon,
-            "seed": self.seed,
-            "ratio": self.ratio,
-            "regret_kind": self.kinds[-1],
-            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items()},
-        }
+        runs = np.arange(self.runs)
+        labels = {"learner": list(self.learners), "run": runs, "checkpoint": self.checkpoints, "arm": list(self.arms)}
+        attributes = {name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio")}
+        attributes |= {"regret_kind": self.kinds[-1]}
+        attributes |= {f"comparator_{key}": value for key, value in self.comparator.as_dict().items()}
         return xarray.Dataset(variables, coords=labels, attrs=attributes)
 
     def save(self, path: str | Path) -> None:
@@ -276,9 +268,7 @@ class SimulationResult:
     def load(cls, path: str | Path) -> SimulationResult:
         """Read a result that ``save`` wrote."""
         try:
-            # Opened here, because NumPy leaves a file open that turns out to be no archive.
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {key: archive[key] for key in archive.files}
+            arrays = read_archive(path)
             label = json.loads(str(arrays["label"]))
             if label["format"] != FORMAT:
                 raise KeyError("format")
@@ -289,21 +279,18 @@ class SimulationResult:
         # JSON has lists where a result has tuples.
         stored: dict[str, Any] = {name: label[name] for name in LABELS}
         stored |= {name: tuple(label[name]) for name in ("arms", "learners")}
-        learners = label["learners"]
-        outcomes = []
-        for n in range(len(learners)):
-            head = f"{n}_"
-            own = {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
-            outcomes.append(Outcomes.from_arrays(own))
+        parts: dict[str, dict[str, Any]] = {str(n): {} for n in range(len(label["learners"]))}
+        for key, value in arrays.items():
+            n, _, name = key.partition("_")
+            if n in parts:
+                parts[n][name] = value
+        own = dict(zip(label["learners"], parts.values(), strict=True))
         return cls(
             **stored,
             checkpoints=arrays["checkpoints"],
             comparator=Comparator(**label["comparator"]),
-            outcomes=tuple(outcomes),
-            traces={
-                spec: Traces(*(arrays[f"{learners.index(spec)}_trace_{key}"] for key in TRACED))
-                for spec in label["traced"]
-            },
+            outcomes=tuple(map(Outcomes.from_arrays, own.values())),
+            traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
 
     def __repr__(self) -> str:
@@ -315,6 +302,13 @@ class SimulationResult:
             error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
             lines.append(f"  {spec:<{width}}  {values.mean():.6g}{error}  worst {values.max():.6g}")
         return "\n".join(lines) + ">"
+
+
+def read_archive(path: str | Path) -> dict[str, Any]:
+    """Return the arrays of an .npz file, without pickle."""
+    # Opened here, because NumPy leaves a file open that turns out to be no archive.
+    with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        return dict(archive)
 
 
 def _sd(values: Array) -> Array:

@@ -15,16 +15,13 @@ from restless_bandits.arrays import IntArray, positive, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import Learner, by_label
 from restless_bandits.problem import Problem, check_length
-from restless_bandits.simulation.cells import Cell, is_priced, solution_of
-from restless_bandits.simulation.comparator import Comparator, comparator_for
+from restless_bandits.simulation.cells import Cell, is_priced
+from restless_bandits.simulation.comparator import Comparator, comparator_for, exact_if_small
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.playing import Book, play_books
 from restless_bandits.simulation.pools import Pool
 from restless_bandits.simulation.results import SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
-
-Progress = Callable[[int, int], None]
-
 
 MANY_SLOTS = 1_000_000
 """Slots of all runs of a learner from which on the start of processes is worth its second."""
@@ -58,7 +55,7 @@ def simulate(
     ratio: float = 1.0,
     trace: bool = False,
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
     """Run learners on a problem.
 
@@ -117,7 +114,7 @@ def simulate(
     often = any(player.plans_often for player in players.values()) and runs * horizon >= MANY_SLOTS
     with open_pool(engine, jobs, address, often=often, learners=players.values()) as pool:
         folder = None if out is None else open_folder(out)
-        compared = comparator_for(problem, comparator, solution_of(problem))
+        compared = comparator_for(problem, comparator, exact_if_small(problem))
         books = []
         for label, player in players.items():
             cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace)
@@ -132,28 +129,19 @@ def simulate(
             play_books([books], pool, tell)
         except KeyboardInterrupt:
             counts = {book.cell.label: len(book.finished) for book in books}
-            common = min(_first_missing(book) for book in books)
+            common = min(min(book.missing, default=runs) for book in books)
             part = collect(books, common, compared, ratio) if common else None
             raise SimulationInterrupted(counts, runs * len(books), part, folder) from None
     return collect(books, runs, compared, ratio)
-
-
-def _first_missing(book: Book) -> int:
-    return min(book.missing, default=book.cell.runs)
 
 
 def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: float = 1.0) -> SimulationResult:
     """Return the first runs of some cells of one problem, seed, horizon and list of checkpoints as a result."""
     first = books[0].cell
     traces = {}
-    if first.trace:
-        for book in books:
-            parts = [book.traces[run] for run in range(runs)]
-            traces[book.cell.label] = Traces(
-                np.stack([part.arms for part in parts]),
-                np.stack([part.states for part in parts]),
-                np.stack([part.rewards for part in parts]),
-            )
+    for book in books if first.trace else ():
+        columns = zip(*(book.traces[run] for run in range(runs)), strict=True)
+        traces[book.cell.label] = Traces(*map(np.stack, columns))
     return SimulationResult(
         problem=first.problem.name,
         content=first.problem.content,

@@ -2,9 +2,8 @@
 
 A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
 seed, horizon, checkpoints, version, code, source of a learner of somebody else's) a folder with ``key.json`` and block
-files. A block file holds some runs with
-their numbers. It is written under a temporary name, flushed to the disk and then renamed, so that a block is there
-whole or not at all; what was killed in the middle is played again.
+files. A block file holds some runs with their numbers. It is written under a temporary name, flushed to the disk and
+then renamed, so that a block is there whole or not at all; what was killed in the middle is played again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from restless_bandits.learners.base import Learner
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.registry import ORACLES, source_mark
 from restless_bandits.simulation.cells import Cell, is_priced
-from restless_bandits.simulation.results import Outcomes
+from restless_bandits.simulation.results import Outcomes, read_archive
 
 WHAT = "results of restless simulate"
 FORMAT = 1
@@ -46,15 +45,15 @@ def open_folder(path: str | Path) -> Path:
     folder = Path(path)
     manifest = folder / "manifest.json"
     try:
-        if manifest.exists():
-            text = manifest.read_text(encoding="utf-8", errors="replace")
-        else:
-            others = folder.is_dir() and any(entry.name not in HIDDEN for entry in folder.iterdir())
-            text = "" if others else _make_folder(folder, manifest)
+        if not manifest.exists():
+            if folder.is_dir() and any(entry.name not in HIDDEN for entry in folder.iterdir()):
+                raise ProblemError(f"{folder} holds other files and no results of ours; name a new or empty folder")
+            folder.mkdir(parents=True, exist_ok=True)
+            label = {"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}
+            write_file(manifest, (json.dumps(label, indent=2) + "\n").encode())
+        text = manifest.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ProblemError(f"cannot use {folder} for results: {error.strerror or error}") from None
-    if not text:
-        raise ProblemError(f"{folder} holds other files and no results of ours; name a new or empty folder")
     try:
         found = json.loads(text)
     except ValueError:
@@ -76,13 +75,6 @@ def fingerprint() -> str:
         if name.parts[0] not in NO_PART_IN_RUNS:
             mark.update(f"{name}\n".encode() + path.read_bytes())
     return mark.hexdigest()[:16]
-
-
-def _make_folder(folder: Path, manifest: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"what": WHAT, "format": FORMAT, "by": f"restless-bandits {__version__}"}, indent=2) + "\n"
-    write_file(manifest, text.encode())
-    return text
 
 
 def _parts_of(learner: Learner) -> list[Any]:
@@ -155,16 +147,11 @@ class Store:
                 continue
             for i, number in enumerate(numbers):
                 if number < runs:
-                    part = slice(i, i + 1)
-                    found[number] = Outcomes(
-                        block.at[part], block.pulls[part], block.seconds[part], block.plan_lengths[part]
-                    )
+                    found[number] = block.part(i)
         return found
 
     def _read(self, path: Path) -> tuple[list[int], Outcomes]:
-        # Opened here, because NumPy leaves a file open that turns out to be no archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays = read_archive(path)
         numbers = [int(number) for number in arrays["runs"]]
         block = Outcomes.from_arrays(arrays)
         expected = (len(numbers), self.shape[0], 3), (len(numbers), self.shape[1])
