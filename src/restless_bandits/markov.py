@@ -261,7 +261,8 @@ def _search_neighbours(P: Array, distance: float, choice: tuple[Array, Array]) -
     """Best |λ₂| found in the neighbour space: coordinate search from P and from the relaxed maximiser."""
     n = P.shape[0]
     moves = np.concatenate([np.diagonal(P, 1), np.diagonal(P, -1)])
-    low, high = np.maximum(0, moves - distance), moves + distance
+    low: Array = np.maximum(0, moves - distance)
+    high = moves + distance
     exits = 1.0 - np.diagonal(P)
 
     def repaired(candidate: Array) -> Array:
@@ -273,7 +274,8 @@ def _search_neighbours(P: Array, distance: float, choice: tuple[Array, Array]) -
         both = np.maximum(out_up + out_down, 1e-300)
         more = lack - excess
         out_up, out_down = out_up + more * out_up / both, out_down + more * out_down / both
-        return np.clip(np.concatenate([out_up[:-1], out_down[1:]]), low, high)
+        moved: Array = np.concatenate([out_up[:-1], out_down[1:]])
+        return np.clip(moved, low, high)
 
     def value(candidate: Array) -> float:
         matrix = np.diag(candidate[: n - 1], 1) + np.diag(candidate[n - 1 :], -1)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from restless_bandits.cli import output
 from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 from restless_bandits.errors import ProblemError
@@ -74,8 +75,6 @@ def fit(
 
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
     """
-    from restless_bandits.cli import output
-
     _check_outputs(trace, out, plot)
     kind = _picture_kind(plot)
     read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
@@ -88,9 +87,7 @@ def fit(
     for path, content in files.items():
         save_file(path, content)
     if as_json:
-        output.emit(
-            found.as_dict() | {"out": None if out is None else str(out), "plot": None if plot is None else str(plot)}
-        )
+        output.emit(found.as_dict() | {"out": out and str(out), "plot": plot and str(plot)})
         return
     print("\n".join(_fit_lines(found)))
     if files:
@@ -128,7 +125,6 @@ def replay(
     """
     read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
     from restless_bandits import data
-    from restless_bandits.cli import output
     from restless_bandits.learners import DEFAULT
 
     with warnings_as_lines():
@@ -150,7 +146,6 @@ def replay(
 
 
 def _fit_lines(found: Fit) -> list[str]:
-    """The fit for people."""
     trace = found.trace
     lines = [
         f"{found.problem.name or 'trace'}: {len(trace)} observations of {trace.n_arms} arm"

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.files import save_file
 from restless_bandits.simulation.comparator import Comparator
 
@@ -137,8 +137,7 @@ class SimulationResult:
 
     def number(self, learner: str) -> int:
         """Return the position of a learner."""
-        if learner not in self.learners:
-            raise ProblemError(f"the result has no learner {learner!r}; {did_you_mean(learner, self.learners)}")
+        check_known(learner, self.learners, "the result has no learner")
         return self.learners.index(learner)
 
     @property
@@ -153,8 +152,7 @@ class SimulationResult:
         ``against`` is ``gain``, or ``lower`` or ``upper`` for an end of the comparator's bracket.
         """
         kind = self.kinds[-1] if kind is None else kind
-        if kind not in KINDS:
-            raise ProblemError(f"there is no regret of kind {kind!r}; {did_you_mean(kind, KINDS)}")
+        check_known(kind, KINDS, "there is no regret of kind")
         if kind not in self.kinds:
             raise ProblemError(f"there is no gap regret here: {self._why_no_gap()}; ask for expected")
         gain = self.comparator.against(against)
@@ -289,21 +287,16 @@ class SimulationResult:
         # JSON has lists where a result has tuples.
         stored: dict[str, Any] = {name: label[name] for name in LABELS}
         stored |= {name: tuple(label[name]) for name in ("arms", "learners")}
-        learners = label["learners"]
-        outcomes = []
-        for n in range(len(learners)):
+        own: dict[str, dict[str, Any]] = {spec: {} for spec in label["learners"]}
+        for n, parts in enumerate(own.values()):
             head = f"{n}_"
-            own = {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
-            outcomes.append(Outcomes.from_arrays(own))
+            parts |= {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
         return cls(
             **stored,
             checkpoints=arrays["checkpoints"],
             comparator=Comparator(**label["comparator"]),
-            outcomes=tuple(outcomes),
-            traces={
-                spec: Traces(*(arrays[f"{learners.index(spec)}_trace_{key}"] for key in TRACED))
-                for spec in label["traced"]
-            },
+            outcomes=tuple(Outcomes.from_arrays(parts) for parts in own.values()),
+            traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
 
     def __repr__(self) -> str:
