@@ -136,10 +136,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         codes = [arm.n_states + (arm.initial is None) for arm in self.problem.arms]
         # Gymnasium types the values of such a space as anything, and the observations of this one are arrays.
         self.observation_space = spaces.Dict(  # type: ignore[assignment]
-            {
-                "last_state": spaces.MultiDiscrete(codes),
-                "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64),
-            }
+            {"last_state": spaces.MultiDiscrete(codes), "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64)}
         )
         self.action_space = spaces.Discrete(n) if self.problem.plays == 1 else ArmChoice(n, self.problem.plays)
 

@@ -42,8 +42,7 @@ def powers(P: Array, length: int) -> Array:
 
 
 def _stochastic(matrices: Array) -> Array:
-    scaled: Array = matrices / matrices.sum(axis=-1, keepdims=True)
-    return scaled
+    return np.asarray(matrices / matrices.sum(axis=-1, keepdims=True))
 
 
 def _reachable(P: Array) -> BoolArray:
@@ -130,8 +129,7 @@ def stationary(P: Array) -> Array:
 
     A chain with several recurrent classes has many; this one starts from the uniform law.
     """
-    law: Array = limit_laws(P).mean(axis=0)
-    return law
+    return np.asarray(limit_laws(P).mean(axis=0))
 
 
 def thresholds(laws: Array) -> Array:

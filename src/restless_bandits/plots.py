@@ -27,6 +27,7 @@ from restless_bandits.simulation.results import SimulationResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
+    from matplotlib.image import AxesImage
 
     from restless_bandits.data import ArmFit
     from restless_bandits.estimation import Estimate
@@ -125,15 +126,7 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
 
     slots, arms = stretch.states.shape
     worst = np.array([max(1, arm.n_states - 1) for arm in stretch.problem.arms])
-    ax.imshow(
-        (stretch.states / worst).T,
-        aspect="auto",
-        interpolation="nearest",
-        cmap=_state_shades(),
-        vmin=0,
-        vmax=1,
-        extent=(stretch.first - 0.5, stretch.first + slots - 0.5, arms - 0.5, -0.5),
-    )
+    _cells(ax, (stretch.states / worst).T, stretch.first, cmap=_state_shades(), vmin=0, vmax=1)
     when, which = np.nonzero(stretch.pulled)
     # Small enough to lie side by side over a stretch of any length.
     size = float(np.clip(400 / slots, 1.5, 6))
@@ -144,7 +137,6 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(arms), [arm.name for arm in stretch.problem.arms])
     ax.tick_params("y", length=0)
     ax.set_xlabel("slot")
-    ax.grid(visible=False)
     key = [Patch(facecolor=colour, edgecolor="0.6", linewidth=0.5) for colour in STATE_COLOURS]
     _legend_beside(ax, handles=[*key, dots], labels=["best state", "worst state", "pulled"])
     return ax
@@ -266,8 +258,7 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
     ax = _axes(ax)
     index = np.concatenate([table.index for table in tables])
     n_rows, length = index.shape
-    extent = (0.5, length + 0.5, n_rows - 0.5, -0.5)
-    image = ax.imshow(index, aspect="auto", interpolation="nearest", cmap="cividis", extent=extent)
+    image = _cells(ax, index, 1, cmap="cividis")
     if length <= 15 and n_rows <= 16:
         middle = (index.min() + index.max()) / 2
         for (row, column), value in np.ndenumerate(index):
@@ -287,7 +278,6 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
     if len(tables) == 1:
         ax.set_ylabel(name)
     ax.set_xlabel("slots since last seen τ")
-    ax.grid(visible=False)
     ax.figure.colorbar(image, ax=ax, label="Whittle index", pad=0.02)
     return ax
 
@@ -387,6 +377,14 @@ def transitions(
     ax.set(xlim=(-0.6, len(moves) - 0.4), ylim=(0, top), ylabel="probability of the move")
     ax.legend(loc="upper left", ncols=2)
     return ax
+
+
+def _cells(ax: Axes, values: Array, first: int, **look: Any) -> AxesImage:
+    """A table as coloured cells, the middles of its columns at ``first`` and the whole numbers after it."""
+    rows, columns = values.shape
+    ax.grid(visible=False)
+    extent = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
+    return ax.imshow(values, aspect="auto", interpolation="nearest", extent=extent, **look)
 
 
 def _error_bars(ax: Axes, places: npt.ArrayLike, values: Array, ends: Array, colour: str, label: str) -> None:

@@ -126,7 +126,6 @@ class _BaseArm:
         return f"arm {self.name!r}: " if self.name else "arm: "
 
     def _set_common(self, rewards: npt.ArrayLike, name: str, initial: int | None, reward_law: RewardLaw) -> None:
-        """Store and validate what all arms share."""
         _check_text(name, "arm: name")
         object.__setattr__(self, "name", name)
         means = _numbers(rewards, self._label + "rewards", 1)

@@ -94,16 +94,14 @@ def random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -
     if kind == "general":
         return rng.dirichlet(np.ones(size), size=size)
     chain = np.zeros((size, size))
+    least = floor if kind == "paper" else 0.0
     for k in range(size):
         low, high = max(0, k - 1), min(size, k + 2)
         width = high - low
-        if kind == "birth-death":
-            chain[k, low:high] = rng.dirichlet(np.ones(width))
-            continue
         while True:
             # Uniform over the rows whose entries are all at least the floor.
-            row = floor + (1 - width * floor) * rng.dirichlet(np.ones(width))
-            if k == 0 or chain[k - 1, k] + row[0] <= 1:
+            row = least + (1 - width * least) * rng.dirichlet(np.ones(width))
+            if kind != "paper" or k == 0 or chain[k - 1, k] + row[0] <= 1:
                 break
         chain[k, low:high] = row
     return chain

@@ -60,8 +60,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -100,8 +99,7 @@ def show(
 def check(
     problem: ProblemArgument,
     horizon: Annotated[
-        int,
-        typer.Option(help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T"),
+        int, typer.Option(help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T")
     ] = 100_000,
     coupling: Annotated[
         bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")

@@ -77,7 +77,6 @@ def new_table(*columns: str, title: str | None = None) -> Table:
 
 
 def problems(known: Sequence[Problem], as_json: bool) -> None:
-    """The list of built-in problems."""
     if as_json:
         rows = [
             {"name": p.name, "arms": p.n_arms, "states": p.n_states, "plays": p.plays, "source": p.source}
@@ -93,13 +92,11 @@ def problems(known: Sequence[Problem], as_json: bool) -> None:
         gist = p.source.split(". ")[0].split(";")[0]
         table.add_row(plain_text(p.name), str(p.n_arms), states, plain_text(gist))
     show(
-        table,
-        "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it.",
+        table, "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it."
     )
 
 
 def problem(stated: Problem, as_json: bool) -> None:
-    """One problem as TOML."""
     if as_json:
         emit({"name": stated.name, "source": stated.source, "plays": stated.plays, "toml": stated.to_toml()})
     else:

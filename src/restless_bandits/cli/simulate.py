@@ -56,8 +56,7 @@ def simulate(
     ] = "auto",
     ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR"),
+        Path | None, typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -277,20 +277,14 @@ class _Log:
         for run in range(runs):
             if report is not None:
                 report(f"{label}: run {run + 1} of up to {runs}, {len(self.states)} slots")
-            total, chosen, random = self._play(learner, task, run)
-            totals.append(total)
+            watched = _Watched(learner, [])
+            agent = Agent(watched, task, seed=self.seed, run=run, content=self.content)
+            chosen = play_along(agent, self.states, self._told(run).item)[:, 0]
+            totals.append(float(self.rewards[np.arange(len(chosen)), chosen].sum()))
             pulls.append(np.bincount(chosen, minlength=self.states.shape[1]))
-            if not random and not self.rounded:
+            if not any(watched.drew) and not self.rounded:
                 break
         return ReplayedLearner(label, np.array(totals), np.array(pulls))
-
-    def _play(self, learner: Learner, task: Task, run: int) -> tuple[float, IntArray, bool]:
-        """One run: what was earned, the arms pulled, whether the learner drew at random."""
-        watched = _Watched(learner, [])
-        agent = Agent(watched, task, seed=self.seed, run=run, content=self.content)
-        told = self._told(run).tolist()
-        chosen = play_along(agent, self.states, lambda slot, arm: told[slot][arm])[:, 0]
-        return float(self.rewards[np.arange(len(chosen)), chosen].sum()), chosen, any(watched.drew)
 
     def _told(self, run: int) -> Array:
         """The rewards as they are told: drawn as 0 or 1 where the law of the log is neither of ours."""

@@ -210,10 +210,7 @@ class SimulationResult:
     def as_dict(self) -> dict[str, Any]:
         """Return what ``restless simulate --json`` prints."""
         return {
-            "problem": self.problem,
-            "horizon": self.horizon,
-            "runs": self.runs,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed")},
             "comparator": self.comparator.as_dict(),
             "ratio": self.ratio,
             "learners": self.summaries(),
@@ -249,10 +246,7 @@ class SimulationResult:
             "arm": list(self.arms),
         }
         attributes = {
-            "problem": self.problem,
-            "horizon": self.horizon,
-            "seed": self.seed,
-            "ratio": self.ratio,
+            **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio")},
             "regret_kind": self.kinds[-1],
             **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items()},
         }
