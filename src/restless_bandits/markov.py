@@ -15,11 +15,12 @@ turns the paper's λ_max, a supremum of eigenvalues over a box of matrices, into
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 
-from restless_bandits.arrays import Array, BoolArray, IntArray
+from restless_bandits.arrays import Array, IntArray
 
 LONGEST_WAIT = 1 << 40
 
@@ -45,17 +46,12 @@ def _stochastic(matrices: Array) -> Array:
     return np.asarray(matrices / matrices.sum(axis=-1, keepdims=True))
 
 
-def _reachable(P: Array) -> BoolArray:
-    """``reachable[j, k]``: k can be reached from j in zero or more steps."""
+def recurrent_classes(P: Array) -> list[IntArray]:
+    """Return the closed communicating classes, each as a sorted array of states."""
+    # Whether k can be reached from j, in at most 1, 2, 4, … steps.
     reach = (P > 0) | np.eye(P.shape[0], dtype=bool)
     for _ in range(max(1, math.ceil(math.log2(P.shape[0] + 1)))):
         reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
-    return reach
-
-
-def recurrent_classes(P: Array) -> list[IntArray]:
-    """Return the closed communicating classes, each as a sorted array of states."""
-    reach = _reachable(P)
     members = [np.flatnonzero(row) for row in reach]
     # A class is closed where all that can be reached leads back, and told by the first of its states.
     return [there for j, there in enumerate(members) if there[0] == j and reach[there, j].all()]
@@ -289,14 +285,11 @@ def _search_neighbours(P: Array, distance: float, choice: tuple[Array, Array]) -
         step = distance
         while step > distance * 1e-4:
             improved = False
-            for i in range(here.size):
-                for move in (-step, step):
-                    trial = here.copy()
-                    trial[i] += move
-                    trial = repaired(trial)
-                    trial_value = value(trial)
-                    if trial_value > here_value + 1e-13:
-                        here, here_value, improved = trial, trial_value, True
+            for unit, move in itertools.product(np.eye(here.size), (-step, step)):
+                trial = repaired(here + move * unit)
+                trial_value = value(trial)
+                if trial_value > here_value + 1e-13:
+                    here, here_value, improved = trial, trial_value, True
             if not improved:
                 step /= 4
         best = max(best, here_value)

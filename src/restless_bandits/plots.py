@@ -194,7 +194,10 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         ax.set_ylabel("expected reward")
         _legend_beside(ax)
     else:
-        path = _path_of(paths, arm)
+        names = [path.name for path in paths]
+        if isinstance(arm, str):
+            check_known(arm, names, "there is no arm")
+        path = paths[names.index(arm) if isinstance(arm, str) else whole("arm", arm, 0, len(paths) - 1)]
         slots, laws = path.jumps()
         tops = np.concatenate([np.zeros((len(laws), 1)), np.cumsum(laws, axis=1)], axis=1)
         shades, n = _state_shades(), len(path.rewards)
@@ -214,14 +217,6 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         _legend_beside(ax, handles=handles[::-1], labels=labels[::-1])
     ax.set(xlim=(paths[0].slots[0] - 0.5, paths[0].slots[-1] + 0.5), xlabel="slot")
     return ax
-
-
-def _path_of(paths: Sequence[BeliefPath], arm: int | str) -> BeliefPath:
-    if not isinstance(arm, str):
-        return paths[whole("arm", arm, 0, len(paths) - 1)]
-    names = [path.name for path in paths]
-    check_known(arm, names, "there is no arm")
-    return paths[names.index(arm)]
 
 
 @dataclass(frozen=True, eq=False)

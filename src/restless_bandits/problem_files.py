@@ -59,14 +59,11 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
 
 def problem_text(head: Mapping[str, Any], arms: Iterable[Mapping[str, Any]]) -> str:
     """Return a problem as TOML, number for number; what is empty or None is left out."""
-    lines = _toml_lines(head)
-    for arm in arms:
-        lines += ["", "[[arms]]", *_toml_lines(arm)]
-    return "\n".join(lines) + "\n"
+    return "\n\n[[arms]]\n".join(_toml_table(table) for table in (head, *arms)) + "\n"
 
 
-def _toml_lines(table: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value is not None and value != ""]
+def _toml_table(table: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key} = {_toml_value(value)}" for key, value in table.items() if value not in (None, ""))
 
 
 def _toml_value(value: Any) -> str:

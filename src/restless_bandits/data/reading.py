@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import BoolArray, IntArray
+from restless_bandits.arrays import BoolArray
 from restless_bandits.errors import ProblemError, did_you_mean
 
 COLUMNS = ("time", "arm", "state", "value", "reward")
@@ -186,9 +186,14 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _parsed(name: str, cells: Sequence[Any], labels: dict[str, int], place: Place, first: int) -> npt.NDArray[Any]:
-    """A column of numbers, whole ones where they can be; or the first cell that is at fault."""
+    """A column of numbers, whole ones where they can be; or the first cell that is at fault. ``labels`` grows."""
     if name == "arm":
-        return _numbered(cells, labels, place, first)
+        # Numbered by the order in which they came.
+        arms = np.array([labels.setdefault(cell.strip(), len(labels)) for cell in cells], dtype=np.int64)
+        if "" in labels:
+            row = first + int(np.argmax(arms == labels[""]))
+            raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
+        return arms
     if name in ("time", "state"):
         # Nanoseconds since 1970 are more than a double can hold.
         with contextlib.suppress(ValueError, OverflowError, TypeError):
@@ -201,15 +206,6 @@ def _parsed(name: str, cells: Sequence[Any], labels: dict[str, int], place: Plac
             return numbers.astype(np.int64) if name == "state" else numbers
     row, fault = next((i, fault) for i, cell in enumerate(cells) if (fault := _fault(name, cell)))
     raise ProblemError(f"{place(first + row)}: {fault}")
-
-
-def _numbered(cells: Sequence[str], labels: dict[str, int], place: Place, first: int) -> IntArray:
-    """Arms by the order in which they came; ``labels`` grows."""
-    numbers = np.array([labels.setdefault(cell.strip(), len(labels)) for cell in cells], dtype=np.int64)
-    if "" in labels:
-        row = first + int(np.argmax(numbers == labels[""]))
-        raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
-    return numbers
 
 
 def _uncut(cell: Any) -> int:
