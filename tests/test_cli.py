@@ -10,7 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 import restless_bandits as rb
-from restless_bandits.cli import completion, main, output
+from restless_bandits.arrays import plain
+from restless_bandits.cli import completion, main
 from restless_bandits.cli.app import app
 
 
@@ -303,7 +304,7 @@ class TestCompletion:
 
 
 def test_json_has_no_numbers_that_json_lacks():
-    assert output.plain({"a": [math.inf, np.float64("nan"), 1.0], "b": np.array([1, 2])}) == {
+    assert plain({"a": [math.inf, np.float64("nan"), 1.0], "b": np.array([1, 2])}) == {
         "a": [None, None, 1.0],
         "b": [1, 2],
     }

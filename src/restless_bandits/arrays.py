@@ -42,7 +42,9 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: 
         kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
         kind = kinds.get(least, f"a whole number of at least {least}")
         if most is not None:
-            kind = f"a whole number from {least} to {most}"
+            # Nobody reads nineteen digits.
+            end = f"{kind} and below 2^{most.bit_length()}"
+            kind = end if most > 1 << 53 else f"a whole number from {least} to {most}"
         raise ProblemError(f"{what} is {value!r}; it must be {kind}{also and ', ' + also}")
     return int(value)
 

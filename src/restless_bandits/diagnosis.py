@@ -116,6 +116,7 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as ``restless check --json`` prints it."""
+        constants = ("c1", "d_min", "lambda_max", "lambda_max_bounds", "theory_from")
         return {
             "problem": self.problem.name,
             "plays": self.problem.plays,
@@ -123,11 +124,7 @@ class Diagnosis:
                 key: {"holds": one.holds, "worst": {"arm": one.arm, "state": one.state, "value": one.value}}
                 for key, one in self.assumptions.items()
             },
-            "c1": self.c1,
-            "d_min": self.d_min,
-            "lambda_max": self.lambda_max,
-            "lambda_max_bounds": self.lambda_max_bounds,
-            "theory_from": self.theory_from,
+            **{name: getattr(self, name) for name in constants},
             "bounds": None if self.bounds is None else self.bounds.as_dict(),
             "horizon": self.horizon,
             "arms": [dataclasses.asdict(arm) for arm in self.arms],

@@ -28,3 +28,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     return "choose from " + ", ".join(known)
+
+
+def check_known(word: object, known: Iterable[str], complaint: str) -> None:
+    """Refuse a word that is not among those known: the complaint, the word, and the nearest or all of them."""
+    known = list(known)
+    if word not in known:
+        raise ProblemError(f"{complaint} {word!r}; {did_you_mean(str(word), known)}")

@@ -40,23 +40,18 @@ if TYPE_CHECKING:
     from restless_bandits.agent import Agent
     from restless_bandits.learners.base import Learner
 
+    _Numbers = spaces.MultiDiscrete[np.int64]
+else:
+    # Before its version 1.4 Gymnasium takes no type parameter here.
+    _Numbers = spaces.MultiDiscrete
+
 __all__ = ["ID", "ArmChoice", "Play", "RestlessBanditEnv", "play"]
 
 ID = "restless_bandits/RestlessBandit-v0"
 if ID not in gymnasium.registry:
     gymnasium.register(id=ID, entry_point=f"{__name__}:RestlessBanditEnv")
 
-HORIZON = 1000
-ELAPSED_CAP = 1000
-
 Observation = dict[str, IntArray]
-
-
-if TYPE_CHECKING:
-    _Numbers = spaces.MultiDiscrete[np.int64]
-else:
-    # Before its version 1.4 Gymnasium takes no type parameter here.
-    _Numbers = spaces.MultiDiscrete
 
 
 class ArmChoice(_Numbers):
@@ -123,8 +118,8 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self,
         problem: Problem | str | Path = "paper-1",
         *,
-        horizon: int | None = HORIZON,
-        elapsed_cap: int = ELAPSED_CAP,
+        horizon: int | None = 1000,
+        elapsed_cap: int = 1000,
         render_mode: str | None = None,
     ) -> None:
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
@@ -138,15 +133,10 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self.render_mode = render_mode
 
         n = self.problem.n_arms
-        codes = [
-            size + (start is None) for size, start in zip(self.problem.n_states, self.problem.initial, strict=True)
-        ]
+        codes = [arm.n_states + (arm.initial is None) for arm in self.problem.arms]
         # Gymnasium types the values of such a space as anything, and the observations of this one are arrays.
         self.observation_space = spaces.Dict(  # type: ignore[assignment]
-            {
-                "last_state": spaces.MultiDiscrete(codes),
-                "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64),
-            }
+            {"last_state": spaces.MultiDiscrete(codes), "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64)}
         )
         self.action_space = spaces.Discrete(n) if self.problem.plays == 1 else ArmChoice(n, self.problem.plays)
 
@@ -181,10 +171,9 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play a slot."""
-        if self._slot is None:
-            raise ResetNeeded("the environment was not started; call reset first")
+        slot = self._started() + 1
         arms = self._arms(action)
-        self._slot += 1
+        self._slot = slot
         # The step that the slot before ends with is taken here: chains do not mind the player, so the law is the same,
         # and the states in sight are those of the slot just played.
         drawn = self.np_random.random(self.problem.n_arms)
@@ -202,12 +191,11 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         """Return the present slot as text, what nobody can see included; nothing without ``render_mode``."""
         if self.render_mode is None:
             return None
-        if self._slot is None:
-            raise ResetNeeded("the environment was not started; call reset first")
+        slot = self._started()
         width = max(len(arm.name) for arm in self.problem.arms)
-        lines = [f"slot {self._slot}, reward {self._reward:g}"]
+        lines = [f"slot {slot}, reward {self._reward:g}"]
         for i, arm in enumerate(self.problem.arms):
-            ago = self._slot - int(self._last_slot[i])
+            ago = slot - int(self._last_slot[i])
             seen = "never seen"
             if self._last_state[i] < arm.n_states:
                 when = "now" if i in self._pulled else f"{ago} slot{'s' if ago != 1 else ''} ago"
@@ -216,9 +204,13 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
             lines.append(f"{mark} {arm.name:{width}}  in state {self._states[i]}, {seen}")
         return "\n".join(lines)
 
+    def _started(self) -> int:
+        if self._slot is None:
+            raise ResetNeeded("the environment was not started; call reset first")
+        return self._slot
+
     def _observation(self) -> Observation:
-        assert self._slot is not None
-        elapsed = np.minimum(self._slot + 1 - self._last_slot, self.elapsed_cap)
+        elapsed = np.minimum(self._started() + 1 - self._last_slot, self.elapsed_cap)
         return {"last_state": self._last_state.copy(), "elapsed": elapsed}
 
     def _arms(self, action: Any) -> IntArray:

@@ -15,12 +15,12 @@ turns the paper's λ_max, a supremum of eigenvalues over a box of matrices, into
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, BoolArray, IntArray
+from restless_bandits.arrays import Array, IntArray
 
 LONGEST_WAIT = 1 << 40
 
@@ -43,31 +43,18 @@ def powers(P: Array, length: int) -> Array:
 
 
 def _stochastic(matrices: Array) -> Array:
-    scaled: Array = matrices / matrices.sum(axis=-1, keepdims=True)
-    return scaled
-
-
-def _reachable(P: Array) -> BoolArray:
-    """``reachable[j, k]``: k can be reached from j in zero or more steps."""
-    reach = (P > 0) | np.eye(P.shape[0], dtype=bool)
-    for _ in range(max(1, math.ceil(math.log2(P.shape[0] + 1)))):
-        reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
-    return reach
+    return np.asarray(matrices / matrices.sum(axis=-1, keepdims=True))
 
 
 def recurrent_classes(P: Array) -> list[IntArray]:
     """Return the closed communicating classes, each as a sorted array of states."""
-    reach = _reachable(P)
-    classes: list[IntArray] = []
-    seen: set[int] = set()
-    for j in range(P.shape[0]):
-        if j in seen:
-            continue
-        members = np.flatnonzero(reach[j])
-        if np.all(reach[members, j]):
-            classes.append(members.astype(np.int64))
-            seen.update(members.tolist())
-    return classes
+    # Whether k can be reached from j, in at most 1, 2, 4, … steps.
+    reach = (P > 0) | np.eye(P.shape[0], dtype=bool)
+    for _ in range(max(1, math.ceil(math.log2(P.shape[0] + 1)))):
+        reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
+    members = [np.flatnonzero(row) for row in reach]
+    # A class is closed where all that can be reached leads back, and told by the first of its states.
+    return [there for j, there in enumerate(members) if there[0] == j and reach[there, j].all()]
 
 
 def period(P: Array, members: IntArray) -> int:
@@ -138,9 +125,7 @@ def stationary(P: Array) -> Array:
 
     A chain with several recurrent classes has many; this one starts from the uniform law.
     """
-    limit = limit_laws(P)
-    law: Array = limit.mean(axis=0)
-    return law
+    return np.asarray(limit_laws(P).mean(axis=0))
 
 
 def thresholds(laws: Array) -> Array:
@@ -161,15 +146,11 @@ def second_eigenvalue(P: Array) -> float:
         return float(P[0, 0] - P[1, 0])
     values = np.linalg.eigvals(P)
     values = values[np.argsort(-np.abs(values), kind="stable")]
-    if is_ergodic(P):
-        # Rounding may put another eigenvalue near 1 first; the one nearest to 1 is the trivial one.
-        values = np.delete(values, int(np.argmin(np.abs(values - 1.0))))
-        second: Any = values[0]
-    else:
-        second = values[1]
-    if abs(second.imag) > 1e-12 * max(1.0, abs(second)):
-        return float(abs(second))
-    return float(second.real)
+    # Rounding may put another eigenvalue first; the trivial one of an ergodic chain is the one nearest to 1.
+    trivial = int(np.argmin(np.abs(values - 1.0))) if is_ergodic(P) else 0
+    second = np.delete(values, trivial)[0]
+    is_real = abs(second.imag) <= 1e-12 * max(1.0, abs(second))
+    return float(second.real if is_real else abs(second))
 
 
 def distances(stack: Array, law: Array) -> Array:
@@ -250,8 +231,7 @@ def neighbour_eigenvalue_bounds(P: Array, distance: float) -> tuple[float, float
 
 def _robust_edge_radius(box_up: Array, box_down: Array) -> tuple[float, tuple[Array, Array]]:
     """Upper bound for the edge matrices of a box, and the corner chosen for every edge."""
-    ups = np.stack([box_up[0], box_up[0], box_up[1], box_up[1]])
-    downs = np.stack([box_down[0], box_down[1], box_down[0], box_down[1]])
+    ups, downs = box_up[[0, 0, 1, 1]], box_down[[0, 1, 0, 1]]
     x = np.ones(box_up.shape[1])
     best = math.inf
     corner = np.zeros(x.size, dtype=np.int64)
@@ -271,57 +251,45 @@ def _robust_edge_radius(box_up: Array, box_down: Array) -> tuple[float, tuple[Ar
     return best, (ups[corner, edge], downs[corner, edge])
 
 
-def _tridiagonal(up: Array, down: Array) -> Array:
-    matrix = np.diag(up, 1) + np.diag(down, -1)
-    return matrix + np.diag(1.0 - matrix.sum(axis=1))
-
-
 def _search_neighbours(P: Array, distance: float, choice: tuple[Array, Array]) -> float:
     """Best |λ₂| found in the neighbour space: coordinate search from P and from the relaxed maximiser."""
     n = P.shape[0]
-    up, down = np.diagonal(P, 1), np.diagonal(P, -1)
+    moves = np.concatenate([np.diagonal(P, 1), np.diagonal(P, -1)])
+    low: Array = np.maximum(0, moves - distance)
+    high = moves + distance
     exits = 1.0 - np.diagonal(P)
 
     def repaired(candidate: Array) -> Array:
         """Pull a candidate into the space: boxes first, then the exits of each state back to their own box."""
-        u = np.clip(candidate[: n - 1], np.maximum(0, up - distance), up + distance)
-        d = np.clip(candidate[n - 1 :], np.maximum(0, down - distance), down + distance)
-        out_up, out_down = np.append(u, 0.0), np.insert(d, 0, 0.0)
+        boxed = np.clip(candidate, low, high)
+        out_up, out_down = np.append(boxed[: n - 1], 0.0), np.insert(boxed[n - 1 :], 0, 0.0)
         excess = np.maximum(0, out_up + out_down - np.minimum(1.0, exits + distance))
         lack = np.maximum(0, exits - distance - out_up - out_down)
         both = np.maximum(out_up + out_down, 1e-300)
-        out_up, out_down = (
-            out_up + (lack - excess) * out_up / both,
-            out_down + (lack - excess) * out_down / both,
-        )
-        return np.concatenate(
-            [
-                np.clip(out_up[:-1], np.maximum(0, up - distance), up + distance),
-                np.clip(out_down[1:], np.maximum(0, down - distance), down + distance),
-            ]
-        )
+        more = lack - excess
+        out_up, out_down = out_up + more * out_up / both, out_down + more * out_down / both
+        moved: Array = np.concatenate([out_up[:-1], out_down[1:]])
+        return np.clip(moved, low, high)
 
     def value(candidate: Array) -> float:
-        matrix = _tridiagonal(candidate[: n - 1], candidate[n - 1 :])
+        matrix = np.diag(candidate[: n - 1], 1) + np.diag(candidate[n - 1 :], -1)
+        matrix += np.diag(1.0 - matrix.sum(axis=1))
         inside = np.abs(np.diagonal(matrix) - np.diagonal(P)) <= distance + 1e-12
         if not inside.all() or matrix.min() < -1e-12:
             return -math.inf
         return abs(second_eigenvalue(matrix))
 
-    best = value(np.concatenate([up, down]))
-    for start in (np.concatenate([up, down]), repaired(np.concatenate(choice))):
+    best = value(moves)
+    for start in (moves, repaired(np.concatenate(choice))):
         here, here_value = start, value(start)
         step = distance
         while step > distance * 1e-4:
             improved = False
-            for i in range(here.size):
-                for move in (-step, step):
-                    trial = here.copy()
-                    trial[i] += move
-                    trial = repaired(trial)
-                    trial_value = value(trial)
-                    if trial_value > here_value + 1e-13:
-                        here, here_value, improved = trial, trial_value, True
+            for unit, move in itertools.product(np.eye(here.size), (-step, step)):
+                trial = repaired(here + move * unit)
+                trial_value = value(trial)
+                if trial_value > here_value + 1e-13:
+                    here, here_value, improved = trial, trial_value, True
             if not improved:
                 step /= 4
         best = max(best, here_value)

@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits.arrays import Array, IntArray, whole
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.results import SimulationResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
+    from matplotlib.image import AxesImage
 
     from restless_bandits.data import ArmFit
     from restless_bandits.estimation import Estimate
@@ -103,20 +104,17 @@ def regret(
     for n, line in enumerate(lines):
         colour, mark = _look(line.label, n, colours)
         shown = line.mean > 0 if log else np.ones(len(line.mean), dtype=bool)
-        slots, mean = line.slots[shown], line.mean[shown]
-        low, high = line.low[shown], line.high[shown]
+        slots, mean, low, high = (part[shown] for part in (line.slots, line.mean, line.low, line.high))
         if log:
             # A band that reaches zero would run to minus infinity.
             low = np.maximum(low, mean / 10)
         ax.plot(slots, mean, color=colour, marker=mark, label=line.label)
         ax.fill_between(slots, low, high, color=colour, alpha=0.2, linewidth=0)
     if log:
-        ax.set_xscale("log")
-        ax.set_yscale("log")
+        ax.set(xscale="log", yscale="log")
     else:
         ax.xaxis.set_major_formatter(lambda slots, _: _short(slots))
-    ax.set_xlabel("slots T")
-    ax.set_ylabel("regret")
+    ax.set(xlabel="slots T", ylabel="regret")
     _legend_beside(ax)
     return ax
 
@@ -128,15 +126,7 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
 
     slots, arms = stretch.states.shape
     worst = np.array([max(1, arm.n_states - 1) for arm in stretch.problem.arms])
-    ax.imshow(
-        (stretch.states / worst).T,
-        aspect="auto",
-        interpolation="nearest",
-        cmap=_state_shades(),
-        vmin=0,
-        vmax=1,
-        extent=(stretch.first - 0.5, stretch.first + slots - 0.5, arms - 0.5, -0.5),
-    )
+    _cells(ax, (stretch.states / worst).T, stretch.first, cmap=_state_shades(), vmin=0, vmax=1)
     when, which = np.nonzero(stretch.pulled)
     # Small enough to lie side by side over a stretch of any length.
     size = float(np.clip(400 / slots, 1.5, 6))
@@ -147,7 +137,6 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(arms), [arm.name for arm in stretch.problem.arms])
     ax.tick_params("y", length=0)
     ax.set_xlabel("slot")
-    ax.grid(visible=False)
     key = [Patch(facecolor=colour, edgecolor="0.6", linewidth=0.5) for colour in STATE_COLOURS]
     _legend_beside(ax, handles=[*key, dots], labels=["best state", "worst state", "pulled"])
     return ax
@@ -205,7 +194,10 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         ax.set_ylabel("expected reward")
         _legend_beside(ax)
     else:
-        path = _path_of(paths, arm)
+        names = [path.name for path in paths]
+        if isinstance(arm, str):
+            check_known(arm, names, "there is no arm")
+        path = paths[names.index(arm) if isinstance(arm, str) else whole("arm", arm, 0, len(paths) - 1)]
         slots, laws = path.jumps()
         tops = np.concatenate([np.zeros((len(laws), 1)), np.cumsum(laws, axis=1)], axis=1)
         shades, n = _state_shades(), len(path.rewards)
@@ -218,24 +210,13 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
             ax.plot(slots, tops[:, k + 1], color="white", linewidth=0.5)
         looks = path.slots[path.seen >= 0]
         ax.plot(looks, np.full(len(looks), 1.03), "v", color=COLOURS[1], markersize=4, label="seen")
-        ax.set_ylim(0, 1.06)
-        ax.set_ylabel(f"probability, {path.name}")
+        ax.set(ylim=(0, 1.06), ylabel=f"probability, {path.name}")
         ax.grid(visible=False)
         # As they lie upon each other.
         handles, labels = ax.get_legend_handles_labels()
         _legend_beside(ax, handles=handles[::-1], labels=labels[::-1])
-    ax.set_xlim(paths[0].slots[0] - 0.5, paths[0].slots[-1] + 0.5)
-    ax.set_xlabel("slot")
+    ax.set(xlim=(paths[0].slots[0] - 0.5, paths[0].slots[-1] + 0.5), xlabel="slot")
     return ax
-
-
-def _path_of(paths: Sequence[BeliefPath], arm: int | str) -> BeliefPath:
-    if not isinstance(arm, str):
-        return paths[whole("arm", arm, 0, len(paths) - 1)]
-    names = [path.name for path in paths]
-    if arm not in names:
-        raise ProblemError(f"there is no arm {arm!r}; {did_you_mean(arm, names)}")
-    return paths[names.index(arm)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,19 +253,12 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
     ax = _axes(ax)
     index = np.concatenate([table.index for table in tables])
     n_rows, length = index.shape
-    image = ax.imshow(
-        index,
-        aspect="auto",
-        interpolation="nearest",
-        cmap="cividis",
-        extent=(0.5, length + 0.5, n_rows - 0.5, -0.5),
-    )
+    image = _cells(ax, index, 1, cmap="cividis")
     if length <= 15 and n_rows <= 16:
         middle = (index.min() + index.max()) / 2
-        for row, values in enumerate(index):
-            for column, value in enumerate(values):
-                colour = "black" if value > middle else "white"
-                ax.text(column + 1, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
+        for (row, column), value in np.ndenumerate(index):
+            colour = "black" if value > middle else "white"
+            ax.text(column + 1, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
     labels: list[str] = []
     for table in tables:
         if labels:
@@ -299,7 +273,6 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
     if len(tables) == 1:
         ax.set_ylabel(name)
     ax.set_xlabel("slots since last seen τ")
-    ax.grid(visible=False)
     ax.figure.colorbar(image, ax=ax, label="Whittle index", pad=0.02)
     return ax
 
@@ -318,10 +291,9 @@ def estimates(groups: Sequence[EstimateGroup], *, ax: Axes | None = None) -> Axe
     """Draw estimated against true parameters: the middle 95 % of the runs, their mean, and the truth."""
     ax = _axes(ax)
     series = [("estimate", COLOURS[0], 0.0, [group.values for group in groups])]
-    if all(group.optimistic is not None for group in groups):
-        series.append(
-            ("optimistic", COLOURS[4], 0.22, [group.optimistic for group in groups if group.optimistic is not None])
-        )
+    optimistic = [group.optimistic for group in groups if group.optimistic is not None]
+    if len(optimistic) == len(groups):
+        series.append(("optimistic", COLOURS[4], 0.22, optimistic))
     for label, colour, shift, values in series:
         places = np.arange(len(groups)) + shift - 0.11 * (len(series) - 1)
         means = np.array([one.mean() for one in values])
@@ -361,14 +333,12 @@ def transition_estimates(
     for i, arm in enumerate(found.arms):
         name = arm.name if problem is None else problem.arms[i].name
         n = len(arm.transitions)
-        for s in range(n):
-            for k in (s - 1, s + 1):
-                if not 0 <= k < n:
-                    continue
-                value, reach = float(arm.transitions[s, k]), width * float(arm.standard_errors[s, k])
-                truth = None if problem is None else float(problem.arms[i].one_step[s, k])
-                ends = max(0.0, value - reach), min(1.0, value + reach)
-                moves.append(TransitionEstimate(name, f"{s}→{k}", value, *ends, truth))
+        neighbours = [(s, k) for s in range(n) for k in (s - 1, s + 1) if 0 <= k < n]
+        for s, k in neighbours:
+            value, reach = float(arm.transitions[s, k]), width * float(arm.standard_errors[s, k])
+            truth = None if problem is None else float(problem.arms[i].one_step[s, k])
+            ends = max(0.0, value - reach), min(1.0, value + reach)
+            moves.append(TransitionEstimate(name, f"{s}→{k}", value, *ends, truth))
     return moves
 
 
@@ -396,13 +366,20 @@ def transitions(
     under.set_xticks([float(np.mean(places[name])) for name in names], [f"\n{name}" for name in names])
     under.tick_params("x", length=0)
     under.spines["bottom"].set_visible(False)
-    ax.set_xlim(-0.6, len(moves) - 0.4)
     ax.grid(visible=False, axis="x")
-    ax.set_ylabel("probability of the move")
     # Room for the legend above all bars.
-    ax.set_ylim(0, 1.2 * float(max(ends.max(), *(move.truth or 0 for move in moves))))
+    top = 1.2 * float(max(ends.max(), *(move.truth or 0 for move in moves)))
+    ax.set(xlim=(-0.6, len(moves) - 0.4), ylim=(0, top), ylabel="probability of the move")
     ax.legend(loc="upper left", ncols=2)
     return ax
+
+
+def _cells(ax: Axes, values: Array, first: int, **look: Any) -> AxesImage:
+    """A table as coloured cells, the middles of its columns at ``first`` and the whole numbers after it."""
+    rows, columns = values.shape
+    ax.grid(visible=False)
+    extent = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
+    return ax.imshow(values, aspect="auto", interpolation="nearest", extent=extent, **look)
 
 
 def _error_bars(ax: Axes, places: npt.ArrayLike, values: Array, ends: Array, colour: str, label: str) -> None:
@@ -412,8 +389,7 @@ def _error_bars(ax: Axes, places: npt.ArrayLike, values: Array, ends: Array, col
 def _truths(ax: Axes, truths: Sequence[float | None]) -> None:
     known = [(place, truth) for place, truth in enumerate(truths) if truth is not None]
     for n, (place, truth) in enumerate(known):
-        label = "truth" if n == 0 else None
-        ax.plot([place - 0.3, place + 0.3], [truth, truth], color="black", linewidth=1.2, label=label)
+        ax.plot([place - 0.3, place + 0.3], [truth, truth], color="black", linewidth=1.2, label=None if n else "truth")
 
 
 def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
@@ -442,10 +418,7 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     ticks = lags if len(lags) > 1 else np.array([1, 10])
     ax.set_xticks(ticks, [_short(lag) for lag in ticks])
     ax.minorticks_off()
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel("slots later, τ")
-    ax.set_ylabel("share in the same state")
-    ax.set_title(arm.name)
+    ax.set(ylim=(0, 1.02), xlabel="slots later, τ", ylabel="share in the same state", title=arm.name)
     ax.legend()
     return ax
 
@@ -462,13 +435,10 @@ def running_times(
     for n, (label, by_arms) in enumerate(times.items()):
         colour, mark = _look(label, n, colours)
         ax.plot(list(by_arms), list(by_arms.values()), color=colour, marker=mark, label=label)
-        if others is not None and label in others:
-            theirs = others[label]
+        if others is not None and (theirs := others.get(label)):
             ax.plot(list(theirs), list(theirs.values()), color=colour, linestyle="--", linewidth=1, alpha=0.6)
-    ax.set_yscale("log")
-    ax.set_xticks(sorted({arms for by_arms in times.values() for arms in by_arms}))
-    ax.set_xlabel("arms")
-    ax.set_ylabel("seconds a run")
+    arms = sorted({arms for by_arms in times.values() for arms in by_arms})
+    ax.set(yscale="log", xticks=arms, xlabel="arms", ylabel="seconds a run")
     _legend_beside(ax)
     return ax
 

@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits import markov
-from restless_bandits.arrays import Array, is_whole, probability, whole
+from restless_bandits.arrays import Array, BoolArray, is_whole, plain, probability, whole
 from restless_bandits.assumptions import ASSUMPTIONS, Assumption, assumptions_of, complaint
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known, did_you_mean
 from restless_bandits.files import save_file
 from restless_bandits.problem_files import (
     ARM_KEYS,
@@ -73,26 +73,24 @@ def _numbers(value: Any, what: str, dimensions: int) -> Array:
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         raise ProblemError(f"{what} must be {shape}, not {shown}")
     numbers = raw.astype(np.float64) + 0.0
-    bad = np.argwhere(~np.isfinite(numbers))
-    if bad.size:
-        place = "".join(f"[{i}]" for i in bad[0])
-        raise ProblemError(f"{what}{place} is {numbers[tuple(bad[0])]}; it must be a finite number")
+    _refuse(what, numbers, ~np.isfinite(numbers), "is {:.12g}; it must be a finite number")
     return numbers
+
+
+def _refuse(what: str, numbers: Array, bad: BoolArray, why: str) -> None:
+    """Raise with the place and the value of the first bad number, if one is."""
+    if bad.any():
+        first = tuple(np.argwhere(bad)[0].tolist())
+        raise ProblemError(what + "".join(f"[{i}]" for i in first) + " " + why.format(numbers[first]))
 
 
 def _check_laws(laws: Array, what: str) -> None:
     """Check that the last axis holds probability laws."""
-    bad = np.argwhere((laws < 0) | (laws > 1 + ROW_SUM_TOLERANCE))
-    if bad.size:
-        place = "".join(f"[{i}]" for i in bad[0])
-        raise ProblemError(f"{what}{place} is {laws[tuple(bad[0])]:.12g}; a probability must lie between 0 and 1")
+    outside = (laws < 0) | (laws > 1 + ROW_SUM_TOLERANCE)
+    _refuse(what, laws, outside, "is {:.12g}; a probability must lie between 0 and 1")
     sums = laws.sum(axis=-1)
-    bad = np.argwhere(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
-    if bad.size:
-        place = "".join(f"[{i}]" for i in bad[0])
-        raise ProblemError(
-            f"{what}{place} sums to {sums[tuple(bad[0])]:.12g}, not 1; make its probabilities add up to one"
-        )
+    wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
+    _refuse(what, sums, wrong, "sums to {:.12g}, not 1; make its probabilities add up to one")
 
 
 def _check_text(text: object, what: str) -> None:
@@ -128,34 +126,30 @@ class _BaseArm:
         return f"arm {self.name!r}: " if self.name else "arm: "
 
     def _set_common(self, rewards: npt.ArrayLike, name: str, initial: int | None, reward_law: RewardLaw) -> None:
-        """Store and validate what all arms share."""
-        given = {"rewards": rewards, "name": name, "initial": initial, "reward_law": reward_law}
-        for key, value in given.items():
-            object.__setattr__(self, key, value)
-        _check_text(self.name, "arm: name")
-        rewards = _numbers(self.rewards, self._label + "rewards", 1)
-        outside = np.flatnonzero((rewards < 0) | (rewards > 1))
-        if outside.size:
-            k = int(outside[0])
+        _check_text(name, "arm: name")
+        object.__setattr__(self, "name", name)
+        means = _numbers(rewards, self._label + "rewards", 1)
+        outside = (means < 0) | (means > 1)
+        _refuse(self._label + "rewards", means, outside, "is {:.12g}; means must lie between 0 and 1, so rescale them")
+        check_known(reward_law, REWARD_LAWS, f"{self._label}unknown reward_law")
+        if initial is not None and (not is_whole(initial) or not 0 <= initial < len(means)):
             raise ProblemError(
-                f"{self._label}rewards[{k}] is {rewards[k]:.12g}; means must lie between 0 and 1, so rescale them"
-            )
-        object.__setattr__(self, "rewards", _frozen(rewards))
-        if self.reward_law not in REWARD_LAWS:
-            hint = did_you_mean(str(self.reward_law), REWARD_LAWS)
-            raise ProblemError(f"{self._label}unknown reward_law {self.reward_law!r}; {hint}")
-        if self.initial is None:
-            return
-        if not is_whole(self.initial) or not 0 <= self.initial < self.n_states:
-            raise ProblemError(
-                f"{self._label}initial is {self.initial!r}; it must be a state from 0 to {self.n_states - 1}, "
+                f"{self._label}initial is {initial!r}; it must be a state from 0 to {len(means) - 1}, "
                 "or be left out if unknown"
             )
-        object.__setattr__(self, "initial", int(self.initial))
+        object.__setattr__(self, "rewards", _frozen(means))
+        object.__setattr__(self, "initial", None if initial is None else int(initial))
+        object.__setattr__(self, "reward_law", reward_law)
 
     def _content(self) -> tuple[Any, ...]:
         """The numbers of the arm, without its name."""
-        raise NotImplementedError
+        return self.rewards.tobytes(), self.initial, self.reward_law
+
+    def _shown(self, laws: str) -> str:
+        """The arm as Python that makes it, ``laws`` included; what is as by default is left out."""
+        fields = (("name", ""), ("initial", None), ("reward_law", "bernoulli"))
+        others = [f"{key}={getattr(self, key)!r}" for key, default in fields if getattr(self, key) != default]
+        return f"{type(self).__name__}({', '.join([laws, f'rewards={self.rewards.tolist()}', *others])})"
 
     def named(self, name: str) -> Self:
         """Return the same arm under another name."""
@@ -171,13 +165,6 @@ class _BaseArm:
 
     def __hash__(self) -> int:
         return hash((self.name, self._content()))
-
-    def law_table(self, length: int) -> Array:
-        """Return ``laws[τ][s]`` for τ = 0..length, the law of the state seen τ slots after s.
-
-        Where the initial state is unknown there is one more row, s = n_states, for an arm never seen.
-        """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +213,9 @@ class Arm(_BaseArm):
         label = f"arm {name!r}: " if name else "arm: "
         for word, value in (("stay_best", stay_best), ("stay_worst", stay_worst)):
             probability(label + word, value)
-        rows = [[stay_best, _complement(stay_best)], [_complement(stay_worst), stay_worst]]
+        # 1 − p as a person would write it: 0.3 for 0.7, not 0.30000000000000004.
+        leave_best, leave_worst = (round(1.0 - stay, 15) for stay in (stay_best, stay_worst))
+        rows = [[stay_best, leave_best], [leave_worst, stay_worst]]
         return cls(rows, rewards, name=name, initial=initial, reward_law=reward_law)
 
     @cached_property
@@ -264,17 +253,10 @@ class Arm(_BaseArm):
         return stack
 
     def _content(self) -> tuple[Any, ...]:
-        return (
-            "arm",
-            self.transitions.tobytes(),
-            self.rewards.tobytes(),
-            self.initial,
-            self.reward_law,
-        )
+        return "arm", self.transitions.tobytes(), *super()._content()
 
     def __repr__(self) -> str:
-        parts = [f"transitions={self.transitions.tolist()}", f"rewards={self.rewards.tolist()}"]
-        return f"Arm({', '.join(parts + _repr_tail(self))})"
+        return self._shown(f"transitions={self.transitions.tolist()}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,31 +316,13 @@ class TableArm(_BaseArm):
         return np.concatenate([self.laws, tail])
 
     def _content(self) -> tuple[Any, ...]:
-        return (
-            "table",
-            self.laws.shape,
-            self.laws.tobytes(),
-            self.rewards.tobytes(),
-            self.initial,
-            self.reward_law,
-        )
+        return "table", self.laws.shape, self.laws.tobytes(), *super()._content()
 
     def __repr__(self) -> str:
-        parts = [f"laws=<{self.length} laws of {self.n_states} states>", f"rewards={self.rewards.tolist()}"]
-        return f"TableArm({', '.join(parts + _repr_tail(self))})"
+        return self._shown(f"laws=<{self.length} laws of {self.n_states} states>")
 
 
 AnyArm = Arm | TableArm
-
-
-def _repr_tail(arm: _BaseArm) -> list[str]:
-    fields = (("name", ""), ("initial", None), ("reward_law", "bernoulli"))
-    return [f"{key}={getattr(arm, key)!r}" for key, default in fields if getattr(arm, key) != default]
-
-
-def _complement(probability: float) -> float:
-    """1 − p as a person would write it: 0.3 for 0.7, not 0.30000000000000004."""
-    return round(1.0 - probability, 15)
 
 
 @dataclass(frozen=True)
@@ -402,19 +366,7 @@ class Problem:
     <Problem: 2 arms of 2 states, 1 play>
     """
 
-    arms: tuple[AnyArm, ...]
-    plays: int
-    name: str
-    source: str
-
-    def __init__(
-        self,
-        arms: Iterable[AnyArm],
-        *,
-        plays: int = 1,
-        name: str = "",
-        source: str = "",
-    ) -> None:
+    def __init__(self, arms: Iterable[AnyArm], *, plays: int = 1, name: str = "", source: str = "") -> None:
         if not isinstance(arms, Iterable):
             raise ProblemError(f"arms is {arms!r}; give a list of Arm or TableArm objects")
         arms = tuple(arms)
@@ -425,16 +377,13 @@ class Problem:
                 raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
         _check_text(name, "name")
         _check_text(source, "source")
-        if not is_whole(plays) or not 1 <= plays <= len(arms):
-            raise ProblemError(
-                f"plays is {plays!r}; it must be a whole number from 1 to {len(arms)}, the number of arms"
-            )
+        self.plays = whole("plays", plays, 1, len(arms), "the number of arms")
         named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
         names = [arm.name for arm in named]
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
             raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
-        self.arms, self.plays, self.name, self.source = named, int(plays), name, source
+        self.arms, self.name, self.source = named, name, source
 
     @classmethod
     def load(cls, path: str | Path) -> Problem:
@@ -461,7 +410,7 @@ class Problem:
         for arm in self.arms:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
-            tables.append({key: _plain_field(getattr(arm, key)) for key in ARM_KEYS})
+            tables.append({key: plain(getattr(arm, key)) for key in ARM_KEYS})
         return problem_text({"name": self.name, "source": self.source, "plays": self.plays}, tables)
 
     def save(self, path: str | Path) -> None:
@@ -534,8 +483,7 @@ class Problem:
     def arm_number(self, name: str) -> int:
         """Return the position of the arm of that name."""
         names = [arm.name for arm in self.arms]
-        if name not in names:
-            raise ProblemError(f"there is no arm {name!r}; {did_you_mean(name, names)}")
+        check_known(name, names, "there is no arm")
         return names.index(name)
 
     def task(self, horizon: int | None = None, *, reveal: Iterable[str] = ()) -> Task:
@@ -548,13 +496,16 @@ class Problem:
         if horizon is not None and horizon > LONGEST_HORIZON:
             raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
-        for word in sorted(wanted - set(REVEALABLE)):
-            raise ProblemError(f"cannot reveal {word!r}; {did_you_mean(word, REVEALABLE)}")
+        for word in sorted(wanted):
+            check_known(word, REVEALABLE, "cannot reveal")
         mixing: tuple[int | None, ...] | None = None
         if "mixing" in wanted:
             if horizon is None:
                 raise ProblemError("mixing times are revealed to 1/√horizon; give a horizon")
-            mixing = tuple(self._mixing(arm, 1 / math.sqrt(horizon)) for arm in self.arms)
+            near = 1 / math.sqrt(horizon)
+            mixing = tuple(
+                markov.mixing_time(arm.chain, near) if isinstance(arm, Arm) else arm.length for arm in self.arms
+            )
         return Task(
             n_states=self.n_states,
             plays=self.plays,
@@ -566,10 +517,6 @@ class Problem:
             mixing=mixing,
             problem=self if "problem" in wanted else None,
         )
-
-    @staticmethod
-    def _mixing(arm: AnyArm, epsilon: float) -> int | None:
-        return markov.mixing_time(arm.chain, epsilon) if isinstance(arm, Arm) else arm.length
 
     @cached_property
     def assumptions(self) -> Mapping[str, Assumption]:
@@ -585,8 +532,7 @@ class Problem:
         restless_bandits.errors.ProblemError: arm 'arm 1': rewards[1] exceeds rewards[0] by 1; order the states ...
         """
         for name in names:
-            if name not in ASSUMPTIONS:
-                raise ProblemError(f"there is no assumption {name!r}; {did_you_mean(str(name), ASSUMPTIONS)}")
+            check_known(name, ASSUMPTIONS, "there is no assumption")
             if not self.assumptions[name].holds:
                 raise ProblemError(complaint(name, self.assumptions[name]))
 
@@ -624,7 +570,3 @@ def load_problem(name_or_path: str | Path) -> Problem:
     raise ProblemError(
         f"there is no built-in problem {text!r} and no such file; {hint} (`restless problems` lists them)"
     )
-
-
-def _plain_field(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from restless_bandits.arrays import Array
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 
 PROBLEM_KEYS = ("name", "source", "plays", "arms")
 ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law")
+PROBLEM_FOLDER = Path(__file__).parent / "problems"
 RANDOM_KINDS = ("paper", "birth-death", "general")
 
 
@@ -43,16 +43,14 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
         # Besides what is not TOML: numbers too long to read, and brackets nested too deep.
         raise ProblemError(f"{origin} is not valid TOML: {error}") from None
     for key in data:
-        if key not in PROBLEM_KEYS:
-            raise ProblemError(f"{origin}: unknown key {key!r}; {did_you_mean(key, PROBLEM_KEYS)}")
+        check_known(key, PROBLEM_KEYS, f"{origin}: unknown key")
     tables = data.pop("arms", None)
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise ProblemError(f"{origin}: no arms; give each one as a table [[arms]] with rewards and transitions")
     arms = [{"name": f"arm {i + 1}", **table} for i, table in enumerate(tables)]
     for arm in arms:
         for key in arm:
-            if key not in ARM_KEYS:
-                raise ProblemError(f"{origin}: arm {arm['name']!r}: unknown key {key!r}; {did_you_mean(key, ARM_KEYS)}")
+            check_known(key, ARM_KEYS, f"{origin}: arm {arm['name']!r}: unknown key")
         for key in ("rewards", "transitions"):
             if key not in arm:
                 raise ProblemError(f"{origin}: arm {arm['name']!r}: {key} is missing")
@@ -61,14 +59,11 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
 
 def problem_text(head: Mapping[str, Any], arms: Iterable[Mapping[str, Any]]) -> str:
     """Return a problem as TOML, number for number; what is empty or None is left out."""
-    lines = _toml_lines(head)
-    for arm in arms:
-        lines += ["", "[[arms]]", *_toml_lines(arm)]
-    return "\n".join(lines) + "\n"
+    return "\n\n[[arms]]\n".join(_toml_table(table) for table in (head, *arms)) + "\n"
 
 
-def _toml_lines(table: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value is not None and value != ""]
+def _toml_table(table: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key} = {_toml_value(value)}" for key, value in table.items() if value not in (None, ""))
 
 
 def _toml_value(value: Any) -> str:
@@ -82,21 +77,13 @@ def _toml_value(value: Any) -> str:
 
 def builtin_problems() -> list[str]:
     """Return the names of the problems that come with the package."""
-    files = (entry.name for entry in _problem_folder().iterdir())
-    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+    return sorted(path.stem for path in PROBLEM_FOLDER.glob("*.toml"))
 
 
 def builtin_text(name: str) -> str:
     """Return the TOML of a built-in problem."""
-    names = builtin_problems()
-    if name not in names:
-        raise ProblemError(f"there is no built-in problem {name!r}; {did_you_mean(name, names)}")
-    text: str = _problem_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    return text
-
-
-def _problem_folder() -> Any:
-    return resources.files("restless_bandits") / "problems"
+    check_known(name, builtin_problems(), "there is no built-in problem")
+    return (PROBLEM_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -> Array:
@@ -104,16 +91,14 @@ def random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -
     if kind == "general":
         return rng.dirichlet(np.ones(size), size=size)
     chain = np.zeros((size, size))
+    least = floor if kind == "paper" else 0.0
     for k in range(size):
         low, high = max(0, k - 1), min(size, k + 2)
         width = high - low
-        if kind == "birth-death":
-            chain[k, low:high] = rng.dirichlet(np.ones(width))
-            continue
         while True:
             # Uniform over the rows whose entries are all at least the floor.
-            row = floor + (1 - width * floor) * rng.dirichlet(np.ones(width))
-            if k == 0 or chain[k - 1, k] + row[0] <= 1:
+            row = least + (1 - width * least) * rng.dirichlet(np.ones(width))
+            if kind != "paper" or k == 0 or chain[k - 1, k] + row[0] <= 1:
                 break
         chain[k, low:high] = row
     return chain

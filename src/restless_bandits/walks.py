@@ -69,8 +69,7 @@ class Walk:
     @property
     def arms(self) -> IntArray:
         """The arm pulled in each slot; of several plays the first."""
-        numbers: IntArray = self.pulled.argmax(axis=1)
-        return numbers
+        return np.asarray(self.pulled.argmax(axis=1))
 
     def part(self, start: int, length: int) -> Walk:
         """Return a stretch of slots, from slot ``start`` on."""

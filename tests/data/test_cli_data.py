@@ -95,7 +95,7 @@ def test_replay(restless, trace):
     [
         (["--edges", "7,x"], "--edges is '7,x'; give numbers separated by commas"),
         (["--reward-range", "1"], "--reward-range is '1'; give the lowest and the highest reward"),
-        (["--lags", str(10**21)], "it must be a whole number from 1 to 4611686018427387903"),
+        (["--lags", str(10**21)], "it must be a positive whole number and below 2^62"),
         (["--lags", "1,two"], "--lags is '1,two'; give whole numbers separated by commas"),
         (["--plot", "fit.gif"], "cannot draw fit.gif; give a name that ends in .png, .svg, .pdf"),
         (["--out", "nowhere/found.toml"], "there is no folder nowhere; make it first"),

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from restless_bandits import __version__
-from restless_bandits.cli import completion
+from restless_bandits.cli import completion, output
 from restless_bandits.cli.data import fit, replay
 from restless_bandits.cli.options import JsonOption, ProblemArgument
 from restless_bandits.cli.reproduce import reproduce
@@ -60,8 +60,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -75,7 +74,6 @@ def problems(context: typer.Context, as_json: JsonOption = False) -> None:
     """
     context.obj = as_json  # `problems --json show NAME` means what `problems show NAME --json` does
     if context.invoked_subcommand is None:
-        from restless_bandits.cli import output
         from restless_bandits.problem import Problem
         from restless_bandits.problem_files import builtin_problems
 
@@ -92,7 +90,6 @@ def show(
 
     Example: restless problems show paper-1 > mine.toml
     """
-    from restless_bandits.cli import output
     from restless_bandits.problem import Problem
 
     output.problem(Problem.builtin(name), as_json or bool(context.obj))
@@ -102,8 +99,7 @@ def show(
 def check(
     problem: ProblemArgument,
     horizon: Annotated[
-        int,
-        typer.Option(help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T"),
+        int, typer.Option(help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T")
     ] = 100_000,
     coupling: Annotated[
         bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")
@@ -115,24 +111,15 @@ def check(
 
     Example: restless check paper-1 --coupling
     """
-    from restless_bandits.cli import output
     from restless_bandits.diagnosis import check as diagnose
     from restless_bandits.problem import load_problem
-
-    stated = load_problem(problem)
-    if not coupling:
-        if seed is not None:
-            raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
-        output.diagnosis(diagnose(stated, horizon=horizon), as_json)
-        return
-    from restless_bandits.cli.coupling import show_coupling
     from restless_bandits.theory import check_coupling
 
-    shown = check_coupling(stated, horizon, 0 if seed is None else seed)
-    extra = {"coupling": shown.as_dict()} if as_json else {}
-    output.diagnosis(diagnose(stated, horizon=horizon), as_json, extra)
-    if not as_json:
-        show_coupling(shown)
+    stated = load_problem(problem)
+    if seed is not None and not coupling:
+        raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
+    coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
+    output.diagnosis(diagnose(stated, horizon=horizon), coupled, as_json)
 
 
 @app.command()
@@ -163,7 +150,6 @@ def solve(
 
     Example: restless solve paper-2 --oracle whittle
     """
-    from restless_bandits.cli import output
     from restless_bandits.files import check_writable, same_file
     from restless_bandits.problem import load_problem
 
@@ -206,7 +192,6 @@ def index(
 
     Example: restless index paper-1 --tau-max 5
     """
-    from restless_bandits.cli import output
     from restless_bandits.problem import load_problem
 
     stated = load_problem(problem)
@@ -228,6 +213,6 @@ def bench(as_json: JsonOption = False) -> None:
 
     Example: restless bench
     """
-    from restless_bandits.cli import bench as command
+    from restless_bandits.simulation.bench import bench as measure
 
-    command.run(as_json)
+    output.measurements(measure(), as_json)

@@ -40,14 +40,14 @@ def item(incomplete: str) -> list[str]:
 
 
 def _files(incomplete: str) -> Iterator[str]:
-    typed = incomplete.rpartition("/")
-    folder = typed[0] + typed[1]
+    folder, slash, start = incomplete.rpartition("/")
+    folder += slash
     try:
         entries = sorted(Path(folder or ".").iterdir())
     except OSError:
         return
     for entry in entries:
-        if entry.name.startswith(typed[2]) and not entry.name.startswith("."):
+        if entry.name.startswith(start) and not entry.name.startswith("."):
             if entry.suffix == ".toml":
                 yield folder + entry.name
             elif entry.is_dir():

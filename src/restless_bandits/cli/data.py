@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from restless_bandits.cli import output
 from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 from restless_bandits.errors import ProblemError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from restless_bandits.data import Fit, Replay, Trace
 
 Number = TypeVar("Number", int, float)
-PICTURES = ("png", "svg", "pdf")
+PICTURES = (".png", ".svg", ".pdf")
 MOST_PANELS = 12
 """Arms that fit into one picture; the first ones are drawn."""
 
@@ -45,8 +46,7 @@ RewardsOption = Annotated[
 ]
 RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Scale logged rewards from here to 0 and 1.")]
 SlotOption = Annotated[
-    float | None,
-    typer.Option(metavar="LENGTH", help="Round times to slots of this length, counted from the first."),
+    float | None, typer.Option(metavar="LENGTH", help="Round times to slots of this length, counted from the first.")
 ]
 ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
 
@@ -62,8 +62,7 @@ def fit(
     slot: SlotOption = None,
     shape: ShapeOption = "birth-death",
     lags: Annotated[
-        str | None,
-        typer.Option(metavar="τ,τ,…", help="Compare laws for these waits.", show_default="1,2,5,10,…"),
+        str | None, typer.Option(metavar="τ,τ,…", help="Compare laws for these waits.", show_default="1,2,5,10,…")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted laws into this picture.")
@@ -74,23 +73,18 @@ def fit(
 
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
     """
-    from restless_bandits.cli import output
-
     _check_outputs(trace, out, plot)
-    kind = _picture_kind(plot)
     read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
     from restless_bandits import data
 
     found = data.fit(read, shape=shape, lags=_numbers(lags, "--lags", int))
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
-        files[plot] = _picture(found, kind)
+        files[plot] = _picture(found, plot.suffix[1:])
     for path, content in files.items():
         save_file(path, content)
     if as_json:
-        output.emit(
-            found.as_dict() | {"out": None if out is None else str(out), "plot": None if plot is None else str(plot)}
-        )
+        output.emit(found.as_dict() | {"out": out and str(out), "plot": plot and str(plot)})
         return
     print("\n".join(_fit_lines(found)))
     if files:
@@ -128,7 +122,6 @@ def replay(
     """
     read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
     from restless_bandits import data
-    from restless_bandits.cli import output
     from restless_bandits.learners import DEFAULT
 
     with warnings_as_lines():
@@ -150,7 +143,6 @@ def replay(
 
 
 def _fit_lines(found: Fit) -> list[str]:
-    """The fit for people."""
     trace = found.trace
     lines = [
         f"{found.problem.name or 'trace'}: {len(trace)} observations of {trace.n_arms} arm"
@@ -217,7 +209,6 @@ def _read(
     reward_range: str | None,
     slot: float | None,
 ) -> Trace:
-    """The trace with the options that both commands share."""
     ends = _numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
@@ -240,13 +231,6 @@ def _numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] 
     except ValueError:
         what = "whole numbers" if kind is int else "numbers"
         raise ProblemError(f"{option} is {text!r}; give {what} separated by commas") from None
-
-
-def _picture_kind(path: Path | None) -> str:
-    kind = "png" if path is None else path.suffix.lower().lstrip(".")
-    if kind not in PICTURES:
-        raise ProblemError(f"cannot draw {path}; give a name that ends in .{', .'.join(PICTURES)}")
-    return kind
 
 
 def _picture(found: Fit, kind: str) -> bytes:
@@ -283,3 +267,5 @@ def _check_outputs(trace: Path, out: Path | None, plot: Path | None) -> None:
                 raise ProblemError(f"{option} is {path}, which is the trace itself; name another file")
     if out is not None and plot is not None and same_file(out, plot):
         raise ProblemError(f"--out and --plot are both {out}; name two files")
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise ProblemError(f"cannot draw {plot}; give a name that ends in {', '.join(PICTURES)}")

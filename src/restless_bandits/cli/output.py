@@ -1,19 +1,17 @@
-"""How answers look: JSON for programs, tables for people."""
+"""How answers look: JSON for programs, tables for people.
+
+The library is imported inside the functions, as in all of the command line.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from restless_bandits.arrays import plain
-from restless_bandits.assumptions import ASSUMPTIONS
-from restless_bandits.problem import AnyArm, Problem
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,12 +19,16 @@ if TYPE_CHECKING:
 
     from restless_bandits.diagnosis import Bounds, Diagnosis
     from restless_bandits.oracles import ArmIndex, Solution
+    from restless_bandits.problem import AnyArm, Problem
+    from restless_bandits.simulation.bench import Bench
+    from restless_bandits.theory.coupling import CouplingCheck
 
 FEW_ROWS = 10
 
 
 def emit(answer: dict[str, Any]) -> None:
-    """Print one JSON object."""
+    from restless_bandits.arrays import plain
+
     # In ASCII, so that it is the same on every terminal and in every locale.
     print(json.dumps(plain(answer)))
 
@@ -75,7 +77,6 @@ def new_table(*columns: str, title: str | None = None) -> Table:
 
 
 def problems(known: Sequence[Problem], as_json: bool) -> None:
-    """The list of built-in problems."""
     if as_json:
         rows = [
             {"name": p.name, "arms": p.n_arms, "states": p.n_states, "plays": p.plays, "source": p.source}
@@ -91,23 +92,23 @@ def problems(known: Sequence[Problem], as_json: bool) -> None:
         gist = p.source.split(". ")[0].split(";")[0]
         table.add_row(plain_text(p.name), str(p.n_arms), states, plain_text(gist))
     show(
-        table,
-        "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it.",
+        table, "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it."
     )
 
 
 def problem(stated: Problem, as_json: bool) -> None:
-    """One problem as TOML."""
     if as_json:
         emit({"name": stated.name, "source": stated.source, "plays": stated.plays, "toml": stated.to_toml()})
     else:
         sys.stdout.write(stated.to_toml())
 
 
-def diagnosis(found: Diagnosis, as_json: bool, extra: Mapping[str, Any] | None = None) -> None:
-    """The answer of ``restless check``; ``extra`` goes into its JSON object."""
+def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool) -> None:
+    """The answer of ``restless check``."""
+    from restless_bandits.assumptions import ASSUMPTIONS
+
     if as_json:
-        emit({**found.as_dict(), **(extra or {})})
+        emit(found.as_dict() | ({} if coupled is None else {"coupling": coupled.as_dict()}))
         return
     assumptions = new_table("assumption", "holds", "worst arm", "state", "value", title=f"{found.problem.name}")
     for key, one in found.assumptions.items():
@@ -132,7 +133,35 @@ def diagnosis(found: Diagnosis, as_json: bool, extra: Mapping[str, Any] | None =
         lines.append(f"the theory's condition rad(T) ≤ c1/3 holds from T = {found.theory_from} on")
     if found.bounds is not None:
         lines += _bound_lines(found.bounds)
-    show(assumptions, arms, *lines, "")
+    show(assumptions, arms, *lines, "", *([] if coupled is None else _coupling_parts(coupled)))
+
+
+def _coupling_parts(found: CouplingCheck) -> list[Any]:
+    """A line for each play of the first slots, then what the whole run shows."""
+    from restless_bandits.theory.coupling import FIRST
+
+    run = found.coupling
+    title = f"coupling: {found.policy_name} of R, played in the optimistic R' of T = {found.horizon}"
+    heads = ("slot", "arm", "τ", "real state", "virtual state", "real reward", "virtual reward")
+    table = new_table(*heads, title=title)
+    for t in range(min(FIRST, run.slots)):
+        for c, arm in enumerate(run.arms[t].tolist()):
+            numbers = (str(column[t, c]) for column in (run.elapsed, run.real_states, run.virtual_states))
+            rewards = (f"{column[t, c]:.4g}" for column in (run.real_rewards, run.virtual_rewards))
+            table.add_row("" if c else str(t + 1), plain_text(run.problem.arms[arm].name), *numbers, *rewards)
+    fits = {"virtual states against R": found.virtual_fit, "real states against R'": found.real_fit}
+    mark = "[green]holds[/]" if found.holds else "[red]fails[/]"
+    return [
+        table,
+        f"{run.slots} slots, rad(T) = {found.radius:.4g}, seed {found.seed}: the coupling {mark}",
+        f"virtual state better than the real one: {found.violations} times; worse: {run.setbacks.sum()} times",
+        f"mean reward: {found.real_mean:.4f} real, in R'; {found.virtual_mean:.4f} virtual, in R",
+        *(
+            f"{what}: largest √n·D {fit.statistic:.2f}, an alarm from {fit.alarm:.2f} on (false-alarm rate 1e-6)"
+            for what, fit in fits.items()
+        ),
+        "",
+    ]
 
 
 def _bound_lines(found: Bounds) -> list[str]:
@@ -172,23 +201,29 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     show(table)
 
 
-def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: int | None, as_json: bool) -> None:
-    """The answer of ``restless index``: the last column of a table holds for every longer wait."""
-
-    def columns(index: ArmIndex, count: int) -> Any:
-        have = index.table.shape[1]
-        return index.table[:, np.minimum(np.arange(count), have - 1)]
-
+def measurements(found: Bench, as_json: bool) -> None:
+    """The answer of ``restless bench``."""
     if as_json:
-        rows = []
-        for arm, index in found:
-            table = columns(index, tau_max or index.table.shape[1])
-            row = {"name": arm.name, "indexable": index.indexable, "index": table[:-1], "never_seen": table[-1, 0]}
-            rows.append(row | {"violation": index.violation, "method": index.method})
-        emit({"problem": stated.name, "arms": rows})
+        emit(dataclasses.asdict(found))
+        return
+    table = new_table("one simulated slot, all recorded", "ns", "draws")
+    for name, value in found.slot_ns.items():
+        table.add_row(name, f"{value:.1f}", f"{found.ratio[name]:.1f}")
+    show(
+        table,
+        f"A draw, one Generator.random() of PCG64 in a compiled loop, takes {found.draw_ns:.2f} ns here.",
+        f"The same loop in plain Python with NumPy takes {found.python_loop_ratio:.0f} times as long (2 arms).",
+    )
+
+
+def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: int | None, as_json: bool) -> None:
+    """The answer of ``restless index``."""
+    if as_json:
+        arms = [{"name": arm.name} | index.as_dict(tau_max) for arm, index in found]
+        emit({"problem": stated.name, "arms": arms})
         return
     for arm, index in found:
-        values = columns(index, tau_max or min(FEW_ROWS, index.table.shape[1]))
+        values = index.columns(tau_max or min(FEW_ROWS, index.table.shape[1]))
         names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
         table = new_table("τ", *names, title=title)

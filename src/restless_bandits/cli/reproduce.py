@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restless_bandits.cli import completion
+from restless_bandits.cli import completion, output
 from restless_bandits.cli.options import AddressOption, EngineOption, JobsOption, JsonOption, SeedOption
 from restless_bandits.cli.simulate import INTERRUPTED, jobs_of, warnings_as_lines
 
@@ -49,15 +49,13 @@ def reproduce(
 
     Example: restless reproduce figure-a table-1 --quick
     """
-    from restless_bandits.cli import output
     from restless_bandits.experiments import reproduce as run_all
     from restless_bandits.experiments.reproduction import ReproductionInterrupted
 
-    wanted = tuple(items or ())
     with _progress() as tell, warnings_as_lines():
         try:
             found = run_all(
-                wanted,
+                tuple(items or ()),
                 quick=quick,
                 out=out,
                 seed=seed,
@@ -114,7 +112,6 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
 
 def _show(found: Reproduction, out: Path) -> None:
     """The ledger as a table, without the claims that this run says nothing of."""
-    from restless_bandits.cli import output
     from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, NOT_RUN
 
     colours = {HOLDS: "green", FAILS: "red", FROM: "yellow"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restless_bandits.cli import completion
+from restless_bandits.cli import completion, output
 from restless_bandits.cli.options import (
     AddressOption,
     EngineOption,
@@ -56,8 +56,7 @@ def simulate(
     ] = "auto",
     ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR"),
+        Path | None, typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,9 +70,8 @@ def simulate(
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 
-    interrupted = None
-    with _progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
-        try:
+    try:
+        with _progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
                 stated,
                 learner or DEFAULT,
@@ -89,13 +87,11 @@ def simulate(
                 out=out,
                 progress=advance,
             )
-        except SimulationInterrupted as stop:
-            interrupted = stop
-    if interrupted is not None:
-        print(interrupted, file=sys.stderr)
-        if interrupted.result is not None:
-            _show(interrupted.result, problem, as_json)
-        raise typer.Exit(INTERRUPTED)
+    except SimulationInterrupted as stop:
+        print(stop, file=sys.stderr)
+        if stop.result is not None:
+            _show(stop.result, problem, as_json)
+        raise typer.Exit(INTERRUPTED) from None
     _show(result, problem, as_json)
 
 
@@ -144,9 +140,6 @@ def warnings_as_lines() -> Iterator[None]:
 
 
 def _show(result: SimulationResult, name: str, as_json: bool) -> None:
-    """The answer, for programs or for people."""
-    from restless_bandits.cli import output
-
     if as_json:
         output.emit(result.as_dict() | {"problem": result.problem or name})
         return
@@ -167,10 +160,9 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )
-    console = output.console()
-    console.print(table)
+    output.show(table)
     for line in _comparator_lines(result):
-        console.print(line, markup=False, soft_wrap=True)
+        output.console().print(line, markup=False, soft_wrap=True)
 
 
 def _comparator_lines(result: SimulationResult) -> list[str]:

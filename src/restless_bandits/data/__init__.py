@@ -13,15 +13,4 @@ from restless_bandits.data.fitting import ArmFit, Fit, LawCheck, fit
 from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
 from restless_bandits.data.traces import Trace, read_trace, trace
 
-__all__ = [
-    "ArmFit",
-    "Fit",
-    "LawCheck",
-    "Replay",
-    "ReplayedLearner",
-    "Trace",
-    "fit",
-    "read_trace",
-    "replay",
-    "trace",
-]
+__all__ = ["ArmFit", "Fit", "LawCheck", "Replay", "ReplayedLearner", "Trace", "fit", "read_trace", "replay", "trace"]

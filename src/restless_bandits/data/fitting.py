@@ -33,7 +33,7 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, likely_chains
 from restless_bandits.problem import Arm, Problem, RewardLaw
 
@@ -74,8 +74,7 @@ class LawCheck:
     def observed(self) -> Array:
         """Shares of the end by the state at the start; not numbers where no pair starts."""
         with np.errstate(invalid="ignore"):
-            shares: Array = self.counts / self.counts.sum(axis=1, keepdims=True)
-        return shares
+            return np.asarray(self.counts / self.counts.sum(axis=1, keepdims=True))
 
     def as_dict(self) -> dict[str, Any]:
         names = "pairs observed predicted same_observed same_predicted same_error chi_square degrees p_value"
@@ -178,8 +177,7 @@ def fit(
         Raise ``NotIdentified`` where the log does not tell the moves of an arm; the exception carries the estimate.
 
     """
-    if shape not in SHAPES:
-        raise ProblemError(f"there is no shape {shape!r}; {did_you_mean(str(shape), SHAPES)}")
+    check_known(shape, SHAPES, "there is no shape")
     if lags is not None and not np.iterable(lags):
         raise ProblemError(f"lags is {lags!r}; give a list of whole numbers, such as [1, 2, 5]")
     for lag in () if lags is None else lags:
@@ -229,13 +227,9 @@ def _fit_arm(trace: Trace, arm: int, shape: str, lags: Sequence[int] | None, str
         raise NotIdentified(_refusal(trace, arm, states[:-1][useful], found), Estimate((found,)))
     rewards, errors = mean_rewards(trace, arm)
     selective = _is_selective(times, states)
+    of_arm = {"name": trace.names[arm], "rewards": rewards, "reward_errors": errors}
     return ArmFit(
-        name=trace.names[arm],
-        observations=found.observations,
-        modes=found.modes,
-        rewards=rewards,
-        reward_errors=errors,
-        identified=found.identified,
+        **vars(found) | of_arm,
         states=trace.spans[arm],
         looks=len(times),
         reward_law=trace.reward_laws[arm],
@@ -379,24 +373,19 @@ def _law_check(lag: int, before: IntArray, after: IntArray, predicted: Array) ->
     )
 
 
-def _pooled(seen: IntArray, expected: Array) -> tuple[Array, Array]:
-    """Neighbouring states put together until enough is expected of each group; what is left over joins the last."""
-    groups = [[0.0, 0.0]]
-    for count, mean in zip(seen.tolist(), expected.tolist(), strict=True):
+def _pooled(seen: IntArray, expected: Array) -> Array:
+    """What was seen and expected of groups: neighbouring states until enough is expected; a rest joins the last."""
+    groups = [np.zeros(2)]
+    for count, mean in zip(seen, expected, strict=True):
         if groups[-1][1] >= EXPECTED:
-            groups.append([0.0, 0.0])
-        groups[-1][0] += count
-        groups[-1][1] += mean
+            groups.append(np.zeros(2))
+        groups[-1] += np.array([count, mean])
     if len(groups) > 1 and groups[-1][1] < EXPECTED:
-        count, mean = groups.pop()
-        groups[-1][0] += count
-        groups[-1][1] += mean
-    pooled = np.array(groups)
-    return pooled[:, 0], pooled[:, 1]
+        groups[-2] += groups.pop()
+    return np.array(groups).T
 
 
 def _arm_notes(arm: ArmFit, shape: str, n_states: int) -> list[str]:
-    """What a user of the problem should know of an arm."""
     notes = []
     best, worst = arm.states
     if best == worst:

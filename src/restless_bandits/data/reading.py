@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import BoolArray, IntArray
+from restless_bandits.arrays import BoolArray
 from restless_bandits.errors import ProblemError, did_you_mean
 
 COLUMNS = ("time", "arm", "state", "value", "reward")
@@ -63,19 +63,25 @@ def exact(number: float) -> str:
 
 def columns_of_file(path: Path) -> Columns:
     """Read the columns of a CSV file; errors name the file and the line."""
-    table = _Table(_read_text(path), path.name)
-    rows = table.rows()
+    text, source = _read_text(path), path.name
+
+    def place(row: int) -> str:
+        # Read again for it, as this is wanted only once something is wrong.
+        line, _ = next(itertools.islice(_rows(text, source), row + 1, None))
+        return f"{source}, line {line}"
+
+    rows = _rows(text, source)
     header = [cell.strip().lower() for cell in next(rows, (0, [""]))[1]]
     if not any(header):
-        raise ProblemError(f"{table.name} is empty; begin it with a line such as time,arm,state")
+        raise ProblemError(f"{source} is empty; begin it with a line such as time,arm,state")
     if header[0].startswith(tuple("0123456789+-.")):
-        raise ProblemError(f"{table.name} has no header; begin it with a line such as time,arm,state")
+        raise ProblemError(f"{source} has no header; begin it with a line such as time,arm,state")
     if "" in header:
         raise ProblemError(
-            f"{table.name}: column {header.index('') + 1} has no name in the header; leave the column out "
+            f"{source}: column {header.index('') + 1} has no name in the header; leave the column out "
             "(pandas writes none with to_csv(…, index=False))"
         )
-    _check_names(header, table.name)
+    _check_names(header, source)
     parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in header}
     labels: dict[str, int] = {}
     done = 0
@@ -83,15 +89,15 @@ def columns_of_file(path: Path) -> Columns:
         for i, row in enumerate(chunk):
             if len(row) != len(header):
                 raise ProblemError(
-                    f"{table.place(done + i)} has {len(row)} cells, the header has {len(header)}; "
+                    f"{place(done + i)} has {len(row)} cells, the header has {len(header)}; "
                     "give every line as many as the header"
                 )
         for name, cells in zip(header, zip(*chunk, strict=True), strict=True):
-            parts[name].append(_parsed(name, cells, labels, table.place, done))
+            parts[name].append(_parsed(name, cells, labels, place, done))
         done += len(chunk)
     if not done:
-        raise ProblemError(f"{table.name} holds no observations, only a header; add a line for each")
-    return _columns({name: np.concatenate(part) for name, part in parts.items()}, labels, table.place, table.name)
+        raise ProblemError(f"{source} holds no observations, only a header; add a line for each")
+    return _columns({name: np.concatenate(part) for name, part in parts.items()}, labels, place, source)
 
 
 def columns_in_memory(given: Mapping[str, Any]) -> Columns:
@@ -141,31 +147,17 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A CSV file as text, and where its lines are."""
-
-    text: str
-    name: str
-
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """The lines that are not empty, with their numbers; the header is the first."""
-        first = self.text.lstrip().split("\n", 1)[0]
-        delimiter = max(DELIMITERS, key=first.count)
-        reader = csv.reader(io.StringIO(self.text, newline=""), delimiter=delimiter, strict=True)
-        try:
-            for row in reader:
-                if row:
-                    yield reader.line_num, row
-        except csv.Error as error:
-            raise ProblemError(
-                f"{self.name}, line {reader.line_num}: {error}; check the quotation marks there"
-            ) from None
-
-    def place(self, row: int) -> str:
-        """Where an observation stands; read again for it, as this is wanted only once something is wrong."""
-        line, _ = next(itertools.islice(self.rows(), row + 1, None))
-        return f"{self.name}, line {line}"
+def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a CSV file that are not empty, with their numbers; the header is the first."""
+    first = text.lstrip().split("\n", 1)[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise ProblemError(f"{name}, line {reader.line_num}: {error}; check the quotation marks there") from None
 
 
 def _check_names(header: list[str], name: str) -> None:
@@ -194,9 +186,14 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _parsed(name: str, cells: Sequence[Any], labels: dict[str, int], place: Place, first: int) -> npt.NDArray[Any]:
-    """A column of numbers, whole ones where they can be; or the first cell that is at fault."""
+    """A column of numbers, whole ones where they can be; or the first cell that is at fault. ``labels`` grows."""
     if name == "arm":
-        return _numbered(cells, labels, place, first)
+        # Numbered by the order in which they came.
+        arms = np.array([labels.setdefault(cell.strip(), len(labels)) for cell in cells], dtype=np.int64)
+        if "" in labels:
+            row = first + int(np.argmax(arms == labels[""]))
+            raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
+        return arms
     if name in ("time", "state"):
         # Nanoseconds since 1970 are more than a double can hold.
         with contextlib.suppress(ValueError, OverflowError, TypeError):
@@ -209,15 +206,6 @@ def _parsed(name: str, cells: Sequence[Any], labels: dict[str, int], place: Plac
             return numbers.astype(np.int64) if name == "state" else numbers
     row, fault = next((i, fault) for i, cell in enumerate(cells) if (fault := _fault(name, cell)))
     raise ProblemError(f"{place(first + row)}: {fault}")
-
-
-def _numbered(cells: Sequence[str], labels: dict[str, int], place: Place, first: int) -> IntArray:
-    """Arms by the order in which they came; ``labels`` grows."""
-    numbers = np.array([labels.setdefault(cell.strip(), len(labels)) for cell in cells], dtype=np.int64)
-    if "" in labels:
-        row = first + int(np.argmax(numbers == labels[""]))
-        raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
-    return numbers
 
 
 def _uncut(cell: Any) -> int:

@@ -172,13 +172,28 @@ def replay(
     lowest = np.array([best for best, _ in trace.spans])
     states = trace.states[rows].reshape(slots, trace.n_arms) - lowest
     rewards = trace.rewards[rows].reshape(slots, trace.n_arms)
-    log = _Log(trace, states, rewards, seed)
+    # Of arms whose rewards are neither 0 or 1 nor fixed by the state, they are told as draws of 0 or 1.
+    drawn = np.array([law == "bernoulli" for law in trace.reward_laws]) & ~np.isin(rewards, (0.0, 1.0)).all(axis=0)
+
+    def play_all(label: str, learner: Learner, task: Task) -> ReplayedLearner:
+        totals, pulls = [], []
+        for run in range(runs):
+            if report is not None:
+                report(f"{label}: run {run + 1} of up to {runs}, {slots} slots")
+            watched = _Watched(learner, [])
+            agent = Agent(watched, task, seed=seed, run=run, content=trace.content)
+            draws = np.random.default_rng(world_words(int(seed), trace.content, run)).random(rewards.shape)
+            told = np.where(drawn, draws < rewards, rewards)
+            chosen = play_along(agent, states, told.item)[:, 0]
+            totals.append(float(rewards[np.arange(slots), chosen].sum()))
+            pulls.append(np.bincount(chosen, minlength=trace.n_arms))
+            if not any(watched.drew) and not drawn.any():
+                break
+        return ReplayedLearner(label, np.array(totals), np.array(pulls))
+
     tasks = _tasks(trace, list(players.values()), slots, shape)
     return Replay(
-        tuple(
-            log.play_all(label, player, task, runs, report)
-            for (label, player), task in zip(players.items(), tasks, strict=True)
-        ),
+        tuple(play_all(label, player, task) for (label, player), task in zip(players.items(), tasks, strict=True)),
         trace.names,
         start,
         slots,
@@ -186,7 +201,7 @@ def replay(
         float(rewards.max(axis=1).sum()),
         int(seed),
         trace.source,
-        log.rounded,
+        bool(drawn.any()),
     )
 
 
@@ -258,43 +273,3 @@ class _Watched(Learner):
         plan = self.learner.plan(record, task, rng)
         self.drew.append(rng.bit_generator.state != before)
         return plan
-
-
-class _Log:
-    """A complete stretch that answers for any choice."""
-
-    def __init__(self, trace: Trace, states: IntArray, rewards: Array, seed: int) -> None:
-        self.content, self.states, self.rewards, self.seed = trace.content, states, rewards, int(seed)
-        bernoulli = np.array([law == "bernoulli" for law in trace.reward_laws])
-        self.drawn = bernoulli & ~np.isin(rewards, (0.0, 1.0)).all(axis=0)
-        self.rounded = bool(self.drawn.any())
-
-    def play_all(
-        self, label: str, learner: Learner, task: Task, runs: int, report: Callable[[str], None] | None
-    ) -> ReplayedLearner:
-        """All runs of a learner; one where it draws nothing."""
-        totals, pulls = [], []
-        for run in range(runs):
-            if report is not None:
-                report(f"{label}: run {run + 1} of up to {runs}, {len(self.states)} slots")
-            total, chosen, random = self._play(learner, task, run)
-            totals.append(total)
-            pulls.append(np.bincount(chosen, minlength=self.states.shape[1]))
-            if not random and not self.rounded:
-                break
-        return ReplayedLearner(label, np.array(totals), np.array(pulls))
-
-    def _play(self, learner: Learner, task: Task, run: int) -> tuple[float, IntArray, bool]:
-        """One run: what was earned, the arms pulled, whether the learner drew at random."""
-        watched = _Watched(learner, [])
-        agent = Agent(watched, task, seed=self.seed, run=run, content=self.content)
-        told = self._told(run).tolist()
-        chosen = play_along(agent, self.states, lambda slot, arm: told[slot][arm])[:, 0]
-        return float(self.rewards[np.arange(len(chosen)), chosen].sum()), chosen, any(watched.drew)
-
-    def _told(self, run: int) -> Array:
-        """The rewards as they are told: drawn as 0 or 1 where the law of the log is neither of ours."""
-        if not self.rounded:
-            return self.rewards
-        draws = np.random.default_rng(world_words(self.seed, self.content, run)).random(self.rewards.shape)
-        return np.where(self.drawn, (draws < self.rewards).astype(np.float64), self.rewards)

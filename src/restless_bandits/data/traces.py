@@ -78,8 +78,7 @@ class Trace:
     @cached_property
     def _rows(self) -> tuple[IntArray, ...]:
         order = np.argsort(self.arms, kind="stable")
-        ends = np.searchsorted(self.arms[order], np.arange(self.n_arms + 1))
-        return tuple(order[ends[arm] : ends[arm + 1]] for arm in range(self.n_arms))
+        return tuple(np.split(order, np.searchsorted(self.arms[order], np.arange(1, self.n_arms))))
 
     @cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -113,10 +112,8 @@ class Trace:
         _, states, rewards = self.of_arm(arm)
         if self.levels is None and np.isin(rewards, (0.0, 1.0)).all():
             return "bernoulli"
-        low, high = np.full(self.sizes[arm], np.inf), np.full(self.sizes[arm], -np.inf)
-        np.minimum.at(low, states, rewards)
-        np.maximum.at(high, states, rewards)
-        return "fixed" if (high - low <= SAME_REWARD).all() else "bernoulli"
+        spreads = (np.ptp(rewards[states == state]) for state in np.unique(states))
+        return "fixed" if max(spreads) <= SAME_REWARD else "bernoulli"
 
     @cached_property
     def content(self) -> str:
@@ -219,7 +216,6 @@ def _trace(
     reward_range: tuple[float, float] | None,
     slot: float | None,
 ) -> Trace:
-    """The trace of some columns, checked."""
     arms = columns.numbers["arm"]
     times = _slots(columns, slot)
     _check_order(columns, times, slot)
@@ -363,12 +359,10 @@ def _scaled(columns: Columns, reward_range: tuple[float, float] | None) -> Array
     remedy = f"--reward-range {exact(least)},{exact(most)} scales all of them"
     outside = (rewards < low) | (rewards > high)
     columns.refuse("reward", outside, f"is not between {exact(low)} and {exact(high)}; {remedy}")
-    scaled: Array = np.clip((rewards - low) / (high - low), 0.0, 1.0)
-    return scaled
+    return np.asarray(np.clip((rewards - low) / (high - low), 0.0, 1.0))
 
 
 def _levels(given: Sequence[float] | None, states: int) -> tuple[float, ...]:
-    """The reward of each state, the best first."""
     if given is None:
         return tuple(np.linspace(1.0, 0.0, states).tolist())
     levels = _numbers(given)

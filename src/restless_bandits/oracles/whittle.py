@@ -21,13 +21,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from restless_bandits.arrays import Array, whole
 from restless_bandits.beliefs import cap_for, table_period
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.markov import is_ergodic
 from restless_bandits.oracles._homotopy import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
@@ -63,6 +63,17 @@ class ArmIndex:
     indexable: bool
     violation: float
     method: str
+
+    def columns(self, length: int | None = None) -> Array:
+        """Return the table for τ = 1..length, cut or carried on: its last column holds for every longer wait."""
+        have = self.table.shape[1]
+        return self.table[:, np.minimum(np.arange(length or have), have - 1)]
+
+    def as_dict(self, length: int | None = None) -> dict[str, Any]:
+        """Return what ``restless index --json`` prints of an arm, for τ = 1..length."""
+        table = self.columns(length)
+        found = {"indexable": self.indexable, "index": table[:-1], "never_seen": table[-1, 0]}
+        return found | {"violation": self.violation, "method": self.method}
 
 
 def two_state_index(arm: Arm, length: int) -> Array:
@@ -128,8 +139,7 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
     if length is not None:
         length = whole("length", length)
     methods = ("auto", "closed-form", "homotopy")
-    if method not in methods:
-        raise ProblemError(f"there is no method {method!r}; {did_you_mean(str(method), methods)}")
+    check_known(method, methods, "there is no method")
     closed = isinstance(arm, Arm) and arm.n_states == 2
     if method == "closed-form" and not closed:
         raise ProblemError(f"arm {arm.name!r} has {arm.n_states} states; the closed form is for chains of two")

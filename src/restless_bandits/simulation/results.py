@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.files import save_file
 from restless_bandits.simulation.comparator import Comparator
 
@@ -139,8 +139,8 @@ class SimulationResult:
         return np.stack([one.at[:, :, which] for one in self.outcomes])
 
     def number(self, learner: str) -> int:
-        if learner not in self.learners:
-            raise ProblemError(f"the result has no learner {learner!r}; {did_you_mean(learner, self.learners)}")
+        """Return the position of a learner."""
+        check_known(learner, self.learners, "the result has no learner")
         return self.learners.index(learner)
 
     @property
@@ -154,8 +154,7 @@ class SimulationResult:
         ``against`` is ``gain``, or ``lower`` or ``upper`` for an end of the comparator's bracket.
         """
         kind = self.kinds[-1] if kind is None else kind
-        if kind not in KINDS:
-            raise ProblemError(f"there is no regret of kind {kind!r}; {did_you_mean(kind, KINDS)}")
+        check_known(kind, KINDS, "there is no regret of kind")
         if kind not in self.kinds:
             raise ProblemError(f"there is no gap regret here: {self._why_no_gap()}; ask for expected")
         gain = self.comparator.against(against)
@@ -213,10 +212,7 @@ class SimulationResult:
     def as_dict(self) -> dict[str, Any]:
         """Return what ``restless simulate --json`` prints."""
         return {
-            "problem": self.problem,
-            "horizon": self.horizon,
-            "runs": self.runs,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed")},
             "comparator": self.comparator.as_dict(),
             "ratio": self.ratio,
             "learners": self.summaries(),
@@ -245,11 +241,17 @@ class SimulationResult:
         variables: dict[str, Any] = {name: (axes, values) for name, values in self._columns()}
         variables["pulls"] = (("learner", "run", "arm"), self.pulls)
         variables["seconds"] = (("learner", "run"), self.seconds)
-        runs = np.arange(self.runs)
-        labels = {"learner": list(self.learners), "run": runs, "checkpoint": self.checkpoints, "arm": list(self.arms)}
-        attributes = {name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio")}
-        attributes |= {"regret_kind": self.kinds[-1]}
-        attributes |= {f"comparator_{key}": value for key, value in self.comparator.as_dict().items()}
+        labels = {
+            "learner": list(self.learners),
+            "run": np.arange(self.runs),
+            "checkpoint": self.checkpoints,
+            "arm": list(self.arms),
+        }
+        attributes = {
+            **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio")},
+            "regret_kind": self.kinds[-1],
+            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items()},
+        }
         return xarray.Dataset(variables, coords=labels, attrs=attributes)
 
     def save(self, path: str | Path) -> None:
@@ -279,17 +281,15 @@ class SimulationResult:
         # JSON has lists where a result has tuples.
         stored: dict[str, Any] = {name: label[name] for name in LABELS}
         stored |= {name: tuple(label[name]) for name in ("arms", "learners")}
-        parts: dict[str, dict[str, Any]] = {str(n): {} for n in range(len(label["learners"]))}
-        for key, value in arrays.items():
-            n, _, name = key.partition("_")
-            if n in parts:
-                parts[n][name] = value
-        own = dict(zip(label["learners"], parts.values(), strict=True))
+        own: dict[str, dict[str, Any]] = {spec: {} for spec in label["learners"]}
+        for n, parts in enumerate(own.values()):
+            head = f"{n}_"
+            parts |= {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
         return cls(
             **stored,
             checkpoints=arrays["checkpoints"],
             comparator=Comparator(**label["comparator"]),
-            outcomes=tuple(map(Outcomes.from_arrays, own.values())),
+            outcomes=tuple(Outcomes.from_arrays(parts) for parts in own.values()),
             traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
 
