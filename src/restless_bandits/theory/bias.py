@@ -29,6 +29,8 @@ from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Problem
 from restless_bandits.theory.neighbours import lambda_max_bounds
 
+__all__ = ["bias_between_successors", "bias_bound", "policy_bias_span"]
+
 DEVIATION = 1e-9
 
 

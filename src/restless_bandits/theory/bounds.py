@@ -48,6 +48,15 @@ from restless_bandits.theory.exploration import exploration_bound
 from restless_bandits.theory.neighbours import lambda_max_bounds, neighbour_distance
 from restless_bandits.theory.perturbation import total_contraction
 
+__all__ = [
+    "RegretBound",
+    "approximation_bound",
+    "approximation_bound_from",
+    "regret_bound",
+    "regret_bound_from",
+    "slot_loss",
+]
+
 CONSTANTS = ("paper", "proved")
 LATEST_BOUND = 10**36
 """Horizons up to which it is asked whether a bound says anything."""

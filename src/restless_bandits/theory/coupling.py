@@ -45,6 +45,19 @@ from restless_bandits.problem import Arm, Problem
 from restless_bandits.streams import check_generator
 from restless_bandits.theory.event import FALSE_ALARM
 
+__all__ = [
+    "Coupling",
+    "CouplingCheck",
+    "Lemma1",
+    "check_coupling",
+    "correspond",
+    "couple",
+    "couple_starts",
+    "joint_law",
+    "lemma_1",
+    "trajectory_fit",
+]
+
 HORIZON = 100_000
 SLOTS = 10_000
 FIRST = 20

@@ -27,6 +27,8 @@ from restless_bandits.problem import Arm, Problem
 from restless_bandits.theory.exploration import hitting_moments
 from restless_bandits.theory.order import monotone_margin
 
+__all__ = ["DominanceBound", "dominance_bound", "dominance_bound_from", "explicit_potential", "least_potential"]
+
 LAW_DEVIATION = 1e-13
 LONGEST = 1 << 14
 MONOTONE = 1e-12

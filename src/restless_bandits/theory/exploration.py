@@ -36,6 +36,8 @@ from restless_bandits.optimism import exploration_count
 from restless_bandits.problem import Problem
 from restless_bandits.streams import check_generator
 
+__all__ = ["ExplorationLength", "exploration_bound", "exploration_length", "hitting_moments", "simulate_exploration"]
+
 STREAM = 1
 LARGEST = 1 << 24
 TAIL = 40.0
