@@ -72,19 +72,13 @@ class Curve:
     def column(self, horizon: int) -> int:
         return int(np.flatnonzero(self.horizons == horizon)[0])
 
-    def growth(self, end: int | None = None) -> tuple[float, float] | None:
+    def growth(self, end: int | None = None, of: Array | None = None) -> tuple[float, float] | None:
         """Return the exponent of the growth over the last decade of T up to ``end``, and its standard error.
 
-        log(R(T) / R(T₀)) / log(T / T₀), with T₀ the largest horizon that is at most T/10. None where that is undefined:
-        no such horizon, or a mean that is not positive.
+        log(R(T) / R(T₀)) / log(T / T₀), with T₀ the largest horizon that is at most T/10; R is the regret, or what
+        ``of`` has in its place. None where that is undefined: no such horizon, or a mean that is not positive.
         """
-        return self._exponent(self.regret, end)
-
-    def exploration_growth(self) -> tuple[float, float] | None:
-        """The same for the length of the exploration phase."""
-        return None if self.exploration is None else self._exponent(self.exploration, None)
-
-    def _exponent(self, values: Array, end: int | None) -> tuple[float, float] | None:
+        values = self.regret if of is None else of
         last = len(self.horizons) - 1 if end is None else self.column(end)
         before = np.flatnonzero(self.horizons * DECADE <= self.horizons[last])
         if not before.size or self.runs < 2:

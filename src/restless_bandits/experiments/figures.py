@@ -128,7 +128,7 @@ class RegretFigure(Item):
 
         def part() -> FigurePart:
             estimate = None if simulated is None else _simulated(simulated)
-            panels = []
+            panels = {}
             for protocol in self.protocols:
                 compared = known[protocol.name] or estimate
                 assert compared is not None
@@ -139,8 +139,8 @@ class RegretFigure(Item):
                     explores = played[0].cell.learner.name == "restless-ucb"
                     kinds = {"kind": protocol.kind, "spread_kind": protocol.spread_kind}
                     curves.append(curve_of(line.label, results, **kinds, explores=explores))
-                panels.append(Panel(self.name, protocol.name, self.problem, compared, tuple(curves)))
-            return FigurePart(self, tuple(panels))
+                panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, tuple(curves))
+            return FigurePart(self, panels)
 
         return part
 
@@ -169,10 +169,9 @@ def _simulated(book: Book) -> Comparator:
 
 @dataclass(frozen=True, eq=False)
 class FigurePart(Part):
-    """The panels of one figure."""
-
     item: RegretFigure
-    panels: tuple[Panel, ...]
+    panels: Mapping[str, Panel]
+    """By protocol."""
 
     @property
     def chapter(self) -> tuple[str, str]:
@@ -185,12 +184,12 @@ class FigurePart(Part):
 
     def evidence(self) -> Evidence:
         return Evidence(
-            panels={(panel.item, panel.protocol): panel for panel in self.panels},
+            panels={(self.item.name, protocol): panel for protocol, panel in self.panels.items()},
             exploration_bounds={self.item.name: partial(fact_1, Problem.builtin(self.item.problem))},
         )
 
     def as_dict(self) -> dict[str, Any]:
-        return {"figures": [panel.as_dict() for panel in self.panels]}
+        return {"figures": [panel.as_dict() for panel in self.panels.values()]}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}
@@ -198,7 +197,7 @@ class FigurePart(Part):
     def _draw(self, colours: Colours) -> Figure:
         figure = canvas(13.5, 3.6)
         left, middle, right = figure.subplots(1, 3)
-        published, fair = (next(one for one in self.panels if one.protocol == name) for name in ("published", "fair"))
+        published, fair = self.panels["published"], self.panels["fair"]
         together = min(int(curve.horizons[-1]) for curve in fair.curves)
         for ax, title, curves, most in (
             (left, "published protocol", published.curves, None),
@@ -213,8 +212,10 @@ class FigurePart(Part):
         return figure
 
     def html(self, drawn: Mapping[str, str]) -> Html:
-        figure = self.item
-        tables = (_panel_table(*pair) for pair in zip(self.panels, figure.protocols, strict=True))
+        figure, fair = self.item, self.panels["fair"]
+        mine = fair.curve("Restless-UCB")
+        meetings = [lower_along(mine, one, figure.name).text for one in fair.curves if mine and one is not mine]
+        tables = (_panel_table(self.panels[protocol.name], protocol) for protocol in figure.protocols)
         return fill(
             "figure",
             name=figure.name,
@@ -224,7 +225,7 @@ class FigurePart(Part):
             note=fill("note", text=figure.note) if figure.note else "",
             picture=drawn[figure.name],
             tables=join(tables),
-            meetings=fill_each("item", _meetings(next(one for one in self.panels if one.protocol == "fair"))),
+            meetings=fill_each("item", meetings),
         )
 
 
@@ -233,12 +234,6 @@ def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
     shown = slice(None) if most is None else slice(0, int(np.searchsorted(curve.horizons, most, side="right")))
     low, high = curve.band()
     return plots.RegretLine(curve.label, curve.horizons[shown], curve.mean[shown], low[shown], high[shown])
-
-
-def _meetings(panel: Panel) -> list[str]:
-    """How Restless-UCB fares against every other line of a panel, and where that changes."""
-    mine = panel.curve("Restless-UCB")
-    return [] if mine is None else [lower_along(mine, one, panel.item).text for one in panel.curves if one is not mine]
 
 
 def _panel_table(panel: Panel, protocol: Protocol) -> Html:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,10 +33,7 @@ class Inside(Item):
     walk_horizon: int
     walk_slots: int
 
-    def begin(self, work: Work) -> Callable[[], Part]:
-        return partial(self._measure, work)
-
-    def _measure(self, work: Work) -> InsidePart:
+    def part(self, work: Work) -> InsidePart:
         work.say(self.name)
         problems = [Problem.builtin(name) for name in self.problems]
         return InsidePart(

@@ -50,7 +50,13 @@ class Item:
         return self
 
     def begin(self, work: Work) -> Callable[[], Part]:
-        """Measure what must be measured alone, enter what must be played, and return what makes the part then."""
+        """Measure what must be measured alone, enter what must be played, and return what makes the part then.
+
+        Where there is nothing of both, ``part`` is all that an item needs.
+        """
+        return lambda: self.part(work)
+
+    def part(self, work: Work) -> Part:
         raise NotImplementedError
 
 

@@ -53,10 +53,7 @@ class Lemmas(Item):
     """Draws of estimated chains that the event E allows, for every arm."""
     coupling_slots: int
 
-    def begin(self, work: Work) -> Callable[[], Part]:
-        return partial(self._check, work)
-
-    def _check(self, work: Work) -> LemmasPart:
+    def part(self, work: Work) -> LemmasPart:
         work.say(self.name)
         return LemmasPart(self, check_all(self, work.seed))
 

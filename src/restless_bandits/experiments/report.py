@@ -27,10 +27,10 @@ from restless_bandits.experiments.verdicts import (
     LINEAR,
     NOT_RUN,
     UNDECIDED,
-    Finding,
     Verdict,
+    worded,
 )
-from restless_bandits.experiments.writing import Html, fill, fill_each, join, slots
+from restless_bandits.experiments.writing import Html, fill, fill_each, join
 from restless_bandits.files import write_file
 
 if TYPE_CHECKING:
@@ -174,9 +174,5 @@ def _badge(verdict: Verdict) -> Html:
         return badge
     tally = Counter(one.outcome for one in findings)
     summary = ", ".join(f"{tally[outcome]} {words}" for outcome, words in TALLY.items() if tally[outcome])
-    items = join(fill("finding", where=one.where, outcome=_outcome(one), text=one.text) for one in findings)
+    items = join(fill("finding", where=one.where, outcome=worded(one), text=one.text) for one in findings)
     return join([badge, fill("evidence", summary=summary, findings=items)])
-
-
-def _outcome(finding: Finding) -> str:
-    return finding.outcome if finding.from_horizon is None else f"{FROM} {slots(finding.from_horizon)}"

@@ -10,6 +10,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -122,9 +123,7 @@ def measure_times(
 
 def _play(spec: str, world: World, horizon: int, seed: int, run: int) -> float:
     player = learner(spec)
-    started = time.perf_counter()
-    play_run(player, world, horizon, np.array([horizon]), seed=seed, run=run)
-    return time.perf_counter() - started
+    return _seconds(lambda: play_run(player, world, horizon, np.array([horizon]), seed=seed, run=run))
 
 
 def _build_seconds(n_arms: int) -> float:
@@ -135,13 +134,14 @@ def _build_seconds(n_arms: int) -> float:
     for arm in range(n_arms):
         for state in (0, 1, 2, 2, 1, 0, 0):
             record.observe([arm], [state], [0.5])
-    build = RestlessUCB().optimistic_problem
-    best = np.inf
-    for _ in range(BUILD_REPEATS):
-        started = time.perf_counter()
-        build(record, task)
-        best = min(best, time.perf_counter() - started)
-    return float(best)
+    build = partial(RestlessUCB().optimistic_problem, record, task)
+    return min(_seconds(build) for _ in range(BUILD_REPEATS))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 class _Kept:
@@ -156,12 +156,10 @@ class _Kept:
             "numba": numba.__version__,
         }
         self._times: dict[str, list[float]] = {}
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             stored: Any = json.loads(path.read_text(encoding="utf-8"))
             if stored["maker"] == self._maker:
                 self._times = {str(key): [float(t) for t in times] for key, times in stored["times"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass
 
     def times(self, key: str) -> list[float]:
         return self._times.get(key, [])
