@@ -12,24 +12,15 @@ if TYPE_CHECKING:
 
 def show_coupling(found: CouplingCheck) -> None:
     """One line for each of the first slots and plays, then the summary."""
-    from restless_bandits.theory.coupling import FIRST
-
     run = found.coupling
     title = f"coupling: {found.policy_name} of R, played in the optimistic R' of T = {found.horizon}"
     table = output.new_table("slot", "arm", "τ", "real state", "virtual state", "real reward", "virtual reward")
     table.title = output.plain_text(title)
-    for t in range(min(FIRST, run.slots)):
-        for c, arm in enumerate(run.arms[t].tolist()):
-            real, virtual = run.real_rewards[t, c], run.virtual_rewards[t, c]
-            table.add_row(
-                str(t + 1) if c == 0 else "",
-                output.plain_text(run.problem.arms[arm].name),
-                str(run.elapsed[t, c]),
-                str(run.real_states[t, c]),
-                str(run.virtual_states[t, c]),
-                f"{real:.4g}",
-                f"{virtual:.4g}",
-            )
+    for row in found.as_dict()["first"]:
+        slot, *columns = row.values()
+        for c, (arm, *counts, real, virtual) in enumerate(zip(*columns, strict=True)):
+            name = output.plain_text(run.problem.arms[arm].name)
+            table.add_row(str(slot) if c == 0 else "", name, *map(str, counts), f"{real:.4g}", f"{virtual:.4g}")
     mark = "[green]holds[/]" if found.holds else "[red]fails[/]"
     output.show(
         table,

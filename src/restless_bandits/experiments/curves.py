@@ -65,7 +65,6 @@ class Curve:
         return self.mean - width, self.mean + width
 
     def at(self, horizon: int) -> Array:
-        """Return the regrets of all runs at one of the horizons."""
         found: Array = self.regret[:, self.column(horizon)]
         return found
 

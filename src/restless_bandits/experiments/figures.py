@@ -66,7 +66,6 @@ class Protocol:
     """The kind whose spread is compared."""
 
     def lines_for(self, problem: Problem) -> list[Line]:
-        """Return the lines of the figure of a problem."""
         return [line for line in self.lines if problem.n_arms <= line.most_arms]
 
 
@@ -97,7 +96,6 @@ class RegretFigure(Item):
         return self.fair_runs if protocol.name == "fair" else self.runs
 
     def horizons(self, protocol: Protocol, line: Line) -> tuple[int, ...]:
-        """Return the horizons of a line."""
         if protocol.name != "fair":
             return protocol.horizons
         most = max(self.horizon, min(line.horizon, self.long_horizon))

@@ -53,7 +53,6 @@ class Estimates:
     optimistic: Array
     truth: Array
     """(arm, state)."""
-    horizon: int
 
 
 def _records(learner: Learner, problem: Problem, horizon: int, runs: int, seed: int) -> Iterator[Record]:
@@ -72,7 +71,7 @@ def estimates(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Estim
         estimated.append([np.diag(one) / np.maximum(one.sum(axis=1), 1) for one in counts])
         optimistic.append([np.diag(arm.one_step) for arm in learner.optimistic_problem(record, task).arms])
     truth = np.array([np.diag(arm.one_step) for arm in problem.arms])
-    return Estimates(problem, np.array(estimated), np.array(optimistic), truth, horizon)
+    return Estimates(problem, np.array(estimated), np.array(optimistic), truth)
 
 
 def posterior_at_truth(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Array:
@@ -98,6 +97,7 @@ def _around_commitment(whole: Walk, length: int) -> Walk:
 
 @dataclass(frozen=True, eq=False)
 class InsidePart(Part):
+    item: Inside
     estimates: tuple[Estimates, ...]
     posteriors: Mapping[str, Array]
     stretch: Walk
@@ -132,7 +132,7 @@ class InsidePart(Part):
                 for state, name in enumerate(("good", "bad"))
             ]
             plots.estimates(groups, ax=ax)
-            ax.set_title(f"{one.problem.name}, T = {one.horizon}")
+            ax.set_title(f"{one.problem.name}, T = {self.item.horizon}")
         return figure
 
     def html(self, drawn: Mapping[str, str]) -> Html:

@@ -93,7 +93,6 @@ class Part:
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Return an empty picture."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -143,7 +142,6 @@ class Work:
         self.say(what)
 
     def play(self) -> None:
-        """Play all that was entered."""
         play_books(self._groups, self._pool, self._played)
 
     def _played(self, book: Book) -> None:

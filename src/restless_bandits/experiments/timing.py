@@ -79,7 +79,6 @@ class TimeTable(Item):
 
     @property
     def runs(self) -> int:
-        """How many runs the table takes."""
         return sum(sum(self.runs_of(line)) for line in self.lines)
 
     def begin(self, work: Work) -> Callable[[], Part]:

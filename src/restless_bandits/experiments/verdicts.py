@@ -116,7 +116,6 @@ class Evidence:
 
     @classmethod
     def together(cls, parts: Iterable[Evidence]) -> Evidence:
-        """Return what all parts have shown."""
         merged: dict[str, dict[Any, Any]] = {one.name: {} for one in fields(cls)}
         for part in parts:
             for name, entries in merged.items():
@@ -224,7 +223,6 @@ def _log_sd_error(values: Array) -> float:
 
 
 def grows(curve: Curve, where: str, *, limit: float, above: bool) -> Finding:
-    """Whether the exponent of growth lies above or below a limit."""
     found = curve.growth()
     end, runs = int(curve.horizons[-1]), curve.runs
     numbers: dict[str, Any] = {"horizon": end, curve.label: _summary(curve.at(end))}
