@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from scipy import stats
 
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.simulation.comparator import Comparator
-from restless_bandits.simulation.results import SimulationResult
 
 DECADE = 10
 
@@ -130,38 +128,3 @@ class Panel:
             "comparator": self.comparator.as_dict(),
             "lines": [curve.as_dict() for curve in self.curves],
         }
-
-
-def curve_of(
-    label: str,
-    results: Sequence[SimulationResult],
-    *,
-    kind: str | None,
-    spread_kind: str | None,
-    explores: bool,
-) -> Curve:
-    """Make a curve from one result with several checkpoints, or from one for each horizon."""
-    first = results[0]
-    kind = kind or first.kinds[-1]
-    spread_kind = spread_kind or kind
-
-    def columns(which: str) -> Array:
-        return np.concatenate([result.regret(which)[0] for result in results], axis=1)
-
-    return Curve(
-        label=label,
-        spec=first.learners[0],
-        kind=kind,
-        horizons=np.concatenate([result.checkpoints for result in results]),
-        regret=columns(kind),
-        spread=columns(spread_kind),
-        spread_kind=spread_kind,
-        exploration=np.stack([_explored(result) for result in results], axis=1) if explores else None,
-    )
-
-
-def _explored(result: SimulationResult) -> Array:
-    """The slots before the last plan of each run; all of them where the horizon came first."""
-    lengths = next(iter(result.plan_lengths.values()))
-    arms = len(result.arms)
-    return np.array([float(one[:arms].sum() if len(one) > arms else one.sum()) for one in lengths])

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from restless_bandits import plots
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
-from restless_bandits.experiments.curves import Curve, Panel, curve_of
+from restless_bandits.experiments.curves import Curve, Panel
 from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
 from restless_bandits.experiments.verdicts import Evidence, lower_along
 from restless_bandits.experiments.writing import Html, amount, error_of, fill, fill_each, join, slots, table
@@ -21,6 +22,7 @@ from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell
 from restless_bandits.simulation.comparator import Comparator, certified_gains, comparator_for, exact_if_small
 from restless_bandits.simulation.playing import Book
+from restless_bandits.simulation.results import SimulationResult
 from restless_bandits.simulation.runner import collect
 from restless_bandits.theory.exploration import fact_1
 
@@ -130,17 +132,36 @@ class RegretFigure(Item):
             for protocol in self.protocols:
                 compared = known[protocol.name] or estimate
                 assert compared is not None
-                curves = []
-                for line in protocol.lines_for(problem):
-                    played = books[protocol.name, line.label]
-                    results = [collect([book], book.cell.runs, compared) for book in played]
-                    explores = played[0].cell.learner.name == "restless-ucb"
-                    kinds = {"kind": protocol.kind, "spread_kind": protocol.spread_kind}
-                    curves.append(curve_of(line.label, results, **kinds, explores=explores))
-                panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, tuple(curves))
+                curves = tuple(
+                    _curve(line.label, protocol, books[protocol.name, line.label], compared)
+                    for line in protocol.lines_for(problem)
+                )
+                panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, curves)
             return FigurePart(self, panels)
 
         return part
+
+
+def _curve(label: str, protocol: Protocol, books: list[Book], compared: Comparator) -> Curve:
+    """The curve of a line that was played at several checkpoints, or anew for each horizon."""
+    results = [collect([book], book.cell.runs, compared) for book in books]
+    kind = protocol.kind or results[0].kinds[-1]
+    spread_kind = protocol.spread_kind or kind
+    regret, spread = (
+        np.concatenate([result.regret(which)[0] for result in results], axis=1) for which in (kind, spread_kind)
+    )
+    horizons = np.concatenate([result.checkpoints for result in results])
+    explored = None
+    if books[0].cell.learner.name == "restless-ucb":
+        explored = np.stack([_explored(result) for result in results], axis=1)
+    return Curve(label, results[0].learners[0], kind, horizons, regret, spread, spread_kind, explored)
+
+
+def _explored(result: SimulationResult) -> Array:
+    """The slots before the last plan of each run; all of them where the horizon came first."""
+    lengths = next(iter(result.plan_lengths.values()))
+    arms = len(result.arms)
+    return np.array([float(one[:arms].sum() if len(one) > arms else one.sum()) for one in lengths])
 
 
 def _comparator(problem: Problem, wanted: str) -> Comparator | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -77,13 +78,11 @@ def estimates(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Estim
 def posterior_at_truth(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Array:
     """Return, for each run of TS-9, the posterior probability of the true chains of all arms at the horizon."""
     learner = ThompsonSampling(support=9)
-    weights = []
-    for record in _records(learner, problem, horizon, runs, seed):
-        weight = 1.0
-        for arm in range(problem.n_arms):
-            same = np.abs(learner.chains(2) - problem.arms[arm].one_step).max(axis=(1, 2)) < 1e-9
-            weight *= float(learner.posterior(record, arm)[same].sum())
-        weights.append(weight)
+    true = [np.abs(learner.chains(2) - arm.one_step).max(axis=(1, 2)) < 1e-9 for arm in problem.arms]
+    weights = [
+        math.prod(float(learner.posterior(record, arm)[chains].sum()) for arm, chains in enumerate(true))
+        for record in _records(learner, problem, horizon, runs, seed)
+    ]
     return np.array(weights)
 
 
