@@ -44,18 +44,9 @@ class Curve:
         return found
 
     @property
-    def sd(self) -> Array:
-        found: Array = self.regret.std(axis=0, ddof=1)
-        return found
-
-    @property
     def stderr(self) -> Array:
-        return self.sd / math.sqrt(self.runs)
-
-    @property
-    def worst(self) -> Array:
-        found: Array = self.regret.max(axis=0)
-        return found
+        sd: Array = self.regret.std(axis=0, ddof=1)
+        return sd / math.sqrt(self.runs)
 
     def band(self, confidence: float = 0.95) -> tuple[Array, Array]:
         """Return the ends of the confidence intervals of the mean, by Student's law."""
@@ -99,8 +90,8 @@ class Curve:
             "horizons": self.horizons.tolist(),
             "regret_mean": self.mean.tolist(),
             "regret_stderr": self.stderr.tolist(),
-            "regret_sd": self.sd.tolist(),
-            "regret_max": self.worst.tolist(),
+            "regret_sd": self.regret.std(axis=0, ddof=1).tolist(),
+            "regret_max": self.regret.max(axis=0).tolist(),
             "spread_kind": self.spread_kind,
             "spread_sd": self.spread.std(axis=0, ddof=1).tolist(),
             "growth": self.growth(),

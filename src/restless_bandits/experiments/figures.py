@@ -122,9 +122,8 @@ class RegretFigure(Item):
         simulated: Book | None = None
         if None in known.values():
             player = learner("whittle")
-            marks = (WHITTLE_HORIZON,)
-            cell = Cell(problem, player, player.spec, WHITTLE_HORIZON, marks, work.seed, self.whittle_runs)
-            simulated = enter(cell, WHITTLE_COST)
+            whole, runs = WHITTLE_HORIZON, self.whittle_runs
+            simulated = enter(Cell(problem, player, player.spec, whole, (whole,), work.seed, runs), WHITTLE_COST)
 
         def part() -> FigurePart:
             estimate = None if simulated is None else _simulated(simulated)
@@ -263,7 +262,7 @@ def _panel_table(panel: Panel, protocol: Protocol) -> Html:
             fill("learner", label=curve.label, spec=curve.spec),
             *(_mean_at(curve, t) for t in shown),
             amount(float(curve.spread[:, -1].std(ddof=1))),
-            amount(float(curve.worst[-1])),
+            amount(float(curve.regret[:, -1].max())),
             curve.runs,
         ]
         for curve in panel.curves

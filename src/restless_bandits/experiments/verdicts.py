@@ -44,8 +44,8 @@ class Claim:
     id: str
     place: str
     text: str
-    test: str
-    options: Mapping[str, Any]
+    test: str = "theory"
+    options: Mapping[str, Any] = field(default_factory=dict)
     items: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
     """The protocols under which it is decided; none for claims about running times and the like."""

@@ -293,10 +293,9 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
     return Coupling(problem, better, policy, pulled, waited, real_states, virtual_states)
 
 
-Steps = Callable[[int | None, int | None, int], tuple[list[float], list[list[float]]]]
-
-
-def _transitions(arm: Arm, better: Arm) -> Steps:
+def _transitions(
+    arm: Arm, better: Arm
+) -> Callable[[int | None, int | None, int], tuple[list[float], list[list[float]]]]:
     """From the last virtual and real state and the slots since: where to cut [0, 1] to draw the two states."""
     virtual_laws, real_laws = _laws(arm), _laws(better)
 
