@@ -136,7 +136,11 @@ class RegretFigure(Item):
                     for line in protocol.lines_for(problem)
                 )
                 panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, curves)
-            return FigurePart(self, panels)
+            found = Evidence(
+                panels={(self.name, protocol): panel for protocol, panel in panels.items()},
+                exploration_bounds={self.name: partial(fact_1, problem)},
+            )
+            return FigurePart(self, found, panels)
 
         return part
 
@@ -199,12 +203,6 @@ class FigurePart(Part):
     def about(self) -> Html:
         protocols = (fill("protocol", title=one.title.capitalize(), about=one.about) for one in self.item.protocols)
         return fill("figures", protocols=join(protocols))
-
-    def evidence(self) -> Evidence:
-        return Evidence(
-            panels={(self.item.name, protocol): panel for protocol, panel in self.panels.items()},
-            exploration_bounds={self.item.name: partial(fact_1, Problem.builtin(self.item.problem))},
-        )
 
     def as_dict(self) -> dict[str, Any]:
         return {"figures": [panel.as_dict() for panel in self.panels.values()]}

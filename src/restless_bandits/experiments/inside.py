@@ -37,10 +37,11 @@ class Inside(Item):
     def part(self, work: Work) -> InsidePart:
         work.say(self.name)
         problems = [Problem.builtin(name) for name in self.problems]
+        weights = {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems}
         return InsidePart(
             self,
+            Evidence(posteriors=weights),
             tuple(estimates(problem, self.horizon, self.runs, work.seed) for problem in problems),
-            {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems},
             _around_commitment(walk(problems[0], "restless-ucb", self.walk_horizon, work.seed), self.walk_slots),
         )
 
@@ -98,14 +99,10 @@ def _around_commitment(whole: Walk, length: int) -> Walk:
 class InsidePart(Part):
     item: Inside
     estimates: tuple[Estimates, ...]
-    posteriors: Mapping[str, Array]
     stretch: Walk
 
-    def evidence(self) -> Evidence:
-        return Evidence(posteriors=self.posteriors)
-
     def as_dict(self) -> dict[str, Any]:
-        return {"posterior_at_truth": {name: weights.tolist() for name, weights in self.posteriors.items()}}
+        return {"posterior_at_truth": {name: weights.tolist() for name, weights in self.evidence.posteriors.items()}}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {"raster": self._draw_raster, "estimates": self._draw_estimates}
@@ -138,7 +135,7 @@ class InsidePart(Part):
         stretch = self.stretch
         weights = (
             f"on {name} {values.mean():.4f} on average over {len(values)} runs, least {values.min():.2g}"
-            for name, values in self.posteriors.items()
+            for name, values in self.evidence.posteriors.items()
         )
         return fill(
             "inside",

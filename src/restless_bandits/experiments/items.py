@@ -65,6 +65,7 @@ class Part:
     """What an item gave. What a part has nothing of it leaves as it is here."""
 
     item: Item
+    evidence: Evidence
 
     @property
     def chapter(self) -> tuple[str, str]:
@@ -75,9 +76,6 @@ class Part:
     def about(self) -> Html:
         """What is said at the beginning of the chapter."""
         return Html()
-
-    def evidence(self) -> Evidence:
-        return Evidence()
 
     def as_dict(self) -> dict[str, Any]:
         """Return its numbers, as entries of ``results.json``."""

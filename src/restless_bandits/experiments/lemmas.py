@@ -9,7 +9,7 @@ radius is largest, on the farthest chains that E allows and on some drawn among 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
 from typing import Any
@@ -51,19 +51,10 @@ class Lemmas(Item):
     """Draws of estimated chains that the event E allows, for every arm."""
     coupling_slots: int
 
-    def part(self, work: Work) -> LemmasPart:
+    def part(self, work: Work) -> Part:
+        """Return findings; claims are all that the item has, and stand in the ledger."""
         work.say(self.name)
-        return LemmasPart(self, check_all(self, work.seed))
-
-
-@dataclass(frozen=True, eq=False)
-class LemmasPart(Part):
-    """Claims are all that it has; they stand in the ledger."""
-
-    findings: Mapping[str, list[Finding]]
-
-    def evidence(self) -> Evidence:
-        return Evidence(theory=self.findings)
+        return Part(self, Evidence(theory=check_all(self, work.seed)))
 
 
 def check_all(item: Lemmas, seed: int = 0) -> dict[str, list[Finding]]:

@@ -142,7 +142,7 @@ def reproduce(
             parts = tuple(finish() for finish in begun)
     except KeyboardInterrupt:
         raise ReproductionInterrupted(place) from None
-    evidence = Evidence.together(part.evidence() for part in parts)
+    evidence = Evidence.together(part.evidence for part in parts)
     words = ["restless reproduce", *items, "--quick" if quick else "", f"--seed {seed}" if seed else ""]
     words.append("" if runs is None else f"--runs {runs}")
     found = Reproduction(

@@ -85,7 +85,7 @@ class TimeTable(Item):
         """Measure at once, while nothing else is running."""
         work.expect(self.runs)
         times, build = measure_times(self, work.place / "times.json", work.seed, partial(work.timed, self.name))
-        return lambda: TimesPart(self, times, build, processor())
+        return lambda: TimesPart(self, Evidence(times=times, build_times=build), processor())
 
 
 def measure_times(
@@ -175,21 +175,18 @@ class _Kept:
 @dataclass(frozen=True, eq=False)
 class TimesPart(Part):
     item: TimeTable
-    times: Mapping[str, Mapping[int, Array]]
-    """Seconds of each run, by learner and number of arms."""
-    build_times: Mapping[int, float]
     timed_on: str
-
-    def evidence(self) -> Evidence:
-        return Evidence(times=self.times, build_times=self.build_times)
 
     def as_dict(self) -> dict[str, Any]:
         table = [
             {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
-            for label, by_arms in self.times.items()
+            for label, by_arms in self.evidence.times.items()
             for arms, spent in by_arms.items()
         ]
-        return {"table": table, "build_seconds": {str(arms): spent for arms, spent in self.build_times.items()}}
+        return {
+            "table": table,
+            "build_seconds": {str(arms): spent for arms, spent in self.evidence.build_times.items()},
+        }
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}
@@ -197,7 +194,9 @@ class TimesPart(Part):
     def _draw(self, colours: Colours) -> Figure:
         figure = canvas(7.6, 3.8)
         ax = figure.subplots()
-        ours = {label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in self.times.items()}
+        ours = {
+            label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in self.evidence.times.items()
+        }
         theirs = {line.label: dict(zip(self.item.arms, line.paper, strict=True)) for line in self.item.lines}
         plots.running_times(ours, others=theirs, ax=ax, colours=colours)
         ax.set_title("a run of half a million slots (dashed: the paper's program)")
@@ -208,7 +207,7 @@ class TimesPart(Part):
         rows = []
         for line in item.lines:
             cells = [
-                fill("time", spent=seconds(float(self.times[line.label][arms].mean())), paper=f"{paper:g}")
+                fill("time", spent=seconds(float(self.evidence.times[line.label][arms].mean())), paper=f"{paper:g}")
                 for arms, paper in zip(item.arms, line.paper, strict=True)
             ]
             learner_cell = fill("learner", label=line.label, spec=line.spec)
@@ -221,5 +220,5 @@ class TimesPart(Part):
             processor=self.timed_on,
             table=table(["learner", *(f"{arms} arms" for arms in item.arms), "runs"], rows),
             picture=drawn[item.name],
-            build=", ".join(f"{n} arms {seconds(spent)}" for n, spent in self.build_times.items()),
+            build=", ".join(f"{n} arms {seconds(spent)}" for n, spent in self.evidence.build_times.items()),
         )
