@@ -21,11 +21,10 @@ import numpy as np
 
 from restless_bandits import plots
 from restless_bandits.arrays import Array
-from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
 from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html, fill, seconds, slots, table
-from restless_bandits.files import write_file
+from restless_bandits.files import save_file
 from restless_bandits.learners import RestlessUCB, learner
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
@@ -165,11 +164,7 @@ class _Kept:
 
     def add(self, key: str, spent: float) -> None:
         self._times.setdefault(key, []).append(spent)
-        text = json.dumps({"maker": self._maker, "times": self._times}, indent=1)
-        try:
-            write_file(self._path, text.encode())
-        except OSError as error:
-            raise ProblemError(f"cannot write {self._path}: {error.strerror or error}") from None
+        save_file(self._path, json.dumps({"maker": self._maker, "times": self._times}, indent=1).encode())
 
 
 @dataclass(frozen=True, eq=False)
