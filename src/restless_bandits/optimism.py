@@ -13,12 +13,13 @@ Differs from the paper, where the paper is silent: rows stay stochastic, by ``up
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
-from restless_bandits.problem import Arm, Problem, TableArm
+from restless_bandits.problem import Arm, Problem
 
 LATEST_HORIZON = 10**18
 """Beyond this nobody asks from which horizon on something holds."""
@@ -48,17 +49,27 @@ def radius_below_from(bound: float) -> int | None:
         return math.sqrt(math.log(horizon) / (2 * horizon ** (2 / 3)))
 
     # Without the ceiling the radius is largest at T = e^1.5 and falls from there on; with it it is never larger.
-    low, high = 5, 8
-    while smooth(high) > bound:
-        low, high = high, 2 * high
-        if low > LATEST_HORIZON:
+    found = first_horizon(lambda horizon: smooth(horizon) <= bound, begin=8)
+    while found is not None and found > 1 and radius(found - 1) <= bound:
+        found -= 1
+    return found
+
+
+def first_horizon(holds: Callable[[int], bool], latest: int = LATEST_HORIZON, *, begin: int = 1) -> int | None:
+    """Return the first T at which something holds that, once it does, holds on; None if there is none up to ``latest``.
+
+    T is doubled, from ``begin`` on, until it holds, and the step between is halved.
+    """
+    high = begin
+    while not holds(high):
+        if high > latest:
             return None
-    while low < high:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if smooth(middle) <= bound else (middle + 1, high)
-    while low > 1 and radius(low - 1) <= bound:
-        low -= 1
-    return low
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def gap(horizon: int, n_states: int, lambda_max: float) -> float:
@@ -102,6 +113,15 @@ def optimistic_rewards(estimate: Array, radii: Array) -> Array:
     return lowered
 
 
+def chain_arms(problem: Problem, reason: str) -> list[Arm]:
+    """Return the arms of a problem, which must be Markov chains for a reason that the error gives."""
+    arms = [arm for arm in problem.arms if isinstance(arm, Arm)]
+    if len(arms) < problem.n_arms:
+        table = next(arm for arm in problem.arms if not isinstance(arm, Arm))
+        raise ProblemError(f"arm {table.name!r} is a table of laws; {reason}")
+    return arms
+
+
 def optimistic_problem(problem: Problem, horizon: int) -> Problem:
     """Return R' at horizon T where every estimate is the truth: P and r moved by rad(T), started as the problem is.
 
@@ -112,9 +132,7 @@ def optimistic_problem(problem: Problem, horizon: int) -> Problem:
     problem.task(horizon)
     problem.require("birth_death")
     arms = []
-    for arm in problem.arms:
-        if isinstance(arm, TableArm):
-            raise ProblemError(f"arm {arm.name!r} is a table of laws; the optimistic instance is made from chains")
+    for arm in chain_arms(problem, "the optimistic instance is made from chains"):
         radii = np.full(arm.n_states, radius(horizon))
         chain, rewards = optimistic_chain(arm.chain, radii), optimistic_rewards(arm.rewards, radii)
         arms.append(Arm(chain, rewards, name=arm.name, initial=arm.initial, reward_law=arm.reward_law))

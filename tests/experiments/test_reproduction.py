@@ -62,7 +62,7 @@ def test_numbers_are_those_of_a_simulation(small):
         assert line["regret_mean"][j] == result.regret("expected")[0, :, -1].mean()
     fair = next(figure for figure in answer["figures"] if figure["protocol"] == "fair")
     line = next(line for line in fair["lines"] if line["learner"] == "TS-9")
-    assert line["spec"] == "ts"
+    assert line["spec"] == "ts-9"
     result = rb.simulate(rb.Problem.builtin("paper-1"), "ts-9", 10_000, runs=3, checkpoints=line["horizons"])
     assert line["regret_mean"] == result.regret("gap")[0].mean(axis=0).tolist()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from scipy import stats
 
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.simulation.comparator import Comparator
-from restless_bandits.simulation.results import SimulationResult
 
 DECADE = 10
 
@@ -46,18 +44,9 @@ class Curve:
         return found
 
     @property
-    def sd(self) -> Array:
-        found: Array = self.regret.std(axis=0, ddof=1)
-        return found
-
-    @property
     def stderr(self) -> Array:
-        return self.sd / math.sqrt(self.runs)
-
-    @property
-    def worst(self) -> Array:
-        found: Array = self.regret.max(axis=0)
-        return found
+        sd: Array = self.regret.std(axis=0, ddof=1)
+        return sd / math.sqrt(self.runs)
 
     def band(self, confidence: float = 0.95) -> tuple[Array, Array]:
         """Return the ends of the confidence intervals of the mean, by Student's law."""
@@ -65,26 +54,19 @@ class Curve:
         return self.mean - width, self.mean + width
 
     def at(self, horizon: int) -> Array:
-        """Return the regrets of all runs at one of the horizons."""
         found: Array = self.regret[:, self.column(horizon)]
         return found
 
     def column(self, horizon: int) -> int:
         return int(np.flatnonzero(self.horizons == horizon)[0])
 
-    def growth(self, end: int | None = None) -> tuple[float, float] | None:
+    def growth(self, end: int | None = None, of: Array | None = None) -> tuple[float, float] | None:
         """Return the exponent of the growth over the last decade of T up to ``end``, and its standard error.
 
-        log(R(T) / R(T₀)) / log(T / T₀), with T₀ the largest horizon that is at most T/10. None where that is undefined:
-        no such horizon, or a mean that is not positive.
+        log(R(T) / R(T₀)) / log(T / T₀), with T₀ the largest horizon that is at most T/10; R is the regret, or what
+        ``of`` has in its place. None where that is undefined: no such horizon, or a mean that is not positive.
         """
-        return self._exponent(self.regret, end)
-
-    def exploration_growth(self) -> tuple[float, float] | None:
-        """The same for the length of the exploration phase."""
-        return None if self.exploration is None else self._exponent(self.exploration, None)
-
-    def _exponent(self, values: Array, end: int | None) -> tuple[float, float] | None:
+        values = self.regret if of is None else of
         last = len(self.horizons) - 1 if end is None else self.column(end)
         before = np.flatnonzero(self.horizons * DECADE <= self.horizons[last])
         if not before.size or self.runs < 2:
@@ -108,8 +90,8 @@ class Curve:
             "horizons": self.horizons.tolist(),
             "regret_mean": self.mean.tolist(),
             "regret_stderr": self.stderr.tolist(),
-            "regret_sd": self.sd.tolist(),
-            "regret_max": self.worst.tolist(),
+            "regret_sd": self.regret.std(axis=0, ddof=1).tolist(),
+            "regret_max": self.regret.max(axis=0).tolist(),
             "spread_kind": self.spread_kind,
             "spread_sd": self.spread.std(axis=0, ddof=1).tolist(),
             "growth": self.growth(),
@@ -137,38 +119,3 @@ class Panel:
             "comparator": self.comparator.as_dict(),
             "lines": [curve.as_dict() for curve in self.curves],
         }
-
-
-def curve_of(
-    label: str,
-    results: Sequence[SimulationResult],
-    *,
-    kind: str | None,
-    spread_kind: str | None,
-    explores: bool,
-) -> Curve:
-    """Make a curve from one result with several checkpoints, or from one for each horizon."""
-    first = results[0]
-    kind = kind or first.kinds[-1]
-    spread_kind = spread_kind or kind
-
-    def columns(which: str) -> Array:
-        return np.concatenate([result.regret(which)[0] for result in results], axis=1)
-
-    return Curve(
-        label=label,
-        spec=first.learners[0],
-        kind=kind,
-        horizons=np.concatenate([result.checkpoints for result in results]),
-        regret=columns(kind),
-        spread=columns(spread_kind),
-        spread_kind=spread_kind,
-        exploration=np.stack([_explored(result) for result in results], axis=1) if explores else None,
-    )
-
-
-def _explored(result: SimulationResult) -> Array:
-    """The slots before the last plan of each run; all of them where the horizon came first."""
-    lengths = next(iter(result.plan_lengths.values()))
-    arms = len(result.arms)
-    return np.array([float(one[:arms].sum() if len(one) > arms else one.sum()) for one in lengths])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -18,8 +18,6 @@ from restless_bandits.experiments.timing import TimeTable
 from restless_bandits.experiments.verdicts import UNDER_PROTOCOLS, Claim
 
 KINDS: Mapping[str, type[Item]] = {"figure": RegretFigure, "times": TimeTable, "inside": Inside, "lemmas": Lemmas}
-CLAIM = ("id", "place", "text", "test", "items", "protocols")
-"""What every test is told alike; the rest of a claim are options of its test."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,9 @@ def _read(quick: bool) -> Design:
         items.append(KINDS[kind].read(paper["usual"].get(kind, {}) | entry | smaller, protocols))
     claims = []
     for entry in _toml("claims.toml")["claims"]:
-        told: dict[str, Any] = {"test": "theory", "items": ()} | {key: entry.pop(key) for key in CLAIM if key in entry}
-        compared = tuple(one.name for one in protocols) if told["test"] in UNDER_PROTOCOLS else ()
+        # What is no field of a claim is an option of its test.
+        told: dict[str, Any] = {one.name: entry.pop(one.name) for one in fields(Claim) if one.name in entry}
+        compared = tuple(one.name for one in protocols) if told.get("test") in UNDER_PROTOCOLS else ()
         claims.append(Claim(options=entry, **{"protocols": compared} | told))
     return Design(protocols, tuple(items), tuple(claims), quick)
 

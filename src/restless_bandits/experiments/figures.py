@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from restless_bandits import plots
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
-from restless_bandits.experiments.curves import Curve, Panel, curve_of
+from restless_bandits.experiments.curves import Curve, Panel
 from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
 from restless_bandits.experiments.verdicts import Evidence, lower_along
 from restless_bandits.experiments.writing import Html, amount, error_of, fill, fill_each, join, slots, table
@@ -21,6 +22,7 @@ from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell
 from restless_bandits.simulation.comparator import Comparator, certified_gains, comparator_for, exact_if_small
 from restless_bandits.simulation.playing import Book
+from restless_bandits.simulation.results import SimulationResult
 from restless_bandits.simulation.runner import collect
 from restless_bandits.theory.exploration import fact_1
 
@@ -66,7 +68,6 @@ class Protocol:
     """The kind whose spread is compared."""
 
     def lines_for(self, problem: Problem) -> list[Line]:
-        """Return the lines of the figure of a problem."""
         return [line for line in self.lines if problem.n_arms <= line.most_arms]
 
 
@@ -97,7 +98,6 @@ class RegretFigure(Item):
         return self.fair_runs if protocol.name == "fair" else self.runs
 
     def horizons(self, protocol: Protocol, line: Line) -> tuple[int, ...]:
-        """Return the horizons of a line."""
         if protocol.name != "fair":
             return protocol.horizons
         most = max(self.horizon, min(line.horizon, self.long_horizon))
@@ -122,27 +122,49 @@ class RegretFigure(Item):
         simulated: Book | None = None
         if None in known.values():
             player = learner("whittle")
-            marks = (WHITTLE_HORIZON,)
-            cell = Cell(problem, player, player.spec, WHITTLE_HORIZON, marks, work.seed, self.whittle_runs)
-            simulated = enter(cell, WHITTLE_COST)
+            whole, runs = WHITTLE_HORIZON, self.whittle_runs
+            simulated = enter(Cell(problem, player, player.spec, whole, (whole,), work.seed, runs), WHITTLE_COST)
 
         def part() -> FigurePart:
             estimate = None if simulated is None else _simulated(simulated)
-            panels = []
+            panels = {}
             for protocol in self.protocols:
                 compared = known[protocol.name] or estimate
                 assert compared is not None
-                curves = []
-                for line in protocol.lines_for(problem):
-                    played = books[protocol.name, line.label]
-                    results = [collect([book], book.cell.runs, compared) for book in played]
-                    explores = played[0].cell.learner.name == "restless-ucb"
-                    kinds = {"kind": protocol.kind, "spread_kind": protocol.spread_kind}
-                    curves.append(curve_of(line.label, results, **kinds, explores=explores))
-                panels.append(Panel(self.name, protocol.name, self.problem, compared, tuple(curves)))
-            return FigurePart(self, tuple(panels))
+                curves = tuple(
+                    _curve(line.label, protocol, books[protocol.name, line.label], compared)
+                    for line in protocol.lines_for(problem)
+                )
+                panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, curves)
+            found = Evidence(
+                panels={(self.name, protocol): panel for protocol, panel in panels.items()},
+                exploration_bounds={self.name: partial(fact_1, problem)},
+            )
+            return FigurePart(self, found, panels)
 
         return part
+
+
+def _curve(label: str, protocol: Protocol, books: list[Book], compared: Comparator) -> Curve:
+    """The curve of a line that was played at several checkpoints, or anew for each horizon."""
+    results = [collect([book], book.cell.runs, compared) for book in books]
+    kind = protocol.kind or results[0].kinds[-1]
+    spread_kind = protocol.spread_kind or kind
+    regret, spread = (
+        np.concatenate([result.regret(which)[0] for result in results], axis=1) for which in (kind, spread_kind)
+    )
+    horizons = np.concatenate([result.checkpoints for result in results])
+    explored = None
+    if books[0].cell.learner.name == "restless-ucb":
+        explored = np.stack([_explored(result) for result in results], axis=1)
+    return Curve(label, results[0].learners[0], kind, horizons, regret, spread, spread_kind, explored)
+
+
+def _explored(result: SimulationResult) -> Array:
+    """The slots before the last plan of each run; all of them where the horizon came first."""
+    lengths = next(iter(result.plan_lengths.values()))
+    arms = len(result.arms)
+    return np.array([float(one[:arms].sum() if len(one) > arms else one.sum()) for one in lengths])
 
 
 def _comparator(problem: Problem, wanted: str) -> Comparator | None:
@@ -169,10 +191,9 @@ def _simulated(book: Book) -> Comparator:
 
 @dataclass(frozen=True, eq=False)
 class FigurePart(Part):
-    """The panels of one figure."""
-
     item: RegretFigure
-    panels: tuple[Panel, ...]
+    panels: Mapping[str, Panel]
+    """By protocol."""
 
     @property
     def chapter(self) -> tuple[str, str]:
@@ -183,14 +204,8 @@ class FigurePart(Part):
         protocols = (fill("protocol", title=one.title.capitalize(), about=one.about) for one in self.item.protocols)
         return fill("figures", protocols=join(protocols))
 
-    def evidence(self) -> Evidence:
-        return Evidence(
-            panels={(panel.item, panel.protocol): panel for panel in self.panels},
-            exploration_bounds={self.item.name: partial(fact_1, Problem.builtin(self.item.problem))},
-        )
-
     def as_dict(self) -> dict[str, Any]:
-        return {"figures": [panel.as_dict() for panel in self.panels]}
+        return {"figures": [panel.as_dict() for panel in self.panels.values()]}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}
@@ -198,7 +213,7 @@ class FigurePart(Part):
     def _draw(self, colours: Colours) -> Figure:
         figure = canvas(13.5, 3.6)
         left, middle, right = figure.subplots(1, 3)
-        published, fair = (next(one for one in self.panels if one.protocol == name) for name in ("published", "fair"))
+        published, fair = self.panels["published"], self.panels["fair"]
         together = min(int(curve.horizons[-1]) for curve in fair.curves)
         for ax, title, curves, most in (
             (left, "published protocol", published.curves, None),
@@ -213,8 +228,10 @@ class FigurePart(Part):
         return figure
 
     def html(self, drawn: Mapping[str, str]) -> Html:
-        figure = self.item
-        tables = (_panel_table(*pair) for pair in zip(self.panels, figure.protocols, strict=True))
+        figure, fair = self.item, self.panels["fair"]
+        mine = fair.curve("Restless-UCB")
+        meetings = [lower_along(mine, one, figure.name).text for one in fair.curves if mine and one is not mine]
+        tables = (_panel_table(self.panels[protocol.name], protocol) for protocol in figure.protocols)
         return fill(
             "figure",
             name=figure.name,
@@ -224,7 +241,7 @@ class FigurePart(Part):
             note=fill("note", text=figure.note) if figure.note else "",
             picture=drawn[figure.name],
             tables=join(tables),
-            meetings=fill_each("item", _meetings(next(one for one in self.panels if one.protocol == "fair"))),
+            meetings=fill_each("item", meetings),
         )
 
 
@@ -235,12 +252,6 @@ def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
     return plots.RegretLine(curve.label, curve.horizons[shown], curve.mean[shown], low[shown], high[shown])
 
 
-def _meetings(panel: Panel) -> list[str]:
-    """How Restless-UCB fares against every other line of a panel, and where that changes."""
-    mine = panel.curve("Restless-UCB")
-    return [] if mine is None else [lower_along(mine, one, panel.item).text for one in panel.curves if one is not mine]
-
-
 def _panel_table(panel: Panel, protocol: Protocol) -> Html:
     every = sorted({int(t) for curve in panel.curves for t in curve.horizons})
     shown = [t for t in every if t in SHOWN or t == every[-1]]
@@ -249,7 +260,7 @@ def _panel_table(panel: Panel, protocol: Protocol) -> Html:
             fill("learner", label=curve.label, spec=curve.spec),
             *(_mean_at(curve, t) for t in shown),
             amount(float(curve.spread[:, -1].std(ddof=1))),
-            amount(float(curve.worst[-1])),
+            amount(float(curve.regret[:, -1].max())),
             curve.runs,
         ]
         for curve in panel.curves

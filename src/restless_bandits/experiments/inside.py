@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,16 +34,14 @@ class Inside(Item):
     walk_horizon: int
     walk_slots: int
 
-    def begin(self, work: Work) -> Callable[[], Part]:
-        return partial(self._measure, work)
-
-    def _measure(self, work: Work) -> InsidePart:
+    def part(self, work: Work) -> InsidePart:
         work.say(self.name)
         problems = [Problem.builtin(name) for name in self.problems]
+        weights = {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems}
         return InsidePart(
             self,
+            Evidence(posteriors=weights),
             tuple(estimates(problem, self.horizon, self.runs, work.seed) for problem in problems),
-            {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems},
             _around_commitment(walk(problems[0], "restless-ucb", self.walk_horizon, work.seed), self.walk_slots),
         )
 
@@ -57,7 +55,6 @@ class Estimates:
     optimistic: Array
     truth: Array
     """(arm, state)."""
-    horizon: int
 
 
 def _records(learner: Learner, problem: Problem, horizon: int, runs: int, seed: int) -> Iterator[Record]:
@@ -76,19 +73,17 @@ def estimates(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Estim
         estimated.append([np.diag(one) / np.maximum(one.sum(axis=1), 1) for one in counts])
         optimistic.append([np.diag(arm.one_step) for arm in learner.optimistic_problem(record, task).arms])
     truth = np.array([np.diag(arm.one_step) for arm in problem.arms])
-    return Estimates(problem, np.array(estimated), np.array(optimistic), truth, horizon)
+    return Estimates(problem, np.array(estimated), np.array(optimistic), truth)
 
 
 def posterior_at_truth(problem: Problem, horizon: int, runs: int, seed: int = 0) -> Array:
     """Return, for each run of TS-9, the posterior probability of the true chains of all arms at the horizon."""
     learner = ThompsonSampling(support=9)
-    weights = []
-    for record in _records(learner, problem, horizon, runs, seed):
-        weight = 1.0
-        for arm in range(problem.n_arms):
-            same = np.abs(learner.chains(2) - problem.arms[arm].one_step).max(axis=(1, 2)) < 1e-9
-            weight *= float(learner.posterior(record, arm)[same].sum())
-        weights.append(weight)
+    true = [np.abs(learner.chains(2) - arm.one_step).max(axis=(1, 2)) < 1e-9 for arm in problem.arms]
+    weights = [
+        math.prod(float(learner.posterior(record, arm)[chains].sum()) for arm, chains in enumerate(true))
+        for record in _records(learner, problem, horizon, runs, seed)
+    ]
     return np.array(weights)
 
 
@@ -102,15 +97,12 @@ def _around_commitment(whole: Walk, length: int) -> Walk:
 
 @dataclass(frozen=True, eq=False)
 class InsidePart(Part):
+    item: Inside
     estimates: tuple[Estimates, ...]
-    posteriors: Mapping[str, Array]
     stretch: Walk
 
-    def evidence(self) -> Evidence:
-        return Evidence(posteriors=self.posteriors)
-
     def as_dict(self) -> dict[str, Any]:
-        return {"posterior_at_truth": {name: weights.tolist() for name, weights in self.posteriors.items()}}
+        return {"posterior_at_truth": {name: weights.tolist() for name, weights in self.evidence.posteriors.items()}}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {"raster": self._draw_raster, "estimates": self._draw_estimates}
@@ -136,14 +128,14 @@ class InsidePart(Part):
                 for state, name in enumerate(("good", "bad"))
             ]
             plots.estimates(groups, ax=ax)
-            ax.set_title(f"{one.problem.name}, T = {one.horizon}")
+            ax.set_title(f"{one.problem.name}, T = {self.item.horizon}")
         return figure
 
     def html(self, drawn: Mapping[str, str]) -> Html:
         stretch = self.stretch
         weights = (
             f"on {name} {values.mean():.4f} on average over {len(values)} runs, least {values.min():.2g}"
-            for name, values in self.posteriors.items()
+            for name, values in self.evidence.posteriors.items()
         )
         return fill(
             "inside",

@@ -50,7 +50,13 @@ class Item:
         return self
 
     def begin(self, work: Work) -> Callable[[], Part]:
-        """Measure what must be measured alone, enter what must be played, and return what makes the part then."""
+        """Measure what must be measured alone, enter what must be played, and return what makes the part then.
+
+        Where there is nothing of both, ``part`` is all that an item needs.
+        """
+        return lambda: self.part(work)
+
+    def part(self, work: Work) -> Part:
         raise NotImplementedError
 
 
@@ -59,6 +65,7 @@ class Part:
     """What an item gave. What a part has nothing of it leaves as it is here."""
 
     item: Item
+    evidence: Evidence
 
     @property
     def chapter(self) -> tuple[str, str]:
@@ -69,9 +76,6 @@ class Part:
     def about(self) -> Html:
         """What is said at the beginning of the chapter."""
         return Html()
-
-    def evidence(self) -> Evidence:
-        return Evidence()
 
     def as_dict(self) -> dict[str, Any]:
         """Return its numbers, as entries of ``results.json``."""
@@ -87,7 +91,6 @@ class Part:
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Return an empty picture."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -137,7 +140,6 @@ class Work:
         self.say(what)
 
     def play(self) -> None:
-        """Play all that was entered."""
         play_books(self._groups, self._pool, self._played)
 
     def _played(self, book: Book) -> None:

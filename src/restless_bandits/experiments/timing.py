@@ -10,6 +10,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,10 @@ import numpy as np
 
 from restless_bandits import plots
 from restless_bandits.arrays import Array
-from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
 from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html, fill, seconds, slots, table
-from restless_bandits.files import write_file
+from restless_bandits.files import save_file
 from restless_bandits.learners import RestlessUCB, learner
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
@@ -78,14 +78,13 @@ class TimeTable(Item):
 
     @property
     def runs(self) -> int:
-        """How many runs the table takes."""
         return sum(sum(self.runs_of(line)) for line in self.lines)
 
     def begin(self, work: Work) -> Callable[[], Part]:
         """Measure at once, while nothing else is running."""
         work.expect(self.runs)
         times, build = measure_times(self, work.place / "times.json", work.seed, partial(work.timed, self.name))
-        return lambda: TimesPart(self, times, build, processor())
+        return lambda: TimesPart(self, Evidence(times=times, build_times=build), processor())
 
 
 def measure_times(
@@ -122,9 +121,7 @@ def measure_times(
 
 def _play(spec: str, world: World, horizon: int, seed: int, run: int) -> float:
     player = learner(spec)
-    started = time.perf_counter()
-    play_run(player, world, horizon, np.array([horizon]), seed=seed, run=run)
-    return time.perf_counter() - started
+    return _seconds(lambda: play_run(player, world, horizon, np.array([horizon]), seed=seed, run=run))
 
 
 def _build_seconds(n_arms: int) -> float:
@@ -135,13 +132,14 @@ def _build_seconds(n_arms: int) -> float:
     for arm in range(n_arms):
         for state in (0, 1, 2, 2, 1, 0, 0):
             record.observe([arm], [state], [0.5])
-    build = RestlessUCB().optimistic_problem
-    best = np.inf
-    for _ in range(BUILD_REPEATS):
-        started = time.perf_counter()
-        build(record, task)
-        best = min(best, time.perf_counter() - started)
-    return float(best)
+    build = partial(RestlessUCB().optimistic_problem, record, task)
+    return min(_seconds(build) for _ in range(BUILD_REPEATS))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 class _Kept:
@@ -156,43 +154,34 @@ class _Kept:
             "numba": numba.__version__,
         }
         self._times: dict[str, list[float]] = {}
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             stored: Any = json.loads(path.read_text(encoding="utf-8"))
             if stored["maker"] == self._maker:
                 self._times = {str(key): [float(t) for t in times] for key, times in stored["times"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass
 
     def times(self, key: str) -> list[float]:
         return self._times.get(key, [])
 
     def add(self, key: str, spent: float) -> None:
         self._times.setdefault(key, []).append(spent)
-        text = json.dumps({"maker": self._maker, "times": self._times}, indent=1)
-        try:
-            write_file(self._path, text.encode())
-        except OSError as error:
-            raise ProblemError(f"cannot write {self._path}: {error.strerror or error}") from None
+        save_file(self._path, json.dumps({"maker": self._maker, "times": self._times}, indent=1).encode())
 
 
 @dataclass(frozen=True, eq=False)
 class TimesPart(Part):
     item: TimeTable
-    times: Mapping[str, Mapping[int, Array]]
-    """Seconds of each run, by learner and number of arms."""
-    build_times: Mapping[int, float]
     timed_on: str
-
-    def evidence(self) -> Evidence:
-        return Evidence(times=self.times, build_times=self.build_times)
 
     def as_dict(self) -> dict[str, Any]:
         table = [
             {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
-            for label, by_arms in self.times.items()
+            for label, by_arms in self.evidence.times.items()
             for arms, spent in by_arms.items()
         ]
-        return {"table": table, "build_seconds": {str(arms): spent for arms, spent in self.build_times.items()}}
+        return {
+            "table": table,
+            "build_seconds": {str(arms): spent for arms, spent in self.evidence.build_times.items()},
+        }
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}
@@ -200,7 +189,9 @@ class TimesPart(Part):
     def _draw(self, colours: Colours) -> Figure:
         figure = canvas(7.6, 3.8)
         ax = figure.subplots()
-        ours = {label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in self.times.items()}
+        ours = {
+            label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in self.evidence.times.items()
+        }
         theirs = {line.label: dict(zip(self.item.arms, line.paper, strict=True)) for line in self.item.lines}
         plots.running_times(ours, others=theirs, ax=ax, colours=colours)
         ax.set_title("a run of half a million slots (dashed: the paper's program)")
@@ -211,7 +202,7 @@ class TimesPart(Part):
         rows = []
         for line in item.lines:
             cells = [
-                fill("time", spent=seconds(float(self.times[line.label][arms].mean())), paper=f"{paper:g}")
+                fill("time", spent=seconds(float(self.evidence.times[line.label][arms].mean())), paper=f"{paper:g}")
                 for arms, paper in zip(item.arms, line.paper, strict=True)
             ]
             learner_cell = fill("learner", label=line.label, spec=line.spec)
@@ -224,5 +215,5 @@ class TimesPart(Part):
             processor=self.timed_on,
             table=table(["learner", *(f"{arms} arms" for arms in item.arms), "runs"], rows),
             picture=drawn[item.name],
-            build=", ".join(f"{n} arms {seconds(spent)}" for n, spent in self.build_times.items()),
+            build=", ".join(f"{n} arms {seconds(spent)}" for n, spent in self.evidence.build_times.items()),
         )

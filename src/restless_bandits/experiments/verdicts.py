@@ -31,13 +31,8 @@ LOG_SLACK = 0.08
 """What logarithms add to an exponent over the decades of T that are measured: T^(2/3) ln T grows like T^0.74."""
 BUILD_EXPONENT = 1.2
 
-HOLDS, FAILS, FROM, UNDECIDED, NOT_RUN = (
-    "holds",
-    "does not hold here",
-    "holds from T ≈",
-    "undecided at this sample size",
-    "not run",
-)
+HOLDS, FAILS, FROM = "holds", "does not hold here", "holds from T ≈"
+UNDECIDED, NOT_RUN = "undecided at this sample size", "not run"
 SIDES = {1: HOLDS, -1: FAILS, 0: UNDECIDED}
 """Outcomes by the side of a limit on which an estimate lies, 0 where that is in doubt."""
 
@@ -49,8 +44,8 @@ class Claim:
     id: str
     place: str
     text: str
-    test: str
-    options: Mapping[str, Any]
+    test: str = "theory"
+    options: Mapping[str, Any] = field(default_factory=dict)
     items: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
     """The protocols under which it is decided; none for claims about running times and the like."""
@@ -82,9 +77,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        known = self.outcome
-        if self.outcome == FROM and self.from_horizon is not None:
-            known = f"{FROM} {slots(self.from_horizon)}"
+        known = worded(self)
         part = self.outcome != NOT_RUN and any(one.outcome == NOT_RUN for one in self.findings)
         return f"{known} (on what was run)" if part else known
 
@@ -97,6 +90,11 @@ class Verdict:
             "verdict": self.text,
             "findings": [one.as_dict() for one in self.findings],
         }
+
+
+def worded(one: Finding | Verdict) -> str:
+    """Return the outcome, with the horizon from which on it holds."""
+    return one.outcome if one.from_horizon is None else f"{FROM} {slots(one.from_horizon)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +116,6 @@ class Evidence:
 
     @classmethod
     def together(cls, parts: Iterable[Evidence]) -> Evidence:
-        """Return what all parts have shown."""
         merged: dict[str, dict[Any, Any]] = {one.name: {} for one in fields(cls)}
         for part in parts:
             for name, entries in merged.items():
@@ -226,7 +223,6 @@ def _log_sd_error(values: Array) -> float:
 
 
 def grows(curve: Curve, where: str, *, limit: float, above: bool) -> Finding:
-    """Whether the exponent of growth lies above or below a limit."""
     found = curve.growth()
     end, runs = int(curve.horizons[-1]), curve.runs
     numbers: dict[str, Any] = {"horizon": end, curve.label: _summary(curve.at(end))}
@@ -282,7 +278,7 @@ def _exploration(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Fi
             yield _missing(item)
             continue
         end = int(curve.horizons[-1])
-        lengths, growth = curve.exploration[:, -1], curve.exploration_growth()
+        lengths, growth = curve.exploration[:, -1], curve.growth(of=curve.exploration)
         limit, allowed = bound(end), float(claim.options["factor"]) * bound(end)
         text = f"{plus_minus(lengths)} slots at T = {slots(end)}, N m(T) / d_min = {amount(limit)}"
         numbers: dict[str, Any] = {"horizon": end, "length": _summary(lengths), "bound": limit}
@@ -332,22 +328,18 @@ def _faster(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding
             yield _compare_times(where, text, theirs, mine, factor, more=True)
 
 
-def _growth_with_arms(*, more: bool) -> Test:
+def _growth_with_arms(claim: Claim, evidence: Evidence, protocol: str, *, more: bool) -> Iterator[Finding]:
     """From the fewest to the most arms by at most a factor; or with every arm from three on by more than that."""
-
-    def findings(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
-        times = evidence.times.get(claim.options["of"], {})
-        arms = sorted(n for n in times if n >= 3 or not more)
-        steps = list(pairwise(arms)) if more else [(arms[0], arms[-1])] if arms else []
-        for few, many in steps:
-            before, after = times[few], times[many]
-            text = f"{seconds(float(before.mean()))} with {few} arms, {seconds(float(after.mean()))} with {many}"
-            factor = float(claim.options["factor"])
-            yield _compare_times(f"{few} to {many} arms", text, after, before, factor, more=more)
-        if not steps:
-            yield _missing("table-1")
-
-    return findings
+    times = evidence.times.get(claim.options["of"], {})
+    arms = sorted(n for n in times if n >= 3 or not more)
+    steps = list(pairwise(arms)) if more else [(arms[0], arms[-1])] if arms else []
+    for few, many in steps:
+        before, after = times[few], times[many]
+        text = f"{seconds(float(before.mean()))} with {few} arms, {seconds(float(after.mean()))} with {many}"
+        factor = float(claim.options["factor"])
+        yield _compare_times(f"{few} to {many} arms", text, after, before, factor, more=more)
+    if not steps:
+        yield _missing("table-1")
 
 
 def _linear_build(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
@@ -378,8 +370,8 @@ UNDER_PROTOCOLS: dict[str, Test] = {
 TESTS: Mapping[str, Test] = UNDER_PROTOCOLS | {
     "posterior": _posterior,
     "faster": _faster,
-    "flat_time": _growth_with_arms(more=False),
-    "steep_time": _growth_with_arms(more=True),
+    "flat_time": partial(_growth_with_arms, more=False),
+    "steep_time": partial(_growth_with_arms, more=True),
     "linear_build": _linear_build,
     "theory": _theory,
 }

@@ -32,12 +32,10 @@ def error_of(value: float) -> str:
 
 
 def plus_minus(values: Array) -> str:
-    """Write a mean with its standard error."""
     return f"{amount(float(values.mean()))} ± {error_of(float(values.std(ddof=1)) / math.sqrt(len(values)))}"
 
 
 def seconds(value: float) -> str:
-    """Write a time as people do."""
     return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
 
 
@@ -63,7 +61,6 @@ def join(parts: Iterable[str]) -> Html:
 
 
 def table(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> Html:
-    """Return a table, row by row."""
     body = join(fill("row", cells=fill_each("cell", cells)) for cells in rows)
     return fill("table", heads=fill_each("head", heads), rows=body)
 

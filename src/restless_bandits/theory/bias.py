@@ -20,14 +20,16 @@ import math
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import ArmBeliefs, cap_for, joint_beliefs
+from restless_bandits.arrays import Array
+from restless_bandits.beliefs import cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_bias, explore
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Problem
 from restless_bandits.theory.neighbours import lambda_max_bounds
+
+__all__ = ["bias_between_successors", "bias_bound", "policy_bias_span"]
 
 DEVIATION = 1e-9
 
@@ -46,15 +48,13 @@ def bias_between_successors(solution: Solution) -> float:
         # was seen in the same slot do not occur: others have let a slot pass.
         part = bias[beliefs.offsets[block] : beliefs.offsets[block + 1]]
         table: Array = part.reshape(beliefs.radix[block, beliefs.order])
-        passed = [np.arange(beliefs.arms[i].n_states) if i == arm else _passed(beliefs.arms[i]) for i in beliefs.order]
+        met = [
+            np.arange(beliefs.arms[i].n_states) if i == arm else np.unique(beliefs.arms[i].passive)
+            for i in beliefs.order
+        ]
         axis = int(np.flatnonzero(beliefs.order == arm)[0])
-        widest = max(widest, float(np.ptp(table[np.ix_(*passed)], axis=axis).max()))
+        widest = max(widest, float(np.ptp(table[np.ix_(*met)], axis=axis).max()))
     return widest
-
-
-def _passed(arm: ArmBeliefs) -> IntArray:
-    """The beliefs of an arm that was not just pulled."""
-    return np.unique(arm.passive)
 
 
 def bias_bound(problem: Problem) -> float:

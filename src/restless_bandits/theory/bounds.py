@@ -32,20 +32,30 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.markov import second_eigenvalue
-from restless_bandits.optimism import gap, radius
+from restless_bandits.optimism import first_horizon, gap, radius
 from restless_bandits.oracles import evaluate, exact
 from restless_bandits.problem import Problem
-from restless_bandits.theory.dominance import first_horizon, least_potential
+from restless_bandits.theory.dominance import least_potential
 from restless_bandits.theory.exploration import exploration_bound
 from restless_bandits.theory.neighbours import lambda_max_bounds, neighbour_distance
 from restless_bandits.theory.perturbation import total_contraction
+
+__all__ = [
+    "RegretBound",
+    "approximation_bound",
+    "approximation_bound_from",
+    "regret_bound",
+    "regret_bound_from",
+    "slot_loss",
+]
 
 CONSTANTS = ("paper", "proved")
 LATEST_BOUND = 10**36
@@ -84,9 +94,7 @@ class RegretBound:
     @property
     def total(self) -> float:
         """The bound; infinite where the horizon is too short for it."""
-        if not self.applies:
-            return math.inf
-        return self.exploration + self.rewards + self.laws + self.failure + self.ends
+        return sum(self.terms.values()) if self.applies else math.inf
 
     @property
     def per_slot(self) -> float:
@@ -101,63 +109,6 @@ class RegretBound:
         return f"{beginning} {self.total:.4g} = {parts}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Constants:
-    """What a bound needs of a problem, whatever the horizon."""
-
-    problem: Problem
-    name: str
-    c1: float
-    lambda_max: float
-    contraction: float
-    rates: tuple[float, ...]
-    """|λ| of the arms with one or two states; infinite for others."""
-    pulls: tuple[float, ...]
-    """Of each arm the most pulls until its best state is seen."""
-
-    def bound(self, horizon: int, span: float | None = None) -> RegretBound:
-        """Return the bound of Theorem 1, or with the span of a policy's bias that of Theorem 2."""
-        n, most, rad = self.problem.n_arms, max(self.problem.n_states), radius(horizon)
-        if self.name == "paper":
-            apart = gap(horizon, most, self.lambda_max)
-            rewards, price = 2 * rad + most * apart, 0.5 * most * apart
-            widest = 2 * most / (1 - self.lambda_max) if self.lambda_max < 1 else math.inf
-            ends = n * widest
-        else:
-            apart = 2 * rad * self.contraction
-            rewards, price = 2 * rad + apart, apart
-            spans = [pulls - 1 for pulls in self._pulls(rad)]
-            widest, ends = max(spans), sum(spans)
-        if span is not None:
-            widest = ends = span
-        return RegretBound(
-            theorem=1 if span is None else 2,
-            constants=self.name,
-            horizon=horizon,
-            exploration=exploration_bound(self.problem, horizon),
-            rewards=horizon * rewards,
-            laws=horizon * (price * widest),
-            failure=8 * n * most,
-            ends=ends,
-            radius=rad,
-            gap=apart,
-            span=widest,
-            applies=rad <= self.c1 / 3,
-        )
-
-    def _pulls(self, rad: float) -> Iterator[float]:
-        """Φ_i: one more than the bias between the states of each arm in R', however it is proved; 1 for one state."""
-        for arm, rate, pulls in zip(self.problem.arms, self.rates, self.pulls, strict=True):
-            chain = arm.one_step
-            slack = 1 - (np.diagonal(chain, 1) + np.diagonal(chain, -1)).max(initial=0.0)
-            by_rate = 1 / (1 - rate - 2 * rad) if rate + 2 * rad < 1 else math.inf
-            yield max(1.0, min(by_rate, pulls if slack >= 2 * rad else math.inf))
-
-    def vacuous_until(self, gain: float, span: float | None = None) -> int | None:
-        """Return the first T from which on the bound is below T times a gain."""
-        return first_horizon(lambda horizon: self.bound(horizon, span).total < horizon * gain, LATEST_BOUND)
-
-
 def regret_bound(
     problem: Problem, horizon: int, *, constants: str = "paper", lambda_max: float | None = None
 ) -> RegretBound:
@@ -167,7 +118,7 @@ def regret_bound(
     default it is the proved end of its bracket.
     """
     problem.task(horizon)
-    return _constants_of(problem, constants, lambda_max).bound(horizon)
+    return _bound_of(problem, constants, lambda_max)(horizon)
 
 
 def regret_bound_from(
@@ -177,7 +128,7 @@ def regret_bound_from(
 
     With the optimal gain: before that a player who earns nothing at all would obey it too.
     """
-    return _constants_of(problem, constants, lambda_max).vacuous_until(gain)
+    return _first_below(_bound_of(problem, constants, lambda_max), gain)
 
 
 def approximation_bound(
@@ -185,7 +136,7 @@ def approximation_bound(
 ) -> RegretBound:
     """Return the bound of Theorem 2, for a policy whose bias has a given span in R' (see ``policy_bias_span``)."""
     problem.task(horizon)
-    return _constants_of(problem, constants, lambda_max).bound(horizon, _checked(span))
+    return _bound_of(problem, constants, lambda_max, span)(horizon)
 
 
 def approximation_bound_from(
@@ -198,7 +149,7 @@ def approximation_bound_from(
     lambda_max: float | None = None,
 ) -> int | None:
     """Return the first T from which on the bound of Theorem 2 is below λT times a gain; None if not below 10^36."""
-    return _constants_of(problem, constants, lambda_max).vacuous_until(ratio * gain, _checked(span))
+    return _first_below(_bound_of(problem, constants, lambda_max, span), ratio * gain)
 
 
 def slot_loss(problem: Problem, optimistic: Problem) -> float:
@@ -207,29 +158,68 @@ def slot_loss(problem: Problem, optimistic: Problem) -> float:
     return solution.upper - evaluate(problem, solution.policy).gain
 
 
-def _checked(span: float) -> float:
-    if not span >= 0:
-        raise ProblemError(f"span is {span!r}; the span of a bias is not negative")
-    return span
-
-
-def _constants_of(problem: Problem, constants: str, lambda_max: float | None) -> _Constants:
+def _bound_of(
+    problem: Problem, constants: str, lambda_max: float | None, span: float | None = None
+) -> Callable[[int], RegretBound]:
+    """Return the bound of Theorem 1 by horizon, or with the span of a policy's bias that of Theorem 2."""
     if constants not in CONSTANTS:
         raise ProblemError(f"there are no constants {constants!r}; {did_you_mean(str(constants), CONSTANTS)}")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; the theorems are about one pull a slot")
     problem.require("monotone", "birth_death", "positively_correlated", "bounded_below")
+    if span is not None and not span >= 0:
+        raise ProblemError(f"span is {span!r}; the span of a bias is not negative")
+    n, most, c1 = problem.n_arms, max(problem.n_states), 1.5 * neighbour_distance(problem)
     chains = [arm.one_step for arm in problem.arms]
-    if lambda_max is None:
-        bounds = lambda_max_bounds(problem) if constants == "paper" else None
-        lambda_max = 1.0 if bounds is None else bounds[1]
     proved = constants == "proved"
-    return _Constants(
-        problem=problem,
-        name=constants,
-        c1=1.5 * neighbour_distance(problem),
-        lambda_max=lambda_max,
-        contraction=max(map(total_contraction, chains)) if proved else math.inf,
-        rates=tuple(abs(second_eigenvalue(chain)) if len(chain) <= 2 else math.inf for chain in chains),
-        pulls=tuple(float(least_potential(chain)[-1]) if proved else math.inf for chain in chains),
-    )
+    contraction, phis = (max(map(total_contraction, chains)), [*map(_phi, chains)]) if proved else (math.inf, [])
+    bounds = lambda_max_bounds(problem) if lambda_max is None and not proved else None
+    rate = lambda_max if lambda_max is not None else 1.0 if bounds is None else bounds[1]
+
+    def bound(horizon: int) -> RegretBound:
+        rad = radius(horizon)
+        if proved:
+            apart = 2 * rad * contraction
+            rewards, price = 2 * rad + apart, apart
+            spans = [phi(rad) - 1 for phi in phis]
+            widest, ends = max(spans), sum(spans)
+        else:
+            apart = gap(horizon, most, rate)
+            rewards, price = 2 * rad + most * apart, 0.5 * most * apart
+            widest = 2 * most / (1 - rate) if rate < 1 else math.inf
+            ends = n * widest
+        if span is not None:
+            widest = ends = span
+        return RegretBound(
+            theorem=1 if span is None else 2,
+            constants=constants,
+            horizon=horizon,
+            exploration=exploration_bound(problem, horizon),
+            rewards=horizon * rewards,
+            laws=horizon * (price * widest),
+            failure=8 * n * most,
+            ends=ends,
+            radius=rad,
+            gap=apart,
+            span=widest,
+            applies=rad <= c1 / 3,
+        )
+
+    return bound
+
+
+def _phi(chain: Array) -> Callable[[float], float]:
+    """Φ of an arm by radius: one more than the bias between its states in R', however it is proved; 1 for one state."""
+    rate = abs(second_eigenvalue(chain)) if len(chain) <= 2 else math.inf
+    pulls = float(least_potential(chain)[-1])
+    slack = 1 - (np.diagonal(chain, 1) + np.diagonal(chain, -1)).max(initial=0.0)
+
+    def phi(rad: float) -> float:
+        by_rate = 1 / (1 - rate - 2 * rad) if rate + 2 * rad < 1 else math.inf
+        return max(1.0, min(by_rate, pulls if slack >= 2 * rad else math.inf))
+
+    return phi
+
+
+def _first_below(bound: Callable[[int], RegretBound], gain: float) -> int | None:
+    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain, LATEST_BOUND)

@@ -39,11 +39,24 @@ from restless_bandits import oracles
 from restless_bandits.arrays import Array, BoolArray, IntArray, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.markov import dominates
-from restless_bandits.optimism import optimistic_problem, radius
+from restless_bandits.optimism import chain_arms, optimistic_problem, radius
 from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Arm, Problem
 from restless_bandits.streams import check_generator
 from restless_bandits.theory.event import FALSE_ALARM
+
+__all__ = [
+    "Coupling",
+    "CouplingCheck",
+    "Lemma1",
+    "check_coupling",
+    "correspond",
+    "couple",
+    "couple_starts",
+    "joint_law",
+    "lemma_1",
+    "trajectory_fit",
+]
 
 HORIZON = 100_000
 SLOTS = 10_000
@@ -53,6 +66,7 @@ COUPLING, SPREAD = 3, 4
 """Streams of draws: of the two players, and of the test of what they saw."""
 TOLERANCE = 1e-12
 DECISIONS = 1 << 16
+CHAINS = "the coupling is for Markov chains"
 
 
 def joint_law(virtual_law: Array, real_law: Array) -> Array:
@@ -61,9 +75,8 @@ def joint_law(virtual_law: Array, real_law: Array) -> Array:
     Row sums are the real law and column sums the virtual one, whatever the two laws are. If the real law dominates,
     nothing lies where j < k.
     """
-    p, bounds = _edges(virtual_law), _edges(real_law)
-    start, end = bounds[:-1, None], bounds[1:, None]
-    overlap: Array = np.maximum(0.0, np.minimum(p[1:], end) - np.maximum(p[:-1], start))
+    p, real = _edges(virtual_law), _edges(real_law)[:, None]
+    overlap: Array = np.maximum(0.0, np.minimum(p[1:], real[1:]) - np.maximum(p[:-1], real[:-1]))
     return overlap
 
 
@@ -193,8 +206,7 @@ def couple(
 
     """
     better = optimistic_problem(problem, horizon) if optimistic is None else optimistic
-    _check_pair(problem, better, ordered=checked)
-    return _play(problem, better, policy, slots, seed)
+    return _play(problem, better, policy, slots, seed, ordered=checked)
 
 
 def couple_starts(
@@ -215,28 +227,18 @@ def couple_starts(
     """
     if not 0 <= arm < problem.n_arms:
         raise ProblemError(f"arm is {arm!r}; the arms are 0 to {problem.n_arms - 1}")
-    virtual_problem, real_problem = (_started(problem, arm, state) for state in (virtual, real))
-    _check_pair(virtual_problem, real_problem, ordered=False)
-    return _play(virtual_problem, real_problem, policy, slots, seed)
+
+    def started(state: int) -> Problem:
+        arms = chain_arms(problem, CHAINS)
+        one = arms[arm]
+        arms[arm] = Arm(one.transitions, one.rewards, name=one.name, initial=state, reward_law=one.reward_law)
+        return Problem(arms, plays=problem.plays, name=problem.name)
+
+    return _play(started(virtual), started(real), policy, slots, seed, ordered=False)
 
 
-def _started(problem: Problem, number: int, state: int) -> Problem:
-    """The problem with one arm started in a given state."""
-    arms = _chain_arms(problem)
-    arm = arms[number]
-    arms[number] = Arm(arm.transitions, arm.rewards, name=arm.name, initial=state, reward_law=arm.reward_law)
-    return Problem(arms, plays=problem.plays, name=problem.name)
-
-
-def _chain_arms(problem: Problem) -> list[Arm]:
-    for arm in problem.arms:
-        if not isinstance(arm, Arm):
-            raise ProblemError(f"arm {arm.name!r} is a table of laws; the coupling is for Markov chains")
-    return [arm for arm in problem.arms if isinstance(arm, Arm)]
-
-
-def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
-    """Refuse a pair that cannot be coupled, and with ``ordered`` one for which the proof of Lemma 1 does not hold."""
+def _pairs(problem: Problem, better: Problem, *, ordered: bool) -> list[tuple[Arm, Arm]]:
+    """Return the arms of both, or refuse them; with ``ordered`` also where the proof of Lemma 1 does not hold."""
     if (problem.n_states, problem.plays) != (better.n_states, better.plays):
         raise ProblemError(
             f"the optimistic problem has states {list(better.n_states)} and plays {better.plays}, the problem "
@@ -244,9 +246,8 @@ def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
         )
     if ordered:
         problem.require("monotone", "birth_death", "positively_correlated")
-    for arm, other in zip(_chain_arms(problem), _chain_arms(better), strict=True):
-        if not ordered:
-            continue
+    pairs = list(zip(chain_arms(problem, CHAINS), chain_arms(better, CHAINS), strict=True))
+    for arm, other in pairs if ordered else ():
         if not dominates(other.chain, arm.chain, TOLERANCE):
             ahead = np.cumsum(other.chain, axis=1) - np.cumsum(arm.chain, axis=1)
             s, k = np.unravel_index(int(ahead.argmin()), ahead.shape)
@@ -265,13 +266,14 @@ def _check_pair(problem: Problem, better: Problem, *, ordered: bool) -> None:
                 f"arm {arm.name!r}: initial is {other.initial} in the optimistic problem and {arm.initial} in the "
                 "problem; start it in a state at least as good, or leave out both"
             )
+    return pairs
 
 
-def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, seed: int) -> Coupling:
+def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, seed: int, *, ordered: bool) -> Coupling:
+    steps = [_transitions(*pair) for pair in _pairs(problem, better, ordered=ordered)]
     whole("slots", slots)
     policy = oracles.policy(policy, problem) if isinstance(policy, str) else policy
     pull = lru_cache(DECISIONS)(policy)
-    steps = [_transitions(*pair) for pair in zip(_chain_arms(problem), _chain_arms(better), strict=True)]
     virtual, real = list(problem.initial), list(better.initial)
     elapsed = [1] * problem.n_arms
     shape = (slots, problem.plays)
@@ -291,10 +293,9 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
     return Coupling(problem, better, policy, pulled, waited, real_states, virtual_states)
 
 
-Steps = Callable[[int | None, int | None, int], tuple[list[float], list[list[float]]]]
-
-
-def _transitions(arm: Arm, better: Arm) -> Steps:
+def _transitions(
+    arm: Arm, better: Arm
+) -> Callable[[int | None, int | None, int], tuple[list[float], list[list[float]]]]:
     """From the last virtual and real state and the slots since: where to cut [0, 1] to draw the two states."""
     virtual_laws, real_laws = _laws(arm), _laws(better)
 
@@ -311,13 +312,9 @@ def _laws(arm: Arm) -> Callable[[int | None, int], Array]:
     """The law of the state seen τ slots after s, or of an arm never seen."""
 
     @cache
-    def power(tau: int) -> Array:
-        matrix = np.linalg.matrix_power(arm.chain, tau)
-        scaled: Array = matrix / matrix.sum(axis=1, keepdims=True)
-        return scaled
-
     def law(state: int | None, tau: int) -> Array:
-        return arm.stationary if state is None else power(tau)[state]
+        row: Array = arm.stationary if state is None else np.linalg.matrix_power(arm.chain, tau)[state]
+        return row if state is None else row / row.sum()
 
     return law
 
@@ -363,7 +360,7 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
     there come to be, and the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each number of them:
     Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are worked out from the trajectory alone.
     """
-    laws = [_laws(arm) for arm in _chain_arms(problem)]
+    laws = [_laws(arm) for arm in chain_arms(problem, CHAINS)]
     last: list[int | None] = list(problem.initial)
     slot_of_last = [0] * problem.n_arms
     values: dict[tuple[int, int | None], list[float]] = {}
@@ -496,6 +493,6 @@ def lemma_1(
     With ``checked=False`` also where the lemma claims nothing, to see it fail.
     """
     better = optimistic_problem(problem, horizon) if optimistic is None else optimistic
-    _check_pair(problem, better, ordered=checked)
+    _pairs(problem, better, ordered=checked)
     here, there = oracles.exact(problem), oracles.exact(better)
     return Lemma1(horizon, here.lower, here.upper, there.lower, there.upper)

@@ -22,10 +22,12 @@ import numpy as np
 from restless_bandits import markov
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
-from restless_bandits.optimism import LATEST_HORIZON
+from restless_bandits.optimism import chain_arms, first_horizon
 from restless_bandits.problem import Arm, Problem
 from restless_bandits.theory.exploration import hitting_moments
 from restless_bandits.theory.order import monotone_margin
+
+__all__ = ["DominanceBound", "dominance_bound", "dominance_bound_from", "explicit_potential", "least_potential"]
 
 LAW_DEVIATION = 1e-13
 LONGEST = 1 << 14
@@ -63,8 +65,7 @@ class DominanceBound:
 
 def dominance_bound(problem: Problem, horizon: int) -> DominanceBound:
     """Return the bound of Theorem 1, or of Theorem 2 where an arm has more than two states."""
-    arms = _checked(problem)
-    return _bound(problem, arms, max(map(_most_pulls, arms)), horizon)
+    return _bound_of(problem)(horizon)
 
 
 def dominance_bound_from(problem: Problem, gain: float) -> int | None:
@@ -72,67 +73,46 @@ def dominance_bound_from(problem: Problem, gain: float) -> int | None:
 
     Before that a player who earns nothing at all would obey it too.
     """
-    arms = _checked(problem)
-    pulls = max(map(_most_pulls, arms))
-    return first_horizon(lambda horizon: _bound(problem, arms, pulls, horizon).total < horizon * gain)
+    bound = _bound_of(problem)
+    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain)
 
 
-def first_horizon(says_something: Callable[[int], bool], latest: int = LATEST_HORIZON) -> int | None:
-    """Return the T at which a bound begins to say something; None if there is none up to ``latest``.
-
-    A bound that is once below what there is to lose stays there, since it grows more slowly than T: T is doubled until
-    it is, and the step between is halved.
-    """
-    high = 1
-    while not says_something(high):
-        high *= 2
-        if high > latest:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if says_something(middle) else (middle, high)
-    return high
-
-
-def _bound(problem: Problem, arms: list[Arm], pulls: float, horizon: int) -> DominanceBound:
-    caps = [forgetting_cap(arm, 1 / horizon) for arm in arms]
-    states = [arm.n_states for arm in arms]
-    colours = sum(n * (cap - 1) + 1 for n, cap in zip(states, caps, strict=True))
-    cells = colours + sum(states)
-    most_states = max(states)
-    level = math.log(2 * cells * (1 if most_states == 2 else most_states)) + 2 * math.log(horizon)
-    by_waits = sum(math.sqrt(n * (1 + math.log(cap))) for n, cap in zip(states, caps, strict=True))
-    width = (2 + math.sqrt(2)) * math.sqrt(level * horizon * problem.plays)
-    n_episodes = 1 + cells * math.log2(max(2.0, 4 * horizon * problem.plays / cells)) + math.log(horizon, 1.5)
-    return DominanceBound(
-        horizon=horizon,
-        laws=width * min(math.sqrt(colours), by_waits) * pulls,
-        rewards=width * math.sqrt(sum(states)),
-        episodes=problem.n_arms * pulls * n_episodes,
-        failure=2 * pulls + 1,
-        planning=2.5 * math.sqrt(horizon) + 10,
-        caps=tuple(caps),
-        cells=cells,
-        level=level,
-        pulls=pulls,
-    )
-
-
-def _checked(problem: Problem) -> list[Arm]:
-    """Return the arms, for which the theorems must hold."""
+def _bound_of(problem: Problem) -> Callable[[int], DominanceBound]:
+    """Return the bound by horizon, of a problem for which the theorems hold."""
     problem.require("monotone")
-    arms = []
-    for arm in problem.arms:
-        if not isinstance(arm, Arm):
-            raise ProblemError(f"arm {arm.name!r} is a table of laws; the bound is for Markov chains")
+    arms = chain_arms(problem, "the bound is for Markov chains")
+    for arm in arms:
         if not is_stochastically_monotone(arm.chain):
             raise ProblemError(
                 f"arm {arm.name!r}: its chain is not stochastically monotone; the bound needs better states to lead "
                 "to better ones"
             )
-        arms.append(arm)
-    return arms
+    pulls = max(float(least_potential(arm.chain)[-1]) for arm in arms)
+    states, plays = problem.n_states, problem.plays
+
+    def bound(horizon: int) -> DominanceBound:
+        caps = tuple(forgetting_cap(arm, 1 / horizon) for arm in arms)
+        colours = sum(n * (cap - 1) + 1 for n, cap in zip(states, caps, strict=True))
+        cells = colours + sum(states)
+        most_states = max(states)
+        level = math.log(2 * cells * (1 if most_states == 2 else most_states)) + 2 * math.log(horizon)
+        by_waits = sum(math.sqrt(n * (1 + math.log(cap))) for n, cap in zip(states, caps, strict=True))
+        width = (2 + math.sqrt(2)) * math.sqrt(level * horizon * plays)
+        n_episodes = 1 + cells * math.log2(max(2.0, 4 * horizon * plays / cells)) + math.log(horizon, 1.5)
+        return DominanceBound(
+            horizon=horizon,
+            laws=width * min(math.sqrt(colours), by_waits) * pulls,
+            rewards=width * math.sqrt(sum(states)),
+            episodes=problem.n_arms * pulls * n_episodes,
+            failure=2 * pulls + 1,
+            planning=2.5 * math.sqrt(horizon) + 10,
+            caps=caps,
+            cells=cells,
+            level=level,
+            pulls=pulls,
+        )
+
+    return bound
 
 
 def is_stochastically_monotone(chain: Array) -> bool:
@@ -146,22 +126,19 @@ def forgetting_cap(arm: Arm, memory: float) -> int:
     For a monotone chain that is the difference between the best and the worst state, and falls with τ.
     """
     chain = arm.chain
-    found: int | None = None
+
+    def difference(tau: int) -> float:
+        law = np.linalg.matrix_power(chain, tau)
+        return float(np.cumsum(law[0] - law[-1]).max())
+
+    found: int | None
     if len(chain) == 2 and memory < (rate := float(chain[0, 0] - chain[1, 0])) < 1:
         found = math.ceil(math.log(memory) / math.log(rate) - 1e-9)
     else:
-        found = first_horizon(lambda tau: _difference(np.linalg.matrix_power(chain, tau)) <= memory)
+        found = first_horizon(lambda tau: difference(tau) <= memory)
     if found is None:
         raise ProblemError(f"arm {arm.name!r} never forgets its state; the bound needs a chain that does")
     return found
-
-
-def _difference(law: Array) -> float:
-    return float(np.cumsum(law[0] - law[-1]).max())
-
-
-def _most_pulls(arm: Arm) -> float:
-    return float(least_potential(arm.chain)[-1])
 
 
 def least_potential(chain: Array) -> Array:

@@ -25,6 +25,8 @@ from restless_bandits.optimism import exploration_count, radius
 from restless_bandits.problem import AnyArm, Problem
 from restless_bandits.streams import check_generator
 
+__all__ = ["EventCheck", "check_event", "event_bound", "event_probability"]
+
 STREAM = 0
 ROUNDING = 1e-9
 FALSE_ALARM = 1e-6

@@ -36,6 +36,8 @@ from restless_bandits.optimism import exploration_count
 from restless_bandits.problem import Problem
 from restless_bandits.streams import check_generator
 
+__all__ = ["ExplorationLength", "exploration_bound", "exploration_length", "hitting_moments", "simulate_exploration"]
+
 STREAM = 1
 LARGEST = 1 << 24
 TAIL = 40.0
@@ -189,15 +191,13 @@ def _moments(problem: Problem, number: int) -> tuple[int, Array, Array, Array, A
     chain = problem.arms[number].one_step
     start, first = _start(problem, number, 0)
     starts = start[None] if first == 0 else np.eye(len(chain))
-    hit, hit_variance, back, back_variance = [], [], [], []
+    rows = []
     for k, row in enumerate(chain):
         mean, second = hitting_moments(chain, k)
-        hit.append(starts @ mean)
-        hit_variance.append(starts @ second - (starts @ mean) ** 2)
-        back.append([1 + row @ mean])
-        back_variance.append([1 + 2 * row @ mean + row @ second - (1 + row @ mean) ** 2])
-    variances = (np.maximum(one, 0.0) for one in (np.array(hit_variance), np.array(back_variance)))
-    return first, np.array(hit), next(variances), np.array(back), next(variances)
+        to, back = starts @ mean, 1 + row @ mean
+        rows.append((to, starts @ second - to**2, [back], [1 + 2 * row @ mean + row @ second - back**2]))
+    hit, hit_variance, returns, return_variance = (np.array(column) for column in zip(*rows, strict=True))
+    return first, hit, np.maximum(hit_variance, 0.0), returns, np.maximum(return_variance, 0.0)
 
 
 def _expected(chain: Array, start: Array, m: int) -> float:

@@ -15,6 +15,8 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array
 from restless_bandits.problem import Problem
 
+__all__ = ["is_neighbour", "lambda_max", "lambda_max_bounds", "neighbour_distance"]
+
 ROUNDING = 1e-12
 
 

@@ -38,6 +38,21 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.optimism import gap, radius
 from restless_bandits.problem import AnyArm
 
+__all__ = [
+    "Comparison",
+    "any_law_gap",
+    "contractions",
+    "forgetting",
+    "kemeny_constant",
+    "law_gaps",
+    "linear_law_gap",
+    "proved_law_gap",
+    "reversible_forgetting",
+    "reward_gap",
+    "settled_law_gap",
+    "total_contraction",
+]
+
 ENOUGH = 1e-6
 LONGEST = 1 << 16
 ROUNDING = 1e-12
