@@ -170,7 +170,9 @@ class TestStoredAgents:
         with pytest.raises(ProblemError, match="cannot write"):
             agent().save(tmp_path / "no" / "a.json")
 
-    def test_a_function_as_option_has_no_spec(self, tmp_path):
-        one = Agent(rb.RestlessUCB(m=lambda horizon: 5), PAPER.task(100))
-        with pytest.raises(ProblemError, match="has no spec"):
-            one.save(tmp_path / "a.json")
+    def test_a_learner_that_no_spec_can_name_is_handed_over(self, tmp_path):
+        learner = rb.RestlessUCB(m=lambda horizon: 5)
+        Agent(learner, PAPER.task(100)).save(tmp_path / "a.json")
+        with pytest.raises(ProblemError, match="has a learner that no spec can name"):
+            Agent.load(tmp_path / "a.json")
+        assert Agent.load(tmp_path / "a.json", learner=learner).learner is learner

@@ -186,7 +186,7 @@ BAD = {
     "unknown arm": (["index", "paper-1", "--arm", "arm 9"], "there is no arm 'arm 9'"),
     "folder for the policy": (["solve", "paper-1", "--out", "nowhere/p.npz"], "there is no folder nowhere"),
     "tolerance elsewhere": (["solve", "paper-1", "--oracle", "guha", "--tolerance", "1"], "leave them out"),
-    "tolerance": (["solve", "paper-1", "--tolerance", "-1"], "tolerance is -1.0; it must be positive"),
+    "tolerance": (["solve", "paper-1", "--tolerance", "-1"], "tolerance is -1.0; it must be a positive number"),
     "horizon": (
         ["check", "paper-1", "--horizon", "0"],
         "horizon is 0; where one is given, it must be a positive whole number\n",

@@ -11,6 +11,7 @@ decisions go on as if nothing had happened.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,10 +102,9 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write the agent to a JSON file; it appears whole or not at all."""
-        try:
+        spec: str | None = None  # One with a function among its options has none.
+        with contextlib.suppress(ProblemError):
             spec = self.learner.spec
-        except ProblemError:  # One with a function among its options has a name alone.
-            spec = self.learner.name
         problem = None if self.task.problem is None else self.task.problem.to_toml()
         data = {
             "format": FORMAT,
@@ -134,6 +134,8 @@ class Agent:
             raise ProblemError(f"{path} is not a stored agent; write one with Agent.save") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ProblemError(f"{path} is not a stored agent of this version; write one with Agent.save")
+        if learner is None and data.get("learner", "") is None:
+            raise ProblemError(f"{path} has a learner that no spec can name; hand it over as learner=")
         try:
             agent = cls(learner or data["learner"], _task(data["task"]), seed=data["seed"], run=data["run"])
             agent.content = data["content"]
