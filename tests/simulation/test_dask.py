@@ -300,7 +300,7 @@ class TestBadInput:
 
     def test_an_address_for_another_engine_or_with_jobs(self, problem):
         with pytest.raises(rb.ProblemError, match="the engine is threads; an address goes with the engine dask"):
-            simulate(problem, "ucb1", 10, address="tcp://127.0.0.1:1")
+            simulate(problem, "ucb1", 10, engine="threads", address="tcp://127.0.0.1:1")
         with pytest.raises(
             rb.ProblemError, match=r"jobs is 2, but the cluster at .* brings its own workers; leave out"
         ):
