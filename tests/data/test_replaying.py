@@ -68,12 +68,12 @@ def test_rewards_of_another_law_are_told_as_draws():
     expected = rewards[np.arange(300), np.arange(300) % 2].sum()
     assert found.rounded
     assert found.learners[0].totals == pytest.approx([expected] * 3)
-    log = rb.data.replaying._Log(trace, states, rewards, seed=0)
-    for told in (log._told(0), log._told(1)):
+    both = [rb.data.replaying._told(rewards, np.array([True, True]), 0, trace.content, run) for run in (0, 1)]
+    for told in both:
         assert np.isin(told, (0.0, 1.0)).all()
         # A sum of draws with these chances has a standard deviation of at most √600 / 2.
         assert abs((told - rewards).sum()) < BEYOND * np.sqrt(600) / 2
-    assert not np.array_equal(log._told(0), log._told(1))
+    assert not np.array_equal(*both)
 
 
 def test_stretches():

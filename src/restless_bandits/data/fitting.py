@@ -381,7 +381,8 @@ def _pooled(seen: IntArray, expected: Array) -> Array:
             groups.append(np.zeros(2))
         groups[-1] += np.array([count, mean])
     if len(groups) > 1 and groups[-1][1] < EXPECTED:
-        groups[-2] += groups.pop()
+        rest = groups.pop()
+        groups[-1] += rest
     return np.array(groups).T
 
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from restless_bandits.agent import Agent
-from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.arrays import Array, BoolArray, IntArray, whole
 from restless_bandits.data.fitting import fit, mean_rewards
 from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
@@ -172,7 +172,7 @@ def replay(
     lowest = np.array([best for best, _ in trace.spans])
     states = trace.states[rows].reshape(slots, trace.n_arms) - lowest
     rewards = trace.rewards[rows].reshape(slots, trace.n_arms)
-    # Of arms whose rewards are neither 0 or 1 nor fixed by the state, they are told as draws of 0 or 1.
+    # Arms whose rewards are neither 0 or 1 nor fixed by the state.
     drawn = np.array([law == "bernoulli" for law in trace.reward_laws]) & ~np.isin(rewards, (0.0, 1.0)).all(axis=0)
 
     def play_all(label: str, learner: Learner, task: Task) -> ReplayedLearner:
@@ -182,8 +182,7 @@ def replay(
                 report(f"{label}: run {run + 1} of up to {runs}, {slots} slots")
             watched = _Watched(learner, [])
             agent = Agent(watched, task, seed=seed, run=run, content=trace.content)
-            draws = np.random.default_rng(world_words(int(seed), trace.content, run)).random(rewards.shape)
-            told = np.where(drawn, draws < rewards, rewards)
+            told = _told(rewards, drawn, int(seed), trace.content, run)
             chosen = play_along(agent, states, told.item)[:, 0]
             totals.append(float(rewards[np.arange(slots), chosen].sum()))
             pulls.append(np.bincount(chosen, minlength=trace.n_arms))
@@ -203,6 +202,12 @@ def replay(
         trace.source,
         bool(drawn.any()),
     )
+
+
+def _told(rewards: Array, drawn: BoolArray, seed: int, content: str, run: int) -> Array:
+    """The rewards as they are told in a run: those of some arms as draws of 0 or 1."""
+    draws = np.random.default_rng(world_words(seed, content, run)).random(rewards.shape)
+    return np.where(drawn, draws < rewards, rewards)
 
 
 def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, int]:
