@@ -396,12 +396,7 @@ class JointBeliefs:
     @cached_property
     def _seen(self) -> list[IntArray]:
         """For each arm and belief the state just seen, −1 where τ > 1."""
-        tables = []
-        for arm in self.arms:
-            table = np.full(arm.size, -1, dtype=np.int64)
-            table[arm.first[::-1]] = np.arange(arm.n_states)[::-1]
-            tables.append(table)
-        return tables
+        return [np.where(arm.elapsed == 1, arm.last_state, -1) for arm in self.arms]
 
     def index(self, beliefs: IntArray) -> IntArray:
         """Return the place of each joint belief (a row of belief numbers), −1 for one in no block.

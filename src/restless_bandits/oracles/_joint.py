@@ -133,53 +133,33 @@ def sweep_rows(
     for p in range(plays):
         in_block[actions[block, p]] = True
 
-    row_belief = np.empty(width, dtype=np.int64)
-    row_after = np.empty(width, dtype=np.int64)
-    row_law = np.empty((n_states[inner], width))
-    for d in range(width):
-        row_belief[d] = first[inner, d] if in_block[inner] else d
-        row_after[d] = passive[inner, row_belief[d]]
-        for k in range(n_states[inner]):
-            row_law[k, d] = law[inner, row_belief[d], k]
+    row_belief = first[inner, :width].copy() if in_block[inner] else np.arange(width)
+    row_after = passive[inner][row_belief]
+    row_law = np.ascontiguousarray(law[inner][row_belief].T)
+    row_deviation = deviation[inner][row_belief]
+    capped = row_deviation.max() > 0.0
     # Waiting turns most beliefs into the next one, which makes for contiguous reads; the rest are mended one by one.
     contiguous = not in_block[inner]
-    odd = np.empty(width, dtype=np.int64)
-    n_odd = 0
-    for d in range(width):
-        if not contiguous or row_after[d] != d + 1:
-            odd[n_odd] = d
-            n_odd += 1
+    odd = np.flatnonzero(row_after != np.arange(1, width + 1)) if contiguous else np.arange(width)
+    n_odd = odd.shape[0]
     odd_q = np.empty(n_odd)
-    row_deviation = 0.0
-    for d in range(width):
-        row_deviation = max(row_deviation, deviation[inner, row_belief[d]])
 
-    belief = np.empty(n_arms, dtype=np.int64)
-    after = np.empty(n_arms, dtype=np.int64)
+    belief, after = np.empty(n_arms, dtype=np.int64), np.empty(n_arms, dtype=np.int64)
     digits = np.zeros(n_arms, dtype=np.int64)
-    outcome = np.zeros(plays, dtype=np.int64)
-    others = np.empty(plays, dtype=np.int64)
+    outcome, others = np.zeros(plays, dtype=np.int64), np.empty(plays, dtype=np.int64)
     n_outcomes = 1
     for a in range(actions.shape[0]):
         count = 1
         for p in range(plays):
             count *= n_states[actions[a, p]]
         n_outcomes = max(n_outcomes, count)
-    chances = np.empty(n_outcomes)
-    payoffs = np.empty(n_outcomes)
+    chances, payoffs = np.empty(n_outcomes), np.empty(n_outcomes)
 
-    q = np.empty(width)
-    rise = np.empty(width)
-    fall = np.empty(width)
-    top = np.empty(width)
-    chosen_q = np.empty(width)
-    chosen_least = np.empty(width)
-    optimistic = np.empty(width)
-    chosen = np.empty(width, dtype=np.int64)
+    q, rise, fall = np.empty(width), np.empty(width), np.empty(width)
+    top, optimistic = np.empty(width), np.empty(width)
+    chosen, chosen_q, chosen_least = np.empty(width, dtype=np.int64), np.empty(width), np.empty(width)
 
-    least, most = np.inf, -np.inf
-    lower, upper = np.inf, -np.inf
-
+    least, most, lower, upper = np.inf, -np.inf, np.inf, -np.inf
     rest = first_row
     for position in range(n_arms - 2, -1, -1):
         digits[position] = rest % radix[block, order[position]]
@@ -190,11 +170,7 @@ def sweep_rows(
             i = order[position]
             belief[i] = first[i, digits[position]] if in_block[i] else digits[position]
             after[i] = passive[i, belief[i]]
-        for d in range(width):
-            top[d] = -np.inf
-            chosen_q[d] = -np.inf
-            optimistic[d] = -np.inf
-
+        top[:], chosen_q[:], optimistic[:] = -np.inf, -np.inf, -np.inf
         for a in range(actions.shape[0]):
             base = offsets[a]
             for position in range(n_arms - 1):
@@ -214,17 +190,10 @@ def sweep_rows(
                 others[n_others] = i
                 outcome[n_others] = 0
                 n_others += 1
-            for d in range(width):
-                q[d] = fixed_reward
-                rise[d] = 0.0
-                fall[d] = 0.0
+            q[:], odd_q[:], rise[:], fall[:] = fixed_reward, fixed_reward, 0.0, 0.0
             if pulls_inner:
                 for d in range(width):
                     q[d] += reward[inner, row_belief[d]]
-            else:
-                for j in range(n_odd):
-                    odd_q[j] = fixed_reward
-
             while True:
                 chance = 1.0
                 place = base
@@ -249,9 +218,9 @@ def sweep_rows(
                 for j in range(n_odd):
                     q[odd[j]] = odd_q[j]
 
-            if fixed_deviation > 0.0 or (pulls_inner and row_deviation > 0.0):
+            if fixed_deviation > 0.0 or (pulls_inner and capped):
                 for d in range(width):
-                    spread = fixed_deviation + (deviation[inner, row_belief[d]] if pulls_inner else 0.0)
+                    spread = fixed_deviation + (row_deviation[d] if pulls_inner else 0.0)
                     if spread > 0.0:
                         n = 0
                         while True:

@@ -1,4 +1,4 @@
-"""What a policy earns in the long run, computed and not simulated."""
+"""What a policy, or fixed arms, earn in the long run, computed and not simulated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from restless_bandits.beliefs import cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
+from restless_bandits.markov import limit_laws
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_gain, explore
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
-from restless_bandits.problem import Problem
+from restless_bandits.problem import AnyArm, Problem
 
 DEVIATION = 1e-13
 
@@ -60,3 +61,14 @@ def _check_policy(problem: Problem, policy: Policy) -> None:
     plays = getattr(policy, "plays", problem.plays)
     if plays != problem.plays:
         raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
+
+
+def arm_average(arm: AnyArm) -> float:
+    """Return the long-run reward of pulling an arm in every slot, from its initial state."""
+    start = arm.law_table(1)[1, arm.n_states if arm.initial is None else arm.initial]
+    return float(start @ limit_laws(arm.one_step) @ arm.rewards)
+
+
+def best_arm_gain(problem: Problem) -> float:
+    """Return what the best fixed arms earn a slot."""
+    return sum(sorted((arm_average(arm) for arm in problem.arms), reverse=True)[: problem.plays])

@@ -163,12 +163,10 @@ def _place(
 def _number_of(chosen: IntArray, actions: IntArray) -> int:
     """The number of an action, its arms in ascending order."""
     for a in range(actions.shape[0]):
-        same = True
         for p in range(actions.shape[1]):
             if actions[a, p] != chosen[p]:
-                same = False
                 break
-        if same:
+        else:
             return a
     return -1
 
@@ -264,35 +262,27 @@ def run_plan(
     # States of each watched arm that still lack transitions.
     lacking = np.zeros(every.shape[0], dtype=np.int64)
     for e in range(every.shape[0]):
-        arm, times = every[e, 0], every[e, 1]
+        arm = every[e, 0]
         for s in range(arms[arm, STATES]):
-            if visits[arms[arm, ROW] + s * n_bins] < times:
-                lacking[e] += 1
+            lacking[e] += visits[arms[arm, ROW] + s * n_bins] < every[e, 1]
 
     # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
     indexed = kind in (INDEX, INDEX_MANY)
     now = np.zeros((n_arms, 6), dtype=np.int64)
-    repeats = False
-    for i in range(n_arms):
-        now[i, LAST_STATE] = last_state[i]
-        now[i, LAST_SLOT] = last_slot[i]
-        now[i, LAW_ROW] = arms[i, LAW] + last_state[i] * arms[i, CAP] * arms[i, STATES]
-        if indexed:
-            repeats = repeats or choice.table_period[i] > 1
-            now[i, INDEX_LENGTH] = choice.table_length[i]
-            now[i, INDEX_PERIOD] = choice.table_period[i]
-            now[i, INDEX_ROW] = choice.table_base[i] + last_state[i] * choice.table_length[i] - 1
+    now[:, LAST_STATE], now[:, LAST_SLOT] = last_state, last_slot
+    now[:, LAW_ROW] = arms[:, LAW] + last_state * arms[:, CAP] * arms[:, STATES]
+    if indexed:
+        now[:, INDEX_LENGTH], now[:, INDEX_PERIOD] = choice.table_length, choice.table_period
+        now[:, INDEX_ROW] = choice.table_base + last_state * choice.table_length - 1
+    repeats = now[:, INDEX_PERIOD].max() > 1
     pulls = np.zeros(n_arms, dtype=np.int64)
     if kind == UCB:
         for i in range(n_arms):
-            for cell in range((arms[i, STATES] + 1) * n_bins):
-                pulls[i] += visits[arms[i, ROW] + cell]
+            pulls[i] = visits[arms[i, ROW] : arms[i, ROW] + (arms[i, STATES] + 1) * n_bins].sum()
 
     # Arms that wait below the end of their table have moving indices; the others rest in the tree.
-    leaves = 1
-    moving = np.zeros(1, dtype=np.int64)
-    n_moving = 0
-    tree = np.zeros(2)
+    leaves, n_moving = 1, 0
+    moving, tree = np.zeros(1, dtype=np.int64), np.zeros(2)
     if kind == INDEX_MANY:
         while leaves < n_arms:
             leaves *= 2
@@ -335,9 +325,8 @@ def run_plan(
                 elapsed = slot - now[i, LAST_SLOT]
                 if elapsed < now[i, INDEX_LENGTH] or now[i, INDEX_PERIOD] > 1:
                     column = _column_of(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
-                    value = table[now[i, INDEX_ROW] + 1 + column]
-                    scores[i] = value
-                    most = max(most, value)
+                    scores[i] = table[now[i, INDEX_ROW] + 1 + column]
+                    most = max(most, scores[i])
                     moving[kept] = i
                     kept += 1
                 else:
@@ -451,9 +440,7 @@ def run_plan(
         if done or slot - started >= ending.slots:
             break
 
-    for i in range(n_arms):
-        last_state[i] = now[i, LAST_STATE]
-        last_slot[i] = now[i, LAST_SLOT]
+    last_state[:], last_slot[:] = now[:, LAST_STATE], now[:, LAST_SLOT]
     words[0], words[1], words[2], words[3] = s0, s1, s2, s3
     account.sums[0], account.sums[1], account.sums[2] = realised, expected, cost
     return slot, block

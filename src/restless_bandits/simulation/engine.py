@@ -66,7 +66,7 @@ class World:
         table[:, kernels.STATES] = problem.n_states
         table[:, kernels.CAP] = [arm.cap for arm in arms]
         table[:, kernels.PERIOD] = [arm.period for arm in arms]
-        table[:, kernels.LAW] = _bases(np.array([arm.law.size for arm in arms]))[:-1]
+        table[:, kernels.LAW] = _bases([arm.law.size for arm in arms])
         table[:, kernels.STATE] = record.state_base[:-1]
         table[:, kernels.ROW] = record.row_base[:-1]
         table[:, kernels.COUNT] = record.count_base[:-1]
@@ -95,8 +95,8 @@ def _law_rows(arm: ArmBeliefs) -> Array:
     return rows.reshape(-1)
 
 
-def _bases(sizes: IntArray) -> IntArray:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+def _bases(sizes: list[int]) -> IntArray:
+    return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
 
 
 def _no_table(problem: Problem) -> JointTable:
@@ -117,22 +117,15 @@ class Run:
     """One run: its record, its accounts, and the plans played so far."""
 
     def __init__(
-        self,
-        world: World,
-        horizon: int,
-        checkpoints: IntArray,
-        words: Any,
-        *,
-        trace: bool = False,
+        self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False
     ) -> None:
         problem = world.problem
         self.world = world
         self.horizon = horizon
-        self.record = Record(problem.n_states, problem.initial)
+        self.record = record = Record(problem.n_states, problem.initial)
         self.words = words
         self.block = world.first_block
-        slots = horizon if trace else 0
-        shape = (slots, problem.plays)
+        shape = (horizon if trace else 0, problem.plays)
         self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
         self.account = kernels.Account(
             sums=np.zeros(3),
@@ -141,7 +134,6 @@ class Run:
             gap=world.gap,
             start_gap=world.start_gap,
         )
-        record = self.record
         self._memory = kernels.Memory(
             counts=record.flat_counts,
             visits=record.flat_visits,
@@ -181,14 +173,7 @@ class Run:
 
 
 def play_run(
-    learner: Learner,
-    world: World,
-    horizon: int,
-    checkpoints: IntArray,
-    *,
-    seed: int,
-    run: int,
-    trace: bool = False,
+    learner: Learner, world: World, horizon: int, checkpoints: IntArray, *, seed: int, run: int, trace: bool = False
 ) -> Run:
     """Play one run of a learner to the horizon; ``checkpoints`` are slots in ascending order."""
     problem = world.problem
@@ -208,7 +193,7 @@ def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernel
         choice = kernels.Choice(
             kind=kernels.INDEX_MANY if many else kernels.INDEX,
             plays=plays,
-            table_base=_bases(np.array([table.size for table in policy.tables])),
+            table_base=_bases([table.size for table in policy.tables]),
             table_length=np.array([table.shape[1] for table in policy.tables]),
             table_period=np.array(policy.table_periods),
             table=np.concatenate([table.reshape(-1) for table in policy.tables]),
