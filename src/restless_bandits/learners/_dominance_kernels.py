@@ -227,4 +227,3 @@ def optimistic_laws(
     upper = raw_bounds(counts, cap, memory, level)
     tighten(upper)
     return as_laws(shortened(upper, precision)), cap
-

@@ -29,12 +29,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from restless_bandits.arrays import IntArray, positive, whole
-from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, JointTable, numbered_beliefs
+from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, numbered_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import _colored_kernels as kernels
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
@@ -99,7 +99,9 @@ class ColoredUCRL2(Learner):
             fits = 0
             while fits < EXACT_ELAPSED and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
                 fits += 1
-            advice = f"; give a cap of at most {fits}" if fits else ", and too many with any cap; there are too many arms"
+            advice = (
+                f"; give a cap of at most {fits}" if fits else ", and too many with any cap; there are too many arms"
+            )
             raise ProblemError(
                 f"{self.name}: caps {', '.join(map(str, caps))} make {size:,} joint beliefs, "
                 f"more than {LARGEST_TABLE:,}{advice}"
@@ -279,12 +281,7 @@ def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: fl
 
 
 def _iterate_in_threads(
-    tables: kernels.Tables,
-    tolerance: float,
-    most_sweeps: int,
-    rows: kernels.Rows,
-    table: JointTable,
-    balls: kernels.Balls,
+    tables: kernels.Tables, tolerance: float, most_sweeps: int, *problem: Any
 ) -> tuple[float, float, int]:
     """``kernels.iterate``, to the last digit, with rows shared out among threads."""
     threads = os.cpu_count() or 1
@@ -292,7 +289,7 @@ def _iterate_in_threads(
 
         def sweep(shift: float, greedy: bool) -> tuple[float, float]:
             def part(number: int) -> tuple[float, float]:
-                return kernels.sweep_part(tables, number, threads, shift, greedy, rows, table, balls)
+                return kernels.sweep_part(tables, number, threads, shift, greedy, *problem)
 
             found = list(pool.map(part, range(threads)))
             return min(least for least, _ in found), max(most for _, most in found)

@@ -158,15 +158,12 @@ class DominanceUCB(Learner):
     def log_level(self, slots: int, task: Task) -> float:
         """The level of the bounds after so many slots."""
         if self.level == "theorem":
-            # ln(2C'T²): two sides, C' bounds, T counts each, to be wrong with probability 1/T.
-            return math.log(2 * self.bounds(task)) + 2 * math.log(require_horizon(self, task))
+            # ln(2C'T²): two sides, T counts each, to be wrong with probability 1/T. The C' bounds are those of laws by
+            # colour, of laws pooled from any cap on, and of rewards.
+            bounds = sum((n + 1) * (self.cap or LONGEST_CAP) * (n - 1) + n for n in task.n_states)
+            return math.log(2 * bounds) + 2 * math.log(require_horizon(self, task))
         scale = 1.0 if self.level == "ln-t" else float(self.level)
         return scale * math.log(max(2, slots + 1))
-
-    def bounds(self, task: Task) -> int:
-        """How many bounds there are at a time: of laws by colour, pooled from any cap on, and of rewards."""
-        longest = self.cap or LONGEST_CAP
-        return sum((n + 1) * longest * (n - 1) + n for n in task.n_states)
 
     def optimistic_arms(self, record: Record, task: Task, tolerance: float = 0.0) -> list[OptimisticArm]:
         """The laws and rewards to plan on; tables end where all that follows agrees within the tolerance."""
@@ -232,8 +229,8 @@ def _table_size(arms: list[OptimisticArm], task: Task) -> int:
 
 def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, tolerance: float) -> JointPolicy:
     """Plan by value iteration over joint beliefs, until the span of an update is within the tolerance."""
-    beliefs = []
-    for arm, state in zip(arms, last_states, strict=True):
-        initial = state if state < len(arm.rewards) else None
-        beliefs.append(forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, initial))
+    beliefs = [
+        forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, state if state < len(arm.rewards) else None)
+        for arm, state in zip(arms, last_states, strict=True)
+    ]
     return iterated(beliefs, plays, tolerance, linked=False)

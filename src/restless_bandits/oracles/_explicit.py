@@ -130,14 +130,20 @@ def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> l
 def chain_gain(explored: Explored) -> tuple[float, float, int]:
     """Return what a policy earns a slot from the start, a bound of the error, and the number of recurrent classes.
 
-    The error accounts for capping inside each class by the spread of the bias, as in value iteration; the chances of
-    ending in each class are taken as they come out of the linear solver.
+    The gain of a class is bounded by the residuals of its linear system. The error accounts for capping inside each
+    class by the spread of the bias, as in value iteration; the chances of ending in each class are taken as they come
+    out of the linear solver.
     """
     closed, label = _closed_classes(explored)
     found = np.zeros((explored.size, 2))
     for component in closed:
         members = np.flatnonzero(label == component)
-        found[members] = _class_gain(explored, members)
+        matrix, reward = explored.matrix[members][:, members], explored.reward[members]
+        gain, bias = _gain_and_bias(matrix, reward)
+        residual = reward + matrix @ bias - bias
+        error = max(float(np.ptp(residual)), abs(float(residual.mean()) - gain))
+        spread = float(np.ptp(bias)) + explored.plays
+        found[members] = gain, error + float(explored.deviation[members].max()) * spread
     transient = np.flatnonzero(~np.isin(label, closed))
     if label[0] not in closed:
         leaving = explored.matrix[transient]
@@ -154,17 +160,6 @@ def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
     leaves = np.zeros(count, dtype=bool)
     leaves[label[edges.row[label[edges.row] != label[edges.col]]]] = True
     return np.flatnonzero(~leaves).astype(np.int64), label.astype(np.int64)
-
-
-def _class_gain(explored: Explored, members: IntArray) -> tuple[float, float]:
-    """Gain of one closed class: solve g + h = r + P h with h = 0 in one belief, then bound g by the residuals."""
-    matrix = explored.matrix[members][:, members]
-    reward = explored.reward[members]
-    gain, bias = _gain_and_bias(matrix, reward)
-    residual = reward + matrix @ bias - bias
-    spread = float(np.ptp(bias)) + explored.plays
-    error = max(float(np.ptp(residual)), abs(float(residual.mean()) - gain))
-    return gain, error + float(explored.deviation[members].max()) * spread
 
 
 def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:

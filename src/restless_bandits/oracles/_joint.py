@@ -39,31 +39,29 @@ class Links(NamedTuple):
     k · strides[i, i] further on."""
 
 
-class Laws(NamedTuple):
-    """The true arms of a rollout, ``[arm, τ - 1, s]``: running sums of the law of what is seen, and its mean reward."""
+class RolloutArms(NamedTuple):
+    """The true arms of a rollout, and the tables of an index policy for them, each up to its cap or length."""
 
     cap: IntArray
     sums: Array
+    """``[arm, τ - 1, s]``: running sums of the law of what is seen."""
     reward: Array
-
-
-class Indices(NamedTuple):
-    """The tables of an index policy, ``[arm, s, τ - 1]``, each up to its length."""
-
     length: IntArray
-    table: Array
+    scores: Array
+    """``[arm, s, τ - 1]``."""
+
+
+NO_LINKS = Links(np.empty((0, 0), dtype=np.int64), np.empty((0, 0), dtype=np.int64))
 
 
 @njit
 def _advance(digits: IntArray, arms: IntArray, count: int, radix: IntArray) -> bool:
     """Turn to the next digits of some arms, the last one fastest; after the last, back at the first, False."""
-    p = count - 1
-    while p >= 0:
+    for p in range(count - 1, -1, -1):
         digits[p] += 1
         if digits[p] < radix[arms[p]]:
             return True
         digits[p] = 0
-        p -= 1
     return False
 
 
@@ -277,26 +275,28 @@ def sweep_rows(
 
 @njit
 def iterate_values(
-    iterate: Iterate, tolerance: float, most_sweeps: int, table: JointTable, laws: JointLaws
-) -> tuple[float, float, int]:
+    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointLaws
+) -> None:
     """Value iteration on a whole table of joint beliefs until the span of T v − v is within the tolerance.
 
-    On return ``iterate`` holds v and the greedy choice for it; returns the range of T v − v and the sweeps.
+    On return ``iterate`` holds v and the greedy choice for it. Links, where there are any, make it many times faster on
+    small tables.
     """
     inner = table.order[table.order.shape[0] - 1]
     # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
     start, plain = int(0), int(0)  # noqa: RUF046, UP018
     shift = 0.0
-    sweeps = 0
-    while True:
-        least, most = np.inf, -np.inf
-        for block in range(table.actions.shape[0]):
-            rows = (table.offsets[block + 1] - table.offsets[block]) // table.radix[block, inner]
-            low, high, _, _ = sweep_rows(iterate, block, start, rows, shift, plain, table, laws)
-            least, most = min(least, low), max(most, high)
-        sweeps += 1
-        if most - least <= tolerance or sweeps >= most_sweeps:
-            return least, most, sweeps
+    for sweep in range(most_sweeps):
+        if links.belief.shape[0] > 0:
+            least, most = _sweep_linked(iterate, shift, links, table, laws)
+        else:
+            least, most = np.inf, -np.inf
+            for block in range(table.actions.shape[0]):
+                rows = (table.offsets[block + 1] - table.offsets[block]) // table.radix[block, inner]
+                low, high, _, _ = sweep_rows(iterate, block, start, rows, shift, plain, table, laws)
+                least, most = min(least, low), max(most, high)
+        if most - least <= tolerance or sweep == most_sweeps - 1:
+            break
         iterate.values[:] = iterate.improved
         shift = 0.5 * (least + most)
 
@@ -357,52 +357,42 @@ def link(table: JointTable) -> Links:
 
 
 @njit
-def iterate_linked(
-    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointLaws
-) -> tuple[float, float, int]:
-    """Value iteration as in ``iterate_values``, on links made once: many times faster on small tables."""
+def _sweep_linked(
+    iterate: Iterate, shift: float, links: Links, table: JointTable, laws: JointLaws
+) -> tuple[float, float]:
+    """One plain step as in ``sweep_rows`` on all joint beliefs: the range of T v − v."""
     values, improved, action = iterate
     belief, after = links
     strides, n_states, law, reward = table.strides, table.n_states, laws.law, laws.reward
     size, n_arms = belief.shape
-    shift = 0.0
-    sweeps = 0
-    while True:
-        least, most = np.inf, -np.inf
-        for z in range(size):
-            top = -np.inf
-            chosen = 0
-            for i in range(n_arms):
-                b = belief[z, i]
-                q = reward[i, b]
-                target, stride = after[z, i], strides[i, i]
-                for k in range(n_states[i]):
-                    q += law[i, b, k] * values[target + k * stride]
-                if q > top + TIE:
-                    chosen = i
-                top = max(top, q)
-            change = top - values[z]
-            least, most = min(least, change), max(most, change)
-            improved[z] = values[z] + STEP * (change - shift)
-            action[z] = chosen
-        sweeps += 1
-        if most - least <= tolerance or sweeps >= most_sweeps:
-            return least, most, sweeps
-        values[:] = improved
-        shift = 0.5 * (least + most)
+    least, most = np.inf, -np.inf
+    for z in range(size):
+        top = -np.inf
+        chosen = 0
+        for i in range(n_arms):
+            b = belief[z, i]
+            q = reward[i, b]
+            target, stride = after[z, i], strides[i, i]
+            for k in range(n_states[i]):
+                q += law[i, b, k] * values[target + k * stride]
+            if q > top + TIE:
+                chosen = i
+            top = max(top, q)
+        change = top - values[z]
+        least, most = min(least, change), max(most, change)
+        improved[z] = values[z] + STEP * (change - shift)
+        action[z] = chosen
+    return least, most
 
 
 @njit
-def rollout(
-    indexed: bool, uniforms: Array, laws: Laws, indices: Indices, action: ActionArray, table: JointTable
-) -> Array:
+def rollout(indexed: bool, uniforms: Array, arms: RolloutArms, action: ActionArray, table: JointTable) -> Array:
     """Mean expected reward a slot under one of two policies, for each row of ``uniforms``, one slot a column.
 
     The policies pull one arm, by indices or by the table ``action`` over joint beliefs. Beyond their caps laws and
     indices stay as they are.
     """
-    caps, sums, reward = laws
-    lengths, scores = indices
+    caps, sums, reward, lengths, scores = arms
     offsets, strides, numbers, columns = table.offsets, table.strides, table.numbers, table.cap
     n_arms = sums.shape[0]
     state = np.zeros(n_arms, dtype=np.int64)

@@ -35,7 +35,15 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     your own may be any ``Policy``; beyond the cap at which an arm has forgotten its state it is asked at the cap.
     Raises ``ProblemError`` where more than ``most`` joint beliefs can be reached.
     """
-    _check_policy(problem, policy)
+    if not isinstance(policy, Policy):
+        raise ProblemError(f"{policy!r} is not a policy; derive one from Policy or take an oracle's")
+    if policy.n_states not in (None, problem.n_states):
+        raise ProblemError(
+            f"the policy is for arms of {policy.n_states} states, but the problem has {problem.n_states}"
+        )
+    plays = getattr(policy, "plays", problem.plays)
+    if plays != problem.plays:
+        raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
     caps = [cap_for(arm, DEVIATION) for arm in problem.arms]
     if isinstance(policy, IndexPolicy):
         caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]
@@ -50,17 +58,6 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
         ) from None
     gain, error, classes = chain_gain(explored)
     return Evaluation(gain, error, classes, explored.size)
-
-
-def _check_policy(problem: Problem, policy: Policy) -> None:
-    if not isinstance(policy, Policy):
-        raise ProblemError(f"{policy!r} is not a policy; derive one from Policy or take an oracle's")
-    sizes = policy.n_states
-    if sizes is not None and sizes != problem.n_states:
-        raise ProblemError(f"the policy is for arms of {sizes} states, but the problem has {problem.n_states}")
-    plays = getattr(policy, "plays", problem.plays)
-    if plays != problem.plays:
-        raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
 
 
 def arm_average(arm: AnyArm) -> float:

@@ -174,9 +174,8 @@ def exact(
         return _solve_from_start(problem, tolerance, started)
     memory = _memory_to_use(problem) if memory is None else memory
     threads = threads or os.cpu_count() or 1
-    log: list[dict[str, Any]] = []
     with ThreadPoolExecutor(threads) as pool:
-        level, found = _solve_by_levels(problem, tolerance, memory, pool, threads, report, log)
+        level, found, log = _solve_by_levels(problem, tolerance, memory, pool, threads, report)
         lower, upper = found.lower, found.upper
         limited = found.width > tolerance
         if limited:
@@ -207,25 +206,26 @@ def exact(
 
 
 def _solve_by_levels(
-    problem: Problem,
-    tolerance: float,
-    memory: int,
-    pool: ThreadPoolExecutor,
-    threads: int,
-    report: Report | None,
-    log: list[dict[str, Any]],
-) -> tuple[_Level, _Sweep]:
-    """Solve with finer and finer caps, each level started from the one before; return the last one."""
+    problem: Problem, tolerance: float, memory: int, pool: ThreadPoolExecutor, threads: int, report: Report | None
+) -> tuple[_Level, _Sweep, list[dict[str, Any]]]:
+    """Solve with finer and finer caps, each started from the one before; return the last level, and a log of all."""
 
     def enough(found: _Sweep) -> bool:
         # Narrow, or limited by capping and not by iteration.
         return found.width <= tolerance or found.residual <= max(0.3 * tolerance, 0.2 * found.cap_error)
 
     largest = memory // BYTES_PER_BELIEF
-    deviation: float | None = _first_deviation(problem, largest)
+    smallest = _caps_and_size(problem, 1.0)[1]
+    if smallest > largest:
+        raise ProblemError(
+            f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
+            f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
+        )
+    deviation: float | None = _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
     joint: JointBeliefs | None = None
     values: Array | None = None
     work = WORK
+    log: list[dict[str, Any]] = []
     while True:
         assert deviation is not None
         caps, size = _caps_and_size(problem, deviation)
@@ -241,7 +241,7 @@ def _solve_by_levels(
         log.append({"caps": caps, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
         deviation = _next_deviation(problem, deviation, found, tolerance, largest)
         if found.width <= tolerance or deviation is None or work <= 0:
-            return level, found
+            return level, found, log
         values = level.iterate.values
         del level
 
@@ -254,16 +254,6 @@ def _caps_and_size(problem: Problem, deviation: float) -> tuple[list[int], int]:
         forgets = isinstance(arm, Arm) and arm.is_ergodic
         sizes.append(arm.n_states * (cap - 1) + 1 if forgets else arm_beliefs(arm, cap).size)
     return caps, JointBeliefs.count(sizes, problem.n_states, problem.plays)
-
-
-def _first_deviation(problem: Problem, largest: int) -> float:
-    smallest = _caps_and_size(problem, 1.0)[1]
-    if smallest > largest:
-        raise ProblemError(
-            f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
-            f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
-        )
-    return _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
 
 
 def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int) -> float:
@@ -325,10 +315,8 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
     answer = solve_multichain(explored, 0.1 * tolerance)
     place = joint.index(explored.beliefs)
     inside = place >= 0
-    action = np.zeros(joint.size, dtype=np.int16)
-    value = np.zeros(joint.size)
-    action[place[inside]] = answer.action[inside]
-    value[place[inside]] = answer.value[inside]
+    action, value = np.zeros(joint.size, dtype=np.int16), np.zeros(joint.size)
+    action[place[inside]], value[place[inside]] = answer.action[inside], answer.value[inside]
     policy = JointPolicy(joint, action, value)
 
     gain, error, _ = chain_gain(explore(joint, policy))

@@ -88,11 +88,8 @@ def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked
     """
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
-    if linked and plays == 1 and joint.size <= LINKED_TABLE:
-        links = kernels.link(joint.table)
-        kernels.iterate_linked(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
-    else:
-        kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, joint.table, joint.laws)
+    links = kernels.link(joint.table) if linked and plays == 1 and joint.size <= LINKED_TABLE else kernels.NO_LINKS
+    kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
     return JointPolicy(joint, iterate.action, iterate.values)
 
 
@@ -172,12 +169,13 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
         running[:, :, -1] = 1.0
     arguments = (
         np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES))),
-        kernels.Laws(
+        kernels.RolloutArms(
             np.array([len(laws) for laws in settled]),
             side_by_side(sums),
             side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)]),
+            np.array([one.shape[1] for one in index.tables]),
+            side_by_side(index.tables),
         ),
-        kernels.Indices(np.array([one.shape[1] for one in index.tables]), side_by_side(index.tables)),
         table.action,
         table.beliefs.table,
     )

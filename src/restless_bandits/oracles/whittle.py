@@ -179,14 +179,8 @@ def whittle(problem: Problem) -> Solution:
     how = "Whittle index"
     if culprits:
         how = f"Lagrangian index, as {', '.join(repr(name) for name in culprits)} is not indexable"
-    return bracketed(
-        problem,
-        "whittle",
-        whittle_policy(problem, indices),
-        how,
-        started,
-        details={"indexable": [index.indexable for index in indices]},
-    )
+    details = {"indexable": [index.indexable for index in indices]}
+    return bracketed(problem, "whittle", whittle_policy(problem, indices), how, started, details=details)
 
 
 ORACLE = Oracle("whittle", whittle, whittle_policy)

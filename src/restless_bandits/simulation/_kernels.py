@@ -19,7 +19,7 @@ from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable, column_of
 from restless_bandits.policies import TIE
-from restless_bandits.record import EXACT_ELAPSED
+from restless_bandits.record import N_BINS, elapsed_bin
 
 Word = np.uint64
 Words = npt.NDArray[np.uint64]
@@ -34,7 +34,7 @@ counts begin, and whether its rewards are fixed. Side by side, because one slot 
 LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = range(6)
 """Columns of what is known of each arm within a plan: the belief, and where its laws and its indices begin."""
 
-_column_of = inlined(column_of)
+_column_of, _bin_of = inlined(column_of), inlined(elapsed_bin)
 
 
 class World(NamedTuple):
@@ -57,7 +57,6 @@ class Memory(NamedTuple):
     rewards: Array
     last_state: IntArray
     last_slot: IntArray
-    edges: IntArray
 
 
 class Choice(NamedTuple):
@@ -123,13 +122,6 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
     s2 ^= shifted
     s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
     return np.int64(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
-
-
-@inlined
-def _bin(elapsed: int, edges: IntArray) -> int:
-    if elapsed <= EXACT_ELAPSED:
-        return elapsed - 1
-    return int(np.searchsorted(edges, elapsed, side="right")) - 1
 
 
 @inlined
@@ -234,9 +226,8 @@ def run_plan(
     """
     # Arrays under names of their own: reaching into the tuples in every slot would cost more than the slot itself.
     arms, law, state_reward = world
-    counts, visits, reward_sums, last_state, last_slot, edges = memory
+    counts, visits, reward_sums, last_state, last_slot = memory
     table = choice.table
-    n_bins = edges.shape[0]
     every, seen_in, cap = ending.every, ending.seen_in, ending.cap
     count_before, pooled_before = ending.before, ending.pooled_before
     pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
@@ -264,7 +255,7 @@ def run_plan(
     for e in range(every.shape[0]):
         arm = every[e, 0]
         for s in range(arms[arm, STATES]):
-            lacking[e] += visits[arms[arm, ROW] + s * n_bins] < every[e, 1]
+            lacking[e] += visits[arms[arm, ROW] + s * N_BINS] < every[e, 1]
 
     # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
     indexed = kind in (INDEX, INDEX_MANY)
@@ -278,7 +269,7 @@ def run_plan(
     pulls = np.zeros(n_arms, dtype=np.int64)
     if kind == UCB:
         for i in range(n_arms):
-            pulls[i] = visits[arms[i, ROW] : arms[i, ROW] + (arms[i, STATES] + 1) * n_bins].sum()
+            pulls[i] = visits[arms[i, ROW] : arms[i, ROW] + (arms[i, STATES] + 1) * N_BINS].sum()
 
     # Arms that wait below the end of their table have moving indices; the others rest in the tree.
     leaves, n_moving = 1, 0
@@ -395,7 +386,7 @@ def run_plan(
             realised += reward
             expected += law[row + states - 1]
 
-            cell = s * n_bins + _bin(elapsed, edges)
+            cell = s * N_BINS + _bin_of(elapsed)
             visit = arms[arm, ROW] + cell
             visits[visit] += 1
             counts[arms[arm, COUNT] + cell * states + k] += 1
@@ -416,7 +407,7 @@ def run_plan(
                     count = count_before[visit]
                     done = done or visits[visit] - count >= max(1, count)
                 else:
-                    pool = visit // n_bins
+                    pool = visit // N_BINS
                     pooled[pool] += 1
                     done = done or pooled[pool] >= max(1, pooled_before[pool])
             for e in range(every.shape[0]):
@@ -433,9 +424,7 @@ def run_plan(
         for e in range(every.shape[0]):
             done = done or lacking[e] == 0
         if checkpoint < checkpoints.shape[0] and slot == checkpoints[checkpoint]:
-            account.at[checkpoint, 0] = realised
-            account.at[checkpoint, 1] = expected
-            account.at[checkpoint, 2] = cost
+            account.at[checkpoint, 0], account.at[checkpoint, 1], account.at[checkpoint, 2] = realised, expected, cost
             checkpoint += 1
         if done or slot - started >= ending.slots:
             break

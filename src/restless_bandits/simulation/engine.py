@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import MOST_CHOICES, ArmBeliefs, JointBeliefs, JointTable, arm_beliefs, cap_for
+from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, JointTable, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner, next_plan
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.plans import Plan, RuleTable
 from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm, top_arms
 from restless_bandits.problem import Problem
-from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.record import Record
 from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.streams import plan_generator, world_words
 
@@ -73,7 +73,7 @@ class World:
         table[:, kernels.FIXED] = [arm.reward_law == "fixed" for arm in problem.arms]
         self.arrays = kernels.World(
             arms=table,
-            law=np.concatenate([_law_rows(arm) for arm in arms]),
+            law=np.concatenate([np.column_stack([arm.law[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]),
             reward=np.concatenate([arm.rewards for arm in problem.arms]),
         )
         self.priced = _no_table(problem) if pricing is None else pricing.beliefs.table
@@ -86,13 +86,6 @@ class World:
         known = [i for i, state in enumerate(self.problem.initial) if state is not None][: self.problem.plays]
         same = np.flatnonzero((self.priced.actions == np.array(known)).all(axis=1)) if known else np.zeros(0)
         return int(same[0]) if len(known) == self.problem.plays and same.size else -1
-
-
-def _law_rows(arm: ArmBeliefs) -> Array:
-    """The laws of an arm as the engine reads them: running sums, and the mean reward in place of the last one."""
-    rows = np.cumsum(arm.law, axis=1)
-    rows[:, -1] = arm.reward
-    return rows.reshape(-1)
 
 
 def _bases(sizes: list[int]) -> IntArray:
@@ -116,9 +109,7 @@ class UnplayablePolicyError(ProblemError):
 class Run:
     """One run: its record, its accounts, and the plans played so far."""
 
-    def __init__(
-        self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False
-    ) -> None:
+    def __init__(self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False) -> None:
         problem = world.problem
         self.world = world
         self.horizon = horizon
@@ -127,21 +118,10 @@ class Run:
         self.block = world.first_block
         shape = (horizon if trace else 0, problem.plays)
         self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
-        self.account = kernels.Account(
-            sums=np.zeros(3),
-            checkpoints=checkpoints,
-            at=np.zeros((len(checkpoints), 3)),
-            gap=world.gap,
-            start_gap=world.start_gap,
-        )
-        self._memory = kernels.Memory(
-            counts=record.flat_counts,
-            visits=record.flat_visits,
-            rewards=record.flat_rewards,
-            last_state=record.last_state,
-            last_slot=record.last_slot,
-            edges=BIN_EDGES,
-        )
+        at = np.zeros((len(checkpoints), 3))
+        self.account = kernels.Account(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
+        flat = record.flat_counts, record.flat_visits, record.flat_rewards
+        self._memory = kernels.Memory(*flat, record.last_state, record.last_slot)
 
     @property
     def done(self) -> bool:
