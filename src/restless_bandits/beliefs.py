@@ -107,22 +107,19 @@ class ArmBeliefs:
     @cached_property
     def last_state(self) -> IntArray:
         """For each belief the first last-seen state that leads to it, ``UNKNOWN`` if only an arm never seen does."""
-        return self._origin[0]
+        return self._by_origin(np.arange(self.n_states), UNKNOWN)
 
     @cached_property
     def elapsed(self) -> IntArray:
         """For each belief the fewest elapsed slots that lead to it."""
-        return self._origin[1]
+        return self._by_origin(np.arange(1, self.cap + 1)[:, None], self.cap)
 
-    @cached_property
-    def _origin(self) -> tuple[IntArray, IntArray]:
-        states = np.full(self.size, UNKNOWN, dtype=np.int64)
-        slots = np.full(self.size, self.cap, dtype=np.int64)
+    def _by_origin(self, values: IntArray, otherwise: int) -> IntArray:
+        found = np.full(self.size, otherwise, dtype=np.int64)
+        pairs = self.numbers[: self.n_states].T
         # Of pairs that share a belief the last one stays: the fewest slots, and of these the first state.
-        beliefs = self.numbers[: self.n_states].T[::-1, ::-1]
-        states[beliefs] = np.arange(self.n_states)[::-1]
-        slots[beliefs] = np.arange(1, self.cap + 1)[::-1, None]
-        return states, slots
+        found[pairs[::-1, ::-1]] = np.broadcast_to(values, pairs.shape)[::-1, ::-1]
+        return found
 
     def locate(self, last_state: npt.ArrayLike, elapsed: npt.ArrayLike) -> IntArray:
         """Return the belief for last seen states (``UNKNOWN`` for never) and elapsed slots."""
@@ -132,13 +129,7 @@ class ArmBeliefs:
 
 
 def numbered_beliefs(
-    numbers: IntArray,
-    law: Array,
-    rewards: Array,
-    initial: int | None,
-    *,
-    deviation: Array | None = None,
-    period: int = 1,
+    numbers: IntArray, law: Array, rewards: Array, initial: int | None, deviation: Array | None = None, period: int = 1
 ) -> ArmBeliefs:
     """Return beliefs with given laws, numbered by last seen state and elapsed slots: see ``ArmBeliefs.numbers``."""
     cap, n = numbers.shape[1], law.shape[1]
@@ -219,7 +210,7 @@ def _grid(laws: Array, deviation: Array, arm: AnyArm, period: int) -> ArmBeliefs
     if arm.initial is not None and rows == n:
         numbers = np.concatenate([numbers, numbers[arm.initial, None]])
     law = laws.transpose(1, 0, 2).reshape(rows * cap, n)
-    return numbered_beliefs(numbers, law, arm.rewards, arm.initial, deviation=deviation.T.reshape(-1), period=period)
+    return numbered_beliefs(numbers, law, arm.rewards, arm.initial, deviation.T.reshape(-1), period)
 
 
 def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
@@ -232,10 +223,9 @@ def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
     n = arm.n_states
     limits = markov.powers(arm.chain, period)[1:] @ _limit_of_powers(arm.chain, period)
     deviation = np.zeros(laws.shape[:2])
-    for tau in range(cap - period + 1, cap + 1):
-        gap = 0.5 * np.abs(laws[tau - 1, :n] - limits[(tau - 1) % period]).sum(axis=1)
-        # Both this law and every later one of the same phase are within ``gap`` of their common limit.
-        deviation[tau - 1, :n] = 2 * gap
+    last = np.arange(cap - period, cap)
+    # Twice the distance: these laws and every later one of the same phase are within it of their common limit.
+    deviation[last, :n] = np.abs(laws[last, :n] - limits[last % period]).sum(axis=-1)
     deviation[deviation < 4e-16] = 0.0
     return _grid(laws, deviation, arm, period)
 
@@ -266,8 +256,7 @@ def _table_beliefs(arm: TableArm, cap: int, forget: bool) -> ArmBeliefs:
         gaps = markov.distances(laws, end[0])
         return forgetting_beliefs(laws[: cap - 1], end[0], arm.rewards, arm.initial, float(gaps[cap - 1 :].max()))
     deviation = np.zeros((cap, laws.shape[1]))
-    beyond = np.abs(laws[cap - 1 :] - laws[cap - 1]).sum(axis=-1).max(axis=0)
-    deviation[-1] = 0.5 * beyond
+    deviation[-1] = 0.5 * np.abs(laws[cap - 1 :] - laws[cap - 1]).sum(axis=-1).max(axis=0)
     return _grid(laws[:cap], deviation, arm, period=1)
 
 
@@ -396,12 +385,7 @@ class JointBeliefs:
     @cached_property
     def _seen(self) -> list[IntArray]:
         """For each arm and belief the state just seen, −1 where τ > 1."""
-        tables = []
-        for arm in self.arms:
-            table = np.full(arm.size, -1, dtype=np.int64)
-            table[arm.first[::-1]] = np.arange(arm.n_states)[::-1]
-            tables.append(table)
-        return tables
+        return [np.where(arm.elapsed == 1, arm.last_state, -1) for arm in self.arms]
 
     def index(self, beliefs: IntArray) -> IntArray:
         """Return the place of each joint belief (a row of belief numbers), −1 for one in no block.

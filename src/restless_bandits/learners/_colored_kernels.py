@@ -194,28 +194,22 @@ def sweep(
     largest = n_states.max()
     order = np.arange(largest)
     payoffs = np.empty(largest)
-    q = np.empty(width)
-    top = np.empty(width)
+    q, top = np.empty(width), np.empty(width)
     chosen = np.zeros(width, dtype=np.int16)
     # Extremes are kept place by place, since a single one would make each step wait for the one before.
-    least = np.full(width, np.inf)
-    most = np.full(width, -np.inf)
+    least, most = np.full(width, np.inf), np.full(width, -np.inf)
 
     for r in range(low, high):
-        for d in range(width):
-            top[d] = -np.inf
+        top[:] = -np.inf
         for j in range(n_arms):
             states = n_states[j]
             base = np.int64(after[r, j])
             if j == inner and states == 2:
                 low_payoff = reward[j, 1] + values[base + outcome_stride[j]]
                 rise = reward[j, 0] + values[base] - low_payoff
-                if rise > 0.0:
-                    for d in range(width):
-                        q[d] = low_payoff + inner_most[d] * rise
-                else:
-                    for d in range(width):
-                        q[d] = low_payoff + inner_least[d] * rise
+                chance = inner_most if rise > 0.0 else inner_least
+                for d in range(width):
+                    q[d] = low_payoff + chance[d] * rise
             elif j == inner:
                 order[:states] = np.arange(states)
                 for k in range(states):

@@ -66,6 +66,16 @@ def _memory(gaps: Array, elapsed: int) -> float:
 
 
 @njit
+def _running_bounds(bounds: Array, seen: IntArray, level: float, more: float) -> None:
+    """Write bounds of Pr(≤ k), and as much more, from how often each state was seen; nothing where none was."""
+    total, below = seen.sum(), 0
+    if total:
+        for k in range(bounds.shape[0]):
+            below += seen[k]
+            bounds[k] = min(1.0, kl_upper(below / total, level / total) + more)
+
+
+@njit
 def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array:
     """Return ``upper[τ, s, k] ≥ Pr(≤ k, τ slots after s)`` for τ < cap, each from its own observations.
 
@@ -75,29 +85,15 @@ def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array
     upper = np.ones((cap + 1, n_states, n_states - 1))
     for tau in range(1, cap):
         for s in range(n_states):
-            seen = 0
-            for k in range(n_states):
-                seen += counts[s, tau - 1, k]
-            if seen == 0:
-                continue
-            below = 0
-            for k in range(n_states - 1):
-                below += counts[s, tau - 1, k]
-                upper[tau, s, k] = kl_upper(below / seen, level / seen)
+            _running_bounds(upper[tau, s], counts[s, tau - 1], level, 0.0)
     if memory < 1.0:
         pooled = np.zeros(n_states, dtype=np.int64)
         for s in range(n_states):
             for column in range(cap - 1, counts.shape[1]):
                 for k in range(n_states):
                     pooled[k] += counts[s, column, k]
-        seen = pooled.sum()
-        below = 0
-        for k in range(n_states - 1):
-            below += pooled[k]
-            if seen:
-                upper[cap, 0, k] = min(1.0, kl_upper(below / seen, level / seen) + memory)
-    for s in range(1, n_states):
-        upper[cap, s] = upper[cap, 0]
+        _running_bounds(upper[cap, 0], pooled, level, memory)
+    upper[cap, 1:] = upper[cap, 0]
     return upper
 
 
@@ -159,8 +155,7 @@ def tighten(upper: Array) -> None:
                 for k in range(n_states - 1):
                     for before in range(1, cap):
                         upper[cap, 0, k] = min(upper[cap, 0, k], upper[before, 0, k])
-                for s in range(1, n_states):
-                    upper[cap, s] = upper[cap, 0]
+                upper[cap, 1:] = upper[cap, 0]
             _order(upper, tau)
         if n_states == 2:
             for tau in range(2, cap + 1):
@@ -193,8 +188,7 @@ def shortened(upper: Array, precision: float) -> Array:
     for tau in range(cut + 1, cap + 1):
         for k in range(n_states - 1):
             short[cut, 0, k] = max(short[cut, 0, k], upper[tau, 0, k])
-    for s in range(1, n_states):
-        short[cut, s] = short[cut, 0]
+    short[cut, 1:] = short[cut, 0]
     return short
 
 
@@ -233,25 +227,3 @@ def optimistic_laws(
     upper = raw_bounds(counts, cap, memory, level)
     tighten(upper)
     return as_laws(shortened(upper, precision)), cap
-
-
-@njit
-def optimistic_rewards(counts: IntArray, sums: Array, level: float, certain: bool) -> tuple[Array, IntArray]:
-    """Return upper bounds of the mean rewards, nonincreasing, and how often each state was seen.
-
-    Where rewards are certain one look is enough.
-    """
-    n_states = counts.shape[2]
-    seen = np.zeros(n_states, dtype=np.int64)
-    for s in range(counts.shape[0]):
-        for column in range(counts.shape[1]):
-            for k in range(n_states):
-                seen[k] += counts[s, column, k]
-    bounds = np.ones(n_states)
-    for k in range(n_states):
-        if seen[k]:
-            mean = min(1.0, max(0.0, sums[k] / seen[k]))
-            bounds[k] = mean if certain else kl_upper(mean, level / seen[k])
-        if k:
-            bounds[k] = min(bounds[k], bounds[k - 1])
-    return bounds, seen

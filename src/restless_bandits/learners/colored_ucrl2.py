@@ -29,12 +29,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from restless_bandits.arrays import IntArray, positive, whole
-from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, JointTable, numbered_beliefs
+from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, numbered_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import _colored_kernels as kernels
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
@@ -96,8 +96,15 @@ class ColoredUCRL2(Learner):
         caps = self.caps(task)
         size = _table_size(task, caps)
         if size > LARGEST_TABLE:
+            fits = 0
+            while fits < EXACT_ELAPSED and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
+                fits += 1
+            advice = (
+                f"; give a cap of at most {fits}" if fits else ", and too many with any cap; there are too many arms"
+            )
             raise ProblemError(
-                f"{self.name}: caps {', '.join(map(str, caps))} make {size:,} joint beliefs, {_advice(task)}"
+                f"{self.name}: caps {', '.join(map(str, caps))} make {size:,} joint beliefs, "
+                f"more than {LARGEST_TABLE:,}{advice}"
             )
 
     def caps(self, task: Task) -> tuple[int, ...]:
@@ -164,17 +171,7 @@ def _table_size(task: Task, caps: tuple[int, ...]) -> int:
     return JointBeliefs.count(sizes, task.n_states, 1)
 
 
-def _advice(task: Task) -> str:
-    """What to do about a table that does not fit."""
-    fits = 0
-    while fits < EXACT_ELAPSED and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
-        fits += 1
-    advice = f"; give a cap of at most {fits}" if fits else ", and too many with any cap; there are too many arms"
-    return f"more than {LARGEST_TABLE:,}{advice}"
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
+class Layout(NamedTuple):
     """Joint beliefs with given caps, and the rows in which value iteration goes through them."""
 
     joint: JointBeliefs
@@ -205,7 +202,7 @@ def _layout(
         offsets.append(offsets[-1] + n * int(strides[a, a]))
 
     inner = np.array([order[-1] if a != order[-1] else order[-2] for a in range(len(arms))])
-    tables: list[list[IntArray]] = [[], [], [], []]
+    tables = []
     for a, x in enumerate(inner.tolist()):
         outer = [i for i in order if i not in (a, x)]
         grids = np.meshgrid(*(np.arange(n_states[a] if i == a else sizes[i]) for i in [a, *outer]), indexing="ij")
@@ -222,13 +219,11 @@ def _layout(
         after = np.stack(
             [offsets[j] + waited @ np.where(np.arange(len(arms)) == j, 0, strides[j]) for j in range(len(arms))], 1
         )
-        tables[0].append(offsets[a] + digits @ strides[a])
-        tables[1].append(joint.offsets[a] + digits @ joint.strides[a])
-        tables[2].append(colour)
-        tables[3].append(after)
-    places, targets, colours, follows = (np.concatenate(table).astype(np.int32) for table in tables)
+        place, target = offsets[a] + digits @ strides[a], joint.offsets[a] + digits @ joint.strides[a]
+        tables.append((place, target, colour, after))
+    places, targets, colours, follows = (np.concatenate(table).astype(np.int32) for table in zip(*tables, strict=True))
     rows = kernels.Rows(
-        row_base=np.concatenate([[0], np.cumsum([len(table) for table in tables[0]])]),
+        row_base=np.concatenate([[0], np.cumsum([len(place) for place, *_ in tables])]),
         inner=inner,
         place=places,
         target=targets,
@@ -286,12 +281,7 @@ def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: fl
 
 
 def _iterate_in_threads(
-    tables: kernels.Tables,
-    tolerance: float,
-    most_sweeps: int,
-    rows: kernels.Rows,
-    table: JointTable,
-    balls: kernels.Balls,
+    tables: kernels.Tables, tolerance: float, most_sweeps: int, *problem: Any
 ) -> tuple[float, float, int]:
     """``kernels.iterate``, to the last digit, with rows shared out among threads."""
     threads = os.cpu_count() or 1
@@ -299,7 +289,7 @@ def _iterate_in_threads(
 
         def sweep(shift: float, greedy: bool) -> tuple[float, float]:
             def part(number: int) -> tuple[float, float]:
-                return kernels.sweep_part(tables, number, threads, shift, greedy, rows, table, balls)
+                return kernels.sweep_part(tables, number, threads, shift, greedy, *problem)
 
             found = list(pool.map(part, range(threads)))
             return min(least for least, _ in found), max(most for _, most in found)

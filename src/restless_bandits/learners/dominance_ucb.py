@@ -51,6 +51,7 @@ from restless_bandits.arrays import Array, IntArray, positive, whole
 from restless_bandits.beliefs import JointBeliefs, forgetting_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import _dominance_kernels as kernels
+from restless_bandits.learners._bounds import kl_upper_bounds
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy
@@ -150,23 +151,19 @@ class DominanceUCB(Learner):
         rule: Rule = CountDoubled(cap=max(arm.cap for arm in arms)) | Slots(record.slots // 2 + 5)
         if task.rewards is None:
             for i, arm in enumerate(arms):
-                for k in range(task.n_states[i]):
-                    if arm.seen[k] <= 1:
-                        rule = rule | SeenIn(i, k)
+                for k in np.flatnonzero(arm.seen <= 1).tolist():
+                    rule = rule | SeenIn(i, k)
         return rule
 
     def log_level(self, slots: int, task: Task) -> float:
         """The level of the bounds after so many slots."""
         if self.level == "theorem":
-            # ln(2C'T²): two sides, C' bounds, T counts each, to be wrong with probability 1/T.
-            return math.log(2 * self.bounds(task)) + 2 * math.log(require_horizon(self, task))
+            # ln(2C'T²): two sides, T counts each, to be wrong with probability 1/T. The C' bounds are those of laws by
+            # colour, of laws pooled from any cap on, and of rewards.
+            bounds = sum((n + 1) * (self.cap or LONGEST_CAP) * (n - 1) + n for n in task.n_states)
+            return math.log(2 * bounds) + 2 * math.log(require_horizon(self, task))
         scale = 1.0 if self.level == "ln-t" else float(self.level)
         return scale * math.log(max(2, slots + 1))
-
-    def bounds(self, task: Task) -> int:
-        """How many bounds there are at a time: of laws by colour, pooled from any cap on, and of rewards."""
-        longest = self.cap or LONGEST_CAP
-        return sum((n + 1) * longest * (n - 1) + n for n in task.n_states)
 
     def optimistic_arms(self, record: Record, task: Task, tolerance: float = 0.0) -> list[OptimisticArm]:
         """The laws and rewards to plan on; tables end where all that follows agrees within the tolerance."""
@@ -176,12 +173,15 @@ class DominanceUCB(Learner):
         longest = self.cap or min(LONGEST_CAP, 3 * time // 2 + 6)
         arms = []
         for i in range(task.n_arms):
-            counts = record.counts(i)
+            counts, seen, sums = record.counts(i), record.seen(i), record.reward_sums(i)
             laws, cap = kernels.optimistic_laws(counts, level, 1 / time, longest, self.cap is not None, tolerance)
-            certain = task.reward_laws[i] == "fixed"
-            rewards, seen = kernels.optimistic_rewards(counts, record.reward_sums(i), level, certain)
             if task.rewards is not None:
                 rewards = np.array(task.rewards[i])
+            elif task.reward_laws[i] == "fixed":
+                # One look is enough.
+                rewards = np.minimum.accumulate(np.where(seen > 0, (sums / np.maximum(seen, 1)).clip(0.0, 1.0), 1.0))
+            else:
+                rewards = np.minimum.accumulate(kl_upper_bounds(sums, seen, level))
             arms.append(OptimisticArm(laws, rewards, seen, cap))
         return arms
 
@@ -199,10 +199,8 @@ class DominanceUCB(Learner):
         problem = _problem(arms, record, task)
         if self.oracle == "dual":
             return balanced_dual(problem).policy
-        plain = self.oracle == "whittle" or task.plays > 1
-        if plain or not all(_dual_takes(task, i) for i in range(task.n_arms)):
-            return whittle_policy(problem)
-        return guarded_policy(problem)
+        dual = self.oracle != "whittle" and task.plays == 1 and all(_dual_takes(task, i) for i in range(task.n_arms))
+        return guarded_policy(problem) if dual else whittle_policy(problem)
 
     def optimistic_problem(self, record: Record, task: Task) -> Problem:
         """The problem that is planned on, started from the present belief."""
@@ -219,9 +217,7 @@ def _problem(arms: list[OptimisticArm], record: Record, task: Task) -> Problem:
     tables = []
     for i, arm in enumerate(arms):
         n, state = task.n_states[i], int(record.last_state[i])
-        known = state < n
-        laws = arm.laws[:, :n] if known else arm.laws
-        initial = state if known else None
+        laws, initial = (arm.laws[:, :n], state) if state < n else (arm.laws, None)
         tables.append(TableArm(laws, arm.rewards, name=task.names[i], initial=initial, reward_law=task.reward_laws[i]))
     return Problem(tables, plays=task.plays)
 
@@ -233,8 +229,8 @@ def _table_size(arms: list[OptimisticArm], task: Task) -> int:
 
 def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, tolerance: float) -> JointPolicy:
     """Plan by value iteration over joint beliefs, until the span of an update is within the tolerance."""
-    beliefs = []
-    for arm, state in zip(arms, last_states, strict=True):
-        initial = state if state < len(arm.rewards) else None
-        beliefs.append(forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, initial))
+    beliefs = [
+        forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, state if state < len(arm.rewards) else None)
+        for arm, state in zip(arms, last_states, strict=True)
+    ]
     return iterated(beliefs, plays, tolerance, linked=False)

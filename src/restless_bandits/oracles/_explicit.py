@@ -19,7 +19,7 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, BoolArray, IntArray
 from restless_bandits.beliefs import JointBeliefs
 from restless_bandits.policies import Policy
 
@@ -79,9 +79,7 @@ def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_
     sorted_keys = (beliefs @ weights)[order]
 
     rows, columns, chances, rewards, deviations = [], [], [], [], []
-    n_choices = 0
     for choice, (after, chance, pulled) in enumerate(_choices(joint, beliefs, policy)):
-        n_choices += 1
         # What has no chance to follow was not visited: any place will do for it.
         target = order[np.searchsorted(sorted_keys, after @ weights).clip(max=len(order) - 1)]
         rows.append(np.repeat(np.arange(len(beliefs)) + choice * len(beliefs), after.shape[1]))
@@ -89,18 +87,17 @@ def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_
         chances.append(chance.reshape(-1))
         reward, deviation = np.zeros(len(beliefs)), np.zeros(len(beliefs))
         for i, arm in enumerate(joint.arms):
-            mine = pulled == i
-            hit = mine.any(axis=1)
+            hit = (pulled == i).any(axis=1)
             reward[hit] += arm.reward[beliefs[hit, i]]
             deviation[hit] += arm.deviation[beliefs[hit, i]]
         rewards.append(reward)
         deviations.append(np.minimum(deviation, 1.0))
     matrix = sparse.csr_array(
         (np.concatenate(chances), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(n_choices * len(beliefs), len(beliefs)),
+        shape=(len(rewards) * len(beliefs), len(beliefs)),
     )
     matrix.eliminate_zeros()
-    return Explored(beliefs, matrix, np.concatenate(rewards), np.concatenate(deviations), n_choices, joint.plays)
+    return Explored(beliefs, matrix, np.concatenate(rewards), np.concatenate(deviations), len(rewards), joint.plays)
 
 
 def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> list[tuple[IntArray, Array, IntArray]]:
@@ -133,26 +130,26 @@ def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> l
 def chain_gain(explored: Explored) -> tuple[float, float, int]:
     """Return what a policy earns a slot from the start, a bound of the error, and the number of recurrent classes.
 
-    The error accounts for capping inside each class by the spread of the bias, as in value iteration; the chances of
-    ending in each class are taken as they come out of the linear solver.
+    The gain of a class is bounded by the residuals of its linear system. The error accounts for capping inside each
+    class by the spread of the bias, as in value iteration; the chances of ending in each class are taken as they come
+    out of the linear solver.
     """
-    n = explored.size
-    matrix = explored.matrix
     closed, label = _closed_classes(explored)
-    gains = np.zeros(n)
-    errors = np.zeros(n)
-    recurrent = np.isin(label, closed)
+    found = np.zeros((explored.size, 2))
     for component in closed:
         members = np.flatnonzero(label == component)
-        gain, error = _class_gain(explored, members)
-        gains[members], errors[members] = gain, error
-    if not recurrent[0]:
-        transient = np.flatnonzero(~recurrent)
-        inside = matrix[transient][:, transient]
-        targets = matrix[transient] @ np.column_stack([gains, errors])
-        solved = splu((sparse.eye_array(transient.size) - inside).tocsc()).solve(targets)
-        gains[transient], errors[transient] = solved.T
-    return float(gains[0]), float(errors[0]), len(closed)
+        matrix, reward = explored.matrix[members][:, members], explored.reward[members]
+        gain, bias = _gain_and_bias(matrix, reward)
+        residual = reward + matrix @ bias - bias
+        error = max(float(np.ptp(residual)), abs(float(residual.mean()) - gain))
+        spread = float(np.ptp(bias)) + explored.plays
+        found[members] = gain, error + float(explored.deviation[members].max()) * spread
+    transient = np.flatnonzero(~np.isin(label, closed))
+    if label[0] not in closed:
+        leaving = explored.matrix[transient]
+        system = sparse.eye_array(transient.size) - leaving[:, transient]
+        found[transient] = splu(system.tocsc()).solve(leaving @ found)
+    return float(found[0, 0]), float(found[0, 1]), len(closed)
 
 
 def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
@@ -165,17 +162,6 @@ def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
     return np.flatnonzero(~leaves).astype(np.int64), label.astype(np.int64)
 
 
-def _class_gain(explored: Explored, members: IntArray) -> tuple[float, float]:
-    """Gain of one closed class: solve g + h = r + P h with h = 0 in one belief, then bound g by the residuals."""
-    matrix = explored.matrix[members][:, members]
-    reward = explored.reward[members]
-    gain, bias = _gain_and_bias(matrix, reward)
-    residual = reward + matrix @ bias - bias
-    spread = float(np.ptp(bias)) + explored.plays
-    error = max(float(np.ptp(residual)), abs(float(residual.mean()) - gain))
-    return gain, error + float(explored.deviation[members].max()) * spread
-
-
 def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:
     """Solve g + h = r + P h with h = 0 in the first state, for a chain with one recurrent class."""
     size = len(reward)
@@ -184,10 +170,9 @@ def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:
     first[0] = 1.0
     carry = sparse.csc_array(np.ones((size, 1))) @ sparse.csc_array(first[None, :])
     system = (sparse.eye_array(size) - matrix) @ sparse.diags_array(1.0 - first) + carry
-    solved = splu(system.tocsc()).solve(reward)
-    bias = solved.copy()
-    bias[0] = 0.0
-    return float(solved[0]), bias
+    bias = splu(system.tocsc()).solve(reward)
+    gain, bias[0] = float(bias[0]), 0.0
+    return gain, bias
 
 
 def chain_bias(explored: Explored) -> Array | None:
@@ -210,60 +195,59 @@ class MultichainAnswer:
 
 def solve_multichain(explored: Explored, tolerance: float) -> MultichainAnswer:
     """Bracket the best gain from the start of a problem whose optimum may depend on it."""
-    n, n_actions = explored.size, explored.n_choices
-    edges = explored.matrix.tocoo()
-    pair, target = edges.row.astype(np.int64), edges.col.astype(np.int64)
-    allowed, component = _end_components(pair, target, n, n_actions)
-    inside = allowed.reshape(n_actions, n).any(axis=0)
-    _, component = np.unique(np.where(inside, component, -1), return_inverse=True)
-    # Label 0 is "in no component" whenever there is such a belief; shift so that it always is.
-    component = component if not inside.all() else component + 1
-    count = int(component.max()) + 1
-
-    bias, low, high = _component_gains(explored, allowed, component, inside, count, tolerance)
-    value_low = _reach(explored, allowed, component, inside, low, rising=True)
-    value_high = _reach(explored, allowed, component, inside, high, rising=False)
-    action = _multichain_actions(explored, allowed, component, inside, low, bias, value_low)
+    parts = _EndComponents(explored)
+    bias, low, high = _component_gains(parts, tolerance)
+    value_low, value_high = _reach(parts, low, low[1:].min()), _reach(parts, high, high[1:].max())
     return MultichainAnswer(
         lower=float(value_low[0]),
         upper=float(value_high[0]),
-        action=action,
-        value=LONG * value_low + np.where(inside, bias, 0.0),
-        components=count - 1,
+        action=_multichain_actions(parts, low, bias, value_low),
+        value=LONG * value_low + np.where(parts.inside, bias, 0.0),
+        components=parts.count - 1,
     )
 
 
-def _end_components(pair: IntArray, target: IntArray, n: int, n_actions: int) -> tuple[Any, IntArray]:
-    """Return which (action, belief) pairs stay inside their end component, and the component of each belief."""
-    allowed = np.ones(n * n_actions, dtype=bool)
-    source = pair % n
-    while True:
-        keep = allowed[pair]
-        graph = sparse.csr_array((np.ones(int(keep.sum())), (source[keep], target[keep])), shape=(n, n))
-        _, label = connected_components(graph, directed=True, connection="strong")
-        leaving = pair[keep & (label[source] != label[target])]
-        if not leaving.size:
-            return allowed, label.astype(np.int64)
-        allowed[leaving] = False
+class _EndComponents:
+    """The maximal end components of a problem written out, numbered from 1; 0 stands for beliefs in none of them."""
+
+    def __init__(self, explored: Explored) -> None:
+        self.explored = explored
+        n = explored.size
+        edges = explored.matrix.tocoo()
+        pair, target = edges.row.astype(np.int64), edges.col.astype(np.int64)
+        source = pair % n
+        allowed = np.ones(n * explored.n_choices, dtype=bool)
+        leaving = pair
+        while leaving.size:
+            keep = allowed[pair]
+            graph = sparse.csr_array((np.ones(int(keep.sum())), (source[keep], target[keep])), shape=(n, n))
+            _, label = connected_components(graph, directed=True, connection="strong")
+            leaving = pair[keep & (label[source] != label[target])]
+            allowed[leaving] = False
+        self.stays: BoolArray = allowed.reshape(explored.n_choices, n)
+        """``[action, belief]``: whether the action stays inside the component of the belief."""
+        self.inside: Any = self.stays.any(axis=0)
+        _, numbers = np.unique(np.where(self.inside, label, -1), return_inverse=True)
+        self.component = numbers + self.inside.all()
+        self.count = int(self.component.max()) + 1
+
+    def staying(self, bias: Array) -> Array:
+        """``[action, belief]``: reward and bias that follow an action that stays, −∞ for others."""
+        table = (self.explored.reward + self.explored.matrix @ bias).reshape(self.stays.shape)
+        return np.where(self.stays, table, -np.inf)
+
+    def leaving(self, values: Array) -> Array:
+        """``[action, belief]``: the mean value after an action that may leave, −∞ for others."""
+        return np.where(self.stays, -np.inf, (self.explored.matrix @ values).reshape(self.stays.shape))
 
 
-def _action_values(explored: Explored, values: Array) -> Array:
-    table: Array = (explored.reward + explored.matrix @ values).reshape(explored.n_choices, explored.size)
-    return table
-
-
-def _component_gains(
-    explored: Explored, allowed: Any, component: IntArray, inside: Any, count: int, tolerance: float
-) -> tuple[Array, Array, Array]:
+def _component_gains(parts: _EndComponents, tolerance: float) -> tuple[Array, Array, Array]:
     """Value iteration inside all components at once: bias, and bounds of the gain of each component."""
-    mask = allowed.reshape(explored.n_choices, explored.size)
-    bias = np.zeros(explored.size)
-    low, high = np.zeros(count), np.full(count, np.inf)
+    inside, component = parts.inside, parts.component
+    bias = np.zeros(parts.explored.size)
     for _ in range(MOST_SWEEPS):
-        best = np.where(mask, _action_values(explored, bias), -np.inf).max(axis=0)
-        change = np.where(inside, best - bias, 0.0)
-        low = np.full(count, np.inf)
-        high = np.full(count, -np.inf)
+        change = np.where(inside, parts.staying(bias).max(axis=0) - bias, 0.0)
+        low, high = np.full(parts.count, np.inf), np.full(parts.count, -np.inf)
         np.minimum.at(low, component[inside], change[inside])
         np.maximum.at(high, component[inside], change[inside])
         if float((high - low)[1:].max(initial=0.0)) <= tolerance:
@@ -274,14 +258,13 @@ def _component_gains(
     return bias, low, high
 
 
-def _reach(explored: Explored, allowed: Any, component: IntArray, inside: Any, gains: Array, *, rising: bool) -> Array:
+def _reach(parts: _EndComponents, gains: Array, first: float) -> Array:
     """Best expected gain of the component one ends in, from every belief; components count as single beliefs."""
-    mask = allowed.reshape(explored.n_choices, explored.size)
+    inside, component = parts.inside, parts.component
     stay = np.where(inside, gains[component], -np.inf)
-    values = np.full(explored.size, gains[1:].min() if rising else gains[1:].max())
+    values = np.full(inside.size, first)
     for _ in range(MOST_SWEEPS):
-        moving = np.where(mask, -np.inf, (explored.matrix @ values).reshape(mask.shape)).max(axis=0)
-        fresh = np.maximum(stay, moving)
+        fresh = np.maximum(stay, parts.leaving(values).max(axis=0))
         shared = np.full(gains.size, -np.inf)
         np.maximum.at(shared, component, fresh)
         fresh = np.where(inside, shared[component], fresh)
@@ -292,27 +275,17 @@ def _reach(explored: Explored, allowed: Any, component: IntArray, inside: Any, g
     return values
 
 
-def _multichain_actions(
-    explored: Explored,
-    allowed: Any,
-    component: IntArray,
-    inside: Any,
-    gains: Array,
-    bias: Array,
-    values: Array,
-) -> IntArray:
+def _multichain_actions(parts: _EndComponents, gains: Array, bias: Array, values: Array) -> IntArray:
     """A policy that earns ``values``: stay greedily where staying is best, else walk to an exit and take it."""
-    mask = allowed.reshape(explored.n_choices, explored.size)
-    settled = inside & (values <= np.where(inside, gains[component], np.inf) + 1e-12)
-    greedy = np.where(mask, _action_values(explored, bias), -np.inf)
-    ahead = np.where(mask, -np.inf, (explored.matrix @ values).reshape(mask.shape))
-    action: IntArray = np.where(settled, greedy.argmax(axis=0), ahead.argmax(axis=0))
+    settled = parts.inside & (values <= gains[parts.component] + 1e-12)
+    ahead = parts.leaving(values)
+    action: IntArray = np.where(settled, parts.staying(bias).argmax(axis=0), ahead.argmax(axis=0))
     done = settled | (ahead.max(axis=0) >= values - 1e-12)
-    matrices = [explored.matrix[a * explored.size : (a + 1) * explored.size] for a in range(explored.n_choices)]
     while not done.all():
         grown = done.copy()
-        for a, matrix in enumerate(matrices):
-            closer = ~grown & mask[a] & (matrix @ done.astype(float) > 0)
+        reaches = (parts.explored.matrix @ done.astype(float)).reshape(parts.stays.shape) > 0
+        for a, stays in enumerate(parts.stays):
+            closer = ~grown & stays & reaches[a]
             action[closer] = a
             grown |= closer
         if (grown == done).all():

@@ -59,10 +59,9 @@ def _solve_in_place(system: Array, right: Array) -> float:
         if size < 1e-300:
             return 0.0
         if pivot != i:
-            for k in range(n):
-                system[i, k], system[pivot, k] = system[pivot, k], system[i, k]
-            for k in range(columns):
-                right[i, k], right[pivot, k] = right[pivot, k], right[i, k]
+            for table in (system, right):
+                for k in range(table.shape[1]):
+                    table[i, k], table[pivot, k] = table[pivot, k], table[i, k]
         scale = 1.0 / system[i, i]
         for k in range(i, n):
             system[i, k] *= scale
@@ -82,8 +81,7 @@ def _solve_in_place(system: Array, right: Array) -> float:
 def _policy_row(row: Array, state: int, sigma: int, pulls: Pulls, regime: int) -> tuple[float, float]:
     """Write one row of the linear system of a policy and return its right-hand side, affine in the subsidy."""
     law, mean, discount = pulls
-    n = law.shape[1]
-    length = law.shape[2]
+    _, n, length = law.shape
     row[:] = 0.0
     if regime == REGIME_STOP and sigma == length:
         row[state] = 1.0
@@ -100,26 +98,19 @@ def _policy_row(row: Array, state: int, sigma: int, pulls: Pulls, regime: int) -
 
 
 @njit
-def _active_values(active: Affine, x: Affine, pulls: Pulls, regime: int) -> None:
-    """Write A(s, τ) = R(s, τ) − g + P^τ(s)·h for the solution x of a policy's linear system."""
-    base, slope = active
-    x0, x1 = x
-    law, mean, discount = pulls
-    rows, n, _ = law.shape
+def _write_values(values: Array, rewards: Array, x: Array, price: float, pulls: Pulls, regime: int) -> None:
+    """Write rewards − g + P^τ(s)·h: g and h solve a policy's linear system, and where it stops a price stands for g."""
+    law, _, discount = pulls
+    rows, n, length = law.shape
     loop = regime == REGIME_LOOP
-    g0 = x0[n - 1] if loop else 0.0
-    g1 = x1[n - 1] if loop else 1.0
-    used = n - 1 if loop else n
+    gain = x[n - 1] if loop else price
     for s in range(rows):
-        for t in range(law.shape[2]):
-            base[s, t] = mean[s, t] - g0
-            slope[s, t] = -g1
-        for k in range(used):
-            h0 = discount * x0[k]
-            h1 = discount * x1[k]
-            for t in range(law.shape[2]):
-                base[s, t] += law[s, k, t] * h0
-                slope[s, t] += law[s, k, t] * h1
+        for t in range(length):
+            values[s, t] = rewards[s, t] - gain
+        for k in range(n - 1 if loop else n):
+            weight = discount * x[k]
+            for t in range(length):
+                values[s, t] += law[s, k, t] * weight
 
 
 @njit
@@ -128,7 +119,7 @@ def _turn_to_row(
 ) -> tuple[float, int, float]:
     """Renew D(s, τ) = active − passive value of one row in ``gaps``, and look along it.
 
-    ``values`` are those of ``_active_values`` and ``fades[w]`` is the discount of w slots. Returns the least subsidy
+    ``values`` are those of pulls and ``fades[w]`` is the discount of w slots. Returns the least subsidy
     from ``m`` on at which an active belief of the row turns, its time, and the largest D of a passive one: an affine D
     is largest at an end of the range of m in which it holds, so it is asked as it goes and as it comes.
     """
@@ -166,18 +157,6 @@ def _turn_to_row(
             if root < first:
                 first, turn = root, t
     return first, turn, worst
-
-
-@njit
-def _worst_at(m: float, worst: float, gaps: Affine, active: BoolArray) -> float:
-    """Return the largest D of a passive belief at a subsidy, if it is larger than ``worst``."""
-    d0, d1 = gaps
-    rows, length = d0.shape
-    for s in range(rows):
-        for t in range(length):
-            if not active[s, t]:
-                worst = max(worst, d0[s, t] + m * d1[s, t])
-    return worst
 
 
 @inlined
@@ -277,24 +256,20 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     index = np.full((rows, length), np.nan)
     active, kept = np.ones((rows, length), dtype=np.bool_), np.ones((rows, length), dtype=np.bool_)
     after = np.empty((rows, length), dtype=np.int64)
-    for t in range(length):
-        after[:, t] = t + 1
+    after[:, :] = np.arange(1, length + 1)
     sigma = np.zeros(rows, dtype=np.int64)
     waits = Waits(active, kept, after, sigma)
-    fades = np.empty(length)
-    for wait in range(length):
-        fades[wait] = discount**wait
+    fades = np.array([discount**wait for wait in range(length)])
     regime = REGIME_LOOP if discount == 1.0 else REGIME_STOP
 
     system, inverse, work = np.empty((n, n)), np.empty((n, n)), np.empty((n, n))
     solved = np.empty((n, n + 2))
-    row, difference, direction, pushed = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    c0, c1 = np.empty(n), np.empty(n)
-    x0, x1 = np.empty(n), np.empty(n)
+    row, difference, pushed = np.empty(n), np.empty(n), np.empty(n)
+    c0, c1, x0, x1 = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     base, slope = np.empty((rows, length)), np.empty((rows, length))
     d0, d1 = np.empty((rows, length)), np.empty((rows, length))
     x, values, gaps = Affine(x0, x1), Affine(base, slope), Affine(d0, d1)
-    change = np.empty((rows, length))
+    change, nothing = np.empty((rows, length)), np.zeros((rows, length))
     roots = np.empty(rows)
     turns = np.empty(rows, dtype=np.int64)
     stale = ALL_ROWS
@@ -309,19 +284,13 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         if updates >= refresh_every:
             for s in range(n):
                 c0[s], c1[s] = _policy_row(system[s], s, sigma[s], pulls, regime)
-            solved[:, :] = 0.0
-            for s in range(n):
-                solved[s, s] = 1.0
-                solved[s, n] = c0[s]
-                solved[s, n + 1] = c1[s]
-                work[s] = system[s]
+            solved[:, :n], solved[:, n], solved[:, n + 1] = np.eye(n), c0, c1
+            work[:, :] = system
             if _solve_in_place(work, solved) < 1e-13:
                 return index, False, worst, False
-            for s in range(n):
-                inverse[s] = solved[s, :n]
-                x0[s] = solved[s, n]
-                x1[s] = solved[s, n + 1]
-            _active_values(values, x, pulls, regime)
+            inverse[:, :], x0[:], x1[:] = solved[:, :n], solved[:, n], solved[:, n + 1]
+            _write_values(base, mean, x0, 0.0, pulls, regime)
+            _write_values(slope, nothing, x1, 1.0, pulls, regime)
             updates = 0
             stale = ALL_ROWS
         for s in range(rows):
@@ -336,9 +305,8 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         if regime == REGIME_LOOP and after[turn_s, turn_t] == length:
             # At m° the loop neither gains nor loses, so stopping where its relative value is least costs nothing. The
             # weights of the right-hand sides in the gain tell which states the loop returns to.
-            worst = _worst_at(m, worst, gaps, active)
-            d0[:, :] = -np.inf
-            d1[:, :] = 0.0
+            worst = max(worst, np.where(active, -np.inf, d0 + m * d1).max())
+            d0[:, :], d1[:, :] = -np.inf, 0.0
             regime = REGIME_STOP
             least, stop = np.inf, -1
             for s in range(n):
@@ -358,11 +326,8 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                 # Beliefs that seem better active by rounding alone close a loop; ask for more.
                 threshold *= 10.0
             worst = max(worst, advantage)
-            for s in range(rows):
-                for t in range(length):
-                    if active[s, t] and not kept[s, t]:
-                        active[s, t] = False
-                        index[s, t] = m
+            index[:, :] = np.where(active & ~kept, m, index)
+            active &= kept
             remaining -= turned
             updates = refresh_every
             continue
@@ -370,8 +335,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         index[turn_s, turn_t] = m
         active[turn_s, turn_t] = False
         # Not passive before, so it had no advantage then that would count.
-        d0[turn_s, turn_t] = -np.inf
-        d1[turn_s, turn_t] = 0.0
+        d0[turn_s, turn_t], d1[turn_s, turn_t] = -np.inf, 0.0
         remaining -= 1
         # A turn that no policy starts from changes what follows in its own row and nothing else.
         stale = turn_s
@@ -397,9 +361,9 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
             continue
         step0 = c0[turn_s] - new_c0
         step1 = c1[turn_s] - new_c1
+        direction = inverse[:, turn_s] / scale
         pushed[:] = 0.0
         for k in range(n):
-            direction[k] = inverse[k, turn_s] / scale
             step0 += difference[k] * x0[k]
             step1 += difference[k] * x1[k]
             for j in range(n):
@@ -411,16 +375,10 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                 inverse[k, j] -= direction[k] * pushed[j]
         system[turn_s] = row
         c0[turn_s], c1[turn_s] = new_c0, new_c1
-        loop = regime == REGIME_LOOP
+        _write_values(change, nothing, direction, 0.0, pulls, regime)
         for s in range(rows):
-            for t in range(length):
-                change[s, t] = -direction[n - 1] if loop else 0.0
-            for k in range(n - 1 if loop else n):
-                weight = discount * direction[k]
-                for t in range(length):
-                    change[s, t] += law[s, k, t] * weight
             for t in range(length):
                 base[s, t] -= step0 * change[s, t]
                 slope[s, t] -= step1 * change[s, t]
-    worst = _worst_at(m, worst, gaps, active)
+    worst = max(worst, (d0 + m * d1).max())
     return index, worst <= tolerance, worst, True

@@ -39,31 +39,29 @@ class Links(NamedTuple):
     k · strides[i, i] further on."""
 
 
-class Laws(NamedTuple):
-    """The true arms of a rollout, ``[arm, τ - 1, s]``: running sums of the law of what is seen, and its mean reward."""
+class RolloutArms(NamedTuple):
+    """The true arms of a rollout, and the tables of an index policy for them, each up to its cap or length."""
 
     cap: IntArray
     sums: Array
+    """``[arm, τ - 1, s]``: running sums of the law of what is seen."""
     reward: Array
-
-
-class Indices(NamedTuple):
-    """The tables of an index policy, ``[arm, s, τ - 1]``, each up to its length."""
-
     length: IntArray
-    table: Array
+    scores: Array
+    """``[arm, s, τ - 1]``."""
+
+
+NO_LINKS = Links(np.empty((0, 0), dtype=np.int64), np.empty((0, 0), dtype=np.int64))
 
 
 @njit
 def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) -> bool:
     """Turn to the next joint outcome of some arms, the last one fastest; after the last, back at the first, False."""
-    p = count - 1
-    while p >= 0:
+    for p in range(count - 1, -1, -1):
         outcome[p] += 1
         if outcome[p] < n_states[arms[p]]:
             return True
         outcome[p] = 0
-        p -= 1
     return False
 
 
@@ -133,53 +131,33 @@ def sweep_rows(
     for p in range(plays):
         in_block[actions[block, p]] = True
 
-    row_belief = np.empty(width, dtype=np.int64)
-    row_after = np.empty(width, dtype=np.int64)
-    row_law = np.empty((n_states[inner], width))
-    for d in range(width):
-        row_belief[d] = first[inner, d] if in_block[inner] else d
-        row_after[d] = passive[inner, row_belief[d]]
-        for k in range(n_states[inner]):
-            row_law[k, d] = law[inner, row_belief[d], k]
+    row_belief = first[inner, :width].copy() if in_block[inner] else np.arange(width)
+    row_after = passive[inner][row_belief]
+    row_law = np.ascontiguousarray(law[inner][row_belief].T)
+    row_deviation = deviation[inner][row_belief]
+    capped = row_deviation.max() > 0.0
     # Waiting turns most beliefs into the next one, which makes for contiguous reads; the rest are mended one by one.
     contiguous = not in_block[inner]
-    odd = np.empty(width, dtype=np.int64)
-    n_odd = 0
-    for d in range(width):
-        if not contiguous or row_after[d] != d + 1:
-            odd[n_odd] = d
-            n_odd += 1
+    odd = np.flatnonzero(row_after != np.arange(1, width + 1)) if contiguous else np.arange(width)
+    n_odd = odd.shape[0]
     odd_q = np.empty(n_odd)
-    row_deviation = 0.0
-    for d in range(width):
-        row_deviation = max(row_deviation, deviation[inner, row_belief[d]])
 
-    belief = np.empty(n_arms, dtype=np.int64)
-    after = np.empty(n_arms, dtype=np.int64)
+    belief, after = np.empty(n_arms, dtype=np.int64), np.empty(n_arms, dtype=np.int64)
     digits = np.zeros(n_arms, dtype=np.int64)
-    outcome = np.zeros(plays, dtype=np.int64)
-    others = np.empty(plays, dtype=np.int64)
+    outcome, others = np.zeros(plays, dtype=np.int64), np.empty(plays, dtype=np.int64)
     n_outcomes = 1
     for a in range(actions.shape[0]):
         count = 1
         for p in range(plays):
             count *= n_states[actions[a, p]]
         n_outcomes = max(n_outcomes, count)
-    chances = np.empty(n_outcomes)
-    payoffs = np.empty(n_outcomes)
+    chances, payoffs = np.empty(n_outcomes), np.empty(n_outcomes)
 
-    q = np.empty(width)
-    rise = np.empty(width)
-    fall = np.empty(width)
-    top = np.empty(width)
-    chosen_q = np.empty(width)
-    chosen_least = np.empty(width)
-    optimistic = np.empty(width)
-    chosen = np.empty(width, dtype=np.int64)
+    q, rise, fall = np.empty(width), np.empty(width), np.empty(width)
+    top, optimistic = np.empty(width), np.empty(width)
+    chosen, chosen_q, chosen_least = np.empty(width, dtype=np.int64), np.empty(width), np.empty(width)
 
-    least, most = np.inf, -np.inf
-    lower, upper = np.inf, -np.inf
-
+    least, most, lower, upper = np.inf, -np.inf, np.inf, -np.inf
     rest = first_row
     for position in range(n_arms - 2, -1, -1):
         i = order[position]
@@ -191,11 +169,7 @@ def sweep_rows(
             i = order[position]
             belief[i] = first[i, digits[i]] if in_block[i] else digits[i]
             after[i] = passive[i, belief[i]]
-        for d in range(width):
-            top[d] = -np.inf
-            chosen_q[d] = -np.inf
-            optimistic[d] = -np.inf
-
+        top[:], chosen_q[:], optimistic[:] = -np.inf, -np.inf, -np.inf
         for a in range(actions.shape[0]):
             base = offsets[a]
             for position in range(n_arms - 1):
@@ -215,17 +189,10 @@ def sweep_rows(
                 others[n_others] = i
                 outcome[n_others] = 0
                 n_others += 1
-            for d in range(width):
-                q[d] = fixed_reward
-                rise[d] = 0.0
-                fall[d] = 0.0
+            q[:], odd_q[:], rise[:], fall[:] = fixed_reward, fixed_reward, 0.0, 0.0
             if pulls_inner:
                 for d in range(width):
                     q[d] += reward[inner, row_belief[d]]
-            else:
-                for j in range(n_odd):
-                    odd_q[j] = fixed_reward
-
             while True:
                 chance = 1.0
                 place = base
@@ -250,9 +217,9 @@ def sweep_rows(
                 for j in range(n_odd):
                     q[odd[j]] = odd_q[j]
 
-            if fixed_deviation > 0.0 or (pulls_inner and row_deviation > 0.0):
+            if fixed_deviation > 0.0 or (pulls_inner and capped):
                 for d in range(width):
-                    spread = fixed_deviation + (deviation[inner, row_belief[d]] if pulls_inner else 0.0)
+                    spread = fixed_deviation + (row_deviation[d] if pulls_inner else 0.0)
                     if spread > 0.0:
                         n = 0
                         while True:
@@ -314,26 +281,28 @@ def sweep_rows(
 
 @njit
 def iterate_values(
-    iterate: Iterate, tolerance: float, most_sweeps: int, table: JointTable, laws: JointLaws
-) -> tuple[float, float, int]:
+    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointLaws
+) -> None:
     """Value iteration on a whole table of joint beliefs until the span of T v − v is within the tolerance.
 
-    On return ``iterate`` holds v and the greedy choice for it; returns the range of T v − v and the sweeps.
+    On return ``iterate`` holds v and the greedy choice for it. Links, where there are any, make it many times faster on
+    small tables.
     """
     inner = table.order[table.order.shape[0] - 1]
     # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
     start, plain = int(0), int(0)  # noqa: RUF046, UP018
     shift = 0.0
-    sweeps = 0
-    while True:
-        least, most = np.inf, -np.inf
-        for block in range(table.actions.shape[0]):
-            rows = (table.offsets[block + 1] - table.offsets[block]) // table.radix[block, inner]
-            low, high, _, _ = sweep_rows(iterate, block, start, rows, shift, plain, table, laws)
-            least, most = min(least, low), max(most, high)
-        sweeps += 1
-        if most - least <= tolerance or sweeps >= most_sweeps:
-            return least, most, sweeps
+    for sweep in range(most_sweeps):
+        if links.belief.shape[0] > 0:
+            least, most = _sweep_linked(iterate, shift, links, table, laws)
+        else:
+            least, most = np.inf, -np.inf
+            for block in range(table.actions.shape[0]):
+                rows = (table.offsets[block + 1] - table.offsets[block]) // table.radix[block, inner]
+                low, high, _, _ = sweep_rows(iterate, block, start, rows, shift, plain, table, laws)
+                least, most = min(least, low), max(most, high)
+        if most - least <= tolerance or sweep == most_sweeps - 1:
+            break
         iterate.values[:] = iterate.improved
         shift = 0.5 * (least + most)
 
@@ -394,52 +363,42 @@ def link(table: JointTable) -> Links:
 
 
 @njit
-def iterate_linked(
-    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointLaws
-) -> tuple[float, float, int]:
-    """Value iteration as in ``iterate_values``, on links made once: many times faster on small tables."""
+def _sweep_linked(
+    iterate: Iterate, shift: float, links: Links, table: JointTable, laws: JointLaws
+) -> tuple[float, float]:
+    """One plain step as in ``sweep_rows`` on all joint beliefs: the range of T v − v."""
     values, improved, action = iterate
     belief, after = links
     strides, n_states, law, reward = table.strides, table.n_states, laws.law, laws.reward
     size, n_arms = belief.shape
-    shift = 0.0
-    sweeps = 0
-    while True:
-        least, most = np.inf, -np.inf
-        for z in range(size):
-            top = -np.inf
-            chosen = 0
-            for i in range(n_arms):
-                b = belief[z, i]
-                q = reward[i, b]
-                target, stride = after[z, i], strides[i, i]
-                for k in range(n_states[i]):
-                    q += law[i, b, k] * values[target + k * stride]
-                if q > top + TIE:
-                    chosen = i
-                top = max(top, q)
-            change = top - values[z]
-            least, most = min(least, change), max(most, change)
-            improved[z] = values[z] + STEP * (change - shift)
-            action[z] = chosen
-        sweeps += 1
-        if most - least <= tolerance or sweeps >= most_sweeps:
-            return least, most, sweeps
-        values[:] = improved
-        shift = 0.5 * (least + most)
+    least, most = np.inf, -np.inf
+    for z in range(size):
+        top = -np.inf
+        chosen = 0
+        for i in range(n_arms):
+            b = belief[z, i]
+            q = reward[i, b]
+            target, stride = after[z, i], strides[i, i]
+            for k in range(n_states[i]):
+                q += law[i, b, k] * values[target + k * stride]
+            if q > top + TIE:
+                chosen = i
+            top = max(top, q)
+        change = top - values[z]
+        least, most = min(least, change), max(most, change)
+        improved[z] = values[z] + STEP * (change - shift)
+        action[z] = chosen
+    return least, most
 
 
 @njit
-def rollout(
-    indexed: bool, uniforms: Array, laws: Laws, indices: Indices, action: ActionArray, table: JointTable
-) -> Array:
+def rollout(indexed: bool, uniforms: Array, arms: RolloutArms, action: ActionArray, table: JointTable) -> Array:
     """Mean expected reward a slot under one of two policies, for each row of ``uniforms``, one slot a column.
 
     The policies pull one arm, by indices or by the table ``action`` over joint beliefs. Beyond their caps laws and
     indices stay as they are.
     """
-    caps, sums, reward = laws
-    lengths, scores = indices
+    caps, sums, reward, lengths, scores = arms
     offsets, strides, numbers, columns = table.offsets, table.strides, table.numbers, table.cap
     n_arms = sums.shape[0]
     state = np.zeros(n_arms, dtype=np.int64)

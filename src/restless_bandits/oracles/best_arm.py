@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from restless_bandits.oracles.averages import arm_average, best_arm_gain
 from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.evaluation import arm_average, best_arm_gain
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import Problem

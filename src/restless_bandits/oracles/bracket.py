@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restless_bandits.errors import ProblemError
-from restless_bandits.oracles.averages import best_arm_gain
-from restless_bandits.oracles.evaluation import evaluate
+from restless_bandits.oracles.evaluation import best_arm_gain, evaluate
 from restless_bandits.oracles.lagrangian import relaxation_bound
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies import Policy

@@ -1,4 +1,4 @@
-"""What a policy earns in the long run, computed and not simulated."""
+"""What a policy, or fixed arms, earn in the long run, computed and not simulated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from restless_bandits.beliefs import cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
+from restless_bandits.markov import limit_laws
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_gain, explore
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
-from restless_bandits.problem import Problem
+from restless_bandits.problem import AnyArm, Problem
 
 DEVIATION = 1e-13
 
@@ -34,7 +35,15 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     your own may be any ``Policy``; beyond the cap at which an arm has forgotten its state it is asked at the cap.
     Raises ``ProblemError`` where more than ``most`` joint beliefs can be reached.
     """
-    _check_policy(problem, policy)
+    if not isinstance(policy, Policy):
+        raise ProblemError(f"{policy!r} is not a policy; derive one from Policy or take an oracle's")
+    if policy.n_states not in (None, problem.n_states):
+        raise ProblemError(
+            f"the policy is for arms of {policy.n_states} states, but the problem has {problem.n_states}"
+        )
+    plays = getattr(policy, "plays", problem.plays)
+    if plays != problem.plays:
+        raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
     caps = [cap_for(arm, DEVIATION) for arm in problem.arms]
     if isinstance(policy, IndexPolicy):
         caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]
@@ -51,12 +60,12 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     return Evaluation(gain, error, classes, explored.size)
 
 
-def _check_policy(problem: Problem, policy: Policy) -> None:
-    if not isinstance(policy, Policy):
-        raise ProblemError(f"{policy!r} is not a policy; derive one from Policy or take an oracle's")
-    sizes = policy.n_states
-    if sizes is not None and sizes != problem.n_states:
-        raise ProblemError(f"the policy is for arms of {sizes} states, but the problem has {problem.n_states}")
-    plays = getattr(policy, "plays", problem.plays)
-    if plays != problem.plays:
-        raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
+def arm_average(arm: AnyArm) -> float:
+    """Return the long-run reward of pulling an arm in every slot, from its initial state."""
+    start = arm.law_table(1)[1, arm.n_states if arm.initial is None else arm.initial]
+    return float(start @ limit_laws(arm.one_step) @ arm.rewards)
+
+
+def best_arm_gain(problem: Problem) -> float:
+    """Return what the best fixed arms earn a slot."""
+    return sum(sorted((arm_average(arm) for arm in problem.arms), reverse=True)[: problem.plays])

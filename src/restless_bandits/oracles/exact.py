@@ -21,7 +21,7 @@ it is limited, its ends improved by the relaxation and the best fixed arm where 
 
 The gain does not depend on the start if the one-step law of every arm has one recurrent class and that one is
 aperiodic: pulling the arms one after the other, long enough each, leads with positive chance from every belief to one
-and the same. Otherwise the problem may be *multichain*, and ``_multichain`` solves it from its start.
+and the same. Otherwise the problem may be *multichain*, and is solved from its start (see ``_explicit``).
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,10 +40,12 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array, positive
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
+from restless_bandits.oracles._explicit import TooLargeError, chain_gain, explore, solve_multichain
 from restless_bandits.oracles._joint import Iterate, sweep_rows
-from restless_bandits.oracles._multichain import solve_from_start
-from restless_bandits.oracles.averages import best_arm_gain
+from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.evaluation import best_arm_gain
 from restless_bandits.oracles.lagrangian import relaxation_bound
+from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies import JointPolicy
 from restless_bandits.problem import Arm, Problem
@@ -62,11 +63,15 @@ FIRST_DEVIATION = 1e-3
 SMALL = 200_000
 """Joint beliefs below which threads and levels in between cost more than they save."""
 
+MULTICHAIN = (
+    "multichain: an arm has several recurrent classes or a period, so the optimum may depend on the initial states"
+)
+MULTICHAIN_DEVIATION, MULTICHAIN_CAP, MULTICHAIN_TABLE = 1e-15, 4096, 20_000_000
+
 Report = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class _Sweep:
+class _Sweep(NamedTuple):
     """What one step of value iteration found: the range of Tv − v, and the bracket of the gain."""
 
     least: float
@@ -108,20 +113,8 @@ class _Level:
         """A generous bound of what rounding can add to a residual."""
         return float(64 * np.finfo(float).eps * (1.0 + np.abs(self.iterate.values).max(initial=0.0)))
 
-    def solve(self, tolerance: float, work: int) -> _Sweep:
-        """Iterate until the bracket is narrow enough, or until capping and not iteration limits it."""
-
-        def enough(found: _Sweep) -> bool:
-            return found.width <= tolerance or found.residual <= max(0.3 * tolerance, 0.2 * found.cap_error)
-
-        return self._iterate(0, enough, work)
-
-    def tighten(self, side: int, tolerance: float, cap_error: float) -> _Sweep:
-        """Iterate the least (−1) or the most (1) that laws within the deviations allow: a bound on that side."""
-        enough = max(0.3 * tolerance, min(1e-3, 1e-2 * cap_error))
-        return self._iterate(side, lambda found: found.residual <= enough, WORK)
-
-    def _iterate(self, side: int, enough: Callable[[_Sweep], bool], work: int) -> _Sweep:
+    def iterate_until(self, enough: Callable[[_Sweep], bool], work: int = WORK, side: int = 0) -> _Sweep:
+        """Iterate; with a side the least (−1) or the most (1) that laws within the deviations allow, a bound there."""
         limit = self.updates + min(work, MOST_SWEEPS * self.joint.size)
         found = self._sweep(0.0, side)
         while not (enough(found) or found.residual <= self.rounding or self.updates >= limit):
@@ -137,9 +130,9 @@ class _Level:
             return sweep_rows(self.iterate, *task, shift, side, self.joint.table, self.joint.laws)
 
         found = list(self._pool.map(piece, self._pieces) if self._parallel else map(piece, self._pieces))
-        least, most, lower, upper = np.array(found).T
+        least, most, lower, upper = zip(*found, strict=True)
         self.updates += self.joint.size
-        return _Sweep(float(least.min()), float(most.max()), float(lower.min()), float(upper.max()))
+        return _Sweep(min(least), max(most), min(lower), max(upper))
 
 
 def exact(
@@ -168,20 +161,28 @@ def exact(
 
     """
     started = time.perf_counter()
-    _check_arguments(problem, tolerance, memory)
+    positive("tolerance", tolerance)
+    if memory is not None:
+        positive("memory", memory)
+    choices = math.comb(problem.n_arms, problem.plays)
+    if choices > MOST_CHOICES:
+        raise ProblemError(
+            f"{problem.n_arms} arms with {problem.plays} plays leave {choices} choices a slot, "
+            "too many for the exact oracle; use whittle"
+        )
     if not all(markov.is_ergodic(arm.one_step) for arm in problem.arms):
-        return solve_from_start(problem, tolerance, started)
+        return _solve_from_start(problem, tolerance, started)
     memory = _memory_to_use(problem) if memory is None else memory
     threads = threads or os.cpu_count() or 1
-    log: list[dict[str, Any]] = []
     with ThreadPoolExecutor(threads) as pool:
-        level, found = _solve_by_levels(problem, tolerance, memory, pool, threads, report, log)
+        level, found, log = _solve_by_levels(problem, tolerance, memory, pool, threads, report)
         lower, upper = found.lower, found.upper
         limited = found.width > tolerance
         if limited:
-            upper = min(upper, level.tighten(1, tolerance, found.cap_error).upper)
+            enough = max(0.3 * tolerance, min(1e-3, 1e-2 * found.cap_error))
+            upper = min(upper, level.iterate_until(lambda sweep: sweep.residual <= enough, side=1).upper)
             # Last, because the policy and the values that are kept must be those that the lower end is proved for.
-            lower = level.tighten(-1, tolerance, found.cap_error).lower
+            lower = level.iterate_until(lambda sweep: sweep.residual <= enough, side=-1).lower
     lower, upper = lower - level.rounding, upper + level.rounding
     how = f"value iteration on {level.joint.size:,} joint beliefs, caps {', '.join(map(str, log[-1]['caps']))}"
     if limited:
@@ -204,37 +205,30 @@ def exact(
     )
 
 
-def _check_arguments(problem: Problem, tolerance: float, memory: int | None) -> None:
-    positive("tolerance", tolerance)
-    if memory is not None:
-        positive("memory", memory)
-    choices = math.comb(problem.n_arms, problem.plays)
-    if choices > MOST_CHOICES:
-        raise ProblemError(
-            f"{problem.n_arms} arms with {problem.plays} plays leave {choices} choices a slot, "
-            "too many for the exact oracle; use whittle"
-        )
-
-
 def _solve_by_levels(
-    problem: Problem,
-    tolerance: float,
-    memory: int,
-    pool: ThreadPoolExecutor,
-    threads: int,
-    report: Report | None,
-    log: list[dict[str, Any]],
-) -> tuple[_Level, _Sweep]:
-    """Solve with finer and finer caps, each level started from the one before; return the last one."""
+    problem: Problem, tolerance: float, memory: int, pool: ThreadPoolExecutor, threads: int, report: Report | None
+) -> tuple[_Level, _Sweep, list[dict[str, Any]]]:
+    """Solve with finer and finer caps, each started from the one before; return the last level, and a log of all."""
+
+    def enough(found: _Sweep) -> bool:
+        # Narrow, or limited by capping and not by iteration.
+        return found.width <= tolerance or found.residual <= max(0.3 * tolerance, 0.2 * found.cap_error)
+
     largest = memory // BYTES_PER_BELIEF
-    deviation: float | None = _first_deviation(problem, largest)
+    smallest = _caps_and_size(problem, 1.0)[1]
+    if smallest > largest:
+        raise ProblemError(
+            f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
+            f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
+        )
+    deviation: float | None = _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
     joint: JointBeliefs | None = None
     values: Array | None = None
     work = WORK
+    log: list[dict[str, Any]] = []
     while True:
         assert deviation is not None
-        caps = resolution_caps(problem, deviation)
-        size = joint_size(problem, caps)
+        caps, size = _caps_and_size(problem, deviation)
         if report is not None:
             megabytes = size * BYTES_PER_BELIEF / 1e6
             report(f"caps {', '.join(map(str, caps))}: {size:,} joint beliefs, {megabytes:,.1f} MB")
@@ -242,48 +236,34 @@ def _solve_by_levels(
         if coarser is not None and values is not None:
             values = coarser.refine(values, joint)
         level = _Level(joint, values, pool, threads)
-        found = level.solve(tolerance, work)
+        found = level.iterate_until(enough, work)
         work -= level.updates
         log.append({"caps": caps, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
         deviation = _next_deviation(problem, deviation, found, tolerance, largest)
         if found.width <= tolerance or deviation is None or work <= 0:
-            return level, found
+            return level, found, log
         values = level.iterate.values
         del level
 
 
-def resolution_caps(problem: Problem, deviation: float) -> list[int]:
-    """The caps at which the laws of each arm are within a deviation of what they stand for."""
-    return [cap_for(arm, deviation) for arm in problem.arms]
-
-
-def joint_size(problem: Problem, caps: Sequence[int]) -> int:
-    """How many joint beliefs a problem has with given caps."""
+def _caps_and_size(problem: Problem, deviation: float) -> tuple[list[int], int]:
+    """The caps at which the laws of each arm are within a deviation of what they stand for, and the joint beliefs."""
+    caps = [cap_for(arm, deviation) for arm in problem.arms]
     sizes = []
     for arm, cap in zip(problem.arms, caps, strict=True):
         forgets = isinstance(arm, Arm) and arm.is_ergodic
         sizes.append(arm.n_states * (cap - 1) + 1 if forgets else arm_beliefs(arm, cap).size)
-    return JointBeliefs.count(sizes, problem.n_states, problem.plays)
-
-
-def _first_deviation(problem: Problem, largest: int) -> float:
-    smallest = joint_size(problem, resolution_caps(problem, 1.0))
-    if smallest > largest:
-        raise ProblemError(
-            f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
-            f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
-        )
-    if joint_size(problem, resolution_caps(problem, FIRST_DEVIATION)) <= largest:
-        return FIRST_DEVIATION
-    return _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
+    return caps, JointBeliefs.count(sizes, problem.n_states, problem.plays)
 
 
 def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int) -> float:
-    """The smallest deviation, between two, whose caps fit: ``coarse`` fits and ``fine`` does not."""
+    """The smallest deviation between two whose caps fit; ``coarse`` does."""
+    if _caps_and_size(problem, fine)[1] <= largest:
+        return fine
     low, high = math.log(fine), math.log(coarse)
     for _ in range(40):
         middle = 0.5 * (low + high)
-        fits = joint_size(problem, resolution_caps(problem, math.exp(middle))) <= largest
+        fits = _caps_and_size(problem, math.exp(middle))[1] <= largest
         low, high = (low, middle) if fits else (middle, high)
     return math.exp(high)
 
@@ -292,17 +272,15 @@ def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance
     """The deviation of the next level, or None where no finer one helps or fits."""
     if found.cap_error <= 0.2 * tolerance:
         return None
-    caps = resolution_caps(problem, deviation)
-    size = joint_size(problem, caps)
+    caps, size = _caps_and_size(problem, deviation)
     finer = max(1e-16, 0.3 * deviation * tolerance / found.cap_error)
-    if joint_size(problem, resolution_caps(problem, finer)) > SMALL:
+    if _caps_and_size(problem, finer)[1] > SMALL:
         # A level in between costs little and leaves fewer sweeps for the large one.
         finer = max(finer, deviation**1.6)
-    if joint_size(problem, resolution_caps(problem, finer)) > largest:
-        finer = _finest_that_fits(problem, deviation, finer, largest)
+    finer = _finest_that_fits(problem, deviation, finer, largest)
     # In a large table a few more beliefs would cost another solution and gain next to nothing.
-    better = resolution_caps(problem, finer)
-    return finer if better != caps and (size <= SMALL or joint_size(problem, better) > 1.05 * size) else None
+    better, better_size = _caps_and_size(problem, finer)
+    return finer if better != caps and (size <= SMALL or better_size > 1.05 * size) else None
 
 
 def _memory_to_use(problem: Problem) -> int:
@@ -317,3 +295,44 @@ def _memory_to_use(problem: Problem) -> int:
     except (AttributeError, ValueError, OSError):
         return memory
     return min(memory, free // 2) if free > 0 else memory
+
+
+def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Solution:
+    """Solve a multichain problem from its initial states.
+
+    Caps are taken where laws equal their limits to the last digits, so that capping adds no more than rounding does.
+    """
+    caps = [cap_for(arm, MULTICHAIN_DEVIATION, MULTICHAIN_CAP) for arm in problem.arms]
+    joint = joint_beliefs(problem, caps)
+    try:
+        # Laws that still move at the longest cap would add an error that nothing here accounts for.
+        if joint.size > MULTICHAIN_TABLE or max(arm.deviation.max() for arm in joint.arms) > 1e-12:
+            raise TooLargeError
+        explored = explore(joint)
+    except TooLargeError:
+        how = f"{MULTICHAIN}; too large to solve from there, so the bracket is that of the Lagrangian index"
+        return bracketed(problem, "exact", lagrangian_policy(problem), how, started)
+    answer = solve_multichain(explored, 0.1 * tolerance)
+    place = joint.index(explored.beliefs)
+    inside = place >= 0
+    action, value = np.zeros(joint.size, dtype=np.int16), np.zeros(joint.size)
+    action[place[inside]], value[place[inside]] = answer.action[inside], answer.value[inside]
+    policy = JointPolicy(joint, action, value)
+
+    gain, error, _ = chain_gain(explore(joint, policy))
+    slack = 1e-11
+    lower, upper = gain - error - slack, max(answer.upper, gain) + slack
+    upper = max(lower, min(upper, relaxation_bound(problem)))
+    return Solution(
+        problem=problem,
+        oracle="exact",
+        policy=policy,
+        gain=gain,
+        lower=lower,
+        upper=upper,
+        certified=upper - lower <= max(CERTIFIED_WIDTH, tolerance),
+        how=f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components",
+        seconds=time.perf_counter() - started,
+        multichain=True,
+        details={"beliefs": explored.size, "components": answer.components},
+    )

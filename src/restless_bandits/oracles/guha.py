@@ -146,8 +146,11 @@ def guha(problem: Problem) -> Solution:
     """Approximate two-state problems by the balanced dual; a ratio of 1/2 where its conditions hold."""
     started = time.perf_counter()
     _, price, policy = _balanced(problem)
-    bounds = problem.plays == 1 and all(_moves_both_ways(arm) for arm in problem.arms)
-    proved = bounds and all(_conditions_hold(arm) for arm in problem.arms)
+    chains = [arm.chain for arm in problem.arms if isinstance(arm, Arm)]
+    # An arm that may stay for ever where it is earns more than the average that bounds others.
+    bounds = problem.plays == 1 and all(chain[0, 1] > 0 and chain[1, 0] > 0 for chain in chains)
+    correlated = len(chains) == problem.n_arms and all(chain[0, 0] >= chain[1, 0] for chain in chains)
+    proved = bounds and correlated and all(arm.rewards[1] == 0 for arm in problem.arms)
     how = f"balanced dual at price {price:.6g}" if problem.plays == 1 else "balanced dual"
     if bounds:
         how += f", which bounds μ* by {2 * price:.6g}"
@@ -157,15 +160,6 @@ def guha(problem: Problem) -> Solution:
             "state)"
         )
     return bracketed(problem, "guha", policy, how, started, ratio=0.5 if proved else None, details={"price": price})
-
-
-def _moves_both_ways(arm: AnyArm) -> bool:
-    """Whether the dual bounds what an arm earns; one that may stay for ever where it is earns more than its average."""
-    return not isinstance(arm, Arm) or bool(arm.chain[0, 1] > 0 and arm.chain[1, 0] > 0)
-
-
-def _conditions_hold(arm: AnyArm) -> bool:
-    return isinstance(arm, Arm) and bool(arm.chain[0, 0] >= arm.chain[1, 0]) and bool(arm.rewards[1] == 0)
 
 
 @dataclass(frozen=True, eq=False)

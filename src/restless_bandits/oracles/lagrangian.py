@@ -62,15 +62,13 @@ class SubsidisedArm:
 
     def solve(self, subsidy: float) -> ArmDual:
         """Return gain, bound, rest share and advantages at a subsidy."""
-        if not self.looping:
-            return self._solve_from_start(subsidy)
-        loop = self._loop(subsidy)
+        loop = self._loop(subsidy) if self.looping else None
         if loop is None:
             return self._solve_from_start(subsidy)
         gain, rest, h = loop
         if gain <= subsidy:
             gain, rest, h = subsidy, 1.0, self._stopping(subsidy)
-        pull = self._pull_values(gain, h)
+        pull = self.means - gain + self.laws @ h
         value, best, final = np.empty_like(pull), np.empty_like(pull), pull[-1]
         # Where resting for ever is best it is worth 0; otherwise a loop is never left.
         value[-1] = np.maximum(final, 0.0) if gain == subsidy else final
@@ -89,10 +87,6 @@ class SubsidisedArm:
             rest=rest,
             advantage=np.concatenate([(pull - best).T, unseen[None]]),
         )
-
-    def _pull_values(self, gain: float, h: Array) -> Array:
-        values: Array = self.means - gain + self.laws @ h
-        return values
 
     def _loop(self, subsidy: float) -> tuple[float, float, Array] | None:
         """Best policy that keeps pulling: gain, share of slots at rest, relative values. None if it is not one loop."""
@@ -116,7 +110,7 @@ class SubsidisedArm:
             best = values.argmax(axis=0)
             better = values[best, states] > h + 1e-12 * (1.0 + np.abs(h))
             if not better.any():
-                return float(gain), float(rest), h
+                break
             self.sigma = np.where(better, best, self.sigma)
         return float(gain), float(rest), h
 
@@ -127,7 +121,7 @@ class SubsidisedArm:
         h = np.zeros(n)
         sigma = np.full(n, -1)
         for _ in range(1000):
-            values = self._pull_values(price, h)
+            values = self.means - price + self.laws @ h
             best = values.argmax(axis=0)
             better = values[best, states] > h + 1e-12 * (1.0 + np.abs(h))
             if not better.any():
@@ -154,7 +148,7 @@ class SubsidisedArm:
         pulled = sparse.csr_array(
             (beliefs.law.reshape(-1), (swap[rows], swap[np.tile(beliefs.first, n)])), shape=(n, n)
         )
-        rested = sparse.csr_array((np.ones(n), (swap[np.arange(n)], swap[beliefs.passive])), shape=(n, n))
+        rested = sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
         matrix = sparse.vstack([pulled, rested]).tocsr()
         matrix.eliminate_zeros()
         reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
@@ -189,30 +183,24 @@ def relax(problem: Problem) -> Relaxation:
     low = min(float(arm.rewards.min()) for arm in problem.arms)
     high = max(float(arm.rewards.max()) for arm in problem.arms)
     trivial = sum(sorted((float(arm.rewards.max()) for arm in problem.arms), reverse=True)[: problem.plays])
-    best: Relaxation | None = None
 
     def at(subsidy: float) -> Relaxation:
-        nonlocal best
         duals = tuple(arm.solve(subsidy) for arm in arms)
-        found = Relaxation(subsidy, min(trivial, sum(dual.bound for dual in duals) - subsidy * spare), duals)
-        if best is None or found.bound < best.bound:
-            best = found
-        return found
+        return Relaxation(subsidy, min(trivial, sum(dual.bound for dual in duals) - subsidy * spare), duals)
 
-    at(low)
-    slopes = all(arm.looping for arm in arms)
-    for _ in range(60 if slopes else 40):
+    best = at(low)
+    for _ in range(60 if all(arm.looping for arm in arms) else 40):
         if spare == 0 or high - low <= 1e-14:
             break
-        middle = 0.5 * (low + high)
-        found = at(middle)
-        rest = sum(dual.rest for dual in found.arms)
+        found = [at(0.5 * (low + high))]
+        rest = sum(dual.rest for dual in found[0].arms)
         if np.isfinite(rest):
-            low, high = (middle, high) if rest < spare else (low, middle)
+            low, high = (found[0].subsidy, high) if rest < spare else (low, found[0].subsidy)
         else:
             left, right = at(low + (high - low) / 3), at(high - (high - low) / 3)
             low, high = (low, right.subsidy) if left.bound < right.bound else (left.subsidy, high)
-    assert best is not None
+            found += [left, right]
+        best = min(best, *found, key=lambda one: one.bound)
     return best
 
 

@@ -88,11 +88,8 @@ def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked
     """
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
-    if linked and plays == 1 and joint.size <= LINKED_TABLE:
-        links = kernels.link(joint.table)
-        kernels.iterate_linked(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
-    else:
-        kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, joint.table, joint.laws)
+    links = kernels.link(joint.table) if linked and plays == 1 and joint.size <= LINKED_TABLE else kernels.NO_LINKS
+    kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
     return JointPolicy(joint, iterate.action, iterate.values)
 
 
@@ -156,35 +153,29 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting):
                 rough, whittle = iterated(arms, 1, COARSEST), quick_whittle(problem)
-                slots = max(SHORTEST_ROLLOUT, ROLLOUT * lasting)
-                return whittle if falls_behind(problem, rough, whittle, slots) else rough
+                ours, theirs = rollouts(problem, rough, whittle, max(SHORTEST_ROLLOUT, ROLLOUT * lasting))
+                standard_error = np.sqrt((ours.var() + theirs.var()) / (BATCHES - 1))
+                return whittle if theirs.mean() - ours.mean() > 2 * standard_error else rough
     return None
-
-
-def falls_behind(problem: Problem, rough: JointPolicy, whittle: IndexPolicy, slots: int) -> bool:
-    """Whether a table earns less than indices in a rollout, by more than two standard errors."""
-    ours, theirs = rollouts(problem, rough, whittle, slots)
-    error = np.sqrt((ours.var() + theirs.var()) / (BATCHES - 1))
-    return bool(theirs.mean() - ours.mean() > 2 * error)
 
 
 def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
     """Return what a table over joint beliefs and indices earn a slot on average, in batches of so many slots in all."""
-    settled = [
-        kernels.settle(arm.chain, INDEX_DEVIATION, LONGEST_CAP)[0] for arm in problem.arms if isinstance(arm, Arm)
-    ]
+    chains = [arm.chain for arm in problem.arms if isinstance(arm, Arm)]
+    settled = [kernels.settle(chain, INDEX_DEVIATION, LONGEST_CAP)[0] for chain in chains]
     sums = [np.cumsum(laws, axis=2) for laws in settled]
     for running in sums:
         # Not a rounding error less: a state is looked for from here on up.
         running[:, :, -1] = 1.0
     arguments = (
         np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES))),
-        kernels.Laws(
+        kernels.RolloutArms(
             np.array([len(laws) for laws in settled]),
             side_by_side(sums),
             side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)]),
+            np.array([one.shape[1] for one in index.tables]),
+            side_by_side(index.tables),
         ),
-        kernels.Indices(np.array([one.shape[1] for one in index.tables]), side_by_side(index.tables)),
         table.action,
         table.beliefs.table,
     )

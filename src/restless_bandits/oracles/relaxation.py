@@ -22,15 +22,10 @@ def relaxation(problem: Problem) -> Solution:
     """Bound μ* from above by the Lagrangian relaxation; the policy is that of the Lagrangian index."""
     started = time.perf_counter()
     found = relax(problem)
-    return bracketed(
-        problem,
-        "relaxation",
-        IndexPolicy.of(problem, [dual.advantage for dual in found.arms]),
-        f"Lagrangian relaxation at subsidy {found.subsidy:.6g}; policy by the Lagrangian index",
-        started,
-        upper=found.bound,
-        details={"subsidy": found.subsidy},
-    )
+    policy = IndexPolicy.of(problem, [dual.advantage for dual in found.arms])
+    how = f"Lagrangian relaxation at subsidy {found.subsidy:.6g}; policy by the Lagrangian index"
+    details = {"subsidy": found.subsidy}
+    return bracketed(problem, "relaxation", policy, how, started, upper=found.bound, details=details)
 
 
 ORACLE = Oracle("relaxation", relaxation, lagrangian_policy)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -81,10 +82,7 @@ def two_state_index(arm: Arm, length: int) -> Array:
     good, bad = (0, 1) if arm.rewards[0] >= arm.rewards[1] else (1, 0)
     p11, p01 = float(arm.chain[good, good]), float(arm.chain[bad, good])
     index = np.empty((3, length))
-    if p11 >= p01:
-        index[good], index[bad], index[2] = _positive_index(p11, p01, length)
-    else:
-        index[good], index[bad], index[2] = _negative_index(p11, p01, length)
+    index[good], index[bad], index[2] = (_positive_index if p11 >= p01 else _negative_index)(p11, p01, length)
     low, high = float(arm.rewards[bad]), float(arm.rewards[good])
     return low + (high - low) * index
 
@@ -100,7 +98,6 @@ def _positive_index(p11: float, p01: float, length: int) -> tuple[Array, Array, 
     omega = rest + memory**tau * (1.0 - rest)
     good = omega / (1.0 - p11 + omega)
     good[0] = p11
-    omega = rest * (1.0 - memory**tau)
     fall = -p01 * memory**tau
     later = rest * (1.0 - memory ** (tau + 1))
     below = 1.0 - p11 + fall * tau + later
@@ -156,15 +153,13 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
 
 def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
     """Follow the homotopy on a table of ``width`` slots and return the first ``length`` of its columns."""
-    n = arm.n_states
     laws = index_laws(arm, width)
     # Always a copy: of a read-only view of a table of one slot Numba would compile all kernels anew.
     law = laws.transpose(0, 2, 1).copy()
     mean = laws @ arm.rewards
-    solved = False
-    method = "homotopy"
-    if is_ergodic(law[:n, :, 0]):
-        rarest = float(law[:n, :, -1].max(axis=0).min())
+    solved, method = False, "homotopy"
+    if is_ergodic(law[:-1, :, 0]):
+        rarest = float(law[:-1, :, -1].max(axis=0).min())
         tolerance = max(INDEXABLE_TOLERANCE, min(ROUNDING / max(rarest, ROUNDING), DISCOUNTED_TOLERANCE))
         table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, tolerance)
     if not solved:
@@ -178,12 +173,9 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
     return ArmIndex(table[:, :length], indexable, violation, method)
 
 
-def whittle_policy(problem: Problem) -> IndexPolicy:
+def whittle_policy(problem: Problem, indices: Sequence[ArmIndex] = ()) -> IndexPolicy:
     """Return the policy of Whittle's index, or of the Lagrangian index where an arm is not indexable."""
-    return _policy([whittle_index(arm) for arm in problem.arms], problem)
-
-
-def _policy(indices: list[ArmIndex], problem: Problem) -> IndexPolicy:
+    indices = indices or [whittle_index(arm) for arm in problem.arms]
     if all(index.indexable for index in indices):
         return IndexPolicy.of(problem, [index.table for index in indices])
     return lagrangian_policy(problem)
@@ -197,14 +189,8 @@ def whittle(problem: Problem) -> Solution:
     how = "Whittle index"
     if culprits:
         how = f"Lagrangian index, as {', '.join(repr(name) for name in culprits)} is not indexable"
-    return bracketed(
-        problem,
-        "whittle",
-        _policy(indices, problem),
-        how,
-        started,
-        details={"indexable": [index.indexable for index in indices]},
-    )
+    details = {"indexable": [index.indexable for index in indices]}
+    return bracketed(problem, "whittle", whittle_policy(problem, indices), how, started, details=details)
 
 
 ORACLE = Oracle("whittle", whittle, whittle_policy)

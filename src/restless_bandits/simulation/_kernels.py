@@ -19,7 +19,7 @@ from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable, column_of
 from restless_bandits.policies import TIE
-from restless_bandits.record import EXACT_ELAPSED
+from restless_bandits.record import N_BINS, elapsed_bin
 
 Word = np.uint64
 Words = npt.NDArray[np.uint64]
@@ -34,7 +34,7 @@ counts begin, and whether its rewards are fixed. Side by side, because one slot 
 LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = range(6)
 """Columns of what is known of each arm within a plan: the belief, and where its laws and its indices begin."""
 
-_column_of = inlined(column_of)
+_column_of, _bin_of = inlined(column_of), inlined(elapsed_bin)
 
 
 class World(NamedTuple):
@@ -57,7 +57,6 @@ class Memory(NamedTuple):
     rewards: Array
     last_state: IntArray
     last_slot: IntArray
-    edges: IntArray
 
 
 class Choice(NamedTuple):
@@ -126,13 +125,6 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
 
 
 @inlined
-def _bin(elapsed: int, edges: IntArray) -> int:
-    if elapsed <= EXACT_ELAPSED:
-        return elapsed - 1
-    return int(np.searchsorted(edges, elapsed, side="right")) - 1
-
-
-@inlined
 def _place(
     block: int,
     slot: int,
@@ -163,12 +155,10 @@ def _place(
 def _number_of(chosen: IntArray, actions: IntArray) -> int:
     """The number of an action, its arms in ascending order."""
     for a in range(actions.shape[0]):
-        same = True
         for p in range(actions.shape[1]):
             if actions[a, p] != chosen[p]:
-                same = False
                 break
-        if same:
+        else:
             return a
     return -1
 
@@ -236,9 +226,8 @@ def run_plan(
     """
     # Arrays under names of their own: reaching into the tuples in every slot would cost more than the slot itself.
     arms, law, state_reward = world
-    counts, visits, reward_sums, last_state, last_slot, edges = memory
+    counts, visits, reward_sums, last_state, last_slot = memory
     table = choice.table
-    n_bins = edges.shape[0]
     every, seen_in, cap = ending.every, ending.seen_in, ending.cap
     count_before, pooled_before = ending.before, ending.pooled_before
     pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
@@ -264,35 +253,27 @@ def run_plan(
     # States of each watched arm that still lack transitions.
     lacking = np.zeros(every.shape[0], dtype=np.int64)
     for e in range(every.shape[0]):
-        arm, times = every[e, 0], every[e, 1]
+        arm = every[e, 0]
         for s in range(arms[arm, STATES]):
-            if visits[arms[arm, ROW] + s * n_bins] < times:
-                lacking[e] += 1
+            lacking[e] += visits[arms[arm, ROW] + s * N_BINS] < every[e, 1]
 
     # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
     indexed = kind in (INDEX, INDEX_MANY)
     now = np.zeros((n_arms, 6), dtype=np.int64)
-    repeats = False
-    for i in range(n_arms):
-        now[i, LAST_STATE] = last_state[i]
-        now[i, LAST_SLOT] = last_slot[i]
-        now[i, LAW_ROW] = arms[i, LAW] + last_state[i] * arms[i, CAP] * arms[i, STATES]
-        if indexed:
-            repeats = repeats or choice.table_period[i] > 1
-            now[i, INDEX_LENGTH] = choice.table_length[i]
-            now[i, INDEX_PERIOD] = choice.table_period[i]
-            now[i, INDEX_ROW] = choice.table_base[i] + last_state[i] * choice.table_length[i] - 1
+    now[:, LAST_STATE], now[:, LAST_SLOT] = last_state, last_slot
+    now[:, LAW_ROW] = arms[:, LAW] + last_state * arms[:, CAP] * arms[:, STATES]
+    if indexed:
+        now[:, INDEX_LENGTH], now[:, INDEX_PERIOD] = choice.table_length, choice.table_period
+        now[:, INDEX_ROW] = choice.table_base + last_state * choice.table_length - 1
+    repeats = now[:, INDEX_PERIOD].max() > 1
     pulls = np.zeros(n_arms, dtype=np.int64)
     if kind == UCB:
         for i in range(n_arms):
-            for cell in range((arms[i, STATES] + 1) * n_bins):
-                pulls[i] += visits[arms[i, ROW] + cell]
+            pulls[i] = visits[arms[i, ROW] : arms[i, ROW] + (arms[i, STATES] + 1) * N_BINS].sum()
 
     # Arms that wait below the end of their table have moving indices; the others rest in the tree.
-    leaves = 1
-    moving = np.zeros(1, dtype=np.int64)
-    n_moving = 0
-    tree = np.zeros(2)
+    leaves, n_moving = 1, 0
+    moving, tree = np.zeros(1, dtype=np.int64), np.zeros(2)
     if kind == INDEX_MANY:
         while leaves < n_arms:
             leaves *= 2
@@ -335,9 +316,8 @@ def run_plan(
                 elapsed = slot - now[i, LAST_SLOT]
                 if elapsed < now[i, INDEX_LENGTH] or now[i, INDEX_PERIOD] > 1:
                     column = _column_of(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
-                    value = table[now[i, INDEX_ROW] + 1 + column]
-                    scores[i] = value
-                    most = max(most, value)
+                    scores[i] = table[now[i, INDEX_ROW] + 1 + column]
+                    most = max(most, scores[i])
                     moving[kept] = i
                     kept += 1
                 else:
@@ -406,7 +386,7 @@ def run_plan(
             realised += reward
             expected += law[row + states - 1]
 
-            cell = s * n_bins + _bin(elapsed, edges)
+            cell = s * N_BINS + _bin_of(elapsed)
             visit = arms[arm, ROW] + cell
             visits[visit] += 1
             counts[arms[arm, COUNT] + cell * states + k] += 1
@@ -427,7 +407,7 @@ def run_plan(
                     count = count_before[visit]
                     done = done or visits[visit] - count >= max(1, count)
                 else:
-                    pool = visit // n_bins
+                    pool = visit // N_BINS
                     pooled[pool] += 1
                     done = done or pooled[pool] >= max(1, pooled_before[pool])
             for e in range(every.shape[0]):
@@ -444,16 +424,12 @@ def run_plan(
         for e in range(every.shape[0]):
             done = done or lacking[e] == 0
         if checkpoint < checkpoints.shape[0] and slot == checkpoints[checkpoint]:
-            account.at[checkpoint, 0] = realised
-            account.at[checkpoint, 1] = expected
-            account.at[checkpoint, 2] = cost
+            account.at[checkpoint, 0], account.at[checkpoint, 1], account.at[checkpoint, 2] = realised, expected, cost
             checkpoint += 1
         if done or slot - started >= ending.slots:
             break
 
-    for i in range(n_arms):
-        last_state[i] = now[i, LAST_STATE]
-        last_slot[i] = now[i, LAST_SLOT]
+    last_state[:], last_slot[:] = now[:, LAST_STATE], now[:, LAST_SLOT]
     words[0], words[1], words[2], words[3] = s0, s1, s2, s3
     account.sums[0], account.sums[1], account.sums[2] = realised, expected, cost
     return slot, block

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import MOST_CHOICES, ArmBeliefs, JointBeliefs, JointTable, arm_beliefs, cap_for
+from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, JointTable, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner, next_plan
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.plans import Plan, RuleTable
 from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm, top_arms
 from restless_bandits.problem import Problem
-from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.record import Record
 from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.streams import plan_generator, world_words
 
@@ -66,14 +66,14 @@ class World:
         table[:, kernels.STATES] = problem.n_states
         table[:, kernels.CAP] = [arm.cap for arm in arms]
         table[:, kernels.PERIOD] = [arm.period for arm in arms]
-        table[:, kernels.LAW] = _bases(np.array([arm.law.size for arm in arms]))[:-1]
+        table[:, kernels.LAW] = _bases([arm.law.size for arm in arms])
         table[:, kernels.STATE] = record.state_base[:-1]
         table[:, kernels.ROW] = record.row_base[:-1]
         table[:, kernels.COUNT] = record.count_base[:-1]
         table[:, kernels.FIXED] = [arm.reward_law == "fixed" for arm in problem.arms]
         self.arrays = kernels.World(
             arms=table,
-            law=np.concatenate([_law_rows(arm) for arm in arms]),
+            law=np.concatenate([np.column_stack([arm.law[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]),
             reward=np.concatenate([arm.rewards for arm in problem.arms]),
         )
         self.priced = _no_table(problem) if pricing is None else pricing.beliefs.table
@@ -88,15 +88,8 @@ class World:
         return int(same[0]) if len(known) == self.problem.plays and same.size else -1
 
 
-def _law_rows(arm: ArmBeliefs) -> Array:
-    """The laws of an arm as the engine reads them: running sums, and the mean reward in place of the last one."""
-    rows = np.cumsum(arm.law, axis=1)
-    rows[:, -1] = arm.reward
-    return rows.reshape(-1)
-
-
-def _bases(sizes: IntArray) -> IntArray:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+def _bases(sizes: list[int]) -> IntArray:
+    return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
 
 
 def _no_table(problem: Problem) -> JointTable:
@@ -123,21 +116,10 @@ class Run:
         self.block = world.first_block
         shape = (horizon if trace else 0, problem.plays)
         self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
-        self.account = kernels.Account(
-            sums=np.zeros(3),
-            checkpoints=checkpoints,
-            at=np.zeros((len(checkpoints), 3)),
-            gap=world.gap,
-            start_gap=world.start_gap,
-        )
-        self._memory = kernels.Memory(
-            counts=record.flat_counts,
-            visits=record.flat_visits,
-            rewards=record.flat_rewards,
-            last_state=record.last_state,
-            last_slot=record.last_slot,
-            edges=BIN_EDGES,
-        )
+        at = np.zeros((len(checkpoints), 3))
+        self.account = kernels.Account(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
+        flat = record.flat_counts, record.flat_visits, record.flat_rewards
+        self._memory = kernels.Memory(*flat, record.last_state, record.last_slot)
 
     @property
     def done(self) -> bool:
@@ -189,7 +171,7 @@ def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernel
         choice = kernels.Choice(
             kind=kernels.INDEX_MANY if many else kernels.INDEX,
             plays=plays,
-            table_base=_bases(np.array([table.size for table in policy.tables])),
+            table_base=_bases([table.size for table in policy.tables]),
             table_length=np.array([table.shape[1] for table in policy.tables]),
             table_period=np.array(policy.table_periods),
             table=np.concatenate([table.reshape(-1) for table in policy.tables]),
