@@ -156,7 +156,7 @@ def test_markup_in_names_is_text(tmp_path, capsys):
     from restless_bandits.cli import output
 
     problem = Problem([Arm([[0.7, 0.3], [0.2, 0.8]], [1, 0], name="[red]x[/nope]", initial=0)], name="[b]")
-    output.diagnosis(rb.check(problem), as_json=False)
+    output.diagnosis(rb.check(problem), None, as_json=False)
     assert "[red]x[/nope]" in capsys.readouterr().out
 
 
