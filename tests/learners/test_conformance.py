@@ -22,7 +22,7 @@ SPECS = [
 PROBLEMS = trial_problems()
 
 
-def willing(spec, problem, horizon=400):
+def willing(spec, problem, horizon=250):
     """The learner; where it refuses the problem, there is nothing to test."""
     learner = rb.learner(spec)
     try:
@@ -51,10 +51,10 @@ def history(run):
 @pytest.mark.parametrize("spec", SPECS)
 def test_simulator_and_agent_take_the_same_path(spec, problem):
     learner = willing(spec, problem)
-    run = simulated(learner, problem, 400)
-    agent = Agent(learner, learner.task(problem, 400), seed=1, run=2, content=problem.content)
+    run = simulated(learner, problem, 250)
+    agent = Agent(learner, learner.task(problem, 250), seed=1, run=2, content=problem.content)
     world = reference.World(problem, world_words(1, problem.content, 2))
-    reference.play_with_agent(agent, world, 400)
+    reference.play_with_agent(agent, world, 250)
     assert world.history == history(run)
     np.testing.assert_array_equal(agent.record.flat_counts, run.record.flat_counts)
 
@@ -62,7 +62,7 @@ def test_simulator_and_agent_take_the_same_path(spec, problem):
 @pytest.mark.parametrize("spec", SPECS)
 def test_keeps_every_promise(spec, problem):
     willing(spec, problem)
-    check_learner(spec, [problem])
+    check_learner(spec, [problem], horizon=120)
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -168,17 +168,17 @@ def test_the_cap_is_where_little_is_remembered(n_states):
     record = observed(problem, 40_000, spec="ucb1")
     level = math.log(1e9)
     for i, arm in enumerate(problem.arms):
-        cap, memory = kernels.choose_cap(record.counts(i), level, 1e-4, 300, False)
+        cap, memory = kernels.choose_cap(record.frozen().counts(i), level, 1e-4, 300, False)
         difference = [
             np.cumsum(power[0] - power[-1]).max() for power in (np.linalg.matrix_power(arm.chain, t) for t in (cap, 8))
         ]
         assert difference[0] <= memory <= 1
         assert memory <= 1e-4 or cap == 300
-        fixed, left = kernels.choose_cap(record.counts(i), level, 1e-4, 8, True)
+        fixed, left = kernels.choose_cap(record.frozen().counts(i), level, 1e-4, 8, True)
         assert fixed == 8
         assert difference[1] <= left <= 1
     # Nothing seen, nothing forgotten.
-    empty = Record.of(problem.task(10)).counts(0)
+    empty = Record.of(problem.task(10)).frozen().counts(0)
     assert kernels.choose_cap(empty, level, 1e-4, 77, False) == (77, 1.0)
 
 

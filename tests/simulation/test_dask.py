@@ -147,11 +147,13 @@ def fatal(tmp_path, monkeypatch):
 def test_same_numbers_as_on_one_core(problem, cluster, capfd):
     learners = ["restless-ucb:m=60", "ucb1", "myopic", RestlessUCB(m=lambda horizon: 40)]
     seen = []
+    # First, so that workers find all kernels compiled and need not each compile them.
+    here = simulate(problem, learners, **OPTIONS, jobs=1)
     address = cluster.with_workers(2)
     there = simulate(
         problem, learners, **OPTIONS, engine="dask", address=address, progress=lambda *now: seen.append(now)
     )
-    assert_same(there, simulate(problem, learners, **OPTIONS, jobs=1))
+    assert_same(there, here)
     assert seen[0] == (0, 4 * RUNS)
     assert seen[-1] == (4 * RUNS, 4 * RUNS)
     assert len(seen) > 4

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import restless_bandits as rb
 from restless_bandits import Problem, ProblemError, simulate
 from restless_bandits.simulation import ThreadPool
+from restless_bandits.simulation.engines import script_is_guarded
 
 PAPER_1 = Problem.builtin("paper-1")
 
@@ -61,14 +63,36 @@ def main():
 
 
 @pytest.mark.parametrize(
-    ("end", "player"),
+    ("lines", "guarded"),
     [
-        ('if __name__ == "__main__":\n    main()\n', "child"),
-        ("if '__main__' == __name__:\n    print(end='')\n    main()\n", "child"),
-        ("main()\n", "parent"),
-        ('if __name__ != "__main__":\n    pass\nelse:\n    main()\n', "parent"),
+        ('if __name__ == "__main__":\n    ask()', True),
+        ("if '__main__' == __name__:\n    x = 1\n    ask()", True),
+        ("ask()", False),
+        ('if __name__ != "__main__":\n    pass\nelse:\n    ask()', False),
+        ('if __name__ == "__main__":\n    pass\nask()', False),
     ],
-    ids=["guarded", "guarded the other way round", "unguarded", "in an else"],
+)
+def test_a_guard_is_seen(tmp_path, monkeypatch, lines, guarded):
+    """A script in the place of this process's own."""
+    path = tmp_path / "script.py"
+    path.write_text(lines)
+    main = types.ModuleType("__main__")
+    found = []
+    vars(main).update(__file__=str(path), ask=lambda: found.append(script_is_guarded()))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(compile(lines, path, "exec"), vars(main))
+    assert found == [guarded]
+
+
+def test_without_a_script_there_is_nothing_to_guard(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    assert script_is_guarded()
+
+
+@pytest.mark.parametrize(
+    ("end", "player"),
+    [('if __name__ == "__main__":\n    main()\n', "child"), ("main()\n", "parent")],
+    ids=["guarded", "unguarded"],
 )
 def test_auto_starts_processes_only_from_guarded_scripts(tmp_path, end, player):
     (tmp_path / "script.py").write_text(MAIN + end)
