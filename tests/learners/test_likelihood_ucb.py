@@ -235,8 +235,8 @@ def test_violations_are_named_and_do_no_harm(spec, number):
 def test_lawful_arms_are_not_accused():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # On five slow arms a slot costs ten times as much.
-        for name, slots in (("paper-1", 5000), ("lms-heavy-tree-s", 5000), ("queue-5", 1500)):
+        # On five arms of five states a plan costs ten times as much.
+        for name, slots in (("paper-1", 5000), ("lms-heavy-tree-s", 5000), ("queue-5", 500)):
             for spec in ("likelihood-ucb", "posterior"):
                 play_run(rb.learner(spec), World(rb.Problem.builtin(name)), slots, np.array([slots]), seed=1, run=0)
 
