@@ -122,17 +122,10 @@ def replay(
     from restless_bandits import data
     from restless_bandits.learners import DEFAULT
 
+    stretch = {"first": first, "last": last, "horizon": horizon}
     with warnings_as_lines():
         found = data.replay(
-            read,
-            learner or [DEFAULT],
-            first=first,
-            last=last,
-            horizon=horizon,
-            runs=runs,
-            seed=seed,
-            shape=shape,
-            report=output.progress,
+            read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, report=output.progress, **stretch
         )
     if as_json:
         output.emit(found.as_dict())

@@ -134,11 +134,9 @@ class RegretFigure(Item):
                     for line in protocol.lines_for(problem)
                 )
                 panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, curves)
-            found = Evidence(
-                panels={(self.name, protocol): panel for protocol, panel in panels.items()},
-                exploration_bounds={self.name: partial(fact_1, problem)},
-            )
-            return FigurePart(self, found, panels)
+            measured = {(self.name, protocol): panel for protocol, panel in panels.items()}
+            bounds = {self.name: partial(fact_1, problem)}
+            return FigurePart(self, Evidence(measured, bounds), panels)
 
         return part
 
