@@ -8,21 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from restless_bandits import markov
+from restless_bandits import markov, theory
 from restless_bandits.arrays import Array
 from restless_bandits.assumptions import Assumption
-from restless_bandits.optimism import radius_below_from
 from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.whittle import whittle_index
 from restless_bandits.problem import AnyArm, Problem
-from restless_bandits.theory.bounds import (
-    RegretBound,
-    approximation_bound,
-    approximation_bound_from,
-    regret_bound,
-    regret_bound_from,
-)
-from restless_bandits.theory.neighbours import lambda_max_bounds
 
 HORIZON = 100_000
 
@@ -55,9 +46,9 @@ class Bounds:
     """
 
     most: float
-    theorem_1: RegretBound
+    theorem_1: theory.RegretBound
     vacuous_until: int | None
-    theorem_1_proved: RegretBound
+    theorem_1_proved: theory.RegretBound
     """With the constants that are proved, instead of the paper's."""
     proved_vacuous_until: int | None
     theorem_2_fixed: float
@@ -72,9 +63,8 @@ class Bounds:
             # Not every reader of JSON takes whole numbers beyond 2^53.
             return horizon if horizon is None or horizon < 1 << 53 else float(horizon)
 
-        def theorem(bound: RegretBound, horizon: int | None) -> dict[str, Any]:
-            terms = {name: getattr(bound, name) for name in ("exploration", "rewards", "laws", "failure", "ends")}
-            return {"bound": bound.total, "terms": terms, "vacuous_until": until(horizon)}
+        def theorem(bound: theory.RegretBound, horizon: int | None) -> dict[str, Any]:
+            return {"bound": bound.total, "terms": bound.terms, "vacuous_until": until(horizon)}
 
         return {
             "most": self.most,
@@ -136,7 +126,7 @@ def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
     problem.task(horizon)
     assumptions = problem.assumptions
     c1 = max(0.0, assumptions["bounded_below"].value)
-    bounds = lambda_max_bounds(problem)
+    bounds = theory.lambda_max_bounds(problem)
     arms = tuple(_diagnose(arm, horizon) for arm in problem.arms)
     return Diagnosis(
         problem=problem,
@@ -146,7 +136,7 @@ def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
         d_min=min(float(arm.stationary.min()) for arm in arms),
         lambda_max=None if bounds is None else bounds[0],
         lambda_max_bounds=bounds,
-        theory_from=radius_below_from(c1 / 3) if bounds is not None else None,
+        theory_from=theory.radius_below_from(c1 / 3) if bounds is not None else None,
         arms=arms,
         bounds=None if bounds is None else _bounds(problem, horizon, bounds[1]),
     )
@@ -156,28 +146,22 @@ def _bounds(problem: Problem, horizon: int, rate: float) -> Bounds | None:
     if problem.plays != 1 or not all(found.holds for found in problem.assumptions.values()):
         return None
     most = relaxation_bound(problem)
-    fixed, more = (approximation_bound(problem, horizon, span, lambda_max=rate).total for span in (0.0, 1.0))
+    fixed, more = (theory.approximation_bound(problem, horizon, span, lambda_max=rate).total for span in (0.0, 1.0))
     return Bounds(
         most=most,
-        theorem_1=regret_bound(problem, horizon, lambda_max=rate),
-        vacuous_until=regret_bound_from(problem, most, lambda_max=rate),
-        theorem_1_proved=regret_bound(problem, horizon, constants="proved"),
-        proved_vacuous_until=regret_bound_from(problem, most, constants="proved"),
+        theorem_1=theory.regret_bound(problem, horizon, lambda_max=rate),
+        vacuous_until=theory.regret_bound_from(problem, most, lambda_max=rate),
+        theorem_1_proved=theory.regret_bound(problem, horizon, constants="proved"),
+        proved_vacuous_until=theory.regret_bound_from(problem, most, constants="proved"),
         theorem_2_fixed=fixed,
         theorem_2_per_span=more - fixed if math.isfinite(fixed) else math.inf,
-        theorem_2_vacuous_until=approximation_bound_from(problem, most, 0.0, lambda_max=rate),
+        theorem_2_vacuous_until=theory.approximation_bound_from(problem, most, 0.0, lambda_max=rate),
     )
 
 
 def _diagnose(arm: AnyArm, horizon: int) -> ArmDiagnosis:
     chain = arm.one_step
     index = whittle_index(arm)
-    return ArmDiagnosis(
-        name=arm.name,
-        stationary=markov.stationary(chain),
-        second_eigenvalue=markov.second_eigenvalue(chain),
-        mixing=markov.mixing_time(chain, 1 / math.sqrt(horizon)),
-        mixing_quarter=markov.mixing_time(chain, 0.5),
-        indexable=index.indexable,
-        index_violation=index.violation,
-    )
+    law, rate = markov.stationary(chain), markov.second_eigenvalue(chain)
+    mixing, quarter = (markov.mixing_time(chain, near) for near in (1 / math.sqrt(horizon), 0.5))
+    return ArmDiagnosis(arm.name, law, rate, mixing, quarter, index.indexable, index.violation)

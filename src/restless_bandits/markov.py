@@ -22,8 +22,6 @@ import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
 
-LONGEST_WAIT = 1 << 40
-
 
 def powers(P: Array, length: int) -> Array:
     """Return the stack ``[I, P, P², …, P^length]``, so that ``powers(P, L)[τ][s]`` is the law τ slots after s.
@@ -155,8 +153,7 @@ def second_eigenvalue(P: Array) -> float:
 
 def distances(stack: Array, law: Array) -> Array:
     """Return, for each matrix of a stack of powers, the largest total variation between one of its rows and a law."""
-    gaps: Array = 0.5 * np.abs(stack - law).sum(axis=-1).max(axis=-1)
-    return gaps
+    return np.asarray(0.5 * np.abs(stack - law).sum(axis=-1).max(axis=-1))
 
 
 def mixing_time(P: Array, epsilon: float) -> int | None:
@@ -176,8 +173,8 @@ def mixing_time(P: Array, epsilon: float) -> int | None:
         return 1
     squares = [P]
     while not mixed(squares[-1]):
-        if 1 << len(squares) > LONGEST_WAIT:
-            return None
+        if len(squares) > 40:
+            return None  # nobody waits for longer than 2^40 slots
         squares.append(_stochastic(squares[-1] @ squares[-1]))
     # The distance never increases with τ, so a binary search over the bits of τ finds the first one.
     last_unmixed, matrix = 1 << (len(squares) - 2), squares[-2]
@@ -217,13 +214,10 @@ def neighbour_eigenvalue_bounds(P: Array, distance: float) -> tuple[float, float
     n = P.shape[0]
     if n == 1:
         return 0.0, 0.0
-    up = np.diagonal(P, 1)
-    down = np.diagonal(P, -1)
-    box_up = np.clip([up - distance, up + distance], 0.0, 1.0)
-    box_down = np.clip([down - distance, down + distance], 0.0, 1.0)
+    moves = np.diagonal(P, 1), np.diagonal(P, -1)
+    box_up, box_down = (np.clip([move - distance, move + distance], 0.0, 1.0) for move in moves)
     if n == 2:
-        edges = 1.0 - box_up - box_down
-        value = float(np.abs(edges).max())
+        value = float(np.abs(1.0 - box_up - box_down).max())
         return value, value
     upper, choice = _robust_edge_radius(box_up, box_down)
     return _search_neighbours(P, distance, choice), min(1.0, upper)

@@ -21,9 +21,6 @@ from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.problem import Arm, Problem
 
-LATEST_HORIZON = 10**18
-"""Beyond this nobody asks from which horizon on something holds."""
-
 
 def exploration_count(horizon: int) -> int:
     """m(T) = ⌈T^(2/3)⌉: how often every state of every arm is observed before the policy commits."""
@@ -44,18 +41,14 @@ def radius_below_from(bound: float) -> int | None:
     """
     if not bound > 0:
         return None
-
-    def smooth(horizon: float) -> float:
-        return math.sqrt(math.log(horizon) / (2 * horizon ** (2 / 3)))
-
     # Without the ceiling the radius is largest at T = e^1.5 and falls from there on; with it it is never larger.
-    found = first_horizon(lambda horizon: smooth(horizon) <= bound, begin=8)
+    found = first_horizon(lambda T: math.sqrt(math.log(T) / (2 * T ** (2 / 3))) <= bound, begin=8)
     while found is not None and found > 1 and radius(found - 1) <= bound:
         found -= 1
     return found
 
 
-def first_horizon(holds: Callable[[int], bool], latest: int = LATEST_HORIZON, *, begin: int = 1) -> int | None:
+def first_horizon(holds: Callable[[int], bool], latest: int = 10**18, *, begin: int = 1) -> int | None:
     """Return the first T at which something holds that, once it does, holds on; None if there is none up to ``latest``.
 
     T is doubled, from ``begin`` on, until it holds, and the step between is halved.
@@ -94,23 +87,16 @@ def optimistic_chain(estimate: Array, radii: Array, better: Array | None = None)
     Moves to better states take the radii ``better``, where these are others than those of moves to worse ones.
     """
     better = radii if better is None else better
-    n = len(estimate)
-    chain = np.zeros((n, n))
-    for k in range(n):
-        up = 0.0
-        if k + 1 < n:
-            up = max(0.0, estimate[k, k + 1] - radii[k])
-            chain[k, k + 1] = up
-        if k > 0:
-            chain[k, k - 1] = min(1.0 - up, estimate[k, k - 1] + better[k])
-        chain[k, k] = max(0.0, 1.0 - chain[k].sum())
+    up, down = np.zeros(len(estimate)), np.zeros(len(estimate))
+    up[:-1] = np.maximum(0.0, np.diagonal(estimate, 1) - radii[:-1])
+    down[1:] = np.minimum(1.0 - up[1:], np.diagonal(estimate, -1) + better[1:])
+    chain: Array = np.diag(up[:-1], 1) + np.diag(down[1:], -1) + np.diag(np.maximum(0.0, 1.0 - (up + down)))
     return chain
 
 
 def optimistic_rewards(estimate: Array, radii: Array) -> Array:
     """Return r' from estimated means and a radius for each: upper bounds, at most 1, nonincreasing."""
-    lowered: Array = np.minimum.accumulate(np.minimum(1.0, estimate + radii))
-    return lowered
+    return np.asarray(np.minimum.accumulate(np.minimum(1.0, estimate + radii)))
 
 
 def chain_arms(problem: Problem, reason: str) -> list[Arm]:

@@ -49,14 +49,6 @@ REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed")
 ROW_SUM_TOLERANCE = 1e-9
 """How far a row may be from one; inside that, laws are computed from the row divided by its sum."""
 
-SMALLEST_CHANCE = 1e-150
-
-LONGEST_HORIZON = 10**100
-"""The formulas of the theory, which multiply powers of T, stay within floating-point numbers up to here."""
-
-LONGEST_RUN = 1 << 62
-"""Slots that are played, and not only reckoned with, are counted in 64 bits."""
-
 
 def _numbers(value: Any, what: str, dimensions: int) -> Array:
     """Read an array of finite numbers of a given dimension, or say which entry is at fault."""
@@ -223,7 +215,7 @@ class Arm(_BaseArm):
         """The transition matrix as it is used: rows sum to one as nearly as doubles can, and chances that no run will
         ever see (below 1e-150, whose ratios would overflow) are zero.
         """
-        possible = np.where(self.transitions < SMALLEST_CHANCE, 0.0, self.transitions)
+        possible = np.where(self.transitions < 1e-150, 0.0, self.transitions)
         return _frozen(possible / possible.sum(axis=1, keepdims=True))
 
     @property
@@ -351,8 +343,8 @@ REVEALABLE = ("rewards", "mixing", "problem")
 
 
 def check_length(horizon: int | None) -> None:
-    """Refuse to play more slots than can be counted; the theory's formulas take longer horizons."""
-    if horizon is not None and horizon > LONGEST_RUN:
+    """Refuse to play more slots than can be counted in 64 bits; the theory's formulas take longer horizons."""
+    if horizon is not None and horizon > 1 << 62:
         raise ProblemError("horizon is beyond 2^62, which no run reaches; give a shorter one")
 
 
@@ -493,7 +485,7 @@ class Problem:
         """
         if horizon is not None and (not is_whole(horizon) or horizon < 1):
             raise ProblemError(f"horizon is {horizon!r}; where one is given, it must be a positive whole number")
-        if horizon is not None and horizon > LONGEST_HORIZON:
+        if horizon is not None and horizon > 10**100:
             raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted):
@@ -539,8 +531,7 @@ class Problem:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented
-        mine, theirs = (self.arms, self.plays, self.name), (other.arms, other.plays, other.name)
-        return mine == theirs and self.source == other.source
+        return (self.arms, self.plays, self.name, self.source) == (other.arms, other.plays, other.name, other.source)
 
     def __hash__(self) -> int:
         return hash(self.content)

@@ -1,7 +1,8 @@
 """The command line, ``restless``: what each command takes and prints is a contract, see the README.
 
 Exit code 0 means done; 2 means bad input, told in one sentence on stderr. With ``--json`` a command prints one JSON
-object on stdout and nothing else there; progress goes to stderr.
+object on stdout and nothing else there; progress goes to stderr. The library is imported inside the functions of all
+modules here, so that ``--help`` and completion answer at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from restless_bandits.errors import ProblemError, ReaderGoneError
 
 
 def main() -> None:
-    """Run the command line."""
     from restless_bandits.cli.app import app
 
     if isinstance(sys.stdout, io.TextIOWrapper):

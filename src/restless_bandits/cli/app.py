@@ -1,7 +1,4 @@
-"""The commands. Each one reads its input, asks the library, and hands the answer to ``output``.
-
-The library is imported inside the commands, so that ``--help`` and completion answer at once.
-"""
+"""The commands. Each one reads its input, asks the library, and hands the answer to ``output``."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ def problem(incomplete: str) -> list[str]:
 def item(incomplete: str) -> list[str]:
     """What ``restless reproduce`` can reproduce."""
     design = tomllib.loads((PACKAGE / "experiments" / "paper.toml").read_text(encoding="utf-8"))
-    names = [entry["name"] for entry in design["items"]]
-    return [name for name in names if name.startswith(incomplete)]
+    return [entry["name"] for entry in design["items"] if entry["name"].startswith(incomplete)]
 
 
 def _files(incomplete: str) -> Iterator[str]:

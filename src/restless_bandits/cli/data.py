@@ -1,7 +1,5 @@
 """``restless fit`` and ``restless replay``: a problem from logged observations, and learners played against a log.
 
-The library is imported inside the functions, so that ``--help`` and completion answer at once.
-
 Their JSON is what ``as_dict`` of a ``Fit`` and of a ``Replay`` return, with ``out`` and ``plot`` for the files written.
 """
 
@@ -74,7 +72,7 @@ def fit(
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
     """
     _check_outputs(trace, out, plot)
-    read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
+    read = _read(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
     from restless_bandits import data
 
     found = data.fit(read, shape=shape, lags=_numbers(lags, "--lags", int))
@@ -120,21 +118,14 @@ def replay(
 
     Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
     """
-    read = _read(trace, states, edges, low_is_better, rewards, reward_range, slot)
+    read = _read(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
     from restless_bandits import data
     from restless_bandits.learners import DEFAULT
 
+    stretch = {"first": first, "last": last, "horizon": horizon}
     with warnings_as_lines():
         found = data.replay(
-            read,
-            learner or [DEFAULT],
-            first=first,
-            last=last,
-            horizon=horizon,
-            runs=runs,
-            seed=seed,
-            shape=shape,
-            report=output.progress,
+            read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, report=output.progress, **stretch
         )
     if as_json:
         output.emit(found.as_dict())
@@ -200,29 +191,15 @@ def _replay_lines(found: Replay) -> list[str]:
     ]
 
 
-def _read(
-    path: Path,
-    states: int | None,
-    edges: str | None,
-    low_is_better: bool,
-    rewards: str | None,
-    reward_range: str | None,
-    slot: float | None,
-) -> Trace:
+def _read(path: Path, edges: str | None, rewards: str | None, reward_range: str | None, **others: Any) -> Trace:
     ends = _numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
     from restless_bandits import data
 
-    return data.read_trace(
-        path,
-        states=states,
-        edges=_numbers(edges, "--edges", float),
-        low_is_better=low_is_better,
-        rewards=_numbers(rewards, "--rewards", float),
-        reward_range=None if ends is None else (ends[0], ends[1]),
-        slot=slot,
-    )
+    cuts, means = _numbers(edges, "--edges", float), _numbers(rewards, "--rewards", float)
+    scale = None if ends is None else (ends[0], ends[1])
+    return data.read_trace(path, edges=cuts, rewards=means, reward_range=scale, **others)
 
 
 def _numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:

@@ -1,7 +1,4 @@
-"""How answers look: JSON for programs, tables for people.
-
-The library is imported inside the functions, as in all of the command line.
-"""
+"""How the answers of the commands look: JSON for programs, tables for people."""
 
 from __future__ import annotations
 
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
     from restless_bandits.problem import AnyArm, Problem
     from restless_bandits.simulation.bench import Bench
     from restless_bandits.theory.coupling import CouplingCheck
-
-FEW_ROWS = 10
 
 
 def emit(answer: dict[str, Any]) -> None:
@@ -104,7 +99,6 @@ def problem(stated: Problem, as_json: bool) -> None:
 
 
 def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool) -> None:
-    """The answer of ``restless check``."""
     from restless_bandits.assumptions import ASSUMPTIONS
 
     if as_json:
@@ -181,7 +175,6 @@ def _bound_lines(found: Bounds) -> list[str]:
 
 
 def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> None:
-    """The answer of ``restless solve``."""
     title = found.problem.name or name
     if as_json:
         emit(found.as_dict(None if out is None else str(out)) | {"problem": title})
@@ -202,7 +195,6 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
 
 
 def measurements(found: Bench, as_json: bool) -> None:
-    """The answer of ``restless bench``."""
     if as_json:
         emit(dataclasses.asdict(found))
         return
@@ -217,13 +209,12 @@ def measurements(found: Bench, as_json: bool) -> None:
 
 
 def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: int | None, as_json: bool) -> None:
-    """The answer of ``restless index``."""
     if as_json:
         arms = [{"name": arm.name} | index.as_dict(tau_max) for arm, index in found]
         emit({"problem": stated.name, "arms": arms})
         return
     for arm, index in found:
-        values = index.columns(tau_max or min(FEW_ROWS, index.table.shape[1]))
+        values = index.columns(tau_max or min(10, index.table.shape[1]))
         names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
         table = new_table("τ", *names, title=title)

@@ -1,7 +1,4 @@
-"""``restless reproduce``: the paper's experiments, a verdict on each of its claims, and a report.
-
-The library is imported inside the functions, so that ``--help`` and completion answer at once.
-"""
+"""``restless reproduce``: the paper's experiments, a verdict on each of its claims, and a report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``restless simulate``: many runs of several learners, and how the answer looks.
-
-The library is imported inside the functions, so that ``--help`` and completion answer at once.
-"""
+"""``restless simulate``: many runs of several learners, and how the answer looks."""
 
 from __future__ import annotations
 
@@ -14,16 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restless_bandits.cli import completion, output
-from restless_bandits.cli.options import (
-    AddressOption,
-    EngineOption,
-    JobsOption,
-    JsonOption,
-    LearnerOption,
-    ProblemArgument,
-    SeedOption,
-)
+from restless_bandits.cli import completion, options, output
 from restless_bandits.errors import ProblemError
 from restless_bandits.registry import COMPARATORS, DEFAULT
 
@@ -35,14 +23,14 @@ INTERRUPTED = 130
 
 
 def simulate(
-    problem: ProblemArgument,
+    problem: options.ProblemArgument,
     horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
-    learner: LearnerOption = None,
+    learner: options.LearnerOption = None,
     runs: Annotated[int, typer.Option(help="Runs of every learner.", metavar="N")] = 100,
-    seed: SeedOption = 0,
-    jobs: JobsOption = "all",
-    engine: EngineOption = "auto",
-    address: AddressOption = None,
+    seed: options.SeedOption = 0,
+    jobs: options.JobsOption = "all",
+    engine: options.EngineOption = "auto",
+    address: options.AddressOption = None,
     checkpoints: Annotated[
         str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.", metavar="N")
     ] = "10",
@@ -58,7 +46,7 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Run learners and measure their regret against the optimum.
 

@@ -12,8 +12,6 @@ from scipy import stats
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.simulation.comparator import Comparator
 
-DECADE = 10
-
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -40,13 +38,11 @@ class Curve:
 
     @property
     def mean(self) -> Array:
-        found: Array = self.regret.mean(axis=0)
-        return found
+        return np.asarray(self.regret.mean(axis=0))
 
     @property
     def stderr(self) -> Array:
-        sd: Array = self.regret.std(axis=0, ddof=1)
-        return sd / math.sqrt(self.runs)
+        return np.asarray(self.regret.std(axis=0, ddof=1) / math.sqrt(self.runs))
 
     def band(self, confidence: float = 0.95) -> tuple[Array, Array]:
         """Return the ends of the confidence intervals of the mean, by Student's law."""
@@ -54,8 +50,7 @@ class Curve:
         return self.mean - width, self.mean + width
 
     def at(self, horizon: int) -> Array:
-        found: Array = self.regret[:, self.column(horizon)]
-        return found
+        return np.asarray(self.regret[:, self.column(horizon)])
 
     def column(self, horizon: int) -> int:
         return int(np.flatnonzero(self.horizons == horizon)[0])
@@ -68,7 +63,7 @@ class Curve:
         """
         values = self.regret if of is None else of
         last = len(self.horizons) - 1 if end is None else self.column(end)
-        before = np.flatnonzero(self.horizons * DECADE <= self.horizons[last])
+        before = np.flatnonzero(self.horizons * 10 <= self.horizons[last])
         if not before.size or self.runs < 2:
             return None
         start = int(before[-1])

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import check_known
 from restless_bandits.experiments.figures import Line, Protocol, RegretFigure
 from restless_bandits.experiments.inside import Inside
 from restless_bandits.experiments.items import Item
@@ -41,8 +41,7 @@ def design(wanted: Sequence[str] = (), *, quick: bool = False) -> Design:
     """Return the whole design, or the part of it that the wanted items need."""
     whole = _read(quick)
     for name in wanted:
-        if name not in whole.names:
-            raise ProblemError(f"there is no item {name!r}; {did_you_mean(name, whole.names)}")
+        check_known(name, whole.names, "there is no item")
     return replace(whole, items=tuple(item for item in whole.items if item.name in (wanted or whole.names)))
 
 
@@ -69,8 +68,7 @@ def _read(quick: bool) -> Design:
 
 def _toml(name: str) -> dict[str, Any]:
     text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-    entries: dict[str, Any] = _frozen(tomllib.loads(text))
-    return entries
+    return {key: _frozen(entry) for key, entry in tomllib.loads(text).items()}
 
 
 def _frozen(value: Any) -> Any:

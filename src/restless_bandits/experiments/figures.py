@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WHITTLE_HORIZON = 1_000_000
-WHITTLE_COST = 0.006
-"""As of a line."""
 SHOWN = (10_000, 100_000, 1_000_000, 10_000_000)
 """Horizons that tables show, beside the last."""
 
@@ -123,7 +121,7 @@ class RegretFigure(Item):
         if None in known.values():
             player = learner("whittle")
             whole, runs = WHITTLE_HORIZON, self.whittle_runs
-            simulated = enter(Cell(problem, player, player.spec, whole, (whole,), work.seed, runs), WHITTLE_COST)
+            simulated = enter(Cell(problem, player, player.spec, whole, (whole,), work.seed, runs), 0.006)
 
         def part() -> FigurePart:
             estimate = None if simulated is None else _simulated(simulated)
@@ -136,11 +134,9 @@ class RegretFigure(Item):
                     for line in protocol.lines_for(problem)
                 )
                 panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, curves)
-            found = Evidence(
-                panels={(self.name, protocol): panel for protocol, panel in panels.items()},
-                exploration_bounds={self.name: partial(fact_1, problem)},
-            )
-            return FigurePart(self, found, panels)
+            measured = {(self.name, protocol): panel for protocol, panel in panels.items()}
+            bounds = {self.name: partial(fact_1, problem)}
+            return FigurePart(self, Evidence(measured, bounds), panels)
 
         return part
 
@@ -234,10 +230,7 @@ class FigurePart(Part):
         tables = (_panel_table(self.panels[protocol.name], protocol) for protocol in figure.protocols)
         return fill(
             "figure",
-            name=figure.name,
-            title=figure.title,
-            place=figure.place,
-            problem=figure.problem,
+            **{key: getattr(figure, key) for key in ("name", "title", "place", "problem")},
             note=fill("note", text=figure.note) if figure.note else "",
             picture=drawn[figure.name],
             tables=join(tables),

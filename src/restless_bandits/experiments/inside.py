@@ -38,12 +38,9 @@ class Inside(Item):
         work.say(self.name)
         problems = [Problem.builtin(name) for name in self.problems]
         weights = {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems}
-        return InsidePart(
-            self,
-            Evidence(posteriors=weights),
-            tuple(estimates(problem, self.horizon, self.runs, work.seed) for problem in problems),
-            _around_commitment(walk(problems[0], "restless-ucb", self.walk_horizon, work.seed), self.walk_slots),
-        )
+        learned = tuple(estimates(one, self.horizon, self.runs, work.seed) for one in problems)
+        whole = walk(problems[0], "restless-ucb", self.walk_horizon, work.seed)
+        return InsidePart(self, Evidence(posteriors=weights), learned, _around_commitment(whole, self.walk_slots))
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,7 +146,6 @@ class Work:
         self.say(f"{book.cell.problem.name}, {book.cell.label}, T = {book.cell.horizon}")
 
     def say(self, what: str) -> None:
-        """Tell how far it is."""
         if self._progress is None or time.monotonic() - self._told < 0.1:
             return
         self._told = time.monotonic()

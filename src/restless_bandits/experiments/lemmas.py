@@ -255,7 +255,7 @@ def _length(arm: Arm) -> int:
 @check
 def law_gap(item: Lemmas, case: Case) -> Iterator[Finding]:
     rad, rate = theory.radius(case.horizon), case.lambda_bounds[0]
-    worst = {"Lemma 9": 0.0, "Lemma 10": 0.0, "Lemma 11": 0.0, "proved": 0.0}
+    worst: dict[str, float] = {}
     for arm, better in case.optimistic(item.estimates):
         length = _length(arm)
         pair = arm.chain, better.chain
@@ -265,7 +265,7 @@ def law_gap(item: Lemmas, case: Case) -> Iterator[Finding]:
             "Lemma 11": theory.any_law_gap(*pair, case.horizon, rate, length),
             "proved": theory.proved_law_gap(*pair, rad, length),
         }
-        worst = {name: max(worst[name], one.worst) for name, one in found.items()}
+        worst = {name: max(worst.get(name, 0.0), one.worst) for name, one in found.items()}
     shares = ", ".join(f"{share:.2g} of {name}" for name, share in worst.items() if name != "proved")
     text = f"at T = {slots(case.horizon)} at most {shares}, and {worst['proved']:.2g} of the bound that is proved"
     yield _finding(case.name, max(worst.values()) <= 1 + 1e-9, text, shares=worst)

@@ -26,31 +26,13 @@ from restless_bandits.arrays import plain, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.design import Design, design
 from restless_bandits.experiments.items import Part, Tell, Work
-from restless_bandits.experiments.verdicts import (
-    FAILS,
-    FROM,
-    HOLDS,
-    LEVEL,
-    LINEAR,
-    NOT_RUN,
-    UNDECIDED,
-    Evidence,
-    Verdict,
-    decide,
-    worded,
-)
+from restless_bandits.experiments.verdicts import BADGES, LEVEL, LINEAR, TALLY, Evidence, Verdict, decide, worded
 from restless_bandits.experiments.writing import Html, fill, fill_each, join
 from restless_bandits.files import write_file
 from restless_bandits.simulation.engines import open_pool
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-BADGES = {HOLDS: "holds", FAILS: "fails", FROM: "from", UNDECIDED: "open", NOT_RUN: "none"}
-TALLY = {HOLDS: "hold", FROM: "hold from some T on", FAILS: "do not", UNDECIDED: "undecided"}
-THEORY = "theory"
-"""The test of claims that are computed, not measured."""
-LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +127,8 @@ def reproduce(
     evidence = Evidence.together(part.evidence for part in parts)
     words = ["restless reproduce", *items, "--quick" if quick else "", f"--seed {seed}" if seed else ""]
     words.append("" if runs is None else f"--runs {runs}")
-    found = Reproduction(
-        plan=plan,
-        command=" ".join(filter(None, words)),
-        seed=seed,
-        parts=parts,
-        verdicts=tuple(verdict for claim in plan.claims for verdict in decide(claim, evidence)),
-    )
+    verdicts = tuple(verdict for claim in plan.claims for verdict in decide(claim, evidence))
+    found = Reproduction(plan, " ".join(filter(None, words)), seed, parts, verdicts)
     try:
         write_report(found, place)
     except OSError as error:
@@ -191,7 +168,6 @@ def _picture(name: str, draw: Callable[[], Figure]) -> tuple[bytes, bytes]:
 
 
 def page(found: Reproduction, drawn: dict[str, str]) -> str:
-    """Return the report as one HTML document."""
     links, chapters = [("ledger", "Claims"), ("theory", "What the paper proves")], []
     shown = [(part, html) for part in found.parts if (html := part.html(drawn))]
     for (mark, title), group in groupby(shown, key=lambda pair: pair[0].chapter):
@@ -206,10 +182,10 @@ def page(found: Reproduction, drawn: dict[str, str]) -> str:
         ("seed", found.seed),
         ("restless-bandits", __version__),
         ("Python", platform.python_version()),
-        *((name, version(name)) for name in LIBRARIES),
+        *((name, version(name)) for name in ("numpy", "scipy", "numba", "matplotlib")),
     )
-    measured = [verdict for verdict in found.verdicts if verdict.claim.test != THEORY]
-    proved = [verdict for verdict in found.verdicts if verdict.claim.test == THEORY]
+    measured = [verdict for verdict in found.verdicts if verdict.claim.test != "theory"]
+    proved = [verdict for verdict in found.verdicts if verdict.claim.test == "theory"]
     titles = {protocol.name: protocol.title for protocol in found.plan.protocols}
     counts = [(title, [one for one in measured if one.protocol == name]) for name, title in titles.items()]
     counts += [("times and posteriors", [one for one in measured if not one.protocol]), ("theory", proved)]
@@ -229,7 +205,6 @@ def page(found: Reproduction, drawn: dict[str, str]) -> str:
 
 
 def _count(title: str, verdicts: Sequence[Verdict]) -> Html:
-    """How many verdicts there are of each outcome."""
     outcomes = Counter(verdict.outcome for verdict in verdicts)
     badges = (
         fill("badge", kind=kind, text=f"{outcomes[outcome]} {outcome.rstrip('≈ ')}")
@@ -253,9 +228,8 @@ def _ledger(verdicts: Sequence[Verdict], titles: dict[str, str]) -> Html:
 
 
 def _badge(verdict: Verdict) -> Html:
-    """The verdict, and below it what it was made from."""
     badge = fill("badge", kind=BADGES[verdict.outcome], text=verdict.text)
-    findings = [one for one in verdict.findings if one.outcome != NOT_RUN]
+    findings = [one for one in verdict.findings if one.outcome in TALLY]
     if not findings:
         return badge
     tally = Counter(one.outcome for one in findings)

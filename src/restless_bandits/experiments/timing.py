@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BUILD_ARMS = (16, 64, 256, 1024)
-BUILD_REPEATS = 5
 
 
 def processor() -> str:
@@ -125,7 +124,7 @@ def _play(spec: str, world: World, horizon: int, seed: int, run: int) -> float:
 
 
 def _build_seconds(n_arms: int) -> float:
-    """The least of a few times that the optimistic instance of so many arms takes."""
+    """The least of five times that the optimistic instance of so many arms takes."""
     problem = Problem.random(n_arms=n_arms, n_states=3, seed=0)
     task = problem.task(10_000)
     record = Record.of(task)
@@ -133,7 +132,7 @@ def _build_seconds(n_arms: int) -> float:
         for state in (0, 1, 2, 2, 1, 0, 0):
             record.observe([arm], [state], [0.5])
     build = partial(RestlessUCB().optimistic_problem, record, task)
-    return min(_seconds(build) for _ in range(BUILD_REPEATS))
+    return min(_seconds(build) for _ in range(5))
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -147,12 +146,8 @@ class _Kept:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._maker = {
-            "code": fingerprint(),
-            "processor": processor(),
-            "python": platform.python_version(),
-            "numba": numba.__version__,
-        }
+        versions = {"python": platform.python_version(), "numba": numba.__version__}
+        self._maker = {"code": fingerprint(), "processor": processor(), **versions}
         self._times: dict[str, list[float]] = {}
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             stored: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -178,10 +173,8 @@ class TimesPart(Part):
             for label, by_arms in self.evidence.times.items()
             for arms, spent in by_arms.items()
         ]
-        return {
-            "table": table,
-            "build_seconds": {str(arms): spent for arms, spent in self.evidence.build_times.items()},
-        }
+        build = {str(arms): spent for arms, spent in self.evidence.build_times.items()}
+        return {"table": table, "build_seconds": build}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}

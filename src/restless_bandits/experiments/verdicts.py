@@ -29,12 +29,13 @@ LINEAR = 0.9
 """The exponent of growth between what is called sublinear and linear."""
 LOG_SLACK = 0.08
 """What logarithms add to an exponent over the decades of T that are measured: T^(2/3) ln T grows like T^0.74."""
-BUILD_EXPONENT = 1.2
 
 HOLDS, FAILS, FROM = "holds", "does not hold here", "holds from T ≈"
 UNDECIDED, NOT_RUN = "undecided at this sample size", "not run"
 SIDES = {1: HOLDS, -1: FAILS, 0: UNDECIDED}
 """Outcomes by the side of a limit on which an estimate lies, 0 where that is in doubt."""
+BADGES = {HOLDS: "holds", FAILS: "fails", FROM: "from", UNDECIDED: "open", NOT_RUN: "none"}
+TALLY = {HOLDS: "hold", FROM: "hold from some T on", FAILS: "do not", UNDECIDED: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,7 @@ def _linear_build(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[F
     (fewest, first), (most, last) = times[0], times[-1]
     exponent = math.log(last / first) / math.log(most / fewest)
     text = ", ".join(f"{seconds(spent)} for {n} arms" for n, spent in times) + f": like N^{exponent:.2f}"
-    outcome = HOLDS if exponent <= BUILD_EXPONENT else FAILS
+    outcome = HOLDS if exponent <= 1.2 else FAILS
     yield Finding(f"{fewest} to {most} arms", outcome, text, {"exponent": exponent})
 
 

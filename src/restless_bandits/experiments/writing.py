@@ -52,7 +52,6 @@ def fill(fragment: str, **values: object) -> Html:
 
 
 def fill_each(fragment: str, texts: Iterable[object]) -> Html:
-    """Return a fragment once for each text."""
     return join(fill(fragment, text=text) for text in texts)
 
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from restless_bandits.arrays import Array
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.plans import Plan, check_plan
 from restless_bandits.problem import Arm, Problem, Task
 from restless_bandits.record import Record
@@ -127,9 +127,7 @@ def require_one_play(learner: Learner, task: Task) -> None:
 
 def require_choice(learner: Learner, option: str, value: object, allowed: tuple[str, ...]) -> None:
     """Refuse a word that an option does not know."""
-    if value not in allowed:
-        hint = did_you_mean(str(value), allowed)
-        raise ProblemError(f"{learner.name}: {option} is {value!r}; {hint}")
+    check_known(value, allowed, f"{learner.name}: {option} is")
 
 
 def format_option(value: Any) -> str:

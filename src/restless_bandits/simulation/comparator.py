@@ -19,7 +19,7 @@ from typing import Any
 
 from restless_bandits import oracles
 from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known, did_you_mean
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.problem import Problem
 from restless_bandits.problem_files import builtin_problems
@@ -57,8 +57,7 @@ class Comparator:
     def against(self, end: str) -> float:
         """Return the gain, or one of the ends."""
         known = {"gain": self.gain, "lower": self.lower, "upper": self.upper}
-        if end not in known:
-            raise ProblemError(f"cannot measure regret against {end!r}; {did_you_mean(end, known)}")
+        check_known(end, known, "cannot measure regret against")
         return known[end]
 
     def as_dict(self) -> dict[str, str | float]:

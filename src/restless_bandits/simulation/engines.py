@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.learners.base import Learner
 from restless_bandits.registry import ENGINES
 from restless_bandits.simulation.pools import Pool, ProcessPool, ThreadPool, cores
@@ -35,8 +35,7 @@ def open_pool(
             raise ProblemError("engine is a pool, which has its own workers; leave out jobs and address")
         yield engine
         return
-    if engine not in ENGINES:
-        raise ProblemError(f"there is no engine {engine!r}; {did_you_mean(str(engine), ENGINES)}")
+    check_known(engine, ENGINES, "there is no engine")
     if address is not None and engine not in ("dask", "auto"):
         raise ProblemError(f"address is {address!r}, but the engine is {engine}; an address goes with the engine dask")
     if address is not None and jobs is not None:

@@ -27,11 +27,9 @@ from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chai
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Problem
-from restless_bandits.theory.neighbours import lambda_max_bounds
+from restless_bandits.theory.neighbours import lambda_max
 
 __all__ = ["bias_between_successors", "bias_bound", "policy_bias_span"]
-
-DEVIATION = 1e-9
 
 
 def bias_between_successors(solution: Solution) -> float:
@@ -59,10 +57,8 @@ def bias_between_successors(solution: Solution) -> float:
 
 def bias_bound(problem: Problem) -> float:
     """2M/(1 − λ_max), with the attained end of λ_max; infinite where λ_max is 1 or not defined."""
-    bounds = lambda_max_bounds(problem)
-    if bounds is None or bounds[0] >= 1:
-        return math.inf
-    return 2 * max(problem.n_states) / (1 - bounds[0])
+    rate = lambda_max(problem)
+    return math.inf if rate is None or rate >= 1 else 2 * max(problem.n_states) / (1 - rate)
 
 
 def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> float:
@@ -72,7 +68,7 @@ def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIE
     "probably exponential". Infinite where the policy may end in different places. ``ProblemError`` where the policy can
     meet more than ``most`` joint beliefs.
     """
-    joint = joint_beliefs(problem, [cap_for(arm, DEVIATION) for arm in problem.arms], forget=False)
+    joint = joint_beliefs(problem, [cap_for(arm, 1e-9) for arm in problem.arms], forget=False)
     try:
         explored = explore(joint, policy, most)
     except TooLargeError:

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from restless_bandits.arrays import Array
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.markov import second_eigenvalue
 from restless_bandits.optimism import first_horizon, gap, radius
 from restless_bandits.oracles import evaluate, exact
@@ -56,10 +56,6 @@ __all__ = [
     "regret_bound_from",
     "slot_loss",
 ]
-
-CONSTANTS = ("paper", "proved")
-LATEST_BOUND = 10**36
-"""Horizons up to which it is asked whether a bound says anything."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +158,7 @@ def _bound_of(
     problem: Problem, constants: str, lambda_max: float | None, span: float | None = None
 ) -> Callable[[int], RegretBound]:
     """Return the bound of Theorem 1 by horizon, or with the span of a policy's bias that of Theorem 2."""
-    if constants not in CONSTANTS:
-        raise ProblemError(f"there are no constants {constants!r}; {did_you_mean(str(constants), CONSTANTS)}")
+    check_known(constants, ("paper", "proved"), "there are no constants")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; the theorems are about one pull a slot")
     problem.require("monotone", "birth_death", "positively_correlated", "bounded_below")
@@ -222,4 +217,4 @@ def _phi(chain: Array) -> Callable[[float], float]:
 
 
 def _first_below(bound: Callable[[int], RegretBound], gain: float) -> int | None:
-    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain, LATEST_BOUND)
+    return first_horizon(lambda horizon: bound(horizon).total < horizon * gain, 10**36)

@@ -64,9 +64,9 @@ FIRST = 20
 """Slots that are shown one by one."""
 COUPLING, SPREAD = 3, 4
 """Streams of draws: of the two players, and of the test of what they saw."""
-TOLERANCE = 1e-12
 DECISIONS = 1 << 16
 CHAINS = "the coupling is for Markov chains"
+Cuts = tuple[list[float], list[list[float]]]
 
 
 def joint_law(virtual_law: Array, real_law: Array) -> Array:
@@ -76,15 +76,13 @@ def joint_law(virtual_law: Array, real_law: Array) -> Array:
     nothing lies where j < k.
     """
     p, real = _edges(virtual_law), _edges(real_law)[:, None]
-    overlap: Array = np.maximum(0.0, np.minimum(p[1:], real[1:]) - np.maximum(p[:-1], real[:-1]))
-    return overlap
+    return np.asarray(np.maximum(0.0, np.minimum(p[1:], real[1:]) - np.maximum(p[:-1], real[:-1])))
 
 
 def _edges(law: Array) -> Array:
     """0 = p_0 ≤ p_1 ≤ … ≤ p_M = 1."""
     sums = np.concatenate([[0.0], np.cumsum(law)])
-    edges: Array = sums / sums[-1]
-    return edges
+    return np.asarray(sums / sums[-1])
 
 
 def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
@@ -105,8 +103,7 @@ def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
     if not total > 0:
         raise ProblemError(f"real_state is {real_state}, which has no room under the real law; it is never seen")
     # end − start, as rounding leaves it.
-    chances: Array = shares / total
-    return chances
+    return np.asarray(shares / total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +245,7 @@ def _pairs(problem: Problem, better: Problem, *, ordered: bool) -> list[tuple[Ar
         problem.require("monotone", "birth_death", "positively_correlated")
     pairs = list(zip(chain_arms(problem, CHAINS), chain_arms(better, CHAINS), strict=True))
     for arm, other in pairs if ordered else ():
-        if not dominates(other.chain, arm.chain, TOLERANCE):
+        if not dominates(other.chain, arm.chain):
             ahead = np.cumsum(other.chain, axis=1) - np.cumsum(arm.chain, axis=1)
             s, k = np.unravel_index(int(ahead.argmin()), ahead.shape)
             raise ProblemError(
@@ -293,14 +290,12 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
     return Coupling(problem, better, policy, pulled, waited, real_states, virtual_states)
 
 
-def _transitions(
-    arm: Arm, better: Arm
-) -> Callable[[int | None, int | None, int], tuple[list[float], list[list[float]]]]:
+def _transitions(arm: Arm, better: Arm) -> Callable[[int | None, int | None, int], Cuts]:
     """From the last virtual and real state and the slots since: where to cut [0, 1] to draw the two states."""
     virtual_laws, real_laws = _laws(arm), _laws(better)
 
     @cache
-    def step(virtual: int | None, real: int | None, tau: int) -> tuple[list[float], list[list[float]]]:
+    def step(virtual: int | None, real: int | None, tau: int) -> Cuts:
         v, v_real = virtual_laws(virtual, tau), real_laws(real, tau)
         # Correspond for every real state; one too rare for doubles to leave it any room is never drawn.
         return _cuts(v_real), [_cuts(row) if row.any() else [] for row in joint_law(v, v_real)]
@@ -456,13 +451,9 @@ class CouplingCheck:
 def check_coupling(problem: Problem, horizon: int = HORIZON, seed: int = 0, *, slots: int = SLOTS) -> CouplingCheck:
     """Run Algorithm 2 once, against the optimistic instance of Restless-UCB at that horizon, and look at it."""
     run = couple(problem, horizon=horizon, slots=slots, seed=seed)
-    return CouplingCheck(
-        coupling=run,
-        horizon=horizon,
-        seed=seed,
-        virtual_fit=trajectory_fit(run.problem, run.arms, run.virtual_states, seed),
-        real_fit=trajectory_fit(run.optimistic, run.arms, run.real_states, seed),
-    )
+    virtual_fit = trajectory_fit(run.problem, run.arms, run.virtual_states, seed)
+    real_fit = trajectory_fit(run.optimistic, run.arms, run.real_states, seed)
+    return CouplingCheck(run, horizon, seed, virtual_fit, real_fit)
 
 
 @dataclass(frozen=True)

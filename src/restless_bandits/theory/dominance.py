@@ -31,7 +31,6 @@ __all__ = ["DominanceBound", "dominance_bound", "dominance_bound_from", "explici
 
 LAW_DEVIATION = 1e-13
 LONGEST = 1 << 14
-MONOTONE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def _bound_of(problem: Problem) -> Callable[[int], DominanceBound]:
 
 def is_stochastically_monotone(chain: Array) -> bool:
     """Whether Pr(next ≤ k | s) falls with s for every k; Assumptions 2 and 3 imply it."""
-    return monotone_margin(chain) >= -MONOTONE
+    return monotone_margin(chain) >= -1e-12
 
 
 def forgetting_cap(arm: Arm, memory: float) -> int:

@@ -100,15 +100,8 @@ def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 
         if arm.reward_law == "bernoulli":
             estimates = rng.binomial(m, arm.rewards, size=(runs, arm.n_states)) / m
             held &= (np.abs(estimates - arm.rewards) <= rad + ROUNDING / m).all(axis=1)
-    return EventCheck(
-        horizon=horizon,
-        observations=m,
-        radius=rad,
-        runs=runs,
-        held=int(held.sum()),
-        bound=event_bound(problem, horizon),
-        probability=event_probability(problem, horizon),
-    )
+    bound, probability = event_bound(problem, horizon), event_probability(problem, horizon)
+    return EventCheck(horizon, m, rad, runs, int(held.sum()), bound, probability)
 
 
 def estimate_within(chain: Array, rad: float, rng: np.random.Generator) -> Array:
@@ -116,16 +109,11 @@ def estimate_within(chain: Array, rad: float, rng: np.random.Generator) -> Array
     n = len(chain)
     estimate = np.array(chain, dtype=float)
     for k in range(n):
-        while True:
-            up = rng.uniform(-rad, rad) if k + 1 < n else 0.0
-            down = rng.uniform(-rad, rad) if k > 0 else 0.0
-            if abs(up + down) <= rad:
-                break
-        if k + 1 < n:
-            estimate[k, k + 1] += up
-        if k > 0:
-            estimate[k, k - 1] += down
-        estimate[k, k] -= up + down
+        neighbours = [j for j in (k + 1, k - 1) if 0 <= j < n]
+        while abs((shifts := rng.uniform(-rad, rad, len(neighbours))).sum()) > rad:
+            pass
+        estimate[k, neighbours] += shifts
+        estimate[k, k] -= shifts.sum()
     return estimate
 
 

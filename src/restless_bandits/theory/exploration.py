@@ -39,7 +39,6 @@ from restless_bandits.streams import check_generator
 __all__ = ["ExplorationLength", "exploration_bound", "exploration_length", "hitting_moments", "simulate_exploration"]
 
 STREAM = 1
-LARGEST = 1 << 24
 TAIL = 40.0
 """Standard deviations, and mean sojourns, beyond which nothing is left of a count's law in double precision."""
 
@@ -82,14 +81,8 @@ def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
         before = sum(low if math.isnan(mean) else mean for mean, (low, _) in zip(expected, brackets, strict=False))
         start, first = _start(problem, number, round(before))
         expected.append(first + _expected(arm.one_step, start, m))
-    return ExplorationLength(
-        horizon=horizon,
-        observations=m,
-        expected_by_arm=tuple(expected),
-        lower_by_arm=tuple(low for low, _ in brackets),
-        upper_by_arm=tuple(high for _, high in brackets),
-        fact_1=fact_1(problem, horizon),
-    )
+    lower, upper = zip(*brackets, strict=True)
+    return ExplorationLength(horizon, m, tuple(expected), lower, upper, fact_1(problem, horizon))
 
 
 def fact_1(problem: Problem, horizon: int) -> float:
@@ -115,14 +108,12 @@ def simulate_exploration(
     lengths = np.zeros((runs, problem.n_arms), dtype=np.int64)
     counts = []
     for number, arm in enumerate(problem.arms):
-        chain = arm.one_step
         elapsed, place = np.unique(lengths.sum(axis=1), return_inverse=True)
         starts = [_start(problem, number, int(slots)) for slots in elapsed]
         laws = np.cumsum([law for law, _ in starts], axis=1)[place]
         states = (rng.random((runs, 1)) > laws[:, :-1]).sum(axis=1)
-        found = _leave_all(chain, states, m, rng)
-        counts.append(found)
-        lengths[:, number] = starts[0][1] + found.sum(axis=(1, 2))
+        counts.append(_leave_all(arm.one_step, states, m, rng))
+        lengths[:, number] = starts[0][1] + counts[-1].sum(axis=(1, 2))
     return lengths, counts
 
 
@@ -215,7 +206,7 @@ def _expected(chain: Array, start: Array, m: int) -> float:
     mean = first + (m - 1) * leave / back
     spread = math.sqrt(m * leave * (2 - back - leave) / back**2 + 1 / back**2)
     size = 1 << math.ceil(math.log2(max(m, mean + TAIL * (spread + 1 / back)) + 1))
-    if size > LARGEST:
+    if size > 1 << 24:
         return math.nan
     z = np.exp(-2j * np.pi * np.arange(size) / size)
     sojourn = back * z / (1 - (1 - back) * z)

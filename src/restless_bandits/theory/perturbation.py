@@ -53,10 +53,7 @@ __all__ = [
     "total_contraction",
 ]
 
-ENOUGH = 1e-6
-LONGEST = 1 << 16
 ROUNDING = 1e-12
-RELATIVE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +83,13 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        return self.worst <= 1 + RELATIVE
+        return self.worst <= 1 + 1e-9
 
 
 def law_gaps(chain: Array, other: Array, length: int) -> Array:
     """Return the largest difference of a state's chance, over all starts, after τ = 1..length slots."""
     difference = markov.powers(chain, length)[1:] - markov.powers(other, length)[1:]
-    largest: Array = np.abs(difference).max(axis=(1, 2))
-    return largest
+    return np.asarray(np.abs(difference).max(axis=(1, 2)))
 
 
 def linear_law_gap(chain: Array, other: Array, rad: float, length: int) -> Comparison:
@@ -147,8 +143,7 @@ def reversible_forgetting(chain: Array, length: int) -> Comparison:
 
 def _distances(chain: Array, length: int) -> Array:
     """‖e_s P^τ − d‖₁ for every τ up to a length and every s."""
-    found: Array = np.abs(markov.powers(chain, length) - markov.stationary(chain)).sum(axis=2)
-    return found
+    return np.asarray(np.abs(markov.powers(chain, length) - markov.stationary(chain)).sum(axis=2))
 
 
 def _geometric(rate: float, length: int) -> Array:
@@ -158,8 +153,7 @@ def _geometric(rate: float, length: int) -> Array:
 def contractions(chain: Array, length: int) -> Array:
     """Return δ(P^τ) for τ = 0..length: the largest total variation between two rows."""
     stack = markov.powers(chain, length)
-    apart: Array = 0.5 * np.abs(stack[:, :, None, :] - stack[:, None, :, :]).sum(axis=3).max(axis=(1, 2))
-    return apart
+    return np.asarray(0.5 * np.abs(stack[:, :, None, :] - stack[:, None, :, :]).sum(axis=3).max(axis=(1, 2)))
 
 
 def proved_law_gap(chain: Array, other: Array, rad: float, length: int) -> Comparison:
@@ -178,12 +172,10 @@ def total_contraction(chain: Array) -> float:
     if len(chain) == 2:
         rate = abs(markov.second_eigenvalue(chain))
         return 1 / (1 - rate) if rate < 1 else math.inf
-    length = 16
-    while length <= LONGEST:
-        apart = contractions(chain, length)
-        if apart[-1] <= ENOUGH:
+    for exponent in range(4, 17, 2):
+        apart = contractions(chain, 2**exponent)
+        if apart[-1] <= 1e-6:
             return float(apart[:-1].sum() / (1 - apart[-1]))
-        length *= 4
     return math.inf
 
 
