@@ -202,7 +202,6 @@ class Agent:
 
 
 def _task(data: dict[str, Any]) -> Task:
-    """The task that ``save`` wrote."""
     problem = None if data["problem"] is None else Problem.from_toml(data["problem"])
     return Task(**{key: _tuples(value) for key, value in data.items()} | {"problem": problem})
 

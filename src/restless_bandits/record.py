@@ -120,6 +120,11 @@ class Record:
         """Sums of the rewards that came with each state."""
         return self.flat_rewards[self.state_base[arm] : self.state_base[arm + 1]]
 
+    def mean_rewards(self, arm: int, unseen: float) -> Array:
+        """Mean rewards of an arm by state; ``unseen`` for a state that was never seen."""
+        seen = self.seen(arm)
+        return np.where(seen > 0, self.reward_sums(arm) / np.maximum(seen, 1), unseen)
+
     def every_state_seen(self, arm: int, times: int) -> bool:
         """Whether one-step transitions out of every state of an arm were observed so many times."""
         return bool((self.visits(arm)[:-1, 0] >= times).all())
@@ -200,8 +205,6 @@ _CHANGING = ("flat_counts", "flat_visits", "flat_rewards", "last_state", "last_s
 
 
 class _FrozenRecord(Record):
-    """A record that cannot be changed."""
-
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
             f"a learner may not change {name} of its record; what it must remember goes into the notes of its plan"

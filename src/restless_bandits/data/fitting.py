@@ -359,18 +359,10 @@ def _law_check(lag: int, before: IntArray, after: IntArray, predicted: Array) ->
         seen, expected = _pooled(counts[row], counts[row].sum() * predicted[row])
         chi_square += float(((seen - expected) ** 2 / expected).sum()) if len(seen) > 1 else 0.0
         degrees += max(0, len(seen) - 1)
-    return LawCheck(
-        lag,
-        len(before),
-        counts,
-        predicted,
-        float((before == after).mean()),
-        float(same.mean()),
-        float(np.sqrt((same * (1 - same)).sum())) / len(before),
-        chi_square,
-        degrees,
-        float(stats.chi2.sf(chi_square, degrees)) if degrees else math.nan,
-    )
+    error = float(np.sqrt((same * (1 - same)).sum())) / len(before)
+    p_value = float(stats.chi2.sf(chi_square, degrees)) if degrees else math.nan
+    shares = (float((before == after).mean()), float(same.mean()), error)
+    return LawCheck(lag, len(before), counts, predicted, *shares, chi_square, degrees, p_value)
 
 
 def _pooled(seen: IntArray, expected: Array) -> Array:

@@ -34,6 +34,8 @@ GAIN = 1e-7
 MOST_STEPS = 60
 RIVAL = 3.0
 """Modes whose log-posterior is less than this below the best are kept."""
+THOROUGH = 4
+"""Every so many plans modes are looked for from more starts."""
 LONG_WAIT = 10
 """Slots of a wait for which slower chains are tried than those of ``starts``."""
 DIFFERENT = 1e-3
@@ -218,6 +220,14 @@ def modes_of(
     return modes
 
 
+def modes_from_last(record: Record, arm: int) -> list[LogitMode]:
+    """Return ``modes_of`` an arm, from the best of the last plan, which its notes keep; now and then thoroughly."""
+    last = record.notes.get("modes")
+    begin = None if last is None else [np.array(last[arm])]
+    n = int(record.n_states[arm])
+    return modes_of(observations_of(record, arm), n, begin, thorough=record.plans % THOROUGH == 0)
+
+
 def _mirrors(theta: Array, n: int) -> list[Array]:
     """For two states the chain with the moves of one row reversed; else fast chains."""
     if n != 2:
@@ -231,7 +241,6 @@ def starts(n: int) -> list[Array]:
 
 
 def _errors(mode: LogitMode, n: int) -> Array:
-    """Standard errors of all transition probabilities."""
     chain = chain_of(mode.theta, n)
     slopes = np.zeros((n, n, len(mode.theta)))
     for j in range(len(mode.theta)):

@@ -198,13 +198,9 @@ def solve_multichain(explored: Explored, tolerance: float) -> MultichainAnswer:
     parts = _EndComponents(explored)
     bias, low, high = _component_gains(parts, tolerance)
     value_low, value_high = _reach(parts, low, low[1:].min()), _reach(parts, high, high[1:].max())
-    return MultichainAnswer(
-        lower=float(value_low[0]),
-        upper=float(value_high[0]),
-        action=_multichain_actions(parts, low, bias, value_low),
-        value=LONG * value_low + np.where(parts.inside, bias, 0.0),
-        components=parts.count - 1,
-    )
+    action = _multichain_actions(parts, low, bias, value_low)
+    value = LONG * value_low + np.where(parts.inside, bias, 0.0)
+    return MultichainAnswer(float(value_low[0]), float(value_high[0]), action, value, parts.count - 1)
 
 
 class _EndComponents:

@@ -190,19 +190,13 @@ def exact(
     earned = lower
     if upper - lower > CERTIFIED_WIDTH:
         lower, upper = max(lower, best_arm_gain(problem)), min(upper, relaxation_bound(problem))
-    return Solution(
-        problem=problem,
-        oracle="exact",
-        policy=JointPolicy(level.joint, level.iterate.action, level.iterate.values),
-        # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
-        gain=max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None,
-        lower=lower,
-        upper=upper,
-        certified=upper - earned <= max(CERTIFIED_WIDTH, tolerance),
-        how=how,
-        seconds=time.perf_counter() - started,
-        details={"levels": log, "memory": level.joint.size * BYTES_PER_BELIEF},
-    )
+    policy = JointPolicy(level.joint, level.iterate.action, level.iterate.values)
+    # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
+    gain = max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None
+    certified = upper - earned <= max(CERTIFIED_WIDTH, tolerance)
+    details = {"levels": log, "memory": level.joint.size * BYTES_PER_BELIEF}
+    seconds = time.perf_counter() - started
+    return Solution(problem, "exact", policy, gain, lower, upper, certified, how, seconds, details=details)
 
 
 def _solve_by_levels(
@@ -323,16 +317,10 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
     slack = 1e-11
     lower, upper = gain - error - slack, max(answer.upper, gain) + slack
     upper = max(lower, min(upper, relaxation_bound(problem)))
+    certified = upper - lower <= max(CERTIFIED_WIDTH, tolerance)
+    how = f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components"
+    details = {"beliefs": explored.size, "components": answer.components}
+    seconds = time.perf_counter() - started
     return Solution(
-        problem=problem,
-        oracle="exact",
-        policy=policy,
-        gain=gain,
-        lower=lower,
-        upper=upper,
-        certified=upper - lower <= max(CERTIFIED_WIDTH, tolerance),
-        how=f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components",
-        seconds=time.perf_counter() - started,
-        multichain=True,
-        details={"beliefs": explored.size, "components": answer.components},
+        problem, "exact", policy, gain, lower, upper, certified, how, seconds, multichain=True, details=details
     )
