@@ -55,13 +55,13 @@ def move_of(j: int, n: int) -> tuple[int, int]:
 
 @njit
 def _slopes(chain: Array) -> Array:
-    """The derivative of each parameter's own row with respect to it: (parameter, state)."""
+    """The derivatives of the chain with respect to each parameter, which moves its own row alone."""
     n = chain.shape[0]
-    slopes = np.zeros((2 * (n - 1), n))
+    slopes = np.zeros((2 * (n - 1), n, n))
     for j in range(2 * (n - 1)):
         row, target = move_of(j, n)
         for k in range(n):
-            slopes[j, k] = chain[row, k] * ((1.0 if k == target else 0.0) - chain[row, target])
+            slopes[j, row, k] = chain[row, k] * ((1.0 if k == target else 0.0) - chain[row, target])
     return slopes
 
 
@@ -102,7 +102,7 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
         row = move_of(j, n)[0]
         for s in range(n):
             for k in range(n):
-                total = slope[j, s, k] * chain[k, k] + power[s, row] * slopes[j, k]
+                total = slope[j, s, k] * chain[k, k] + power[s, row] * slopes[j, row, k]
                 if k > 0:
                     total += slope[j, s, k - 1] * chain[k - 1, k]
                 if k < n - 1:
@@ -116,10 +116,7 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
 def _jump(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -> None:
     """Many slots more, by squaring; ``power`` and ``slope`` are replaced."""
     n, parameters = chain.shape[0], slope.shape[0]
-    square = chain.copy()
-    square_slope = np.zeros((parameters, n, n))
-    for j in range(parameters):
-        square_slope[j, move_of(j, n)[0]] = slopes[j]
+    square, square_slope = chain.copy(), slopes.copy()
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
     while slots > 0:
         if slots & 1:
@@ -145,10 +142,7 @@ def log_posterior(
     parameters = 2 * (n - 1)
     chain = chain_of(theta, n)
     slopes = _slopes(chain)
-    power = chain.copy()
-    slope = np.zeros((parameters, n, n))
-    for j in range(parameters):
-        slope[j, move_of(j, n)[0]] = slopes[j]
+    power, slope = chain.copy(), slopes.copy()
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
     gradient[:] = 0.0
     information[:] = 0.0

@@ -96,9 +96,8 @@ class ColoredUCRL2(Learner):
         caps = self.caps(task)
         size = _table_size(task, caps)
         if size > LARGEST_TABLE:
-            fits = 0
-            while fits < EXACT_ELAPSED and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
-                fits += 1
+            caps_tried = range(1, EXACT_ELAPSED + 1)
+            fits = sum(_table_size(task, (cap,) * task.n_arms) <= LARGEST_TABLE for cap in caps_tried)
             advice = (
                 f"; give a cap of at most {fits}" if fits else ", and too many with any cap; there are too many arms"
             )
