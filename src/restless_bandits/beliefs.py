@@ -101,8 +101,7 @@ class ArmBeliefs:
     @cached_property
     def reward(self) -> Array:
         """Mean reward of pulling the arm in each belief."""
-        means: Array = self.law @ self.rewards
-        return means
+        return np.asarray(self.law @ self.rewards)
 
     @cached_property
     def last_state(self) -> IntArray:
@@ -124,8 +123,7 @@ class ArmBeliefs:
     def locate(self, last_state: npt.ArrayLike, elapsed: npt.ArrayLike) -> IntArray:
         """Return the belief for last seen states (``UNKNOWN`` for never) and elapsed slots."""
         columns = columns_of(np.asarray(elapsed, dtype=np.int64), self.cap, self.period)
-        found: IntArray = self.numbers[np.asarray(last_state, dtype=np.int64), columns]
-        return found
+        return np.asarray(self.numbers[np.asarray(last_state, dtype=np.int64), columns])
 
 
 def numbered_beliefs(

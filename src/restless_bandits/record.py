@@ -61,9 +61,8 @@ class Record:
         self.flat_counts: IntArray = np.zeros(self.count_base[-1], dtype=np.int64)
         self.flat_visits: IntArray = np.zeros(self.row_base[-1], dtype=np.int64)
         self.flat_rewards: Array = np.zeros(self.state_base[-1])
-        self.last_state: IntArray = np.array(
-            [n if s is None else s for n, s in zip(n_states, initial, strict=True)], dtype=np.int64
-        )
+        start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
+        self.last_state: IntArray = np.array(start, dtype=np.int64)
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.slots = 0
         self.plan_lengths: list[int] = []
@@ -113,8 +112,7 @@ class Record:
 
     def seen(self, arm: int) -> IntArray:
         """How often an arm was seen in each state, each time with a reward."""
-        sums: IntArray = self.counts(arm).sum(axis=(0, 1))
-        return sums
+        return np.asarray(self.counts(arm).sum(axis=(0, 1)))
 
     def reward_sums(self, arm: int) -> Array:
         """Sums of the rewards that came with each state."""

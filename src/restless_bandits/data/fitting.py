@@ -46,8 +46,6 @@ FORGOTTEN = 0.01
 """A law this near to the stationary one, in total variation, tells nothing more of the moves."""
 DOUBTFUL = 1e-3
 """A chain is called a misfit when the smallest of its p-values, times their number, is below this."""
-FEW_LOOKS = 3
-"""Looks after a state below which a refusal names the state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,12 +271,11 @@ def _refusal(trace: Trace, arm: int, before: IntArray, found: ArmEstimate) -> st
             "the moves from there are not known; use fewer states"
         )
     looks = np.bincount(before, minlength=n)
-    rare = int(np.argmin(looks))
-    if looks[rare] < FEW_LOOKS:
-        times = ("never", "once", "twice")[int(looks[rare])]
+    rare, few = int(np.argmin(looks)), ("never", "once", "twice")
+    if looks[rare] < len(few):
         return (
-            f"{found.name} was {times} seen again after state {first + rare}, so the moves from there are not known; "
-            "log more, or use fewer states"
+            f"{found.name} was {few[looks[rare]]} seen again after state {first + rare}, so the moves from there are "
+            "not known; log more, or use fewer states"
         )
     law = " ".join(f"{share:.3f}" for share in seen / seen.sum())
     slot = f", or say --slot {trace.gap} if slots are that long" if trace.gap > 1 else ""

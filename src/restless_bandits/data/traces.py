@@ -39,6 +39,7 @@ MOST_STATES = 50
 SAME_REWARD = 1e-9
 """Rewards of one state that differ by less are the same, as in ``Agent``."""
 
+Range = tuple[float, float] | None
 Binning = tuple[int | None, Sequence[float] | None, bool]
 """The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
 
@@ -211,7 +212,7 @@ def trace(
 
 
 def _trace(
-    columns: Columns, binning: Binning, levels: Sequence[float] | None, reward_range: Any, slot: float | None
+    columns: Columns, binning: Binning, levels: Sequence[float] | None, reward_range: Range, slot: float | None
 ) -> Trace:
     states, edges, low_is_better = binning
     arms = columns.numbers["arm"]

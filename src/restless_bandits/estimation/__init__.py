@@ -30,8 +30,6 @@ from restless_bandits.estimation._kernels import chain_of as chain_of
 from restless_bandits.record import BIN_MIDDLES, Record
 
 PRIOR = 1.0
-GAIN = 1e-7
-MOST_STEPS = 60
 RIVAL = 3.0
 """Modes whose log-posterior is less than this below the best are kept."""
 THOROUGH = 4
@@ -193,7 +191,7 @@ def climb(seen: Observations, n: int, prior: float, start: Array, goal: float = 
     """Climb to a mode from a start; no further than shows that it will not be as high as ``goal``."""
     theta = np.array(start, dtype=np.float64)
     information = np.empty((len(theta), len(theta)))
-    value = kernels.climb(theta, n, seen, prior, GAIN, goal, MOST_STEPS, information)
+    value = kernels.climb(theta, n, seen, prior, goal, information)
     return LogitMode(theta, value, information)
 
 
@@ -248,8 +246,7 @@ def _errors(mode: LogitMode, n: int) -> Array:
         slopes[row, :, j] = -chain[row] * chain[row, target]
         slopes[row, target, j] += chain[row, target]
     variance = np.einsum("skj,ji,ski->sk", slopes, mode.covariance, slopes)
-    errors: Array = np.sqrt(np.maximum(variance, 0.0))
-    return errors
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
 def _data_outweigh_prior(mode: LogitMode, n: int, prior: float) -> bool:

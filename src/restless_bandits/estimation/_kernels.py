@@ -16,6 +16,8 @@ from restless_bandits.arrays import Array, IntArray
 
 LARGEST_LOGIT = 14.0
 LARGEST_STEP = 2.0
+GAIN = 1e-7
+MOST_STEPS = 60
 HOPELESS = 20.0
 """A climb is given up that lacks so many times what its next step promises."""
 OVERSHOT = 0.5
@@ -196,28 +198,19 @@ def log_posterior(
 
 
 @njit
-def climb(
-    theta: Array,
-    n: int,
-    seen: Observations,
-    prior: float,
-    gain: float,
-    goal: float,
-    most_steps: int,
-    information: Array,
-) -> float:
+def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, information: Array) -> float:
     """Fisher scoring from ``theta`` up to a mode: it and ``information`` are replaced; returns the log-posterior.
 
     A step is at most ``LARGEST_STEP`` long in any logit and is halved until it does not lead down. Where it has led
     over the ridge, nearly as far down again as it was up before, it is cut to where its slope vanishes: expected
     information may be half of what is there, and climbing would go from side to side. Ends when a step promises less
-    than ``gain``, or so much less than it lacks to ``goal`` that this will not be reached.
+    than ``GAIN``, or so much less than it lacks to ``goal`` that this will not be reached.
     """
     parameters = theta.shape[0]
     gradient, trial_gradient, cut_gradient = np.empty(parameters), np.empty(parameters), np.empty(parameters)
     trial_information, cut_information = np.empty((parameters, parameters)), np.empty((parameters, parameters))
     value = log_posterior(theta, n, seen, prior, gradient, information)
-    for _ in range(most_steps):
+    for _ in range(MOST_STEPS):
         damped = information.copy()
         for j in range(parameters):
             damped[j, j] += 1e-9 * (1.0 + information[j, j])
@@ -226,7 +219,7 @@ def climb(
         if largest > LARGEST_STEP:
             step *= LARGEST_STEP / largest
         promised = (step * gradient).sum()
-        if promised < gain or HOPELESS * promised < goal - value:
+        if promised < GAIN or HOPELESS * promised < goal - value:
             break
         moved = False
         for _ in range(12):
@@ -248,7 +241,7 @@ def climb(
         better = found - value
         theta[:], value = trial, found
         gradient[:], information[:] = trial_gradient, trial_information
-        if better < gain:
+        if better < GAIN:
             break
     return value
 

@@ -106,11 +106,8 @@ def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> l
     Rows of a policy's choice may come from different actions, so outcomes are padded with chances of zero.
     """
     if policy is None:
-        result = []
-        for a, action in enumerate(joint.actions):
-            after, chance = joint.successors(beliefs, a)
-            result.append((after, chance, np.broadcast_to(action, (len(beliefs), joint.plays))))
-        return result
+        every = (np.broadcast_to(action, (len(beliefs), joint.plays)) for action in joint.actions)
+        return [(*joint.successors(beliefs, a), pulled) for a, pulled in enumerate(every)]
     states = np.stack([arm.last_state[beliefs[:, i]] for i, arm in enumerate(joint.arms)], axis=1)
     slots = np.stack([arm.elapsed[beliefs[:, i]] for i, arm in enumerate(joint.arms)], axis=1)
     pulled = policy.choose(states, slots)

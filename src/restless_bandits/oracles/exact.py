@@ -279,10 +279,7 @@ def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance
 
 def _memory_to_use(problem: Problem) -> int:
     """What the tables take if nobody says: not more than can be worked through, nor than half of what is free."""
-    outcomes = sum(
-        math.prod(problem.n_states[i] for i in action)
-        for action in itertools.combinations(range(problem.n_arms), problem.plays)
-    )
+    outcomes = JointBeliefs.count([1] * problem.n_arms, problem.n_states, problem.plays)
     memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // outcomes))
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

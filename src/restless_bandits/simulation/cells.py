@@ -83,8 +83,6 @@ def is_priced(problem: Problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Settled(Learner):
-    """A player whose one plan is made already."""
-
     name: ClassVar[str] = "settled"
     settled: Plan
 

@@ -44,9 +44,8 @@ class Pricing:
         beliefs = solution.policy.beliefs
         if beliefs.size * len(beliefs.actions) > LARGEST_GAP_TABLE:
             return None
-        values = np.concatenate(
-            [solution.policy.action_values(part) for part in np.array_split(beliefs.everywhere(), 64)]
-        )
+        parts = np.array_split(beliefs.everywhere(), 64)
+        values = np.concatenate([solution.policy.action_values(part) for part in parts])
         gap = values.max(axis=1, keepdims=True) - values
         # Choices that tie up to rounding cost nothing.
         gap[gap <= TIE] = 0.0
