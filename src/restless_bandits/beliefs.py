@@ -123,7 +123,8 @@ class ArmBeliefs:
     def locate(self, last_state: npt.ArrayLike, elapsed: npt.ArrayLike) -> IntArray:
         """Return the belief for last seen states (``UNKNOWN`` for never) and elapsed slots."""
         columns = columns_of(np.asarray(elapsed, dtype=np.int64), self.cap, self.period)
-        return np.asarray(self.numbers[np.asarray(last_state, dtype=np.int64), columns])
+        found: IntArray = self.numbers[np.asarray(last_state, dtype=np.int64), columns]
+        return found
 
 
 def numbered_beliefs(

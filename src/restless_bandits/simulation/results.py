@@ -315,7 +315,8 @@ def _sd(values: Array) -> Array:
     """The standard deviation over runs; not a number where there is one run."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
-    return np.asarray(values.std(axis=0, ddof=1))
+    spread: Array = values.std(axis=0, ddof=1)
+    return spread
 
 
 def _stderr(values: Array) -> Array:
