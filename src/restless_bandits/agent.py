@@ -137,7 +137,10 @@ class Agent:
         if learner is None and data.get("learner", "") is None:
             raise ProblemError(f"{path} has a learner that no spec can name; hand it over as learner=")
         try:
-            agent = cls(learner or data["learner"], _task(data["task"]), seed=data["seed"], run=data["run"])
+            toml = data["task"]["problem"]
+            problem = None if toml is None else Problem.from_toml(toml)
+            task = Task(**{key: _tuples(value) for key, value in data["task"].items()} | {"problem": problem})
+            agent = cls(learner or data["learner"], task, seed=data["seed"], run=data["run"])
             agent.content = data["content"]
             if data["plan_record"] is not None:
                 agent.record = Record.from_dict(agent.task, data["plan_record"])
@@ -199,12 +202,6 @@ class Agent:
                 raise ProblemError(
                     f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
                 )
-
-
-def _task(data: dict[str, Any]) -> Task:
-    """The task that ``save`` wrote."""
-    problem = None if data["problem"] is None else Problem.from_toml(data["problem"])
-    return Task(**{key: _tuples(value) for key, value in data.items()} | {"problem": problem})
 
 
 def _tuples(value: Any) -> Any:

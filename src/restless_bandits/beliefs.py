@@ -101,8 +101,7 @@ class ArmBeliefs:
     @cached_property
     def reward(self) -> Array:
         """Mean reward of pulling the arm in each belief."""
-        means: Array = self.law @ self.rewards
-        return means
+        return np.asarray(self.law @ self.rewards)
 
     @cached_property
     def last_state(self) -> IntArray:
@@ -135,16 +134,9 @@ def numbered_beliefs(
     cap, n = numbers.shape[1], law.shape[1]
     passive = np.empty(len(law), dtype=np.int64)
     passive[numbers] = np.concatenate([numbers[:, 1:], numbers[:, cap - period, None]], axis=1)
-    return ArmBeliefs(
-        law=law,
-        passive=passive,
-        first=numbers[:n, 0].copy(),
-        deviation=np.zeros(len(law)) if deviation is None else deviation,
-        rewards=rewards,
-        numbers=numbers,
-        period=period,
-        start=int(numbers[n if initial is None else initial, 0]),
-    )
+    deviation = np.zeros(len(law)) if deviation is None else deviation
+    start = int(numbers[n if initial is None else initial, 0])
+    return ArmBeliefs(law, passive, numbers[:n, 0].copy(), deviation, rewards, numbers, period, start)
 
 
 def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
@@ -175,13 +167,9 @@ def forgetting_beliefs(
     n, last = shape.n_states, shape.size - 1
     deviations = np.zeros(shape.size)
     deviations[last] = deviation
-    return replace(
-        shape,
-        law=np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]]),
-        deviation=deviations,
-        rewards=rewards,
-        start=last if initial is None else int(shape.first[initial]),
-    )
+    law = np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
+    start = last if initial is None else int(shape.first[initial])
+    return replace(shape, law=law, deviation=deviations, rewards=rewards, start=start)
 
 
 @lru_cache(maxsize=256)
@@ -214,7 +202,6 @@ def _grid(laws: Array, deviation: Array, arm: AnyArm, period: int) -> ArmBeliefs
 
 
 def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
-    """Beliefs of a chain with several recurrent classes or a period."""
     period = table_period(arm)
     if period > LONGEST_PERIOD:
         raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")

@@ -156,9 +156,8 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         """Begin an episode; there are no options."""
         super().reset(seed=seed)
         drawn = self.np_random.random(self.problem.n_arms)
-        self._last_state = np.array(
-            [arm.n_states if arm.initial is None else arm.initial for arm in self.problem.arms], dtype=np.int64
-        )
+        start = [arm.n_states if arm.initial is None else arm.initial for arm in self.problem.arms]
+        self._last_state = np.array(start, dtype=np.int64)
         self._states = self._last_state.copy()
         for i, arm in enumerate(self.problem.arms):
             if arm.initial is None:
@@ -214,7 +213,6 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         return {"last_state": self._last_state.copy(), "elapsed": elapsed}
 
     def _arms(self, action: Any) -> IntArray:
-        """An action as an array of arms, or what is wrong with it."""
         plays, n = self.problem.plays, self.problem.n_arms
         given = np.asarray(action)
         if given.shape != (() if plays == 1 else (plays,)) or given.dtype.kind not in "iu":

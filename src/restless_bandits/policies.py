@@ -220,8 +220,7 @@ class JointPolicy(Policy):
         off = np.flatnonzero(place < 0)
         if off.size:
             action[off] = top_arms(self.action_values(joint[off]), 1)[:, 0]
-        chosen: IntArray = self.beliefs.actions[action]
-        return chosen
+        return np.asarray(self.beliefs.actions[action])
 
     def action_values(self, joint: IntArray) -> Array:
         """Return ``reward + E[bias after]`` of every action in given joint beliefs, one column an action."""

@@ -61,9 +61,8 @@ class Record:
         self.flat_counts: IntArray = np.zeros(self.count_base[-1], dtype=np.int64)
         self.flat_visits: IntArray = np.zeros(self.row_base[-1], dtype=np.int64)
         self.flat_rewards: Array = np.zeros(self.state_base[-1])
-        self.last_state: IntArray = np.array(
-            [n if s is None else s for n, s in zip(n_states, initial, strict=True)], dtype=np.int64
-        )
+        start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
+        self.last_state: IntArray = np.array(start, dtype=np.int64)
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.slots = 0
         self.plan_lengths: list[int] = []
@@ -113,12 +112,16 @@ class Record:
 
     def seen(self, arm: int) -> IntArray:
         """How often an arm was seen in each state, each time with a reward."""
-        sums: IntArray = self.counts(arm).sum(axis=(0, 1))
-        return sums
+        return np.asarray(self.counts(arm).sum(axis=(0, 1)))
 
     def reward_sums(self, arm: int) -> Array:
         """Sums of the rewards that came with each state."""
         return self.flat_rewards[self.state_base[arm] : self.state_base[arm + 1]]
+
+    def mean_rewards(self, arm: int, unseen: float) -> Array:
+        """Mean rewards of an arm by state; ``unseen`` for a state that was never seen."""
+        seen = self.seen(arm)
+        return np.where(seen > 0, self.reward_sums(arm) / np.maximum(seen, 1), unseen)
 
     def every_state_seen(self, arm: int, times: int) -> bool:
         """Whether one-step transitions out of every state of an arm were observed so many times."""
@@ -200,8 +203,6 @@ _CHANGING = ("flat_counts", "flat_visits", "flat_rewards", "last_state", "last_s
 
 
 class _FrozenRecord(Record):
-    """A record that cannot be changed."""
-
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
             f"a learner may not change {name} of its record; what it must remember goes into the notes of its plan"

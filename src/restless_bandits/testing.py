@@ -30,6 +30,7 @@ from restless_bandits.policies import Policy
 from restless_bandits.problem import REVEALABLE, Arm, Problem, Task
 from restless_bandits.record import Record, frozen_note, plain_notes
 from restless_bandits.simulation.engine import UnplayablePolicyError, World, play_run
+from restless_bandits.walks import drawn_chains, play_slot
 
 SEED = 1
 ROUNDING = 1e-9
@@ -144,12 +145,17 @@ def _check_path(player: Learner, problem: Problem, task: Task, horizon: int) -> 
         run = play_run(player, World(problem), horizon, np.array([horizon]), seed=SEED, run=0, trace=True)
     except UnplayablePolicyError:
         return  # A policy of its own, which only Agent can follow.
-    agent = agent_of(player)
-    for arms, states, rewards in zip(*(part.tolist() for part in run.trace), strict=True):
-        if _arms(agent.ask()) != arms:
+    agent, traced = agent_of(player), zip(*(part.tolist() for part in run.trace), strict=True)
+
+    def answer(asked: Sequence[int]) -> tuple[list[int], list[float]]:
+        arms, states, rewards = next(traced)
+        if list(asked) != arms:
             slot = agent.slots + 1
             _broken(player, f"takes another path in the simulator than in Agent, on {problem} in slot {slot}")
-        _tell(agent, states, rewards)
+        return states, rewards
+
+    for _ in range(horizon):
+        play_slot(agent, answer)
 
 
 def _saved_and_loaded(agent: Agent) -> Agent:
@@ -162,10 +168,6 @@ def _saved_and_loaded(agent: Agent) -> Agent:
             _broken(agent.learner, f"does not survive save and load: {error}")
 
 
-def _arms(asked: int | tuple[int, ...]) -> list[int]:
-    return [asked] if isinstance(asked, int) else list(asked)
-
-
 def _check_arms(what: Learner | Oracle, problem: Problem, arms: list[int]) -> None:
     if len(set(arms)) != problem.plays or not set(arms) <= set(range(problem.n_arms)):
         _broken(what, f"pulls {arms} of {problem}: it must be {problem.plays} different arms that exist")
@@ -176,34 +178,20 @@ def _played(agent: Agent, problem: Problem, slots: int, stops: Sequence[int] = (
 
     After ``stops`` the agent is saved and loaded, at the last of them between a question and its answer.
     """
+    states, reward = drawn_chains(problem, slots, np.random.default_rng(SEED))
+
+    def answer(arms: Sequence[int]) -> tuple[list[int], list[float]]:
+        _check_arms(agent.learner, problem, list(arms))
+        return [int(states[agent.slots, arm]) for arm in arms], [reward(agent.slots, arm) for arm in arms]
+
     path = []
-    for slot, (states, rewards) in enumerate(_drawn(problem, slots), start=1):
-        asked = _arms(agent.ask())
-        _check_arms(agent.learner, problem, asked)
-        _tell(agent, [states[arm] for arm in asked], [rewards[arm] for arm in asked])
-        path.append(asked)
+    for slot in range(1, slots + 1):
+        path.append(list(play_slot(agent, answer)[0]))
         if slot in stops:
             if slot == stops[-1]:
                 agent.ask()
             agent = _saved_and_loaded(agent)
     return path
-
-
-def _drawn(problem: Problem, slots: int) -> Iterator[tuple[list[int], list[float]]]:
-    """Draw the state of every arm in every slot, and what it would pay, whoever looks."""
-    rng = np.random.default_rng(SEED)
-    states = [int(rng.integers(arm.n_states)) if arm.initial is None else arm.initial for arm in problem.arms]
-    for _ in range(slots):
-        states = [int(rng.choice(arm.n_states, p=arm.one_step[s])) for arm, s in zip(problem.arms, states, strict=True)]
-        rewards = []
-        for arm, s, chance in zip(problem.arms, states, rng.random(problem.n_arms), strict=True):
-            mean = float(arm.rewards[s])
-            rewards.append(mean if arm.reward_law == "fixed" else float(chance < mean))
-        yield states, rewards
-
-
-def _tell(agent: Agent, states: list[int], rewards: list[float]) -> None:
-    agent.tell(*((states[0], rewards[0]) if agent.task.plays == 1 else (states, rewards)))
 
 
 @dataclass(frozen=True)
@@ -311,6 +299,6 @@ def _check_choices(oracle: Oracle, problem: Problem, *policies: Policy) -> None:
             known[problem.initial.index(None)] = None
         waits = [int(wait) for wait in rng.integers(1, 40, problem.n_arms)]
         chosen = [policy(known, waits) for policy in policies]
-        _check_arms(oracle, problem, _arms(chosen[0]))
+        _check_arms(oracle, problem, np.atleast_1d(chosen[0]).tolist())
         if chosen[1] != chosen[0]:
             _broken(oracle, f"plays {chosen[1]} where its solution plays {chosen[0]}, of {problem}")

@@ -21,6 +21,8 @@ from restless_bandits.problem import Problem, TableArm
 
 Answer = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
 """From the arms pulled in a slot to their states and rewards."""
+Reward = Callable[[int, int], float]
+"""From the slot, counted from 0, and the arm that was pulled to its reward."""
 
 
 def play_slot(agent: Agent, answer: Answer) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
@@ -35,11 +37,8 @@ def play_slot(agent: Agent, answer: Answer) -> tuple[Sequence[int], Sequence[int
     return arms, states, rewards
 
 
-def play_along(agent: Agent, states: IntArray, reward: Callable[[int, int], float]) -> IntArray:
-    """Let an agent that has seen nothing play along paths of states, (slot, arm), and return its arms: (slot, play).
-
-    ``reward`` is asked for the slot, counted from 0, and the arm that was pulled.
-    """
+def play_along(agent: Agent, states: IntArray, reward: Reward) -> IntArray:
+    """Let an agent that has seen nothing play along paths of states, (slot, arm), and return its arms: (slot, play)."""
     paths = states.tolist()
 
     def answer(arms: Sequence[int]) -> tuple[Sequence[int], Sequence[float]]:
@@ -85,12 +84,7 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     learner = learner_of(learner) if isinstance(learner, str) else learner
     agent = Agent(learner, learner.task(problem, horizon), seed=seed)
     rng = np.random.default_rng(seed)
-    states = np.stack([_path(problem, arm, horizon, rng) for arm in range(problem.n_arms)], axis=1)
-
-    def reward(slot: int, arm: int) -> float:
-        mean = float(problem.arms[arm].rewards[states[slot, arm]])
-        return mean if problem.arms[arm].reward_law == "fixed" else float(rng.random() < mean)
-
+    states, reward = drawn_chains(problem, horizon, rng)
     pulled = np.zeros(states.shape, dtype=bool)
     np.put_along_axis(pulled, play_along(agent, states, reward), values=True, axis=1)
     # The slot in which each arm was last seen, from 1 on, by the present slot; 0 stands for the initial states.
@@ -100,6 +94,17 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     initial = [-1 if state is None else state for state in problem.initial]
     last_states = np.take_along_axis(np.concatenate([[initial], states]), last, axis=0)
     return Walk(problem, learner.spec, states, pulled, last_states, slots - last)
+
+
+def drawn_chains(problem: Problem, horizon: int, rng: np.random.Generator) -> tuple[IntArray, Reward]:
+    """Draw the state of every arm in every slot, (slot, arm); and return what draws the rewards of those looked at."""
+    states = np.stack([_path(problem, arm, horizon, rng) for arm in range(problem.n_arms)], axis=1)
+
+    def reward(slot: int, arm: int) -> float:
+        mean = float(problem.arms[arm].rewards[states[slot, arm]])
+        return mean if problem.arms[arm].reward_law == "fixed" else float(rng.random() < mean)
+
+    return states, reward
 
 
 def _path(problem: Problem, arm: int, horizon: int, rng: np.random.Generator) -> IntArray:

@@ -46,8 +46,6 @@ FORGOTTEN = 0.01
 """A law this near to the stationary one, in total variation, tells nothing more of the moves."""
 DOUBTFUL = 1e-3
 """A chain is called a misfit when the smallest of its p-values, times their number, is below this."""
-FEW_LOOKS = 3
-"""Looks after a state below which a refusal names the state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,12 +271,11 @@ def _refusal(trace: Trace, arm: int, before: IntArray, found: ArmEstimate) -> st
             "the moves from there are not known; use fewer states"
         )
     looks = np.bincount(before, minlength=n)
-    rare = int(np.argmin(looks))
-    if looks[rare] < FEW_LOOKS:
-        times = ("never", "once", "twice")[int(looks[rare])]
+    rare, few = int(np.argmin(looks)), ("never", "once", "twice")
+    if looks[rare] < len(few):
         return (
-            f"{found.name} was {times} seen again after state {first + rare}, so the moves from there are not known; "
-            "log more, or use fewer states"
+            f"{found.name} was {few[looks[rare]]} seen again after state {first + rare}, so the moves from there are "
+            "not known; log more, or use fewer states"
         )
     law = " ".join(f"{share:.3f}" for share in seen / seen.sum())
     slot = f", or say --slot {trace.gap} if slots are that long" if trace.gap > 1 else ""
@@ -359,18 +356,10 @@ def _law_check(lag: int, before: IntArray, after: IntArray, predicted: Array) ->
         seen, expected = _pooled(counts[row], counts[row].sum() * predicted[row])
         chi_square += float(((seen - expected) ** 2 / expected).sum()) if len(seen) > 1 else 0.0
         degrees += max(0, len(seen) - 1)
-    return LawCheck(
-        lag,
-        len(before),
-        counts,
-        predicted,
-        float((before == after).mean()),
-        float(same.mean()),
-        float(np.sqrt((same * (1 - same)).sum())) / len(before),
-        chi_square,
-        degrees,
-        float(stats.chi2.sf(chi_square, degrees)) if degrees else math.nan,
-    )
+    error = float(np.sqrt((same * (1 - same)).sum())) / len(before)
+    p_value = float(stats.chi2.sf(chi_square, degrees)) if degrees else math.nan
+    shares = (float((before == after).mean()), float(same.mean()), error)
+    return LawCheck(lag, len(before), counts, predicted, *shares, chi_square, degrees, p_value)
 
 
 def _pooled(seen: IntArray, expected: Array) -> Array:

@@ -216,7 +216,6 @@ def _uncut(cell: Any) -> int:
 
 
 def _fault(name: str, cell: Any) -> str:
-    """What is wrong with a cell, if anything is."""
     text = str(cell).strip()
     if not text:
         return f"{name} is missing; leave the whole line out, as gaps are allowed"

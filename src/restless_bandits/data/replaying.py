@@ -191,17 +191,9 @@ def replay(
         return ReplayedLearner(label, np.array(totals), np.array(pulls))
 
     tasks = _tasks(trace, list(players.values()), slots, shape)
-    return Replay(
-        tuple(play_all(label, player, task) for (label, player), task in zip(players.items(), tasks, strict=True)),
-        trace.names,
-        start,
-        slots,
-        rewards.sum(axis=0),
-        float(rewards.max(axis=1).sum()),
-        int(seed),
-        trace.source,
-        bool(drawn.any()),
-    )
+    played = tuple(play_all(*player, task) for player, task in zip(players.items(), tasks, strict=True))
+    arm_totals, hindsight = rewards.sum(axis=0), float(rewards.max(axis=1).sum())
+    return Replay(played, trace.names, start, slots, arm_totals, hindsight, int(seed), trace.source, bool(drawn.any()))
 
 
 def _told(rewards: Array, drawn: BoolArray, seed: int, content: str, run: int) -> Array:
@@ -252,6 +244,7 @@ def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -
     for player in players:
         if player.needs <= {"rewards"}:
             tasks.append(dataclasses.replace(bare, rewards=known) if player.needs else bare)
+            player.check(tasks[-1])
         else:
             fitted = fit(trace, shape=shape, lags=()).problem if fitted is None else fitted
             tasks.append(player.task(fitted, horizon))
@@ -265,13 +258,6 @@ class _Watched(Learner):
     name: ClassVar[str] = "watched"
     learner: Learner
     drew: list[bool]
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.learner.needs
-
-    def check(self, task: Task) -> None:
-        self.learner.check(task)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         before = rng.bit_generator.state

@@ -39,6 +39,10 @@ MOST_STATES = 50
 SAME_REWARD = 1e-9
 """Rewards of one state that differ by less are the same, as in ``Agent``."""
 
+Range = tuple[float, float] | None
+Binning = tuple[int | None, Sequence[float] | None, bool]
+"""The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -181,7 +185,7 @@ def read_trace(
         The length of a slot in the unit of the time column; times are rounded to slots counted from the first one.
 
     """
-    return _trace(columns_of_file(Path(path)), states, edges, low_is_better, rewards, reward_range, slot)
+    return _trace(columns_of_file(Path(path)), (states, edges, low_is_better), rewards, reward_range, slot)
 
 
 def trace(
@@ -204,18 +208,13 @@ def trace(
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
     columns = columns_in_memory({"time": time, "arm": arm, "state": state, "value": value, "reward": reward})
-    return _trace(columns, states, edges, low_is_better, rewards, reward_range, slot)
+    return _trace(columns, (states, edges, low_is_better), rewards, reward_range, slot)
 
 
 def _trace(
-    columns: Columns,
-    states: int | None,
-    edges: Sequence[float] | None,
-    low_is_better: bool,
-    levels: Sequence[float] | None,
-    reward_range: tuple[float, float] | None,
-    slot: float | None,
+    columns: Columns, binning: Binning, levels: Sequence[float] | None, reward_range: Range, slot: float | None
 ) -> Trace:
+    states, edges, low_is_better = binning
     arms = columns.numbers["arm"]
     times = _slots(columns, slot)
     _check_order(columns, times, slot)

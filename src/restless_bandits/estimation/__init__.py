@@ -30,10 +30,10 @@ from restless_bandits.estimation._kernels import chain_of as chain_of
 from restless_bandits.record import BIN_MIDDLES, Record
 
 PRIOR = 1.0
-GAIN = 1e-7
-MOST_STEPS = 60
 RIVAL = 3.0
 """Modes whose log-posterior is less than this below the best are kept."""
+THOROUGH = 4
+"""Every so many plans modes are looked for from more starts."""
 LONG_WAIT = 10
 """Slots of a wait for which slower chains are tried than those of ``starts``."""
 DIFFERENT = 1e-3
@@ -191,7 +191,7 @@ def climb(seen: Observations, n: int, prior: float, start: Array, goal: float = 
     """Climb to a mode from a start; no further than shows that it will not be as high as ``goal``."""
     theta = np.array(start, dtype=np.float64)
     information = np.empty((len(theta), len(theta)))
-    value = kernels.climb(theta, n, seen, prior, GAIN, goal, MOST_STEPS, information)
+    value = kernels.climb(theta, n, seen, prior, goal, information)
     return LogitMode(theta, value, information)
 
 
@@ -218,6 +218,14 @@ def modes_of(
     return modes
 
 
+def modes_from_last(record: Record, arm: int) -> list[LogitMode]:
+    """Return ``modes_of`` an arm, from the best of the last plan, which its notes keep; now and then thoroughly."""
+    last = record.notes.get("modes")
+    begin = None if last is None else [np.array(last[arm])]
+    n = int(record.n_states[arm])
+    return modes_of(observations_of(record, arm), n, begin, thorough=record.plans % THOROUGH == 0)
+
+
 def _mirrors(theta: Array, n: int) -> list[Array]:
     """For two states the chain with the moves of one row reversed; else fast chains."""
     if n != 2:
@@ -231,7 +239,6 @@ def starts(n: int) -> list[Array]:
 
 
 def _errors(mode: LogitMode, n: int) -> Array:
-    """Standard errors of all transition probabilities."""
     chain = chain_of(mode.theta, n)
     slopes = np.zeros((n, n, len(mode.theta)))
     for j in range(len(mode.theta)):
@@ -239,8 +246,7 @@ def _errors(mode: LogitMode, n: int) -> Array:
         slopes[row, :, j] = -chain[row] * chain[row, target]
         slopes[row, target, j] += chain[row, target]
     variance = np.einsum("skj,ji,ski->sk", slopes, mode.covariance, slopes)
-    errors: Array = np.sqrt(np.maximum(variance, 0.0))
-    return errors
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
 def _data_outweigh_prior(mode: LogitMode, n: int, prior: float) -> bool:

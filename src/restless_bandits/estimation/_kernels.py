@@ -16,6 +16,8 @@ from restless_bandits.arrays import Array, IntArray
 
 LARGEST_LOGIT = 14.0
 LARGEST_STEP = 2.0
+GAIN = 1e-7
+MOST_STEPS = 60
 HOPELESS = 20.0
 """A climb is given up that lacks so many times what its next step promises."""
 OVERSHOT = 0.5
@@ -55,13 +57,13 @@ def move_of(j: int, n: int) -> tuple[int, int]:
 
 @njit
 def _slopes(chain: Array) -> Array:
-    """The derivative of each parameter's own row with respect to it: (parameter, state)."""
+    """The derivatives of the chain with respect to each parameter, which moves its own row alone."""
     n = chain.shape[0]
-    slopes = np.zeros((2 * (n - 1), n))
+    slopes = np.zeros((2 * (n - 1), n, n))
     for j in range(2 * (n - 1)):
         row, target = move_of(j, n)
         for k in range(n):
-            slopes[j, k] = chain[row, k] * ((1.0 if k == target else 0.0) - chain[row, target])
+            slopes[j, row, k] = chain[row, k] * ((1.0 if k == target else 0.0) - chain[row, target])
     return slopes
 
 
@@ -102,7 +104,7 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
         row = move_of(j, n)[0]
         for s in range(n):
             for k in range(n):
-                total = slope[j, s, k] * chain[k, k] + power[s, row] * slopes[j, k]
+                total = slope[j, s, k] * chain[k, k] + power[s, row] * slopes[j, row, k]
                 if k > 0:
                     total += slope[j, s, k - 1] * chain[k - 1, k]
                 if k < n - 1:
@@ -116,10 +118,7 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
 def _jump(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -> None:
     """Many slots more, by squaring; ``power`` and ``slope`` are replaced."""
     n, parameters = chain.shape[0], slope.shape[0]
-    square = chain.copy()
-    square_slope = np.zeros((parameters, n, n))
-    for j in range(parameters):
-        square_slope[j, move_of(j, n)[0]] = slopes[j]
+    square, square_slope = chain.copy(), slopes.copy()
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
     while slots > 0:
         if slots & 1:
@@ -145,10 +144,7 @@ def log_posterior(
     parameters = 2 * (n - 1)
     chain = chain_of(theta, n)
     slopes = _slopes(chain)
-    power = chain.copy()
-    slope = np.zeros((parameters, n, n))
-    for j in range(parameters):
-        slope[j, move_of(j, n)[0]] = slopes[j]
+    power, slope = chain.copy(), slopes.copy()
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
     gradient[:] = 0.0
     information[:] = 0.0
@@ -202,28 +198,19 @@ def log_posterior(
 
 
 @njit
-def climb(
-    theta: Array,
-    n: int,
-    seen: Observations,
-    prior: float,
-    gain: float,
-    goal: float,
-    most_steps: int,
-    information: Array,
-) -> float:
+def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, information: Array) -> float:
     """Fisher scoring from ``theta`` up to a mode: it and ``information`` are replaced; returns the log-posterior.
 
     A step is at most ``LARGEST_STEP`` long in any logit and is halved until it does not lead down. Where it has led
     over the ridge, nearly as far down again as it was up before, it is cut to where its slope vanishes: expected
     information may be half of what is there, and climbing would go from side to side. Ends when a step promises less
-    than ``gain``, or so much less than it lacks to ``goal`` that this will not be reached.
+    than ``GAIN``, or so much less than it lacks to ``goal`` that this will not be reached.
     """
     parameters = theta.shape[0]
     gradient, trial_gradient, cut_gradient = np.empty(parameters), np.empty(parameters), np.empty(parameters)
     trial_information, cut_information = np.empty((parameters, parameters)), np.empty((parameters, parameters))
     value = log_posterior(theta, n, seen, prior, gradient, information)
-    for _ in range(most_steps):
+    for _ in range(MOST_STEPS):
         damped = information.copy()
         for j in range(parameters):
             damped[j, j] += 1e-9 * (1.0 + information[j, j])
@@ -232,7 +219,7 @@ def climb(
         if largest > LARGEST_STEP:
             step *= LARGEST_STEP / largest
         promised = (step * gradient).sum()
-        if promised < gain or HOPELESS * promised < goal - value:
+        if promised < GAIN or HOPELESS * promised < goal - value:
             break
         moved = False
         for _ in range(12):
@@ -254,7 +241,7 @@ def climb(
         better = found - value
         theta[:], value = trial, found
         gradient[:], information[:] = trial_gradient, trial_information
-        if better < gain:
+        if better < GAIN:
             break
     return value
 

@@ -40,8 +40,7 @@ class Proposal:
         m = min(int(np.searchsorted(np.cumsum(self.weights), rng.random(), side="right")), len(self.weights) - 1)
         normal = rng.standard_normal(self.centres.shape[1])
         scale = math.sqrt(FREEDOM / rng.chisquare(FREEDOM))
-        drawn: Array = self.centres[m] + scale * (self._roots[m] @ normal)
-        return drawn
+        return np.asarray(self.centres[m] + scale * (self._roots[m] @ normal))
 
     def log_density(self, theta: Array) -> float:
         """The logarithm of the mixture's density, up to a constant."""

@@ -22,7 +22,7 @@ import numpy as np
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.plans import Plan, check_plan
-from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.problem import AnyArm, Arm, Problem, TableArm, Task
 from restless_bandits.record import Record
 from restless_bandits.registry import ALIASES, LEARNERS, home_of
 
@@ -101,14 +101,16 @@ def with_options(word: str, options: str) -> str:
 
 
 def present_problem(
-    record: Record, task: Task, chains: Sequence[Array], rewards: Sequence[Array | Sequence[float]]
+    record: Record, task: Task, laws: Sequence[Array], rewards: Sequence[Array | Sequence[float]]
 ) -> Problem:
-    """Return the problem of some chains and mean rewards, started from the last states seen."""
-    arms = []
-    for i, name in enumerate(task.names):
+    """Return the problem of some chains, or tables of laws, and mean rewards, started from the last states seen."""
+    arms: list[AnyArm] = []
+    for i, (law, n) in enumerate(zip(laws, task.n_states, strict=True)):
         state = int(record.last_state[i])
-        initial = state if state < task.n_states[i] else None
-        arms.append(Arm(chains[i], rewards[i], name=name, initial=initial, reward_law=task.reward_laws[i]))
+        about: Any = {"name": task.names[i], "initial": state if state < n else None, "reward_law": task.reward_laws[i]}
+        # The last row of a table is for an arm never seen.
+        table = law[:, :n] if state < n else law
+        arms.append(Arm(law, rewards[i], **about) if law.ndim == 2 else TableArm(table, rewards[i], **about))
     return Problem(arms, plays=task.plays)
 
 

@@ -96,9 +96,8 @@ class ColoredUCRL2(Learner):
         caps = self.caps(task)
         size = _table_size(task, caps)
         if size > LARGEST_TABLE:
-            fits = 0
-            while fits < EXACT_ELAPSED and _table_size(task, (fits + 1,) * task.n_arms) <= LARGEST_TABLE:
-                fits += 1
+            caps_tried = range(1, EXACT_ELAPSED + 1)
+            fits = sum(_table_size(task, (cap,) * task.n_arms) <= LARGEST_TABLE for cap in caps_tried)
             advice = (
                 f"; give a cap of at most {fits}" if fits else ", and too many with any cap; there are too many arms"
             )
@@ -222,18 +221,9 @@ def _layout(
         place, target = offsets[a] + digits @ strides[a], joint.offsets[a] + digits @ joint.strides[a]
         tables.append((place, target, colour, after))
     places, targets, colours, follows = (np.concatenate(table).astype(np.int32) for table in zip(*tables, strict=True))
-    rows = kernels.Rows(
-        row_base=np.concatenate([[0], np.cumsum([len(place) for place, *_ in tables])]),
-        inner=inner,
-        place=places,
-        target=targets,
-        colour=colours,
-        after=follows,
-        outcome_stride=strides.diagonal().copy(),
-        inner_stride=strides[:, inner].T.copy(),
-        ties=ties,
-    )
-    return Layout(joint, rows)
+    row_base = np.concatenate([[0], np.cumsum([len(place) for place, *_ in tables])])
+    steps = (strides.diagonal().copy(), strides[:, inner].T.copy())
+    return Layout(joint, kernels.Rows(row_base, inner, places, targets, colours, follows, *steps, ties))
 
 
 def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> IntArray:

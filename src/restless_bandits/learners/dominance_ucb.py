@@ -52,14 +52,14 @@ from restless_bandits.beliefs import JointBeliefs, forgetting_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners import _dominance_kernels as kernels
 from restless_bandits.learners._bounds import kl_upper_bounds
-from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
+from restless_bandits.learners.base import Learner, present_problem, require_choice, require_horizon, require_one_play
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy
 from restless_bandits.oracles.planning import LARGEST_TABLE, iterated, most_beliefs_at
 from restless_bandits.oracles.whittle import whittle_policy
 from restless_bandits.plans import CountDoubled, Forever, Plan, Rule, SeenIn, Slots
 from restless_bandits.policies import JointPolicy, Policy, SingleArm
-from restless_bandits.problem import Problem, TableArm, Task
+from restless_bandits.problem import Problem, Task
 from restless_bandits.record import EXACT_ELAPSED, Record
 
 LONGEST_CAP = EXACT_ELAPSED
@@ -179,7 +179,7 @@ class DominanceUCB(Learner):
                 rewards = np.array(task.rewards[i])
             elif task.reward_laws[i] == "fixed":
                 # One look is enough.
-                rewards = np.minimum.accumulate(np.where(seen > 0, (sums / np.maximum(seen, 1)).clip(0.0, 1.0), 1.0))
+                rewards = np.minimum.accumulate(record.mean_rewards(i, 1.0).clip(0.0, 1.0))
             else:
                 rewards = np.minimum.accumulate(kl_upper_bounds(sums, seen, level))
             arms.append(OptimisticArm(laws, rewards, seen, cap))
@@ -196,7 +196,7 @@ class DominanceUCB(Learner):
                 arms = self.optimistic_arms(record, task, cut)
             if _table_size(arms, task) <= most:
                 return joint_policy(arms, record.last_state.tolist(), task.plays, tolerance)
-        problem = _problem(arms, record, task)
+        problem = present_problem(record, task, [arm.laws for arm in arms], [arm.rewards for arm in arms])
         if self.oracle == "dual":
             return balanced_dual(problem).policy
         dual = self.oracle != "whittle" and task.plays == 1 and all(_dual_takes(task, i) for i in range(task.n_arms))
@@ -204,22 +204,14 @@ class DominanceUCB(Learner):
 
     def optimistic_problem(self, record: Record, task: Task) -> Problem:
         """The problem that is planned on, started from the present belief."""
-        return _problem(self.optimistic_arms(record, task), record, task)
+        arms = self.optimistic_arms(record, task)
+        return present_problem(record, task, [arm.laws for arm in arms], [arm.rewards for arm in arms])
 
 
 def _dual_takes(task: Task, arm: int) -> bool:
     """Whether the balanced dual can plan for an arm: two states, and the better one first where rewards are known."""
     ordered = task.rewards is None or task.rewards[arm][0] >= task.rewards[arm][-1]
     return task.n_states[arm] == 2 and ordered
-
-
-def _problem(arms: list[OptimisticArm], record: Record, task: Task) -> Problem:
-    tables = []
-    for i, arm in enumerate(arms):
-        n, state = task.n_states[i], int(record.last_state[i])
-        laws, initial = (arm.laws[:, :n], state) if state < n else (arm.laws, None)
-        tables.append(TableArm(laws, arm.rewards, name=task.names[i], initial=initial, reward_law=task.reward_laws[i]))
-    return Problem(tables, plays=task.plays)
 
 
 def _table_size(arms: list[OptimisticArm], task: Task) -> int:

@@ -19,15 +19,15 @@ elapsed slots) that has doubled ends an optimistic plan too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array, positive
-from restless_bandits.estimation import LogitMode, chain_of, modes_of, move_errors, observations_of
+from restless_bandits.arrays import Array, IntArray, positive
+from restless_bandits.estimation import LogitMode, chain_of, modes_from_last, move_errors
 from restless_bandits.learners._bounds import kl_upper_bounds, monotone_upper_bounds
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
@@ -37,8 +37,6 @@ from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
 
 GROWTH = 0.1
-THOROUGH = 4
-"""Every so many plans modes are looked for from more starts."""
 
 
 @dataclass(frozen=True)
@@ -94,22 +92,15 @@ class LikelihoodUCB(Learner):
 
     def mode(self, record: Record, arm: int) -> LogitMode | None:
         """The likeliest chain of an arm, on the scale of logits; None for an arm of one state."""
-        n = int(record.n_states[arm])
-        if n == 1:
-            return None
-        last = record.notes.get("modes")
-        begin = None if last is None else [np.array(last[arm])]
-        return modes_of(observations_of(record, arm), n, begin, thorough=record.plans % THOROUGH == 0)[0]
+        return modes_from_last(record, arm)[0] if record.n_states[arm] > 1 else None
 
     def likeliest_problem(self, record: Record, task: Task, modes: list[LogitMode | None]) -> Problem:
         """The mode, with mean rewards."""
-        chains = [moved_chain(mode, 0.0) for mode in modes]
-        rewards = []
-        for arm in range(task.n_arms):
-            seen, sums = record.seen(arm), record.reward_sums(arm)
-            exact = task.reward_laws[arm] == "fixed"
-            rewards.append(np.where(seen > 0, sums / np.maximum(seen, 1), 0.5) if exact else (sums + 0.5) / (seen + 1))
-        return _problem(record, task, chains, rewards)
+
+        def mean(_: int, seen: IntArray, sums: Array) -> Array:
+            return (sums + 0.5) / (seen + 1)
+
+        return _problem(record, task, [moved_chain(mode, 0.0) for mode in modes], mean, unseen=0.5)
 
     def optimistic_problem(
         self, record: Record, task: Task, modes: list[LogitMode | None], disordered: Sequence[int] = ()
@@ -120,18 +111,11 @@ class LikelihoodUCB(Learner):
         """
         level = self.alpha * math.log(record.slots + 1)
         width = math.sqrt(2 * level)
-        chains = [moved_chain(mode, width) for mode in modes]
-        rewards = []
-        for arm in range(task.n_arms):
-            seen, sums = record.seen(arm), record.reward_sums(arm)
-            if task.reward_laws[arm] == "fixed":
-                bounds = np.where(seen > 0, sums / np.maximum(seen, 1), 1.0)
-            elif arm in disordered:
-                bounds = kl_upper_bounds(sums, seen, level)
-            else:
-                bounds = monotone_upper_bounds(sums, seen, level)
-            rewards.append(bounds)
-        return _problem(record, task, chains, rewards)
+
+        def bound(arm: int, seen: IntArray, sums: Array) -> Array:
+            return (kl_upper_bounds if arm in disordered else monotone_upper_bounds)(sums, seen, level)
+
+        return _problem(record, task, [moved_chain(mode, width) for mode in modes], bound, unseen=1.0)
 
 
 def optimistic_slots(notes: Mapping[str, Any], record: Record) -> int:
@@ -151,7 +135,12 @@ def moved_chain(mode: LogitMode | None, width: float) -> Array:
     return optimistic_chain(chain_of(mode.theta, n), worse, better)
 
 
-def _problem(record: Record, task: Task, chains: list[Array], rewards: list[Array]) -> Problem:
-    """The present problem; known rewards take the place of learned ones."""
-    means = rewards if task.rewards is None else [np.array(known) for known in task.rewards]
-    return present_problem(record, task, chains, means)
+def _problem(
+    record: Record, task: Task, chains: list[Array], reward: Callable[[int, IntArray, Array], Array], unseen: float
+) -> Problem:
+    """The present problem, with learned rewards unless they are known; a fixed one that was seen is known."""
+    rewards: Sequence[Array | Sequence[float]] = task.rewards or [
+        record.mean_rewards(arm, unseen) if law == "fixed" else reward(arm, record.seen(arm), record.reward_sums(arm))
+        for arm, law in enumerate(task.reward_laws)
+    ]
+    return present_problem(record, task, chains, rewards)

@@ -126,12 +126,9 @@ class RestlessUCB(Learner):
         for i in range(task.n_arms):
             transitions = record.transitions(i)
             chains.append(optimistic_chain(transitions, self.radii(transitions.sum(axis=1), horizon)))
-            if task.rewards is not None:
-                rewards.append(np.array(task.rewards[i]))
-            else:
-                seen = record.seen(i)
-                rewards.append(optimistic_rewards(record.reward_sums(i), seen, self.radii(seen, horizon)))
-        return present_problem(record, task, chains, rewards)
+            seen = record.seen(i)
+            rewards.append(optimistic_rewards(record.reward_sums(i), seen, self.radii(seen, horizon)))
+        return present_problem(record, task, chains, task.rewards or rewards)
 
 
 def optimistic_chain(transitions: IntArray, radii: Array) -> Array:

@@ -40,7 +40,7 @@ from restless_bandits import markov, oracles
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray, probability, whole
 from restless_bandits.errors import ProblemError
-from restless_bandits.estimation import PRIOR, chain_of, modes_of, observations_of, sampling
+from restless_bandits.estimation import PRIOR, chain_of, modes_from_last, observations_of, sampling
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.myopic import table_length
@@ -56,8 +56,6 @@ SupportOption: TypeAlias = int | tuple[float | Matrix, ...]
 SOON = 10_000
 """Slots from which on episodes of the continuous prior grow geometrically, by ``GROWTH``."""
 GROWTH = 0.02
-THOROUGH = 4
-"""Every so many plans modes are looked for from more starts."""
 FIRST_STEPS, STEPS = 20, 6
 """Steps of the sampler at the first plan and at every later one."""
 SMALLEST = 1e-300
@@ -189,18 +187,16 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[
 
     Returns the notes to go on from as well.
     """
-    last_modes, last_draws = record.notes.get("modes"), record.notes.get("draws")
+    last_draws = record.notes.get("draws")
     chains = [np.ones((1, 1))] * record.n_arms
     notes: dict[str, Any] = {name: [[] for _ in chains] for name in ("modes", "draws")}
     for arm, n in enumerate(record.n_states.tolist()):
         if n == 1:
             continue
-        seen = observations_of(record, arm)
-        begin = None if last_modes is None else [np.array(last_modes[arm])]
-        modes = modes_of(seen, n, begin, thorough=record.plans % THOROUGH == 0)
+        modes = modes_from_last(record, arm)
         first = modes[0].theta if last_draws is None else np.array(last_draws[arm])
         steps = FIRST_STEPS if last_draws is None else STEPS
-        theta, _ = sampling.metropolis(seen, n, PRIOR, modes, first, steps, rng)
+        theta, _ = sampling.metropolis(observations_of(record, arm), n, PRIOR, modes, first, steps, rng)
         chains[arm] = chain_of(theta, n)
         notes["modes"][arm], notes["draws"][arm] = modes[0].theta.tolist(), theta.tolist()
     return chains, notes
@@ -252,7 +248,6 @@ def _checked_matrix(entry: Any, j: int) -> Matrix:
 
 
 def _chains(support: SupportOption, n_states: int) -> list[Matrix]:
-    """The chains of a support that have so many states."""
     if isinstance(support, int):
         support = tuple(j / (support + 1) for j in range(1, support + 1))
     matrices = [entry for entry in support if isinstance(entry, tuple)]

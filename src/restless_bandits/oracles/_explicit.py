@@ -106,11 +106,8 @@ def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> l
     Rows of a policy's choice may come from different actions, so outcomes are padded with chances of zero.
     """
     if policy is None:
-        result = []
-        for a, action in enumerate(joint.actions):
-            after, chance = joint.successors(beliefs, a)
-            result.append((after, chance, np.broadcast_to(action, (len(beliefs), joint.plays))))
-        return result
+        every = (np.broadcast_to(action, (len(beliefs), joint.plays)) for action in joint.actions)
+        return [(*joint.successors(beliefs, a), pulled) for a, pulled in enumerate(every)]
     states = np.stack([arm.last_state[beliefs[:, i]] for i, arm in enumerate(joint.arms)], axis=1)
     slots = np.stack([arm.elapsed[beliefs[:, i]] for i, arm in enumerate(joint.arms)], axis=1)
     pulled = policy.choose(states, slots)
@@ -198,13 +195,9 @@ def solve_multichain(explored: Explored, tolerance: float) -> MultichainAnswer:
     parts = _EndComponents(explored)
     bias, low, high = _component_gains(parts, tolerance)
     value_low, value_high = _reach(parts, low, low[1:].min()), _reach(parts, high, high[1:].max())
-    return MultichainAnswer(
-        lower=float(value_low[0]),
-        upper=float(value_high[0]),
-        action=_multichain_actions(parts, low, bias, value_low),
-        value=LONG * value_low + np.where(parts.inside, bias, 0.0),
-        components=parts.count - 1,
-    )
+    action = _multichain_actions(parts, low, bias, value_low)
+    value = LONG * value_low + np.where(parts.inside, bias, 0.0)
+    return MultichainAnswer(float(value_low[0]), float(value_high[0]), action, value, parts.count - 1)
 
 
 class _EndComponents:

@@ -46,16 +46,8 @@ def bracketed(
     # Both ends are right up to rounding; where they touch, rounding must not make them cross.
     lower = min(upper, max(fixed, fixed if gain is None else gain - error))
     own = lower if gain is None else gain - error
+    certified = gain is not None and upper - own <= CERTIFIED_WIDTH
+    seconds = time.perf_counter() - started
     return Solution(
-        problem=problem,
-        oracle=oracle,
-        policy=policy,
-        gain=gain,
-        lower=lower,
-        upper=upper,
-        certified=gain is not None and upper - own <= CERTIFIED_WIDTH,
-        how=how,
-        seconds=time.perf_counter() - started,
-        ratio=ratio,
-        details=details or {},
+        problem, oracle, policy, gain, lower, upper, certified, how, seconds, ratio=ratio, details=details or {}
     )

@@ -190,19 +190,13 @@ def exact(
     earned = lower
     if upper - lower > CERTIFIED_WIDTH:
         lower, upper = max(lower, best_arm_gain(problem)), min(upper, relaxation_bound(problem))
-    return Solution(
-        problem=problem,
-        oracle="exact",
-        policy=JointPolicy(level.joint, level.iterate.action, level.iterate.values),
-        # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
-        gain=max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None,
-        lower=lower,
-        upper=upper,
-        certified=upper - earned <= max(CERTIFIED_WIDTH, tolerance),
-        how=how,
-        seconds=time.perf_counter() - started,
-        details={"levels": log, "memory": level.joint.size * BYTES_PER_BELIEF},
-    )
+    policy = JointPolicy(level.joint, level.iterate.action, level.iterate.values)
+    # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
+    gain = max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None
+    certified = upper - earned <= max(CERTIFIED_WIDTH, tolerance)
+    details = {"levels": log, "memory": level.joint.size * BYTES_PER_BELIEF}
+    seconds = time.perf_counter() - started
+    return Solution(problem, "exact", policy, gain, lower, upper, certified, how, seconds, details=details)
 
 
 def _solve_by_levels(
@@ -285,10 +279,7 @@ def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance
 
 def _memory_to_use(problem: Problem) -> int:
     """What the tables take if nobody says: not more than can be worked through, nor than half of what is free."""
-    outcomes = sum(
-        math.prod(problem.n_states[i] for i in action)
-        for action in itertools.combinations(range(problem.n_arms), problem.plays)
-    )
+    outcomes = JointBeliefs.count([1] * problem.n_arms, problem.n_states, problem.plays)
     memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // outcomes))
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -323,16 +314,10 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
     slack = 1e-11
     lower, upper = gain - error - slack, max(answer.upper, gain) + slack
     upper = max(lower, min(upper, relaxation_bound(problem)))
+    certified = upper - lower <= max(CERTIFIED_WIDTH, tolerance)
+    how = f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components"
+    details = {"beliefs": explored.size, "components": answer.components}
+    seconds = time.perf_counter() - started
     return Solution(
-        problem=problem,
-        oracle="exact",
-        policy=policy,
-        gain=gain,
-        lower=lower,
-        upper=upper,
-        certified=upper - lower <= max(CERTIFIED_WIDTH, tolerance),
-        how=f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components",
-        seconds=time.perf_counter() - started,
-        multichain=True,
-        details={"beliefs": explored.size, "components": answer.components},
+        problem, "exact", policy, gain, lower, upper, certified, how, seconds, multichain=True, details=details
     )

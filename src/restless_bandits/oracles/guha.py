@@ -67,8 +67,6 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
 
 
 class _PricedArm:
-    """A two-state arm that pays for its pulls."""
-
     def __init__(self, arm: AnyArm, length: int) -> None:
         self.laws = index_laws(arm, length)
         self.good, self.bad = (float(reward) for reward in arm.rewards)
@@ -257,12 +255,8 @@ def balanced_dual(problem: Problem) -> BalancedDual:
         raise ProblemError(f"the balanced dual pulls one arm a slot, but the problem has plays = {problem.plays}")
     # A table of laws has its length; where it settles does not matter here and takes time to find.
     arms, price, policy = _balanced(problem, whole_tables=True)
-    return BalancedDual(
-        policy=policy,
-        price=price,
-        potentials=tuple(arm.potential(price) for arm in arms),
-        never_seen=tuple(arm.initial is None for arm in problem.arms),
-    )
+    potentials = tuple(arm.potential(price) for arm in arms)
+    return BalancedDual(policy, price, potentials, tuple(arm.initial is None for arm in problem.arms))
 
 
 def guarded_policy(problem: Problem) -> IndexPolicy:

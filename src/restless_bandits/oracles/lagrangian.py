@@ -81,12 +81,8 @@ class SubsidisedArm:
         unseen = unseen_pull - (subsidy - gain) - np.append(unseen_value[1:], unseen_value[-1])
         spread = float(np.ptp(self.arm.rewards + h))
         excess = max(0.0, float((value[0] - h).max()))
-        return ArmDual(
-            gain=gain,
-            bound=gain + excess + self.deviation * spread + 1e-15 * (1.0 + spread),
-            rest=rest,
-            advantage=np.concatenate([(pull - best).T, unseen[None]]),
-        )
+        bound = gain + excess + self.deviation * spread + 1e-15 * (1.0 + spread)
+        return ArmDual(gain, bound, rest, np.concatenate([(pull - best).T, unseen[None]]))
 
     def _loop(self, subsidy: float) -> tuple[float, float, Array] | None:
         """Best policy that keeps pulling: gain, share of slots at rest, relative values. None if it is not one loop."""

@@ -94,7 +94,6 @@ def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked
 
 
 def _beliefs(arm: AnyArm, deviation: float) -> ArmBeliefs:
-    """The beliefs of an arm, capped where its laws are within a deviation of each other."""
     if isinstance(arm, Arm):
         laws, reached = kernels.settle(arm.chain, deviation, LONGEST_CAP)
         if reached <= deviation:
@@ -167,18 +166,11 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
     for running in sums:
         # Not a rounding error less: a state is looked for from here on up.
         running[:, :, -1] = 1.0
-    arguments = (
-        np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES))),
-        kernels.RolloutArms(
-            np.array([len(laws) for laws in settled]),
-            side_by_side(sums),
-            side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)]),
-            np.array([one.shape[1] for one in index.tables]),
-            side_by_side(index.tables),
-        ),
-        table.action,
-        table.beliefs.table,
-    )
+    caps, lengths = np.array([len(laws) for laws in settled]), np.array([one.shape[1] for one in index.tables])
+    rewards = side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)])
+    arms = kernels.RolloutArms(caps, side_by_side(sums), rewards, lengths, side_by_side(index.tables))
+    draws = np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES)))
+    arguments = (draws, arms, table.action, table.beliefs.table)
     return kernels.rollout(False, *arguments), kernels.rollout(True, *arguments)
 
 

@@ -70,10 +70,6 @@ class Solution:
         return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}>"
 
 
-def _takes_all(problem: Problem) -> None:
-    """Accept every problem."""
-
-
 @dataclass(frozen=True)
 class Oracle:
     """A way to solve problems, under its name; called with a problem it solves it."""
@@ -85,7 +81,7 @@ class Oracle:
     """The policy alone."""
     plan: Callable[[Problem, int, int], Policy] | None = None
     """The policy for a learner: as precise as is worth it after so many slots, and for so many to come."""
-    accepts: Callable[[Problem], None] = _takes_all
+    accepts: Callable[[Problem], None] = lambda problem: None
     """Raises ``ProblemError`` for a problem that it cannot take, before any work."""
     ordered: bool = False
     """Whether it takes only arms whose better states come first."""

@@ -11,12 +11,4 @@ from restless_bandits.simulation.pools import Pool, ProcessPool, ThreadPool
 from restless_bandits.simulation.results import SimulationResult
 from restless_bandits.simulation.runner import SimulationInterrupted, simulate
 
-__all__ = [
-    "Comparator",
-    "Pool",
-    "ProcessPool",
-    "SimulationInterrupted",
-    "SimulationResult",
-    "ThreadPool",
-    "simulate",
-]
+__all__ = ["Comparator", "Pool", "ProcessPool", "SimulationInterrupted", "SimulationResult", "ThreadPool", "simulate"]

@@ -58,12 +58,9 @@ def play_runs(cell: Cell, numbers: Sequence[int]) -> list[PlayedRun]:
     for number in numbers:
         started = time.perf_counter()
         run = play_run(player, world, cell.horizon, checkpoints, seed=cell.seed, run=number, trace=cell.trace)
-        outcome = Outcomes(
-            at=run.account.at[None],
-            pulls=run.record.pulls[None],
-            seconds=np.array([time.perf_counter() - started]),
-            plan_lengths=(np.array(run.record.plan_lengths, dtype=np.int64),),
-        )
+        seconds = np.array([time.perf_counter() - started])
+        lengths = np.array(run.record.plan_lengths, dtype=np.int64)
+        outcome = Outcomes(run.account.at[None], run.record.pulls[None], seconds, (lengths,))
         played.append(PlayedRun(number, outcome, run.trace if cell.trace else None))
     return played
 
@@ -86,8 +83,6 @@ def is_priced(problem: Problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Settled(Learner):
-    """A player whose one plan is made already."""
-
     name: ClassVar[str] = "settled"
     settled: Plan
 

@@ -222,7 +222,6 @@ class DaskPool:
         task.add_done_callback(lambda done: self._playing.pop(done, None))
 
     async def _keep(self, promised: Future[list[PlayedRun]], cell: Cell, numbers: list[int]) -> None:
-        """Keep a promise, one way or the other."""
         try:
             played = await self._played(cell, numbers)
         except asyncio.CancelledError:

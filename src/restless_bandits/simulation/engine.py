@@ -44,9 +44,8 @@ class Pricing:
         beliefs = solution.policy.beliefs
         if beliefs.size * len(beliefs.actions) > LARGEST_GAP_TABLE:
             return None
-        values = np.concatenate(
-            [solution.policy.action_values(part) for part in np.array_split(beliefs.everywhere(), 64)]
-        )
+        parts = np.array_split(beliefs.everywhere(), 64)
+        values = np.concatenate([solution.policy.action_values(part) for part in parts])
         gap = values.max(axis=1, keepdims=True) - values
         # Choices that tie up to rounding cost nothing.
         gap[gap <= TIE] = 0.0
@@ -129,24 +128,13 @@ class Run:
         """Play a plan to its end, or to the horizon."""
         record = self.record
         rule = RuleTable.of(plan.until)
-        before, pooled_before = rule.counts_before(record)
-        ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, before, pooled_before)
-        choice, joint = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
+        counts = rule.counts_before(record)
+        ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, *counts)
+        choice = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
+        joint = plan.policy.beliefs.table if isinstance(plan.policy, JointPolicy) else self.world.priced
         started = record.slots
-        record.slots, self.block = kernels.run_plan(
-            self.words,
-            started,
-            self.horizon,
-            self.block,
-            self.world.arrays,
-            self._memory,
-            choice,
-            self.world.priced if joint is None else joint,
-            self.world.priced,
-            ending,
-            self.account,
-            self.trace,
-        )
+        game = (self.world.arrays, self._memory, choice, joint, self.world.priced, ending, self.account, self.trace)
+        record.slots, self.block = kernels.run_plan(self.words, started, self.horizon, self.block, *game)
         record.plan_lengths.append(record.slots - started)
 
 
@@ -163,12 +151,12 @@ def play_run(
     return played
 
 
-def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernels.Choice, JointTable | None]:
+def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> kernels.Choice:
     """A policy as the engine takes it; ``at_start`` where a table over joint beliefs may have no entry yet."""
     plays = problem.plays
     if isinstance(policy, IndexPolicy):
         many = problem.n_arms > MANY_ARMS and plays == 1
-        choice = kernels.Choice(
+        return kernels.Choice(
             kind=kernels.INDEX_MANY if many else kernels.INDEX,
             plays=plays,
             table_base=_bases([table.size for table in policy.tables]),
@@ -176,19 +164,16 @@ def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> tuple[kernel
             table_period=np.array(policy.table_periods),
             table=np.concatenate([table.reshape(-1) for table in policy.tables]),
         )
-    elif isinstance(policy, JointPolicy):
+    if isinstance(policy, JointPolicy):
         start = top_arms(policy.action_values(policy.beliefs.start[None]), 1)[0, 0] if at_start else 0
-        choice = kernels.Choice(kernels.JOINT, plays, action=policy.action, start=int(start))
-        return choice, policy.beliefs.table
-    elif isinstance(policy, SingleArm):
-        choice = kernels.Choice(kernels.SINGLE, plays, arm=policy.arm)
-    elif isinstance(policy, Cycle):
-        choice = kernels.Choice(kernels.CYCLE, plays)
-    elif isinstance(policy, EmpiricalUCB):
-        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width))
-    else:
-        raise UnplayablePolicyError(
-            f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
-            "Cycle or EmpiricalUCB"
-        )
-    return choice, None
+        return kernels.Choice(kernels.JOINT, plays, action=policy.action, start=int(start))
+    if isinstance(policy, SingleArm):
+        return kernels.Choice(kernels.SINGLE, plays, arm=policy.arm)
+    if isinstance(policy, Cycle):
+        return kernels.Choice(kernels.CYCLE, plays)
+    if isinstance(policy, EmpiricalUCB):
+        return kernels.Choice(kernels.UCB, plays, width=float(policy.width))
+    raise UnplayablePolicyError(
+        f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
+        "Cycle or EmpiricalUCB"
+    )

@@ -145,9 +145,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     path.unlink()
                 continue
-            for i, number in enumerate(numbers):
-                if number < runs:
-                    found[number] = block.part(i)
+            found |= {number: block.part(i) for i, number in enumerate(numbers) if number < runs}
         return found
 
     def _read(self, path: Path) -> tuple[list[int], Outcomes]:
