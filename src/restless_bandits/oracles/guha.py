@@ -285,9 +285,9 @@ def _whittle_table(arm: AnyArm, length: int) -> Array | None:
     if isinstance(arm, Arm):
         return whittle_index(arm, length=length).table
     laws = index_laws(arm, length)
-    table, _, _, solved = whittle_homotopy(
-        np.ascontiguousarray(laws.transpose(0, 2, 1)), laws @ arm.rewards, NEAR_ONE, DISCOUNTED_TOLERANCE
-    )
+    # A copy, since Numba would compile everything anew for a table that cannot be written.
+    law = laws.transpose(0, 2, 1).copy()
+    table, _, _, solved = whittle_homotopy(law, laws @ arm.rewards, NEAR_ONE, DISCOUNTED_TOLERANCE)
     return table if solved else None
 
 
