@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from restless_bandits import Arm, Problem, markov, theory
@@ -83,6 +83,7 @@ class TestPerturbation:
             # From the far end nothing is known of the limit before the chain can have got there.
             assert found.measured[n - 2] > 0.98
 
+    @example((2, 21195))  # Nearly equal, and rounding counts once both are 1e-12.
     @given(random_chains)
     def test_what_is_true_instead(self, which):
         assert theory.reversible_forgetting(chain_of(*which), 40).holds

@@ -66,9 +66,10 @@ class Comparison:
 
     @property
     def shares(self) -> Array:
-        """What was measured as a share of what is allowed; 0 where it is no more than rounding."""
+        """What was measured, less what rounding may have added, as a share of what is allowed."""
+        above = np.maximum(self.measured - ROUNDING, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares: Array = np.where(self.measured > ROUNDING, self.measured / self.bound, 0.0)
+            shares: Array = np.where(above > 0.0, above / self.bound, 0.0)
         return shares
 
     @property
