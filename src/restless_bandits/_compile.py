@@ -7,11 +7,27 @@ release the interpreter lock, and never use fast-math: results are the same on e
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event
 from typing import Any, Literal, TypeVar, cast
 
 import numba
+from numba.core import event
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+compiling = Event()
+"""Set as soon as something is compiled that was not kept on disk, here or in a process that plays for this one."""
+
+
+class _Watch(event.Listener):
+    def on_start(self, event: event.Event) -> None:
+        compiling.set()
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+event.register("numba:compile", _Watch())  # type: ignore[no-untyped-call]
 
 
 def njit(function: F) -> F:

@@ -8,7 +8,7 @@ import pytest
 from restless_bandits.experiments import reproduce, reproduction
 from restless_bandits.experiments.design import design
 from restless_bandits.experiments.lemmas import CHECKS, Case, check_all
-from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, NOT_RUN, Evidence, decide
+from restless_bandits.experiments.verdicts import FAILS, FROM, NOT_RUN, UNVIOLATED, Evidence, decide
 from restless_bandits.problem import Arm, Problem
 
 
@@ -37,8 +37,8 @@ def test_verdicts(whole, findings):
     outcomes = {key: one.outcome for key, one in verdicts.items()}
     assert [key for key, one in outcomes.items() if one == FAILS] == ["forgetting"]
     assert outcomes["theorem-1-says"] == outcomes["theorem-2-says"] == FROM
-    assert verdicts["theorem-1-says"].from_horizon == pytest.approx(8.16e13, rel=0.02)
-    assert sum(one == HOLDS for one in outcomes.values()) == len(outcomes) - 3
+    assert verdicts["theorem-1-says"].horizon == pytest.approx(8.16e13, rel=0.02)
+    assert sum(one == UNVIOLATED for one in outcomes.values()) == len(outcomes) - 3
     for claim in claims:
         assert decide(claim, Evidence({}))[0].outcome == NOT_RUN
 
@@ -69,7 +69,7 @@ def test_item_of_a_reproduction(tmp_path, monkeypatch, findings):
     found = reproduce(["theory"], quick=True, out=tmp_path / "out", jobs=1)
     results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     (event,) = [claim for claim in results["claims"] if claim["id"] == "event"]
-    assert event["verdict"] == "holds"
+    assert event["verdict"] == "no violation in 1 instance"
     assert event["findings"][0]["probability"] == findings["event"][0].numbers["probability"]
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert 'id="theory"' in page

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -128,7 +130,8 @@ def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
     assert json.loads(json.dumps(again.as_dict()["figures"])) == answer["figures"]
 
 
-def test_ctrl_c_is_one_sentence(tmp_path, interruptible):
+def test_ctrl_c_is_one_sentence(small, tmp_path, interruptible):
+    # After ``small``, which has compiled what would have to be told otherwise.
     # So many runs that it would be long before they end.
     words = command("figure-b", "--quick", "--runs", "5000", "--out", str(tmp_path / "out"))
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -143,34 +146,110 @@ def test_ctrl_c_is_one_sentence(tmp_path, interruptible):
     )
 
 
+def small_table(**changes):
+    """Table 1 with short runs of two learners on two numbers of arms."""
+    (table,) = design(["table-1"]).items
+    lines = tuple(
+        dataclasses.replace(line, runs=(2, 1)) for line in table.lines if line.label in ("Restless-UCB", "TS-9")
+    )
+    sizes = {"horizon": 3000, "problems": ("table-2", "table-3"), "arms": (2, 3), "lines": lines, "repeats": 2}
+    return dataclasses.replace(table, **sizes | changes)
+
+
+COUNT_COMPILED = """
+import sys
+from pathlib import Path
+from numba.core.event import install_recorder
+from restless_bandits.experiments import timing
+from tests.experiments.test_reproduction import small_table
+
+measure, timed = timing.clock, []
+
+def clock(work):
+    with install_recorder("numba:compile") as inside:
+        found = measure(work)
+    timed.append(len(inside.buffer))
+    return found
+
+timing.clock = clock
+table = small_table()
+with install_recorder("numba:compile") as everything:
+    timing.measure_times(small_table(lines=table.lines[1:]), Path(sys.argv[1]) / "times.json", 0)
+print(len(timed), sum(timed), len(everything.buffer))
+"""
+
+
 class TestTimes:
     def test_measured_once_and_kept(self, tmp_path):
-        (table,) = design(["table-1"]).items
-        lines = tuple(dataclasses.replace(line, runs=(2, 1)) for line in table.lines if line.label != "colored-UCRL2")
-        small = dataclasses.replace(table, horizon=3000, problems=("table-2", "table-3"), arms=(2, 3), lines=lines)
-        told = []
         path = tmp_path / "times.json"
-        times, build = timing.measure_times(small, path, 0, told.append)
-        assert {label: {n: len(t) for n, t in by_arms.items()} for label, by_arms in times.items()} == {
-            label: {2: 2, 3: 1} for label in ("Restless-UCB", "TS-9", "TS-4")
-        }
-        assert len(told) == small.runs == 9
-        again, build_again = timing.measure_times(small, path, 0, told.append)
-        assert build_again == build
+        times, build, weather = timing.measure_times(small_table(), path, 0)
+        counted = {label: {n: len(t) for n, t in by_arms.items()} for label, by_arms in times.items()}
+        assert counted == {label: {2: 2, 3: 1} for label in ("Restless-UCB", "TS-9")}
+        assert all(len(spent) == 2 * timing.BUILDS for spent in build.values())
+        assert 0 <= weather["waited"] < 1
+        assert weather["jitter"] >= 1
+        clocks = json.loads(path.read_text())["times"]
+        # Twice in two rounds; the only one of its kind once.
+        assert {len(clocks[key]) for key in clocks if key.startswith("table-2")} == {2}
+        assert {len(clocks[key]) for key in clocks if key.startswith("table-3")} == {1}
+        again, build_again, _ = timing.measure_times(small_table(), path, 0)
         assert all(np.array_equal(times[label][n], again[label][n]) for label in times for n in (2, 3))
+        assert all(np.array_equal(build[n], build_again[n]) for n in build)
+
+    def test_the_least_time_counts(self, tmp_path, monkeypatch):
+        spent = iter(np.linspace(9, 1, 1000))
+        monkeypatch.setattr(timing, "clock", lambda work: timing.Clock(float(next(spent)), 10.0))
+        path = tmp_path / "times.json"
+        times, _, weather = timing.measure_times(small_table(), path, 0)
+        clocks = json.loads(path.read_text())["times"]
+        (key,) = (key for key in clocks if key.startswith("table-2 ts-9") and key.endswith(" 1"))
+        assert times["TS-9"][2][1] == min(one[0] for one in clocks[key])
+        assert weather["waited"] > 0.1
+
+    def test_nothing_is_compiled_in_a_time(self):
+        """A first call compiles; that time is thrown away."""
+        calls = []
+
+        @numba.njit
+        def kernel(x):
+            return x + 1
+
+        def work():
+            calls.append(len(kernel.signatures))
+            kernel(1)
+
+        found = timing.clock(work)
+        assert calls == [0, 1]
+        assert found.spent < 0.05
+
+    def test_nothing_is_compiled_in_a_time_with_an_empty_cache(self, tmp_path):
+        """The warm-up reaches all that a run needs, so that no time is thrown away either."""
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+        done = subprocess.run(
+            [sys.executable, "-c", COUNT_COMPILED, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+        timed, compiled_in_them, compiled_in_all = map(int, done.stdout.split())
+        assert timed == 5 + 2 * timing.BUILDS * len(timing.BUILD_ARMS)
+        assert compiled_in_them == 0
+        assert compiled_in_all > 0
 
     def test_times_of_other_code_are_not_taken(self, tmp_path, monkeypatch):
         path = tmp_path / "times.json"
-        kept = timing._Kept(path)
-        kept.add("x", 1.0)
-        assert timing._Kept(path).times("x") == [1.0]
+        one = timing.Clock(1.0, 2.0)
+        timing._Kept(path).add("x", one)
+        assert timing._Kept(path).clocks("x") == [one]
         monkeypatch.setattr(timing, "fingerprint", lambda: "other")
-        assert timing._Kept(path).times("x") == []
+        assert timing._Kept(path).clocks("x") == []
 
     def test_a_damaged_file_is_measured_again(self, tmp_path):
         path = tmp_path / "times.json"
         path.write_text("{]")
-        assert timing._Kept(path).times("x") == []
+        assert timing._Kept(path).clocks("x") == []
 
 
 @pytest.mark.parametrize(

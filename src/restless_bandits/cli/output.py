@@ -6,7 +6,8 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,17 @@ def progress(line: str) -> None:
     """Tell on stderr what a long command is about to do."""
     if sys.stderr.isatty():
         print(line, file=sys.stderr)
+
+
+def when_compiling(say: Callable[[str], object]) -> None:
+    """Say so once, as soon as something must be compiled that is not kept from an earlier time."""
+    from restless_bandits._compile import compiling
+
+    def wait() -> None:
+        compiling.wait()
+        say("compiling, once")
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def console() -> Console:

@@ -85,6 +85,7 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
                 passed = told - started
                 print(f"{done / total:4.0%} after {passed:.0f} s, about {left:.0f} s left: {what}", file=sys.stderr)
 
+        output.when_compiling(lambda words: print(words, file=sys.stderr))
         yield line
         return
     from rich.console import Console
@@ -99,6 +100,7 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("preparing", total=None, left="")
+        output.when_compiling(lambda words: bar.update(task, description=words))
 
         def update(done: float, total: float, what: str) -> None:
             left = f"about {max(0.0, total - done):.0f} s left"
@@ -109,9 +111,9 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
 
 def _show(found: Reproduction, out: Path) -> None:
     """The ledger as a table, without the claims that this run says nothing of."""
-    from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, NOT_RUN
+    from restless_bandits.experiments.verdicts import BADGES, NOT_RUN
 
-    colours = {HOLDS: "green", FAILS: "red", FROM: "yellow"}
+    colours = {"holds": "green", "fails": "red", "from": "yellow"}
     titles = {protocol.name: protocol.title for protocol in found.plan.protocols}
     table = output.new_table("claim", *titles.values(), title="The paper's claims, and what was found")
     for column in table.columns:
@@ -121,7 +123,7 @@ def _show(found: Reproduction, out: Path) -> None:
         if all(one.outcome == NOT_RUN for one in verdicts.values()):
             continue
         shown = {
-            name: f"[{colours.get(one.outcome, 'dim')}]{output.plain_text(one.text)}[/]"
+            name: f"[{colours.get(BADGES[one.outcome], 'dim')}]{output.plain_text(one.text)}[/]"
             for name, one in verdicts.items()
         }
         # A claim that is not about a protocol has one verdict, in the first place.

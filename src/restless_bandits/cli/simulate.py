@@ -111,7 +111,12 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         # Without a total until the comparator is there, which may take some seconds.
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        output.when_compiling(lambda words: bar.update(task, description=f"{title}: {words}"))
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=title if done else None)
+
+        yield advance
 
 
 @contextmanager

@@ -56,25 +56,43 @@ class Curve:
         return int(np.flatnonzero(self.horizons == horizon)[0])
 
     def growth(self, end: int | None = None, of: Array | None = None) -> tuple[float, float] | None:
-        """Return the exponent of the growth over the last decade of T up to ``end``, and its standard error.
+        """Return the exponent of the growth over the last decade of T up to ``end``, and its standard error."""
+        values = self.exponents(end, of)
+        return None if values is None else (float(values.mean()), float(values.std(ddof=1)) / math.sqrt(self.runs))
 
-        log(R(T) / R(T₀)) / log(T / T₀), with T₀ the largest horizon that is at most T/10; R is the regret, or what
-        ``of`` has in its place. None where that is undefined: no such horizon, or a mean that is not positive.
+    def exponents(self, end: int | None = None, of: Array | None = None) -> Array | None:
+        """Return a number for each run, whose mean is the exponent of the growth over the last decade up to ``end``.
+
+        log(R(T) / R(T₀)) / log(T / T₀), with T₀ the largest horizon that is at most T/10; R is the mean regret, or
+        that of what ``of`` has in its place. None where that is undefined: no such horizon, or a mean that is not
+        positive.
         """
         values = self.regret if of is None else of
         last = len(self.horizons) - 1 if end is None else self.column(end)
         before = np.flatnonzero(self.horizons * 10 <= self.horizons[last])
-        if not before.size or self.runs < 2:
+        if not before.size:
             return None
         start = int(before[-1])
-        low, high = values[:, start], values[:, last]
-        if low.mean() <= 0 or high.mean() <= 0:
+        growth = log_ratios(values[:, last], values[:, start])
+        return None if growth is None else growth / math.log(self.horizons[last] / self.horizons[start])
+
+    def late_rates(self) -> tuple[Array, tuple[int, int, int]] | None:
+        """Return a number for each run, whose mean is the log of how much the regret a slot has changed lately.
+
+        The rate from T₁ to T against that from T₀ to T₁, where T is the last horizon, T₀ the largest that is at most
+        T/100, or else the first, and T₁ lies between them on the scale of log T. Returns T₀, T₁ and T as well; None
+        with fewer than three horizons, or where a rate is not positive.
+        """
+        if len(self.horizons) < 3:
             return None
-        decades = math.log(self.horizons[last] / self.horizons[start])
-        exponent = math.log(high.mean() / low.mean()) / decades
-        # The delta method, on pairs: what is common to both ends of a run cancels.
-        residual = high / high.mean() - low / low.mean()
-        return exponent, float(residual.std(ddof=1)) / math.sqrt(self.runs) / decades
+        end = len(self.horizons) - 1
+        start = max(0, int(np.searchsorted(self.horizons, self.horizons[-1] / 100, side="right")) - 1)
+        centre = math.sqrt(self.horizons[start] * self.horizons[end])
+        middle = int(np.abs(np.log(self.horizons[start + 1 : end] / centre)).argmin()) + start + 1
+        marks = self.horizons[[start, middle, end]]
+        rates = np.diff(self.regret[:, [start, middle, end]], axis=1) / np.diff(marks)
+        change = log_ratios(rates[:, 1], rates[:, 0])
+        return None if change is None else (change, (int(marks[0]), int(marks[1]), int(marks[2])))
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -85,12 +103,24 @@ class Curve:
             "horizons": self.horizons.tolist(),
             "regret_mean": self.mean.tolist(),
             "regret_stderr": self.stderr.tolist(),
+            "regret_median": np.median(self.regret, axis=0).tolist(),
             "regret_sd": self.regret.std(axis=0, ddof=1).tolist(),
             "regret_max": self.regret.max(axis=0).tolist(),
             "spread_kind": self.spread_kind,
             "spread_sd": self.spread.std(axis=0, ddof=1).tolist(),
             "growth": self.growth(),
         }
+
+
+def log_ratios(above: Array, below: Array) -> Array | None:
+    """Return a number for each run, whose mean is log(mean(above) / mean(below)); None where a mean is not positive.
+
+    What each run adds is its derivative (the delta method): what is common to both of its values cancels.
+    """
+    over, under = float(above.mean()), float(below.mean())
+    if len(above) < 2 or over <= 0 or under <= 0:
+        return None
+    return math.log(over / under) + above / over - below / under
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.curves import Curve, Panel
 from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
+from restless_bandits.experiments.limits import limit_of
 from restless_bandits.experiments.verdicts import Evidence, lower_along
 from restless_bandits.experiments.writing import Html, amount, error_of, fill, fill_each, join, slots, table
 from restless_bandits.learners import learner
@@ -47,6 +48,8 @@ class Line:
     cost: float = 0.1
     most_arms: int = 1000
     """Left out of figures with more arms, where it would take too long."""
+    extra: bool = False
+    """Not in the paper, so that no claim depends on it."""
 
     def spec_for(self, problem: Problem) -> str:
         return self.spec_many if self.spec_many and problem.n_arms > 2 else self.spec
@@ -82,6 +85,8 @@ class RegretFigure(Item):
     note: str = ""
     long_horizon: int = 10_000_000
     """No line goes farther, whatever it asks for."""
+    extra_runs: int | None = None
+    """Runs of lines that no claim depends on, where they are not as many as others."""
     whittle_runs: int = 100
     """Runs from which the gain of the Whittle policy is estimated where it cannot be computed."""
 
@@ -90,9 +95,11 @@ class RegretFigure(Item):
         return cls(**entry, protocols=protocols)
 
     def with_runs(self, runs: int) -> RegretFigure:
-        return replace(self, runs=runs, fair_runs=runs)
+        return replace(self, runs=runs, fair_runs=runs, extra_runs=None)
 
-    def runs_of(self, protocol: Protocol) -> int:
+    def runs_of(self, protocol: Protocol, line: Line) -> int:
+        if line.extra and self.extra_runs is not None:
+            return self.extra_runs
         return self.fair_runs if protocol.name == "fair" else self.runs
 
     def horizons(self, protocol: Protocol, line: Line) -> tuple[int, ...]:
@@ -105,16 +112,18 @@ class RegretFigure(Item):
         """Return what must be played for a line: one cell, or one for each horizon."""
         problem = Problem.builtin(self.problem)
         player, horizons = learner(line.spec_for(problem)), self.horizons(protocol, line)
+        runs = self.runs_of(protocol, line)
         marks = [(slots,) for slots in horizons] if line.anew else [horizons]
-        return [Cell(problem, player, player.spec, mark[-1], mark, seed, self.runs_of(protocol)) for mark in marks]
+        return [Cell(problem, player, player.spec, mark[-1], mark, seed, runs) for mark in marks]
 
     def begin(self, work: Work) -> Callable[[], Part]:
         problem = Problem.builtin(self.problem)
         enter = work.group()
+        lines_of = {protocol.name: protocol.lines_for(problem) for protocol in self.protocols}
         books = {
             (protocol.name, line.label): [enter(cell, line.cost) for cell in self.cells(protocol, line, work.seed)]
             for protocol in self.protocols
-            for line in protocol.lines_for(problem)
+            for line in lines_of[protocol.name]
         }
         known = {protocol.name: _comparator(problem, protocol.comparator) for protocol in self.protocols}
         simulated: Book | None = None
@@ -131,12 +140,18 @@ class RegretFigure(Item):
                 assert compared is not None
                 curves = tuple(
                     _curve(line.label, protocol, books[protocol.name, line.label], compared)
-                    for line in protocol.lines_for(problem)
+                    for line in lines_of[protocol.name]
                 )
                 panels[protocol.name] = Panel(self.name, protocol.name, self.problem, compared, curves)
             measured = {(self.name, protocol): panel for protocol, panel in panels.items()}
             bounds = {self.name: partial(fact_1, problem)}
-            return FigurePart(self, Evidence(measured, bounds), panels)
+            limits = {
+                (self.name, name, line.label): limit
+                for name, protocol in panels.items()
+                for line in lines_of[name]
+                if (limit := limit_of(problem, learner(line.spec_for(problem)), protocol.comparator, work.seed))
+            }
+            return FigurePart(self, Evidence(measured, bounds, limits=limits), panels)
 
         return part
 

@@ -19,7 +19,7 @@ import numpy as np
 from restless_bandits import markov, oracles, theory
 from restless_bandits.arrays import Array
 from restless_bandits.experiments.items import Item, Part, Work
-from restless_bandits.experiments.verdicts import FAILS, FROM, HOLDS, UNDECIDED, Evidence, Finding
+from restless_bandits.experiments.verdicts import FAILS, FROM, UNDECIDED, UNVIOLATED, Evidence, Finding
 from restless_bandits.experiments.writing import amount, slots
 from restless_bandits.optimism import optimistic_chain, optimistic_rewards
 from restless_bandits.oracles.relaxation import relaxation_bound
@@ -139,8 +139,8 @@ def small(made: Callable[[Lemmas, Case], Iterable[Finding]]) -> Callable[[Lemmas
     return wraps(made)(lambda item, case: made(item, case) if case.small else ())
 
 
-def _finding(where: str, holds: bool, text: str, **numbers: Any) -> Finding:
-    return Finding(where, HOLDS if holds else FAILS, text, numbers)
+def _finding(where: str, holds: bool, text: str, tried: int = 1, /, **numbers: Any) -> Finding:
+    return Finding(where, UNVIOLATED if holds else FAILS, text, numbers, tried=tried)
 
 
 @check
@@ -149,7 +149,7 @@ def neighbours(item: Lemmas, case: Case) -> Iterator[Finding]:
     own = max(abs(markov.second_eigenvalue(arm.one_step)) for arm in case.problem.arms)
     between = f"{high:.6f}" if high - low < 1e-9 else f"between {low:.6f} and {high:.6f}"
     text = f"λ_max is {between}, the largest |λ₂| of the chains themselves {own:.6f}"
-    outcome = HOLDS if high < 1 else FAILS if low >= 1 else UNDECIDED
+    outcome = UNVIOLATED if high < 1 else FAILS if low >= 1 else UNDECIDED
     yield Finding(case.name, outcome, text, {"lower": low, "upper": high, "own": own})
 
 
@@ -201,7 +201,7 @@ def lemma_1(item: Lemmas, case: Case) -> Iterator[Finding]:
         f"μ* = {found.lower:.6f} in R and at least {found.optimistic_lower:.6f} in R' at T = {slots(case.horizon)}: "
         f"{found.verdict}"
     )
-    outcome = {"certified": HOLDS, "refuted": FAILS, "undecided": UNDECIDED}[found.verdict]
+    outcome = {"certified": UNVIOLATED, "refuted": FAILS, "undecided": UNDECIDED}[found.verdict]
     yield Finding(case.name, outcome, text, {"upper": found.upper, "optimistic_lower": found.optimistic_lower})
 
 
@@ -244,7 +244,7 @@ def order(item: Lemmas, case: Case) -> Iterator[Finding]:
         f"{monotone:.2g}, of powers {powers:.2g}"
     )
     holds = min(rows, monotone, powers) >= -1e-12
-    yield _finding(case.name, holds, text, rows=rows, monotone=monotone, powers=powers)
+    yield _finding(case.name, holds, text, len(margins), rows=rows, monotone=monotone, powers=powers)
 
 
 def _length(arm: Arm) -> int:
@@ -256,7 +256,8 @@ def _length(arm: Arm) -> int:
 def law_gap(item: Lemmas, case: Case) -> Iterator[Finding]:
     rad, rate = theory.radius(case.horizon), case.lambda_bounds[0]
     worst: dict[str, float] = {}
-    for arm, better in case.optimistic(item.estimates):
+    pairs = list(case.optimistic(item.estimates))
+    for arm, better in pairs:
         length = _length(arm)
         pair = arm.chain, better.chain
         found = {
@@ -268,7 +269,7 @@ def law_gap(item: Lemmas, case: Case) -> Iterator[Finding]:
         worst = {name: max(worst.get(name, 0.0), one.worst) for name, one in found.items()}
     shares = ", ".join(f"{share:.2g} of {name}" for name, share in worst.items() if name != "proved")
     text = f"at T = {slots(case.horizon)} at most {shares}, and {worst['proved']:.2g} of the bound that is proved"
-    yield _finding(case.name, max(worst.values()) <= 1 + 1e-9, text, shares=worst)
+    yield _finding(case.name, max(worst.values()) <= 1 + 1e-9, text, len(pairs), shares=worst)
 
 
 @check
@@ -280,7 +281,7 @@ def reward_gap(item: Lemmas, case: Case) -> Iterator[Finding]:
     worst = max(one.worst for one in found)
     largest = max(float(one.measured.max()) for one in found)
     text = f"at T = {slots(case.horizon)} at most {largest:.3g}, {worst:.2g} of what the lemma allows"
-    yield _finding(case.name, worst <= 1, text, share=worst, largest=largest)
+    yield _finding(case.name, worst <= 1, text, len(found), share=worst, largest=largest)
 
 
 def forgetting(item: Lemmas, cases: list[Case]) -> list[Finding]:
@@ -297,7 +298,7 @@ def forgetting(item: Lemmas, cases: list[Case]) -> list[Finding]:
         found = [theory.forgetting(chain, rate, 60) for chain in chains]
         share, tau = max((one.worst, one.worst_at) for one in found)
         text = f"the distance from the limit is up to {share:.3g} times M λ_max^τ of what it was, at τ = {tau}"
-        findings.append(_finding(name, share <= 1 + 1e-9, text, share=share, elapsed=tau))
+        findings.append(_finding(name, share <= 1 + 1e-9, text, len(chains), share=share, elapsed=tau))
     return findings
 
 
@@ -316,7 +317,9 @@ def bias(item: Lemmas, case: Case) -> Iterator[Finding]:
     both = (problem, _farthest(problem, case.horizon))
     here, there = (theory.bias_between_successors(oracles.exact(one)) for one in both)
     text = f"{here:.4f}, and {there:.4f} in R' at T = {slots(case.horizon)}, where {bound:.1f} is allowed"
-    yield _finding(problem.name, max(here, there) <= bound, text, measured=here, optimistic=there, bound=bound)
+    yield _finding(
+        problem.name, max(here, there) <= bound, text, len(both), measured=here, optimistic=there, bound=bound
+    )
 
 
 @check

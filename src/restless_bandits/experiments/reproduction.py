@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 from restless_bandits import __version__, plots
 from restless_bandits.arrays import plain, whole
 from restless_bandits.errors import ProblemError
+from restless_bandits.experiments.comparing import LEVEL
 from restless_bandits.experiments.design import Design, design
 from restless_bandits.experiments.items import Part, Tell, Work
-from restless_bandits.experiments.verdicts import BADGES, LEVEL, LINEAR, TALLY, Evidence, Verdict, decide, worded
-from restless_bandits.experiments.writing import Html, fill, fill_each, join
+from restless_bandits.experiments.verdicts import BADGES, TALLY, Evidence, Verdict, decide, worded
+from restless_bandits.experiments.writing import Html, fill, fill_each, join, table
 from restless_bandits.files import write_file
 from restless_bandits.simulation.engines import open_pool
 
@@ -51,7 +52,13 @@ class Reproduction:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers of the report, as ``restless reproduce --json`` prints them."""
-        numbers: dict[str, Any] = {"figures": [], "table": [], "build_seconds": {}, "posterior_at_truth": {}}
+        numbers: dict[str, Any] = {
+            "figures": [],
+            "table": [],
+            "build_seconds": {},
+            "weather": {},
+            "posterior_at_truth": {},
+        }
         for part in self.parts:
             for key, found in part.as_dict().items():
                 numbers[key] = numbers[key] + found if isinstance(found, list) else numbers[key] | found
@@ -176,7 +183,7 @@ def page(found: Reproduction, drawn: dict[str, str]) -> str:
         links += [(part.item.name, part.item.title) for part, _ in parts if part.item.name != mark]
         about, sections = parts[0][0].about, join(html for _, html in parts)
         chapters.append(fill("chapter", id=mark, title=title, about=about, parts=sections))
-    links.append(("colophon", "How this was made"))
+    links += [("choices", "What we chose"), ("colophon", "How this was made")]
     versions = (
         ("command", fill("code", text=found.command)),
         ("seed", found.seed),
@@ -196,10 +203,10 @@ def page(found: Reproduction, drawn: dict[str, str]) -> str:
         links=Html("\n".join(fill("link", target=target, title=title) for target, title in links)),
         counts=join(_count(title, verdicts) for title, verdicts in counts),
         level=f"{LEVEL:g}",
-        linear=f"{LINEAR:g}",
         measured=_ledger(measured, titles),
         proved=_ledger(proved, {"": "what was found"}),
         chapters=Html("\n".join(chapters)),
+        choices=table(["what", "chosen"], found.plan.choices),
         versions=join(fill("version", name=name, text=text) for name, text in versions),
     )
 

@@ -1,5 +1,10 @@
 """Table 1: how long whole runs take, one thread, nothing else running; measured once and kept.
 
+Times are seconds of the processor and of warm code. Everything is measured in rounds, in each round once and in an
+order that is drawn anew, so that what else the machine does falls on all alike; the least time of a run counts. A time
+in which something was compiled is thrown away. How long runs waited for the processor, and how much the times of one
+run differ, says whether the machine was quiet.
+
 A measured time is kept with the code, the processor and the versions that it belongs to: an interrupted measurement
 goes on where it stopped, and one made elsewhere is not taken for one's own.
 """
@@ -7,17 +12,20 @@ goes on where it stopped, and one made elsewhere is not taken for one's own.
 from __future__ import annotations
 
 import json
+import math
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numba
 import numpy as np
+from numba.core.event import install_recorder
 
 from restless_bandits import plots
 from restless_bandits.arrays import Array
@@ -26,7 +34,7 @@ from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html, fill, seconds, slots, table
 from restless_bandits.files import save_file
 from restless_bandits.learners import RestlessUCB, learner
-from restless_bandits.problem import Problem
+from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.storage import fingerprint
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BUILD_ARMS = (16, 64, 256, 1024)
+BUILDS = 3
+"""How often the instances are built in each round."""
 
 
 def processor() -> str:
@@ -53,6 +63,8 @@ class TableLine:
     spec: str
     runs: tuple[int, ...]
     paper: tuple[float, ...]
+    cost: tuple[float, ...] = ()
+    """About how many seconds a run takes, where that is long."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,12 @@ class TimeTable(Item):
     problems: tuple[str, ...]
     arms: tuple[int, ...]
     lines: tuple[TableLine, ...]
+    repeats: int
+    """How often each run is timed; one that is the only one of its kind is timed once."""
     most_runs: int = 1000
-    """No time is measured more often."""
+    """No more runs are timed."""
+    longest: float = math.inf
+    """Runs that take more seconds are left out."""
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
@@ -73,72 +89,116 @@ class TimeTable(Item):
 
     def runs_of(self, line: TableLine) -> list[int]:
         """Return how many runs of a line are timed, for each number of arms."""
-        return [min(runs, self.most_runs) for runs in line.runs]
-
-    @property
-    def runs(self) -> int:
-        return sum(sum(self.runs_of(line)) for line in self.lines)
+        costs = line.cost or (0.0,) * len(line.runs)
+        limits = [self.most_runs if cost <= self.longest else 0 for cost in costs]
+        return [min(runs, limit) for runs, limit in zip(line.runs, limits, strict=True)]
 
     def begin(self, work: Work) -> Callable[[], Part]:
         """Measure at once, while nothing else is running."""
-        work.expect(self.runs)
-        times, build = measure_times(self, work.place / "times.json", work.seed, partial(work.timed, self.name))
-        return lambda: TimesPart(self, Evidence(times=times, build_times=build), processor())
+        times, build, weather = measure_times(self, work.place / "times.json", work.seed, work, self.name)
+        return lambda: TimesPart(self, Evidence(times=times, build_times=build, weather=weather), processor())
+
+
+class Clock(NamedTuple):
+    """Seconds of the processor, and seconds on the wall."""
+
+    spent: float
+    passed: float
+
+
+def clock(work: Callable[[], object]) -> Clock:
+    """Time some work, and again for as long as something was compiled on the way."""
+    while True:
+        with install_recorder("numba:compile") as compiled:
+            passed, spent = time.perf_counter(), time.process_time()
+            work()
+            found = Clock(time.process_time() - spent, time.perf_counter() - passed)
+        if not compiled.buffer:
+            return found
 
 
 def measure_times(
-    table: TimeTable, path: Path, seed: int, advance: Callable[[float], None]
-) -> tuple[dict[str, dict[int, Array]], dict[int, float]]:
+    table: TimeTable, path: Path, seed: int, work: Work | None = None, what: str = ""
+) -> tuple[dict[str, dict[int, Array]], dict[int, Array], dict[str, float]]:
     """Return the seconds of each run by learner and number of arms, and those of building the optimistic instance.
 
-    ``advance`` is told the seconds spent on every run, found or measured.
+    For building, the seconds of each round. And how quiet the machine was.
     """
     kept = _Kept(path)
-    times: dict[str, dict[int, Array]] = {}
+    jobs: dict[str, Callable[[], object]] = {}
+    cells: dict[tuple[str, int], list[str]] = {}
+    rounds: list[list[str]] = [[] for _ in range(table.repeats)]
     for line in table.lines:
         for name, arms, runs in zip(table.problems, table.arms, table.runs_of(line), strict=True):
-            key = f"{name} {line.spec} {table.horizon} {seed}"
-            world = None
-            for run in range(runs):
-                if len(kept.times(key)) <= run:
-                    if world is None:
-                        # Loads and, the first time ever, compiles what this learner needs.
-                        warm = World(Problem.builtin(table.problems[0]))
-                        _play(line.spec, warm, min(2000, table.horizon), seed, run)
-                        world = World(Problem.builtin(name))
-                    kept.add(key, _play(line.spec, world, table.horizon, seed, run))
-                advance(kept.times(key)[run])
-            times.setdefault(line.label, {})[arms] = np.array(kept.times(key)[:runs])
-    build = {}
-    for arms in BUILD_ARMS:
-        key = f"build {arms}"
-        if not kept.times(key):
-            kept.add(key, _build_seconds(arms))
-        build[arms] = kept.times(key)[0]
-    return times, build
+            keys = [f"{name} {line.spec} {table.horizon} {seed} {run}" for run in range(runs)]
+            cells[line.label, arms] = keys
+            jobs |= {key: partial(_play, line.spec, name, table.horizon, seed, run) for run, key in enumerate(keys)}
+            for one in rounds[: 1 if runs == 1 else None]:
+                one += keys
+    builders = {f"build {arms}": partial(_build, *_observed(arms)) for arms in BUILD_ARMS}
+    for one in rounds[: table.repeats]:
+        one += BUILDS * list(builders)
+    jobs |= builders
+    wanted = Counter(key for one in rounds for key in one)
+    if work is not None:
+        work.expect(wanted.total())
+    # What has been measured before is not measured again: a round keeps what is still to be done of it.
+    missing = {key: number - len(kept.clocks(key)) for key, number in wanted.items()}
+    rng = np.random.default_rng(seed)
+    warm: set[str] = set()
+    for one in rounds:
+        for key in rng.permutation(one).tolist():
+            if missing[key] > 0:
+                missing[key] -= 1
+                _warm_up(table, key, warm)
+                kept.add(key, clock(jobs[key]))
+            if work is not None:
+                work.timed(what, kept.clocks(key)[-1].spent)
+    least = {key: min(one.spent for one in kept.clocks(key)) for key in wanted}
+    times: dict[str, dict[int, Array]] = {}
+    for (label, arms), keys in cells.items():
+        if keys:
+            times.setdefault(label, {})[arms] = np.array([least[key] for key in keys])
+    build = {arms: np.array([one.spent for one in kept.clocks(f"build {arms}")]) for arms in BUILD_ARMS}
+    return times, build, _weather([kept.clocks(key) for keys in cells.values() for key in keys])
 
 
-def _play(spec: str, world: World, horizon: int, seed: int, run: int) -> float:
-    player = learner(spec)
-    return _seconds(lambda: play_run(player, world, horizon, np.array([horizon]), seed=seed, run=run))
+def _weather(measured: list[list[Clock]]) -> dict[str, float]:
+    """How long runs waited, as a share of all time, and how far the times of the same run are apart, in the middle."""
+    passed, spent = (math.fsum(one[k] for clocks in measured for one in clocks) for k in (1, 0))
+    jitter = [max(clocks).spent / min(clocks).spent for clocks in measured if len(clocks) > 1]
+    return {"waited": max(0.0, 1 - spent / passed), "jitter": float(np.median(jitter)) if jitter else 1.0}
 
 
-def _build_seconds(n_arms: int) -> float:
-    """The least of five times that the optimistic instance of so many arms takes."""
-    problem = Problem.random(n_arms=n_arms, n_states=3, seed=0)
-    task = problem.task(10_000)
+def _warm_up(table: TimeTable, key: str, warm: set[str]) -> None:
+    """Before its first run of all, play one of the learner's on the fewest arms, to load or compile what it needs."""
+    spec = next((line.spec for line in table.lines if f" {line.spec} " in key), None)
+    if spec is not None and spec not in warm:
+        warm.add(spec)
+        _play(spec, table.problems[0], table.horizon, 0, 0)
+
+
+def _play(spec: str, problem: str, horizon: int, seed: int, run: int) -> None:
+    play_run(learner(spec), _world(problem), horizon, np.array([horizon]), seed=seed, run=run)
+
+
+@cache
+def _world(problem: str) -> World:
+    return World(Problem.builtin(problem))
+
+
+def _observed(n_arms: int) -> tuple[Record, Task]:
+    """A problem of so many arms of which something is known."""
+    task = Problem.random(n_arms=n_arms, n_states=3, seed=0).task(10_000)
     record = Record.of(task)
     for arm in range(n_arms):
         for state in (0, 1, 2, 2, 1, 0, 0):
             record.observe([arm], [state], [0.5])
-    build = partial(RestlessUCB().optimistic_problem, record, task)
-    return min(_seconds(build) for _ in range(5))
+    return record, task
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+def _build(record: Record, task: Task) -> Problem:
+    return RestlessUCB().optimistic_problem(record, task)
 
 
 class _Kept:
@@ -148,17 +208,20 @@ class _Kept:
         self._path = path
         versions = {"python": platform.python_version(), "numba": numba.__version__}
         self._maker = {"code": fingerprint(), "processor": processor(), **versions}
-        self._times: dict[str, list[float]] = {}
+        self._times: dict[str, list[Clock]] = {}
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             stored: Any = json.loads(path.read_text(encoding="utf-8"))
             if stored["maker"] == self._maker:
-                self._times = {str(key): [float(t) for t in times] for key, times in stored["times"].items()}
+                self._times = {
+                    key: [Clock(float(spent), float(passed)) for spent, passed in clocks]
+                    for key, clocks in stored["times"].items()
+                }
 
-    def times(self, key: str) -> list[float]:
+    def clocks(self, key: str) -> list[Clock]:
         return self._times.get(key, [])
 
-    def add(self, key: str, spent: float) -> None:
-        self._times.setdefault(key, []).append(spent)
+    def add(self, key: str, measured: Clock) -> None:
+        self._times.setdefault(key, []).append(measured)
         save_file(self._path, json.dumps({"maker": self._maker, "times": self._times}, indent=1).encode())
 
 
@@ -173,8 +236,8 @@ class TimesPart(Part):
             for label, by_arms in self.evidence.times.items()
             for arms, spent in by_arms.items()
         ]
-        build = {str(arms): spent for arms, spent in self.evidence.build_times.items()}
-        return {"table": table, "build_seconds": build}
+        build = {str(arms): float(spent.min()) for arms, spent in self.evidence.build_times.items()}
+        return {"table": table, "build_seconds": build, "weather": dict(self.evidence.weather)}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}
@@ -194,8 +257,9 @@ class TimesPart(Part):
         item = self.item
         rows = []
         for line in item.lines:
+            times = self.evidence.times[line.label]
             cells = [
-                fill("time", spent=seconds(float(self.evidence.times[line.label][arms].mean())), paper=f"{paper:g}")
+                fill("time", spent=seconds(float(times[arms].mean())) if arms in times else "–", paper=f"{paper:g}")
                 for arms, paper in zip(item.arms, line.paper, strict=True)
             ]
             learner_cell = fill("learner", label=line.label, spec=line.spec)
@@ -208,5 +272,7 @@ class TimesPart(Part):
             processor=self.timed_on,
             table=table(["learner", *(f"{arms} arms" for arms in item.arms), "runs"], rows),
             picture=drawn[item.name],
-            build=", ".join(f"{n} arms {seconds(spent)}" for n, spent in self.evidence.build_times.items()),
+            build=", ".join(
+                f"{n} arms {seconds(float(spent.min()))}" for n, spent in self.evidence.build_times.items()
+            ),
         )

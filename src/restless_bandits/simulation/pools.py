@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Protocol, runtime_checkable
 
+from restless_bandits._compile import compiling
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
 
 
@@ -88,7 +89,9 @@ class ProcessPool:
         self.width = width
         # Spawned, not forked: a fork in the presence of threads can stop for ever.
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker)
+        compiles = spawn.Event()
+        threading.Thread(target=_hand_on, args=(compiles, compiling), daemon=True).start()
+        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker, initargs=(compiles,))
 
     def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
         return self._pool.submit(play_runs, cell, numbers)
@@ -101,8 +104,23 @@ class ProcessPool:
                 process.terminate()
 
 
-def begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it."""
+class _Flag(Protocol):
+    """An event of threads, or of processes."""
+
+    def set(self) -> None: ...
+
+    def wait(self) -> bool: ...
+
+
+def _hand_on(known: _Flag, told: _Flag) -> None:
+    known.wait()
+    told.set()
+
+
+def begin_worker(compiles: _Flag | None = None) -> None:
+    """Leave Ctrl-C to the parent, tell it when something is compiled, and do not outlive it."""
+    if compiles is not None:
+        threading.Thread(target=_hand_on, args=(compiling, compiles), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.showwarning = _warn_in_one_line
     parent = multiprocessing.parent_process()
