@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import logging
 import re
+import unicodedata
 from collections.abc import Iterable
 from functools import partial
 
@@ -22,6 +23,7 @@ log = logging.getLogger("mkdocs.hooks.pages")
 IN_TEXT = re.compile(r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<formula>.*?)\\[)\]]</(?P=tag)>', re.DOTALL)
 IN_CONTENTS = re.compile(r"(?P<tag>)\\\((?P<formula>.*?)\\\)")
 BARS = re.compile(r"<mo>(&#x02016;|&#x0007C;|‖|\|)</mo>")
+SCRIPT = re.compile(r'<mi mathvariant="script">([A-Z])</mi>')
 LEFT_OVER = re.compile(r"<m[io]>(\\|&#x0005C;)\w+|<mi>(&|&#x00026;|&amp;)</mi>")
 
 
@@ -50,6 +52,14 @@ def _translate(found: re.Match[str], where: str) -> str:
         return found[0]
     if LEFT_OVER.search(shown):
         log.warning("%s: latex2mathml does not know all of %s", where, formula)
+    # Browsers show a letter as script only where it is one: the operator 𝒯 would look like the horizon T.
+    shown = SCRIPT.sub(lambda letter: f"<mi>{_script(letter[1])}</mi>", shown)
     # A norm's bars would grow to the height of the line.
     shown = BARS.sub(r'<mo stretchy="false">\1</mo>', shown)
     return f'<div class="formula">{shown}</div>' if block else shown
+
+
+def _script(letter: str) -> str:
+    """A capital letter in script; a few of them are older than the rest and stand elsewhere."""
+    old = "BEFHILMR"
+    return unicodedata.lookup(f"{'' if letter in old else 'MATHEMATICAL '}SCRIPT CAPITAL {letter}")

@@ -51,10 +51,11 @@ class EveryStateSeen(Rule):
 class CountDoubled(Rule):
     """When some count of (arm, last state, elapsed slots) within the plan reaches max(1, its count before the plan).
 
-    With a cap, all elapsed slots from it on share one count.
+    With a cap, all elapsed slots from it on share one count. A strict rule waits for one more than the count before.
     """
 
     cap: int | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,17 +122,21 @@ class RuleTable:
     doubled: bool
     cap: int
     """From which on elapsed slots share one count; more than any wait where they do not."""
+    beyond: int
+    """How many more than the count before a plan the count within it must be: 1 for a strict rule, else 0."""
 
     @classmethod
     def of(cls, rule: Rule) -> RuleTable:
         """Return the table of a rule; any number of rules of one kind may be combined."""
         parts = _parts(rule)
+        doubled = [part for part in parts if isinstance(part, CountDoubled)]
         return cls(
             slots=min((part.count for part in parts if isinstance(part, Slots)), default=1 << 62),
             every=_rows([(part.arm, part.times) for part in parts if isinstance(part, EveryStateSeen)]),
             seen_in=_rows([(part.arm, part.state) for part in parts if isinstance(part, SeenIn)]),
-            doubled=any(isinstance(part, CountDoubled) for part in parts),
-            cap=min((part.cap for part in parts if isinstance(part, CountDoubled) and part.cap), default=1 << 62),
+            doubled=bool(doubled),
+            cap=min((part.cap for part in doubled if part.cap), default=1 << 62),
+            beyond=int(all(part.strict for part in doubled)),
         )
 
     def counts_before(self, record: Record) -> tuple[IntArray, IntArray]:
@@ -177,4 +182,4 @@ class Watch:
             before, now = self._pooled_before[row], visits[elapsed_bin(self._table.cap) :].sum()
         else:
             before, now = self._before[row * N_BINS + elapsed_bin(elapsed)], visits[elapsed_bin(elapsed)]
-        return bool(now - before >= max(1, before))
+        return bool(now - before >= max(1, before + self._table.beyond))

@@ -248,6 +248,15 @@ def test_the_learners_planner_is_the_packages(n_states):
     assert gains[0] == pytest.approx(gains[1], abs=1e-5)
 
 
+def test_a_plan_that_is_cut_short_says_so(monkeypatch):
+    problem = Problem.builtin("paper-1")
+    arms = DominanceUCB().optimistic_arms(observed(problem, 500), problem.task(1000))
+    joint_policy(arms, [0, 1], 1, 1e-3)
+    monkeypatch.setattr(rb.oracles.planning, "MOST_SWEEPS", 2)
+    with pytest.warns(RuntimeWarning, match="dominance-ucb: a plan took more than 5000 sweeps .* without a proof"):
+        joint_policy(arms, [0, 1], 1, 1e-3)
+
+
 def all_joint_beliefs(dual):
     """(arm, s, column, fresh) for every arm: all joint beliefs with exactly one arm just seen."""
     lists = []

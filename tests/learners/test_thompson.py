@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from restless_bandits import Arm, Problem, ProblemError, oracles
 from restless_bandits.learners.thompson import ThompsonSampling, draw_rewards
-from restless_bandits.plans import AnyOf, CountDoubled, Slots
+from restless_bandits.plans import AnyOf, CountDoubled, RuleTable, Slots
 from restless_bandits.policies import IndexPolicy, JointPolicy
 from restless_bandits.record import BIN_EDGES, Record, elapsed_bin
 from restless_bandits.simulation.engine import Pricing, World, play_run
@@ -139,7 +139,7 @@ def test_the_short_way_to_the_index_gives_what_the_oracle_gives(n_arms, seed, su
             )
 
 
-def episodes(run, pool):
+def episodes(run, pool, strict):
     """Replay a traced run and tell for each slot whether a count of its plan had doubled by then."""
     before, within, doubled = {}, {}, []
     last_state = dict(enumerate(run.world.problem.initial))
@@ -151,7 +151,8 @@ def episodes(run, pool):
     ):
         cell = (arm, last_state[arm], min(t - last_slot[arm], pool or t))
         within[cell] = within.get(cell, 0) + 1
-        doubled.append(within[cell] >= max(1, before.get(cell, 0)))
+        total, first = before.get(cell, 0) + within[cell], before.get(cell, 0)
+        doubled.append(total > 2 * first if strict else total >= max(1, 2 * first))
         last_state[arm], last_slot[arm] = state, t
         left -= 1
         if left == 0:
@@ -162,12 +163,13 @@ def episodes(run, pool):
 
 
 @pytest.mark.parametrize("pool", [0, 3])
+@pytest.mark.parametrize("doubling", ["reached", "strict"])
 @pytest.mark.parametrize("schedule", ["both", "doubling"])
-def test_episodes_end_where_the_rules_say(schedule, pool, priced):
-    learner = ThompsonSampling(schedule=schedule, pool=pool)
+def test_episodes_end_where_the_rules_say(schedule, doubling, pool, priced):
+    learner = ThompsonSampling(schedule=schedule, doubling=doubling, pool=pool)
     run = play_run(learner, priced["paper-1"], 5000, np.array([5000]), seed=3, run=0, trace=True)
     lengths = run.record.plan_lengths
-    doubled = episodes(run, pool)
+    doubled = episodes(run, pool, doubling == "strict")
     ends = np.cumsum(lengths).tolist()
     assert lengths[0] == 1
     assert ends[-1] == 5000
@@ -192,7 +194,10 @@ def test_rules_as_data():
     record.plan_lengths = [1, 2, 7]
     assert ThompsonSampling().plan(record, task, rng).until == AnyOf((CountDoubled(), Slots(8)))
     assert ThompsonSampling(schedule="doubling").plan(record, task, rng).until == CountDoubled()
-    assert ThompsonSampling(schedule="doubling", pool=10).plan(record, task, rng).until == CountDoubled(cap=10)
+    pooled = ThompsonSampling(schedule="doubling", pool=10, doubling="strict")
+    assert pooled.plan(record, task, rng).until == CountDoubled(cap=10, strict=True)
+    assert RuleTable.of(CountDoubled(cap=10, strict=True)).beyond == 1
+    assert RuleTable.of(CountDoubled(cap=10, strict=True) | CountDoubled()).beyond == 0
 
 
 def gap_regrets(learner, world, runs):
@@ -298,6 +303,7 @@ def test_needs_and_specs():
         (dict(support=[[[0.5, 0.5], [0.5, 0.6]]]), r"'support\[0\]': transitions\[1\] sums to 1.1"),
         (dict(support=[[[0.5, 0.5]]]), r"'support\[0\]': transitions has 1 rows of 2 entries"),
         (dict(schedule="double"), "ts: schedule is 'double'; did you mean 'doubling'"),
+        (dict(doubling="loose"), "ts: doubling is 'loose'"),
         (dict(pool=-1), "ts: pool is -1"),
         (dict(rewards="guessed"), "ts: rewards is 'guessed'"),
         (dict(oracle="witle"), "there is no oracle 'witle'; did you mean 'whittle'"),

@@ -105,6 +105,7 @@ RULES = {
     "seen": SeenIn(1, 0),
     "doubled": CountDoubled(),
     "doubled from 3 on": CountDoubled(cap=3),
+    "more than doubled from 3 on": CountDoubled(cap=3, strict=True),
     "either": CountDoubled() | Slots(20) | SeenIn(0, 0),
     "two of a kind": EveryStateSeen(0, 30) | EveryStateSeen(1, 5),
     "for ever": Forever(),

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from restless_bandits.theory import (
     trajectory_fit,
 )
 
+REPAIRS = ("sign", "offset", "start", "end")
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "coupling.md"
 ALTERNATING = Problem([Arm([[0, 1], [1, 0]], [1, 0], initial=0), Arm([[0, 1], [1, 0]], [1, 0], initial=1)])
 
@@ -80,14 +82,14 @@ class TestCorrespond:
         np.testing.assert_allclose(joint.sum(axis=0), v, atol=1e-12)
         np.testing.assert_allclose(joint_law(v, v), np.diag(v), atol=1e-12)
 
-    @pytest.mark.parametrize("repaired", [(), ("sign",), ("sign", "offset"), ("sign", "start"), ("offset", "start")])
+    @pytest.mark.parametrize("repaired", [few for n in range(4) for few in combinations(REPAIRS, n)])
     def test_every_correction_of_the_printed_formula_is_needed(self, repaired):
-        """With any of the three typos left in, what Algorithm 3 returns is not a law, or not the right one."""
+        """With any of the four typos left in, what Algorithm 3 returns is not a law, or not the right one."""
         v, v_real = np.array([0.2, 0.5, 0.3]), np.array([0.5, 0.3, 0.2])
         laws = np.array([printed(v, v_real, k, repaired) for k in range(3)])
         are_laws = laws.min() >= 0 and np.allclose(laws.sum(axis=1), 1)
         assert not are_laws or not np.allclose(v_real @ laws, v)
-        right = [printed(v, v_real, k, ("sign", "offset", "start")) for k in range(3)]
+        right = [printed(v, v_real, k, REPAIRS) for k in range(3)]
         np.testing.assert_allclose(right, [correspond(v, v_real, k) for k in range(3)], atol=1e-12)
 
     @pytest.mark.parametrize(("laws", "state"), [(([1.0], [0.5, 0.5]), 0), (([1.0], [1.0]), 1), (([1, 0], [1, 0]), 1)])
@@ -104,10 +106,9 @@ def printed(v, v_real, k, repaired):
     chances = []
     for j in range(1, len(v) + 1):
         low, high = (p[j - 1], p[j]) if "offset" in repaired else (p[j], p[j + 1])
-        if "start" in repaired:
-            chances.append(max(0.0, min(high, end) - max(low, start)) / width)
-        else:
-            chances.append(0.0 if p[j] < start else (min(high, end) - low) / width)
+        low = max(low, start) if "start" in repaired else low
+        share = 0.0 if p[j] < start else min(high, end) - low
+        chances.append((max(0.0, share) if "end" in repaired else share) / width)
     return np.array(chances)
 
 

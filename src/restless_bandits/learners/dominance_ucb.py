@@ -5,9 +5,10 @@ A *colour* is (arm, last state s, elapsed slots τ). The law of what is seen dep
 observations are independent draws, and for each k an upper confidence bound U(s, τ, k) of Pr(state ≤ k) makes an upper
 law. Where Assumptions 1 to 3 of Wang, Huang, Lui (2020) hold, values fall with the states, so a problem whose laws
 dominate the true ones and whose rewards are at least as high is worth at least as much: plan on that, follow the plan
-until something has been seen twice as often, plan again. No search over models (colored-UCRL2) and no observation
-thrown away (Restless-UCB); Õ(√T) regret, see docs/theory/dominance.md. Feeding dominating laws to an offline oracle is
-known from combinatorial bandits (SDCB: Chen, Hu, Li, Li, Liu, Lu 2016).
+until something has been seen twice as often, plan again. No observation is thrown away (as by Restless-UCB), and the
+upper laws are there before anything is planned (colored-UCRL2 finds them within its value iteration). Õ(√T) regret for
+exact plans; docs/theory/dominance.md has the proof, and a table of what the program does otherwise. Feeding dominating
+laws to an offline oracle is known from combinatorial bandits (SDCB: Chen, Hu, Li, Li, Liu, Lu 2016).
 
 The bounds are Bernoulli KL bounds at a level (ln t, or that of the theorem), 1 where nothing was seen. Bounds of
 different colours imply each other, and each is lowered to what the others imply:
@@ -42,6 +43,7 @@ tolerance of .05/√t); for many two-state arms the balanced dual is, at half th
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,7 +57,7 @@ from restless_bandits.learners._bounds import kl_upper_bounds
 from restless_bandits.learners.base import Learner, present_problem, require_choice, require_horizon, require_one_play
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy
-from restless_bandits.oracles.planning import LARGEST_TABLE, iterated, most_beliefs_at
+from restless_bandits.oracles.planning import LARGEST_TABLE, MOST_SWEEPS, iterated, most_beliefs_at
 from restless_bandits.oracles.whittle import whittle_policy
 from restless_bandits.plans import CountDoubled, Forever, Plan, Rule, SeenIn, Slots
 from restless_bandits.policies import JointPolicy, Policy, SingleArm
@@ -220,9 +222,20 @@ def _table_size(arms: list[OptimisticArm], task: Task) -> int:
 
 
 def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, tolerance: float) -> JointPolicy:
-    """Plan by value iteration over joint beliefs, until the span of an update is within the tolerance."""
+    """Plan by value iteration over joint beliefs, until the span of an update is within the tolerance.
+
+    Warns where it is not when the sweeps run out: the proof does not cover that plan.
+    """
     beliefs = [
         forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, state if state < len(arm.rewards) else None)
         for arm, state in zip(arms, last_states, strict=True)
     ]
-    return iterated(beliefs, plays, tolerance, linked=False)
+    policy, span = iterated(beliefs, plays, tolerance, linked=False)
+    if span > tolerance:
+        warnings.warn(
+            f"{DominanceUCB.name}: a plan took more than {MOST_SWEEPS} sweeps of value iteration and was cut short; "
+            "it plays on, without a proof",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return policy

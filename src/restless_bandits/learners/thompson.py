@@ -18,6 +18,7 @@ Differs from the papers, where they are silent or leave room:
 - a law of probability zero counts as 1e-300. If what was seen is impossible under the whole support, the chains under
   which the least of it is impossible remain, and no draw fails;
 - ``schedule=doubling`` keeps the second rule alone: what shows the large variance reported by Wang, Huang, Lui (2020).
+  ``doubling=strict`` ends an episode when a count is *more* than twice what it was, as their program does.
 
 ``prior=continuous`` (alias ``posterior``) takes all birth-death chains of any number of states for the support, each
 row with a flat prior, and draws from the posterior by independence Metropolis with candidates from both modes (see
@@ -84,6 +85,8 @@ class ThompsonSampling(Learner):
         What plans on the draw.
     prior
         ``finite``, the support, or ``continuous``, all birth-death chains; then ``support`` and ``pool`` say nothing.
+    doubling
+        When a count has doubled: ``reached``, as soon as it is twice what it was, or ``strict``, once it is more.
 
     """
 
@@ -95,11 +98,13 @@ class ThompsonSampling(Learner):
     rewards: str = "learned"
     oracle: str = "whittle"
     prior: str = "finite"
+    doubling: str = "reached"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "support", _checked_support(self.support))
         require_choice(self, "prior", self.prior, ("finite", "continuous"))
         require_choice(self, "schedule", self.schedule, ("both", "doubling"))
+        require_choice(self, "doubling", self.doubling, ("reached", "strict"))
         whole("ts: pool", self.pool, 0)
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
         if oracles.find_oracle(self.oracle).ordered and self.rewards != "known":
@@ -137,7 +142,7 @@ class ThompsonSampling(Learner):
 
     def until(self, record: Record) -> Rule:
         """When the episode that begins now ends."""
-        doubled = CountDoubled(cap=self.pool or None)
+        doubled = CountDoubled(cap=self.pool or None, strict=self.doubling == "strict")
         if self.schedule == "doubling":
             return doubled
         longer = record.plan_lengths[-1] + 1 if record.plan_lengths else 1

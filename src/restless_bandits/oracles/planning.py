@@ -73,24 +73,27 @@ def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None =
     arms = [_beliefs(arm, precision) for arm in problem.arms]
     if most_beliefs is not None and _table_size(arms, problem.plays) > most_beliefs:
         return None
-    return iterated(arms, problem.plays, precision)
+    return iterated(arms, problem.plays, precision)[0]
 
 
 def _table_size(arms: Sequence[ArmBeliefs], plays: int) -> int:
     return JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
 
 
-def iterated(arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked: bool = True) -> JointPolicy:
+def iterated(
+    arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked: bool = True
+) -> tuple[JointPolicy, float]:
     """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance.
 
-    With one play links are made first, unless the table is large or they are not wanted: for arms that take long to
-    forget, whose tables have long rows, sweeps without them are as fast.
+    Returns the span as well, larger where ``MOST_SWEEPS`` did not get there. With one play links are made first, unless
+    the table is large or they are not wanted: for arms that take long to forget, whose tables have long rows, sweeps
+    without them are as fast.
     """
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
     links = kernels.link(joint.table) if linked and plays == 1 and joint.size <= LINKED_TABLE else kernels.NO_LINKS
-    kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
-    return JointPolicy(joint, iterate.action, iterate.values)
+    span = kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
+    return JointPolicy(joint, iterate.action, iterate.values), span
 
 
 def _beliefs(arm: AnyArm, deviation: float) -> ArmBeliefs:
@@ -136,7 +139,7 @@ def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) ->
     coarse = [_beliefs(arm, COARSEST) for arm in problem.arms]
     size = _table_size(coarse, problem.plays)
     if size <= allowed:
-        return iterated(coarse, problem.plays, COARSEST)
+        return iterated(coarse, problem.plays, COARSEST)[0]
     rough = rough_policy(problem, lasting) if size > LARGEST_TABLE else None
     return rough or quick_whittle(problem)
 
@@ -151,7 +154,7 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
         if all(reached <= deviation for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting):
-                rough, whittle = iterated(arms, 1, COARSEST), quick_whittle(problem)
+                rough, whittle = iterated(arms, 1, COARSEST)[0], quick_whittle(problem)
                 ours, theirs = rollouts(problem, rough, whittle, max(SHORTEST_ROLLOUT, ROLLOUT * lasting))
                 standard_error = np.sqrt((ours.var() + theirs.var()) / (BATCHES - 1))
                 return whittle if theirs.mean() - ours.mean() > 2 * standard_error else rough

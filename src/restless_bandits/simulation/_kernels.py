@@ -83,6 +83,7 @@ class Ending(NamedTuple):
     seen_in: IntArray
     doubled: bool
     cap: int
+    beyond: int
     before: IntArray
     pooled_before: IntArray
 
@@ -228,7 +229,7 @@ def run_plan(
     arms, law, state_reward = world
     counts, visits, reward_sums, last_state, last_slot = memory
     table = choice.table
-    every, seen_in, cap = ending.every, ending.seen_in, ending.cap
+    every, seen_in, cap, beyond = ending.every, ending.seen_in, ending.cap, ending.beyond
     count_before, pooled_before = ending.before, ending.pooled_before
     pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
     gap, checkpoints = account.gap, account.checkpoints
@@ -405,11 +406,11 @@ def run_plan(
             if ending.doubled:
                 if elapsed < cap:
                     count = count_before[visit]
-                    done = done or visits[visit] - count >= max(1, count)
+                    done = done or visits[visit] - count >= max(1, count + beyond)
                 else:
                     pool = visit // N_BINS
                     pooled[pool] += 1
-                    done = done or pooled[pool] >= max(1, pooled_before[pool])
+                    done = done or pooled[pool] >= max(1, pooled_before[pool] + beyond)
             for e in range(every.shape[0]):
                 if arm == every[e, 0] and elapsed == 1 and s < states:
                     lacking[e] -= visits[visit] == every[e, 1]

@@ -129,7 +129,7 @@ class Run:
         record = self.record
         rule = RuleTable.of(plan.until)
         counts = rule.counts_before(record)
-        ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, *counts)
+        ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, rule.beyond, *counts)
         choice = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
         joint = plan.policy.beliefs.table if isinstance(plan.policy, JointPolicy) else self.world.priced
         started = record.slots

@@ -16,8 +16,8 @@ summary. docs/theory/coupling.md has the argument and examples. As everywhere he
 Differs from the paper:
 
 - Algorithm 3 as printed gives no probabilities: its denominator has the wrong sign, its numerator belongs to state
-  j + 1 and does not start at ``start``. What the proof needs is the overlap of ``[p_{j−1}, p_j]`` with
-  ``[start, end]``, divided by ``end − start``;
+  j + 1, does not start at ``start``, and is negative for intervals beyond ``end``. What the proof needs is the overlap
+  of ``[p_{j−1}, p_j]`` with ``[start, end]``, divided by ``end − start``;
 - Algorithm 4 copies the real state of every other arm. With equal laws ``correspond`` does that by itself, so the
   algorithm is Algorithm 2 with R = R' and different starts;
 - several arms may be pulled in a slot, each coupled by itself;

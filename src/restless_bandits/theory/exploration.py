@@ -7,8 +7,8 @@ analysis, so E A_k = E H_k + 1 + (m − 1)/d_k. Exploring the arm takes max_k A_
     max_k E A_k  ≤  E max_k A_k  ≤  max_k E A_k + √(Σ_k Var A_k),
 
 because max_k A_k ≤ max_k E A_k + (Σ_k (A_k − E A_k)²)^½. So an arm takes at most m/d_min + O(√m) pulls, the O being a
-constant of its chain. Without it the fact is false: where two states are equally likely, the wait for the last one adds
-about √m (``ExplorationLength.fact_1`` against ``expected``).
+constant of its chain: the order that the fact claims. N m(T) / d_min without the O is no bound: where two states are
+equally likely, the wait for the last one adds about √m (``ExplorationLength.fact_1`` against ``expected``).
 
 For two states the mean is computed. Between two visits to state a the chain visits b not at all, with probability
 P(a,a), or a geometric number of times, independently each time; so J, the visits to b before the m-th to a, has the
