@@ -196,8 +196,15 @@ def test_rules_as_data():
 
 
 def gap_regrets(learner, world, runs):
-    played = (play_run(learner, world, 50_000, np.array([50_000]), seed=1, run=run) for run in range(runs))
-    return np.array([run.account.sums[2] for run in played])
+    """The regrets of the first run, of the first two, and so on, in order of size.
+
+    What more runs can only make truer need not wait for all of them: it holds of all as soon as it holds of some.
+    """
+    lost = []
+    for run in range(runs):
+        played = play_run(learner, world, 50_000, np.array([50_000]), seed=1, run=run)
+        lost.append(played.account.sums[2])
+        yield np.sort(lost)
 
 
 @pytest.mark.parametrize("name", ["paper-1", "paper-2"])
@@ -205,12 +212,12 @@ def test_regret_with_both_rules_is_small_and_with_one_it_spreads(name, priced):
     # Over 320 runs of other seeds the lowest nine tenths average 16 with a standard deviation of 4; about one run in a
     # hundred is misled early, stays on one arm and loses 1800 (5000 on paper-1), which is why no plain mean is taken
     # here. The mean of the lowest 24 of 30 passes 40 only with seven such runs: C(30, 7) 0.015^7 = 4e-7.
-    both = np.sort(gap_regrets(ThompsonSampling(rewards="known"), priced[name], 30))
-    assert both[:24].mean() < 40
+    both = gap_regrets(ThompsonSampling(rewards="known"), priced[name], 30)
+    assert any(len(lost) >= 24 and lost[:24].mean() < 40 for lost in both)
     # With doubling alone 16 % (paper-1) and 32 % (paper-2) of 600 runs lose more than 300: at most one in 100 does with
     # a probability of 0.84^100 + 100 · 0.16 · 0.84^99 = 5e-7.
-    doubling = np.sort(gap_regrets(ThompsonSampling(rewards="known", schedule="doubling"), priced[name], 100))
-    assert doubling[-2] > 300
+    doubling = gap_regrets(ThompsonSampling(rewards="known", schedule="doubling"), priced[name], 100)
+    assert any(len(lost) >= 2 and lost[-2] > 300 for lost in doubling)
 
 
 def test_fixed_rewards_are_known_from_first_sight():
@@ -237,7 +244,8 @@ def test_fixed_rewards_are_known_from_first_sight():
 def test_learned_rewards_come_to_the_best_play(priced):
     # One run of 200 with another seed lost more than 500, so five of ten do with a chance below 252 · 0.02^5 = 8e-7.
     # Staying on the better arm costs (0.4565 - 0.4) · 50 000 = 2823.
-    assert np.median(gap_regrets(ThompsonSampling(), priced["paper-1"], 10)) < 500
+    learned = gap_regrets(ThompsonSampling(), priced["paper-1"], 10)
+    assert any((lost < 500).sum() >= 6 for lost in learned)
 
 
 @pytest.mark.parametrize("plays", [1, 2])
