@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sparse
+import scipy  # its parts load when they are first used, which is not at every start
 
 from restless_bandits.arrays import Array
 from restless_bandits.beliefs import arm_beliefs, cap_for
@@ -141,11 +141,11 @@ class SubsidisedArm:
         swap = np.arange(n)
         swap[[0, beliefs.start]] = swap[[beliefs.start, 0]]
         rows = np.repeat(np.arange(n), beliefs.n_states)
-        pulled = sparse.csr_array(
+        pulled = scipy.sparse.csr_array(
             (beliefs.law.reshape(-1), (swap[rows], swap[np.tile(beliefs.first, n)])), shape=(n, n)
         )
-        rested = sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
-        matrix = sparse.vstack([pulled, rested]).tocsr()
+        rested = scipy.sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
+        matrix = scipy.sparse.vstack([pulled, rested]).tocsr()
         matrix.eliminate_zeros()
         reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
         mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1)
