@@ -1,6 +1,7 @@
 """Relaxation, myopic, guha, best arm, evaluation."""
 
 import math
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import restless_bandits as rb
-from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
+from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm, testing
+from restless_bandits.oracles import bracket
 from restless_bandits.oracles.guha import _balance, _PricedArm
 from restless_bandits.oracles.lagrangian import SubsidisedArm, relax
 from restless_bandits.oracles.myopic import table_length
@@ -238,6 +240,15 @@ class TestEvaluation:
         assert abs(t) < 5.05
 
 
+@pytest.fixture(scope="module")
+def known():
+    """The optimum and the relaxation's bound, computed once for each problem and not once for each oracle."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((testing, "exact"), (bracket, "relaxation_bound")):
+            patch.setattr(module, name, cache(getattr(module, name)))
+        yield
+
+
 class TestConformance:
     """Every oracle takes every kind of arm and answers with a policy and a bracket."""
 
@@ -260,6 +271,7 @@ class TestConformance:
         "worthless": Problem([Arm.two_state(0.7, 0.8, (0, 0), initial=1), Arm.two_state(0.5, 0.5, (0, 0), initial=1)]),
     }
 
+    @pytest.mark.usefixtures("known")
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", rb.oracles.ORACLES)
     def test_every_oracle_on_every_kind(self, name, kind):
