@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import restless_bandits as rb
+from restless_bandits.cli import main
 from restless_bandits.learners import RestlessUCB
 from restless_bandits.simulation import playing, simulate
 from tests.simulation.test_runner import assert_same
@@ -318,10 +319,11 @@ class TestBadInput:
         with pytest.raises(rb.ProblemError, match=r"needs distributed, which is not installed; pip install 'restless-"):
             simulate(problem, "ucb1", 10, engine="dask")
 
-    def test_on_the_command_line(self):
+    def test_on_the_command_line(self, monkeypatch, capsys):
         words = ["simulate", "paper-1", "--horizon", "10", "--address", "tcp://here"]
-        done = subprocess.run(
-            [sys.executable, "-m", "restless_bandits", *words], capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stdout) == (2, "")
-        assert re.fullmatch(r"Error: address is 'tcp://here'; give .*\n", done.stderr)
+        monkeypatch.setattr(sys, "argv", ["restless", *words])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        told = capsys.readouterr()
+        assert (stopped.value.code, told.out) == (2, "")
+        assert re.fullmatch(r"Error: address is 'tcp://here'; give .*\n", told.err)
