@@ -257,7 +257,7 @@ class TestLocalCluster:
         assert_same(there, simulate(problem, fatal(), **OPTIONS, jobs=1))
 
     def test_ctrl_c_leaves_results_and_nobody(self, tmp_path, interruptible):
-        words = ["simulate", "paper-1", "--learner", "ts-9", "--horizon", "20000", "--runs", "9999", "--json"]
+        words = ["simulate", "paper-1", "--learner", "round-robin", "--horizon", "20000", "--runs", "99999", "--json"]
         words += ["--engine", "dask", "--jobs", "1", "--out", str(tmp_path / "out")]
         with subprocess.Popen(
             [sys.executable, "-m", "restless_bandits", *words],
@@ -273,7 +273,7 @@ class TestLocalCluster:
             out, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert re.fullmatch(
-            r"Interrupted: \d+ of 9999 runs are finished and stored in .*; the same again resumes\n", err
+            r"Interrupted: \d+ of 99999 runs are finished and stored in .*; the same again resumes\n", err
         )
         assert json.loads(out)["runs"] > 0
         deadline = time.monotonic() + 20
