@@ -55,7 +55,7 @@ def watched(n_states, waits, states, known):
         record.observe([0], [state], [0.0])
         observations.append((last, wait, state))
         last = state
-    return record, observations
+    return record.frozen(), observations
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_episodes_end_where_the_rules_say(schedule, pool, priced):
 def test_rules_as_data():
     task, rng = PAPER["paper-1"].task(), np.random.default_rng(0)
     record = Record.of(task)
-    assert ThompsonSampling().plan(record, task, rng).until == AnyOf((CountDoubled(), Slots(1)))
+    assert ThompsonSampling().plan(record.frozen(), task, rng).until == AnyOf((CountDoubled(), Slots(1)))
     record.plan_lengths = [1, 2, 7]
-    assert ThompsonSampling().plan(record, task, rng).until == AnyOf((CountDoubled(), Slots(8)))
-    assert ThompsonSampling(schedule="doubling").plan(record, task, rng).until == CountDoubled()
-    assert ThompsonSampling(schedule="doubling", pool=10).plan(record, task, rng).until == CountDoubled(cap=10)
+    assert ThompsonSampling().plan(record.frozen(), task, rng).until == AnyOf((CountDoubled(), Slots(8)))
+    assert ThompsonSampling(schedule="doubling").plan(record.frozen(), task, rng).until == CountDoubled()
+    assert ThompsonSampling(schedule="doubling", pool=10).plan(record.frozen(), task, rng).until == CountDoubled(cap=10)
 
 
 def gap_regrets(learner, world, runs):
@@ -268,14 +268,14 @@ def test_any_oracle_and_any_number_of_states(oracle):
     horizon = 5 if oracle == "exact" else 100
     run = play_run(learner, World(problem), horizon, np.array([horizon]), seed=0, run=0)
     assert run.record.slots == horizon
-    plan = learner.plan(run.record, learner.task(problem, horizon), np.random.default_rng(0))
+    plan = learner.plan(run.record.frozen(), learner.task(problem, horizon), np.random.default_rng(0))
     assert isinstance(plan.policy, JointPolicy) == (oracle == "exact")
 
 
 def test_the_same_stream_gives_the_same_plan():
     learner = ThompsonSampling()
     task = learner.task(PAPER["paper-1"], 1000)
-    record = Record.of(task)
+    record = Record.of(task).frozen()
     plans = [learner.plan(record, task, np.random.default_rng(4)) for _ in range(2)]
     for first, second in zip(plans[0].policy.tables, plans[1].policy.tables, strict=True):
         np.testing.assert_array_equal(first, second)
@@ -330,4 +330,4 @@ def test_what_a_support_cannot_be_played_on():
         ThompsonSampling(rewards="known", oracle="guha").task(upside_down, 100)
     task = PAPER["paper-1"].task()
     with pytest.raises(ProblemError, match="reveal="):
-        ThompsonSampling(rewards="known").plan(Record.of(task), task, np.random.default_rng(0))
+        ThompsonSampling(rewards="known").plan(Record.of(task).frozen(), task, np.random.default_rng(0))
