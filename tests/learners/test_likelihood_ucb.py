@@ -190,7 +190,7 @@ class TestLearner:
         assert 3 * 50_000 ** (2 / 3) < spent < 6.5 * 50_000 ** (2 / 3)
 
     def test_far_below_restless_ucb(self):
-        # The means are near 18 and 1370 on paper-2 at 1e5, their standard errors at most 4 and 20: a factor of 25 is asked.
+        # The means are near 18 and 1370 on paper-2 at 1e5, their standard errors at most 4 and 20: 25 times is asked.
         result = rb.simulate(rb.Problem.builtin("paper-2"), ["likelihood-ucb", "restless-ucb"], 100_000, runs=8)
         mine, theirs = result.regret("gap")[:, :, -1]
         assert mine.mean() < theirs.mean() / 25
