@@ -1,7 +1,6 @@
 """Relaxation, myopic, guha, best arm, evaluation."""
 
 import math
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import restless_bandits as rb
-from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm, testing
-from restless_bandits.oracles import bracket
+from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
 from restless_bandits.oracles.guha import _balance, _PricedArm
 from restless_bandits.oracles.lagrangian import SubsidisedArm, relax
 from restless_bandits.oracles.myopic import table_length
@@ -238,15 +236,6 @@ class TestEvaluation:
         batches = rewards.reshape(200, 300).mean(axis=1)
         t = (batches.mean() - rb.evaluate(problem, policy).gain) / (batches.std(ddof=1) / math.sqrt(200))
         assert abs(t) < 5.05
-
-
-@pytest.fixture(scope="module")
-def known():
-    """The optimum and the relaxation's bound, computed once for each problem and not once for each oracle."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((testing, "exact"), (bracket, "relaxation_bound")):
-            patch.setattr(module, name, cache(getattr(module, name)))
-        yield
 
 
 class TestConformance:
