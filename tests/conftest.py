@@ -13,7 +13,9 @@ collect_ignore = ["installed.py"]
 TOGETHER = (
     "tests/experiments/test_reproduction.py",
     "tests/experiments/test_lemmas.py",
+    "tests/oracles/test_others.py",
     "tests/simulation/test_dask.py",
+    "tests/simulation/test_runner.py",
 )
 """Files whose tests share what is dear to make, and so go to one worker."""
 

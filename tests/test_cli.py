@@ -1,3 +1,4 @@
+import io
 import json
 import math
 import os
@@ -327,9 +328,11 @@ def test_importing_and_helping_load_nothing_heavy():
 
 def test_runs_as_a_module():
     done = subprocess.run(
-        [sys.executable, "-m", "restless_bandits", "solve", "paper-1", "--json"], capture_output=True, check=True
+        [sys.executable, "-m", "restless_bandits", "problems", "show", "paper-1", "--json"],
+        capture_output=True,
+        check=True,
     )
-    assert json.loads(done.stdout)["certified"] is True
+    assert rb.Problem.from_toml(json.loads(done.stdout)["toml"]) == rb.Problem.builtin("paper-1")
 
 
 MARKUP = """
@@ -365,14 +368,19 @@ def test_names_that_look_like_markup(restless, markup):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_terminals_without_our_letters(markup, encoding):
-    words = [sys.executable, "-m", "restless_bandits", "index", str(markup), "--tau-max", "1"]
-    environment = os.environ | {"PYTHONIOENCODING": encoding}
-    done = subprocess.run(words, capture_output=True, env=environment, check=True)
-    assert "|? |" in done.stdout.decode(encoding)  # for τ
-    if encoding == "ascii":
-        done = subprocess.run([*words, "--json"], capture_output=True, env=environment, check=True)
-        assert json.loads(done.stdout.decode("ascii"))["problem"] == "a [/x] ≤ b"
+def test_terminals_without_our_letters(markup, encoding, monkeypatch):
+    def printed(*more):
+        # As Python makes it for such a terminal.
+        stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "argv", ["restless", "index", str(markup), "--tau-max", "1", *more])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code
+        return stdout.buffer.getvalue().decode(encoding)
+
+    assert "|? |" in printed()  # for τ
+    assert json.loads(printed("--json"))["problem"] == "a [/x] ≤ b"
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import restless_bandits as rb
 from restless_bandits import ProblemError, registry
+from restless_bandits.cli import main
 from restless_bandits.registry import ALIASES, LEARNERS, ORACLES, learner_names
 
 MINE = """
@@ -58,10 +60,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def command(folder, *words):
+def run(folder, code, *words):
     """Run the command line as its script would, without the current folder on the path."""
     return subprocess.run(
-        [sys.executable, "-P", "-c", "from restless_bandits.cli import main; main()", *words],
+        [sys.executable, "-P", "-c", code, *words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -70,27 +72,42 @@ def command(folder, *words):
     )
 
 
-def simulated(folder, *words):
-    done = command(folder, "simulate", "paper-1", "--horizon", "40", "--runs", "2", "--json", *words)
-    assert done.returncode == 0, done.stderr
-    return {row["spec"]: row["regret_mean"] for row in json.loads(done.stdout)["learners"]}
+COMMAND = "from restless_bandits.cli import main; main()"
+IN_TURN = """
+import sys
+from restless_bandits.cli import main
+
+engines, *words = sys.argv[1:]
+for engine in engines.split():
+    sys.argv[1:] = [*words, "--engine", engine]
+    try:
+        main()
+    except SystemExit as stopped:
+        assert not stopped.code
+    print("next")
+"""
 
 
 def test_modules_of_the_current_folder_in_every_engine(folder, here):
+    engines = ["processes", *(["dask"] if find_spec("distributed") else [])]
     specs = ["mine:Turns", "mine:Turns:slots=3", "round-robin"]
     expected = rb.simulate(rb.Problem.builtin("paper-1"), specs, 40, runs=2).regret().mean(axis=1)
     assert (expected[0] == expected[2]).all()
-    for engine in ("processes", "dask"):
-        if engine == "dask":
-            pytest.importorskip("distributed")
-        words = [word for spec in specs for word in ("--learner", spec)]
-        found = simulated(folder, *words, "--engine", engine, "--jobs", "1")
+    words = ["simulate", "paper-1", "--horizon", "40", "--runs", "2", "--json", "--jobs", "1"]
+    words += [word for spec in specs for word in ("--learner", spec)]
+    # One after the other in one process, because starting it is most of the work.
+    done = run(folder, IN_TURN, " ".join(engines), *words)
+    assert done.returncode == 0, done.stderr
+    *answers, rest = done.stdout.split("next\n")
+    assert (len(answers), rest) == (len(engines), "")
+    for answer in answers:
+        found = {row["spec"]: row["regret_mean"] for row in json.loads(answer)["learners"]}
         assert list(found) == specs
         assert list(found.values()) == expected.tolist()
 
 
 def test_oracles_of_the_current_folder(folder):
-    done = command(folder, "solve", "paper-1", "--oracle", "mine:equal", "--json")
+    done = run(folder, COMMAND, "solve", "paper-1", "--oracle", "mine:equal", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["oracle"] == "mine:equal"
@@ -143,15 +160,21 @@ def test_bad_oracles_are_one_sentence(here, oracle, sentence):
     assert "\n" not in str(refused.value)
 
 
-def test_bad_words_end_with_two(folder):
-    for words in (
+@pytest.mark.parametrize(
+    "words",
+    [
         ("simulate", "paper-1", "--horizon", "9", "--learner", "mine:Turn"),
         ("solve", "paper-1", "--oracle", "no:f"),
-    ):
-        done = command(folder, *words)
-        assert done.returncode == 2
-        assert done.stderr.startswith("Error: ")
-        assert done.stderr.count("\n") == 1
+    ],
+)
+def test_bad_words_end_with_two(here, words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["restless", *words])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("Error: ")
+    assert told.count("\n") == 1
 
 
 def test_learners_plan_with_oracles_of_the_current_folder(here):

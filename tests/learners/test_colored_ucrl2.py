@@ -190,7 +190,7 @@ def test_confidence_sets_pool_beyond_the_cap_and_narrow_as_they_should():
     record.reward_sums(0)[:] = [7.0, 70.0]
     record.slots = 140
     learner = ColoredUCRL2(cap=3, law_width=0.2, reward_width=0.3, delta=0.01)
-    balls = learner.confidence_sets(record, task)
+    balls = learner.confidence_sets(record.frozen(), task)
     log = np.log(2 * 12 * 141 / 0.01)
     # Colours of arm 0 run (τ, s): (2, 1) is 3, (3, 1) is 5.
     np.testing.assert_allclose(balls.estimate[0, 3], [0.75, 0.25])
@@ -202,7 +202,7 @@ def test_confidence_sets_pool_beyond_the_cap_and_narrow_as_they_should():
     np.testing.assert_allclose(balls.reward[0], [0.1 + np.sqrt(0.3 * log / 70), 1.0])
     known = ColoredUCRL2(cap=3, rewards="known")
     assert known.needs == {"rewards"}
-    told = known.confidence_sets(record, problem.task(10_000, reveal=known.needs))
+    told = known.confidence_sets(record.frozen(), problem.task(10_000, reveal=known.needs))
     np.testing.assert_array_equal(told.reward, [[1, 0], [1, 0]])
 
 
@@ -211,8 +211,8 @@ def test_plans_without_a_table_are_those_with_one():
     learner = ColoredUCRL2(cap=4)
     task = problem.task(horizon=3000)
     run = play_run(learner, World(problem), 3000, np.array([3000]), seed=0, run=0)
-    balls = learner.confidence_sets(run.record, task)
-    plan = learner.plan(run.record, task, RNG)
+    balls = learner.confidence_sets(run.record.frozen(), task)
+    plan = learner.plan(run.record.frozen(), task, RNG)
     assert isinstance(plan.policy, IndexPolicy)
     joint = extended_value_iteration(layout_of((2, 2, 2), (4, 4, 4)), balls, 2.0).policy
     # Where every promise is the same, so is every choice.
@@ -261,13 +261,13 @@ def test_with_narrow_sets_the_plan_is_a_table_and_one_arm_needs_none():
     problem = Problem.builtin("paper-1")
     learner = tight(cap=5)
     run = play_run(learner, World(problem), 5000, np.array([5000]), seed=0, run=0)
-    plan = learner.plan(run.record, problem.task(5000), RNG)
+    plan = learner.plan(run.record.frozen(), problem.task(5000), RNG)
     assert isinstance(plan.policy, JointPolicy)
     assert plan.until == CountDoubled(cap=5)
     # After slots in which nothing was pulled the table has no entry, but there is an answer.
     assert plan.policy([0, 1], [4, 7]) in (0, 1)
     one = Problem([Arm.two_state(0.7, 0.8)])
-    assert learner.plan(Record.of(one.task(10)), one.task(10), RNG).policy == SingleArm(0)
+    assert learner.plan(Record.of(one.task(10)).frozen(), one.task(10), RNG).policy == SingleArm(0)
 
 
 def test_a_plan_depends_on_the_record_alone():
@@ -279,7 +279,7 @@ def test_a_plan_depends_on_the_record_alone():
     task = problem.task(4000)
     stored = Record.from_dict(task, first.record.to_dict())
     module._layout.cache_clear()
-    one, other = learner.plan(first.record, task, RNG).policy, learner.plan(stored, task, RNG).policy
+    one, other = learner.plan(first.record.frozen(), task, RNG).policy, learner.plan(stored.frozen(), task, RNG).policy
     assert isinstance(one, JointPolicy)
     np.testing.assert_array_equal(one.action, other.action)
     np.testing.assert_array_equal(one.bias, other.bias)

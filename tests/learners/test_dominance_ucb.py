@@ -159,7 +159,7 @@ def test_kl_bounds_cover():
 
 
 def observed(problem, horizon=3000, seed=0, spec="round-robin"):
-    return play_run(rb.learner(spec), World(problem), horizon, np.array([horizon]), seed=seed, run=0).record
+    return play_run(rb.learner(spec), World(problem), horizon, np.array([horizon]), seed=seed, run=0).record.frozen()
 
 
 @pytest.mark.parametrize("n_states", [2, 3])
@@ -168,13 +168,13 @@ def test_the_cap_is_where_little_is_remembered(n_states):
     record = observed(problem, 40_000, spec="ucb1")
     level = math.log(1e9)
     for i, arm in enumerate(problem.arms):
-        cap, memory = kernels.choose_cap(record.frozen().counts(i), level, 1e-4, 300, False)
+        cap, memory = kernels.choose_cap(record.counts(i), level, 1e-4, 300, False)
         difference = [
             np.cumsum(power[0] - power[-1]).max() for power in (np.linalg.matrix_power(arm.chain, t) for t in (cap, 8))
         ]
         assert difference[0] <= memory <= 1
         assert memory <= 1e-4 or cap == 300
-        fixed, left = kernels.choose_cap(record.frozen().counts(i), level, 1e-4, 8, True)
+        fixed, left = kernels.choose_cap(record.counts(i), level, 1e-4, 8, True)
         assert fixed == 8
         assert difference[1] <= left <= 1
     # Nothing seen, nothing forgotten.
@@ -189,7 +189,7 @@ def test_the_planned_problem_dominates_the_true_one(spec, n_states):
     problem = Problem.random(2, n_states, seed=21, floor=0.1)
     learner = rb.learner(spec if "theorem" in spec else spec + (":level=4" if ":" not in spec else ",level=4"))
     for horizon in (50, 2000):
-        record = play_run(learner, World(problem), horizon, np.array([horizon]), seed=0, run=0).record
+        record = play_run(learner, World(problem), horizon, np.array([horizon]), seed=0, run=0).record.frozen()
         planned = learner.optimistic_problem(record, problem.task(horizon))
         for arm, upper in zip(problem.arms, planned.arms, strict=True):
             truth = np.cumsum(arm.law_table(upper.length), axis=2)
@@ -343,13 +343,13 @@ def test_episodes_end_by_the_rules_of_the_theorem():
     problem = Problem.builtin("paper-1")
     learner = DominanceUCB(cap=5)
     task = problem.task(1000)
-    first = learner.plan(Record.of(task), task, RNG).until
+    first = learner.plan(Record.of(task).frozen(), task, RNG).until
     assert set(first.rules) == {CountDoubled(cap=5), Slots(5), *(SeenIn(i, k) for i in range(2) for k in range(2))}
     record = observed(problem, 1000)
     assert set(learner.plan(record, task, RNG).until.rules) == {CountDoubled(cap=5), Slots(505)}
     known = DominanceUCB(cap=5, rewards="known")
     told = known.task(problem, 1000)
-    assert set(known.plan(Record.of(told), told, RNG).until.rules) == {CountDoubled(cap=5), Slots(5)}
+    assert set(known.plan(Record.of(told).frozen(), told, RNG).until.rules) == {CountDoubled(cap=5), Slots(5)}
     np.testing.assert_array_equal(known.optimistic_problem(record, told).arms[1].rewards, [0.8, 0])
 
 
@@ -441,7 +441,7 @@ def test_policies_by_oracle():
     # Exact planning cuts its laws until they fit.
     assert isinstance(policy(three, seen, oracle="exact"), JointPolicy)
     one = Problem([Arm.two_state(0.7, 0.8)])
-    assert policy(one, Record.of(one.task(9))) == SingleArm(0, 1)
+    assert policy(one, Record.of(one.task(9)).frozen()) == SingleArm(0, 1)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def watched(n_states, waits, states, known):
         record.observe([0], [state], [0.0])
         observations.append((last, wait, state))
         last = state
-    return record, observations
+    return record.frozen(), observations
 
 
 @pytest.mark.parametrize(
@@ -190,19 +190,26 @@ def test_episodes_end_where_the_rules_say(schedule, doubling, pool, priced):
 def test_rules_as_data():
     task, rng = PAPER["paper-1"].task(), np.random.default_rng(0)
     record = Record.of(task)
-    assert ThompsonSampling().plan(record, task, rng).until == AnyOf((CountDoubled(), Slots(1)))
+    assert ThompsonSampling().plan(record.frozen(), task, rng).until == AnyOf((CountDoubled(), Slots(1)))
     record.plan_lengths = [1, 2, 7]
-    assert ThompsonSampling().plan(record, task, rng).until == AnyOf((CountDoubled(), Slots(8)))
-    assert ThompsonSampling(schedule="doubling").plan(record, task, rng).until == CountDoubled()
+    assert ThompsonSampling().plan(record.frozen(), task, rng).until == AnyOf((CountDoubled(), Slots(8)))
+    assert ThompsonSampling(schedule="doubling").plan(record.frozen(), task, rng).until == CountDoubled()
     pooled = ThompsonSampling(schedule="doubling", pool=10, doubling="strict")
-    assert pooled.plan(record, task, rng).until == CountDoubled(cap=10, strict=True)
+    assert pooled.plan(record.frozen(), task, rng).until == CountDoubled(cap=10, strict=True)
     assert RuleTable.of(CountDoubled(cap=10, strict=True)).beyond == 1
     assert RuleTable.of(CountDoubled(cap=10, strict=True) | CountDoubled()).beyond == 0
 
 
 def gap_regrets(learner, world, runs):
-    played = (play_run(learner, world, 50_000, np.array([50_000]), seed=1, run=run) for run in range(runs))
-    return np.array([run.account.sums[2] for run in played])
+    """The regrets of the first run, of the first two, and so on, in order of size.
+
+    What more runs can only make truer need not wait for all of them: it holds of all as soon as it holds of some.
+    """
+    lost = []
+    for run in range(runs):
+        played = play_run(learner, world, 50_000, np.array([50_000]), seed=1, run=run)
+        lost.append(played.account.sums[2])
+        yield np.sort(lost)
 
 
 @pytest.mark.parametrize("name", ["paper-1", "paper-2"])
@@ -210,12 +217,12 @@ def test_regret_with_both_rules_is_small_and_with_one_it_spreads(name, priced):
     # Over 320 runs of other seeds the lowest nine tenths average 16 with a standard deviation of 4; about one run in a
     # hundred is misled early, stays on one arm and loses 1800 (5000 on paper-1), which is why no plain mean is taken
     # here. The mean of the lowest 24 of 30 passes 40 only with seven such runs: C(30, 7) 0.015^7 = 4e-7.
-    both = np.sort(gap_regrets(ThompsonSampling(rewards="known"), priced[name], 30))
-    assert both[:24].mean() < 40
+    both = gap_regrets(ThompsonSampling(rewards="known"), priced[name], 30)
+    assert any(len(lost) >= 24 and lost[:24].mean() < 40 for lost in both)
     # With doubling alone 16 % (paper-1) and 32 % (paper-2) of 600 runs lose more than 300: at most one in 100 does with
     # a probability of 0.84^100 + 100 · 0.16 · 0.84^99 = 5e-7.
-    doubling = np.sort(gap_regrets(ThompsonSampling(rewards="known", schedule="doubling"), priced[name], 100))
-    assert doubling[-2] > 300
+    doubling = gap_regrets(ThompsonSampling(rewards="known", schedule="doubling"), priced[name], 100)
+    assert any(len(lost) >= 2 and lost[-2] > 300 for lost in doubling)
 
 
 def test_fixed_rewards_are_known_from_first_sight():
@@ -242,7 +249,8 @@ def test_fixed_rewards_are_known_from_first_sight():
 def test_learned_rewards_come_to_the_best_play(priced):
     # One run of 200 with another seed lost more than 500, so five of ten do with a chance below 252 · 0.02^5 = 8e-7.
     # Staying on the better arm costs (0.4565 - 0.4) · 50 000 = 2823.
-    assert np.median(gap_regrets(ThompsonSampling(), priced["paper-1"], 10)) < 500
+    learned = gap_regrets(ThompsonSampling(), priced["paper-1"], 10)
+    assert any((lost < 500).sum() >= 6 for lost in learned)
 
 
 @pytest.mark.parametrize("plays", [1, 2])
@@ -265,14 +273,14 @@ def test_any_oracle_and_any_number_of_states(oracle):
     horizon = 5 if oracle == "exact" else 100
     run = play_run(learner, World(problem), horizon, np.array([horizon]), seed=0, run=0)
     assert run.record.slots == horizon
-    plan = learner.plan(run.record, learner.task(problem, horizon), np.random.default_rng(0))
+    plan = learner.plan(run.record.frozen(), learner.task(problem, horizon), np.random.default_rng(0))
     assert isinstance(plan.policy, JointPolicy) == (oracle == "exact")
 
 
 def test_the_same_stream_gives_the_same_plan():
     learner = ThompsonSampling()
     task = learner.task(PAPER["paper-1"], 1000)
-    record = Record.of(task)
+    record = Record.of(task).frozen()
     plans = [learner.plan(record, task, np.random.default_rng(4)) for _ in range(2)]
     for first, second in zip(plans[0].policy.tables, plans[1].policy.tables, strict=True):
         np.testing.assert_array_equal(first, second)
@@ -328,4 +336,4 @@ def test_what_a_support_cannot_be_played_on():
         ThompsonSampling(rewards="known", oracle="guha").task(upside_down, 100)
     task = PAPER["paper-1"].task()
     with pytest.raises(ProblemError, match="reveal="):
-        ThompsonSampling(rewards="known").plan(Record.of(task), task, np.random.default_rng(0))
+        ThompsonSampling(rewards="known").plan(Record.of(task).frozen(), task, np.random.default_rng(0))

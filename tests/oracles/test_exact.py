@@ -95,6 +95,7 @@ def test_relabelling_arms_changes_nothing(seed, order):
     assert one.gain == pytest.approx(other.gain, abs=2e-10)
 
 
+@pytest.mark.usefixtures("known")
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 2), st.sampled_from(["paper", "birth-death", "general"]))
 def test_order_of_all_oracles(seed, plays, kind):

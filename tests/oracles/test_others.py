@@ -260,6 +260,7 @@ class TestConformance:
         "worthless": Problem([Arm.two_state(0.7, 0.8, (0, 0), initial=1), Arm.two_state(0.5, 0.5, (0, 0), initial=1)]),
     }
 
+    @pytest.mark.usefixtures("known")
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", rb.oracles.ORACLES)
     def test_every_oracle_on_every_kind(self, name, kind):

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits.beliefs import cap_for
 from restless_bandits.oracles import whittle, whittle_index
+from restless_bandits.oracles.whittle import LAW_DEVIATION
 from tests.reference import subsidised_advantage
 
 NOT_INDEXABLE = Arm(
@@ -145,13 +147,19 @@ class TestNotIndexable:
         assert solution.gain > best.lower - 0.01
 
     def test_about_as_common_as_reported(self):
-        """None with M = 3, about 3 % with M = 5 (binomial, 150 draws: fewer than 20 with probability 1 − 1e-6)."""
-        shares = {}
+        """None with M = 3, about 3 % with M = 5 (binomial, 148 draws: fewer than 18 with probability 1 − 1e-6).
+
+        Two of the 150 chains with M = 5 take thousands of slots to settle and two thirds of the time: they are not
+        looked at and count as not indexable.
+        """
+        found, slow = {}, {}
         for n_states in (3, 5):
             arms = [Problem.random(1, n_states, seed=seed).arms[0] for seed in range(150)]
-            shares[n_states] = sum(not whittle_index(arm).indexable for arm in arms)
-        assert shares[3] == 0
-        assert 1 <= shares[5] < 20
+            settled = [arm for arm in arms if cap_for(arm, LAW_DEVIATION) < 3000]
+            found[n_states] = sum(not whittle_index(arm).indexable for arm in settled)
+            slow[n_states] = len(arms) - len(settled)
+        assert (found[3], slow) == (0, {3: 0, 5: 2})
+        assert 1 <= found[5] < 20 - slow[5]
 
 
 def test_never_seen_has_the_index_of_the_far_end():

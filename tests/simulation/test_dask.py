@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import restless_bandits as rb
+from restless_bandits.cli import main
 from restless_bandits.learners import RestlessUCB
 from restless_bandits.simulation import playing, simulate
 from tests.simulation.test_runner import assert_same
@@ -256,7 +257,7 @@ class TestLocalCluster:
         assert_same(there, simulate(problem, fatal(), **OPTIONS, jobs=1))
 
     def test_ctrl_c_leaves_results_and_nobody(self, tmp_path, interruptible):
-        words = ["simulate", "paper-1", "--learner", "ts-9", "--horizon", "20000", "--runs", "9999", "--json"]
+        words = ["simulate", "paper-1", "--learner", "round-robin", "--horizon", "20000", "--runs", "99999", "--json"]
         words += ["--engine", "dask", "--jobs", "1", "--out", str(tmp_path / "out")]
         with subprocess.Popen(
             [sys.executable, "-m", "restless_bandits", *words],
@@ -272,7 +273,7 @@ class TestLocalCluster:
             out, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert re.fullmatch(
-            r"Interrupted: \d+ of 9999 runs are finished and stored in .*; the same again resumes\n", err
+            r"Interrupted: \d+ of 99999 runs are finished and stored in .*; the same again resumes\n", err
         )
         assert json.loads(out)["runs"] > 0
         deadline = time.monotonic() + 20
@@ -318,10 +319,11 @@ class TestBadInput:
         with pytest.raises(rb.ProblemError, match=r"needs distributed, which is not installed; pip install 'restless-"):
             simulate(problem, "ucb1", 10, engine="dask")
 
-    def test_on_the_command_line(self):
+    def test_on_the_command_line(self, monkeypatch, capsys):
         words = ["simulate", "paper-1", "--horizon", "10", "--address", "tcp://here"]
-        done = subprocess.run(
-            [sys.executable, "-m", "restless_bandits", *words], capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stdout) == (2, "")
-        assert re.fullmatch(r"Error: address is 'tcp://here'; give .*\n", done.stderr)
+        monkeypatch.setattr(sys, "argv", ["restless", *words])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        told = capsys.readouterr()
+        assert (stopped.value.code, told.out) == (2, "")
+        assert re.fullmatch(r"Error: address is 'tcp://here'; give .*\n", told.err)

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
+import scipy  # its parts load when they are first used, which is not at every start
 
 from restless_bandits.arrays import Array, BoolArray, IntArray
 from restless_bandits.beliefs import JointBeliefs
@@ -92,7 +90,7 @@ def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_
             deviation[hit] += arm.deviation[beliefs[hit, i]]
         rewards.append(reward)
         deviations.append(np.minimum(deviation, 1.0))
-    matrix = sparse.csr_array(
+    matrix = scipy.sparse.csr_array(
         (np.concatenate(chances), (np.concatenate(rows), np.concatenate(columns))),
         shape=(len(rewards) * len(beliefs), len(beliefs)),
     )
@@ -144,15 +142,15 @@ def chain_gain(explored: Explored) -> tuple[float, float, int]:
     transient = np.flatnonzero(~np.isin(label, closed))
     if label[0] not in closed:
         leaving = explored.matrix[transient]
-        system = sparse.eye_array(transient.size) - leaving[:, transient]
-        found[transient] = splu(system.tocsc()).solve(leaving @ found)
+        system = scipy.sparse.eye_array(transient.size) - leaving[:, transient]
+        found[transient] = scipy.sparse.linalg.splu(system.tocsc()).solve(leaving @ found)
     return float(found[0, 0]), float(found[0, 1]), len(closed)
 
 
 def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
     """The numbers of the recurrent classes of a policy's chain, and the number of the class of each belief."""
     matrix = explored.matrix
-    count, label = connected_components(matrix, directed=True, connection="strong")
+    count, label = scipy.sparse.csgraph.connected_components(matrix, directed=True, connection="strong")
     edges = matrix.tocoo()
     leaves = np.zeros(count, dtype=bool)
     leaves[label[edges.row[label[edges.row] != label[edges.col]]]] = True
@@ -165,9 +163,9 @@ def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:
     # h of the first belief is zero, so its column is free to carry the gain.
     first = np.zeros(size)
     first[0] = 1.0
-    carry = sparse.csc_array(np.ones((size, 1))) @ sparse.csc_array(first[None, :])
-    system = (sparse.eye_array(size) - matrix) @ sparse.diags_array(1.0 - first) + carry
-    bias = splu(system.tocsc()).solve(reward)
+    carry = scipy.sparse.csc_array(np.ones((size, 1))) @ scipy.sparse.csc_array(first[None, :])
+    system = (scipy.sparse.eye_array(size) - matrix) @ scipy.sparse.diags_array(1.0 - first) + carry
+    bias = scipy.sparse.linalg.splu(system.tocsc()).solve(reward)
     gain, bias[0] = float(bias[0]), 0.0
     return gain, bias
 
@@ -213,8 +211,8 @@ class _EndComponents:
         leaving = pair
         while leaving.size:
             keep = allowed[pair]
-            graph = sparse.csr_array((np.ones(int(keep.sum())), (source[keep], target[keep])), shape=(n, n))
-            _, label = connected_components(graph, directed=True, connection="strong")
+            graph = scipy.sparse.csr_array((np.ones(int(keep.sum())), (source[keep], target[keep])), shape=(n, n))
+            _, label = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")
             leaving = pair[keep & (label[source] != label[target])]
             allowed[leaving] = False
         self.stays: BoolArray = allowed.reshape(explored.n_choices, n)

@@ -27,7 +27,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # its parts load when they are first used, which is not at every start
 
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray
@@ -114,7 +114,7 @@ def _balance(arms: list[_PricedArm]) -> float:
         return sum(arm.value(price) for arm in arms) - price
 
     high = 1.0 + sum(arm.value(0.0) for arm in arms)
-    return float(brentq(excess, 0.0, high, xtol=1e-15, rtol=1e-14)) if excess(0.0) > 0 else 0.0
+    return float(scipy.optimize.brentq(excess, 0.0, high, xtol=1e-15, rtol=1e-14)) if excess(0.0) > 0 else 0.0
 
 
 def _check(problem: Problem) -> None:

@@ -18,12 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sparse
+import scipy  # its parts load when they are first used, which is not at every start
 
 from restless_bandits.arrays import Array
 from restless_bandits.beliefs import arm_beliefs, cap_for
 from restless_bandits.markov import is_ergodic
 from restless_bandits.oracles._explicit import Explored, solve_multichain
+from restless_bandits.oracles._lagrangian import resting_values
 from restless_bandits.problem import AnyArm, Arm, Problem
 
 DEVIATION = 1e-13
@@ -69,18 +70,14 @@ class SubsidisedArm:
         if gain <= subsidy:
             gain, rest, h = subsidy, 1.0, self._stopping(subsidy)
         pull = self.means - gain + self.laws @ h
-        value, best, final = np.empty_like(pull), np.empty_like(pull), pull[-1]
         # Where resting for ever is best it is worth 0; otherwise a loop is never left.
-        value[-1] = np.maximum(final, 0.0) if gain == subsidy else final
-        best[-1] = subsidy - gain + value[-1]
-        for t in range(len(pull) - 2, -1, -1):
-            best[t] = subsidy - gain + value[t + 1]
-            value[t] = np.maximum(pull[t], best[t])
+        last = np.maximum(pull[-1], 0.0) if gain == subsidy else pull[-1]
+        best, value = resting_values(pull, last, subsidy - gain)
         unseen_pull = self.unseen @ self.arm.rewards - gain + self.unseen @ h
         unseen_value = np.maximum(unseen_pull, 0.0) if gain == subsidy else unseen_pull
         unseen = unseen_pull - (subsidy - gain) - np.append(unseen_value[1:], unseen_value[-1])
         spread = float(np.ptp(self.arm.rewards + h))
-        excess = max(0.0, float((value[0] - h).max()))
+        excess = max(0.0, float((value - h).max()))
         bound = gain + excess + self.deviation * spread + 1e-15 * (1.0 + spread)
         return ArmDual(gain, bound, rest, np.concatenate([(pull - best).T, unseen[None]]))
 
@@ -141,11 +138,11 @@ class SubsidisedArm:
         swap = np.arange(n)
         swap[[0, beliefs.start]] = swap[[beliefs.start, 0]]
         rows = np.repeat(np.arange(n), beliefs.n_states)
-        pulled = sparse.csr_array(
+        pulled = scipy.sparse.csr_array(
             (beliefs.law.reshape(-1), (swap[rows], swap[np.tile(beliefs.first, n)])), shape=(n, n)
         )
-        rested = sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
-        matrix = sparse.vstack([pulled, rested]).tocsr()
+        rested = scipy.sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
+        matrix = scipy.sparse.vstack([pulled, rested]).tocsr()
         matrix.eliminate_zeros()
         reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
         mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1)
