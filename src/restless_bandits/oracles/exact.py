@@ -315,7 +315,7 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
     earned, _ = follow(problem, joint, policy)
     low, high = End(earned.gain - earned.error - earned.rounding), End(answer.upper)
     if high.value - low.value > tolerance:
-        high = min(high, relaxed(problem))
+        high = min(high, End(sum(relaxed(problem))))
     lower, upper = bracket(problem, "exact", low, high)
     certified = upper - lower <= max(CERTIFIED_WIDTH, tolerance)
     how = f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components"
