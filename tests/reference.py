@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from fractions import Fraction
 
 import numpy as np
 
@@ -87,6 +88,82 @@ def brute_force_gain(tables, rewards, starts, plays=1, sweeps=20_000):
         value = value + 0.7 * change
         value -= value.min()
     return float(change.min()), float(change.max())
+
+
+def rational_gain(tables, rewards, starts, plays=1):
+    """Best long-run reward from the start as a fraction: all stationary policies of tables of one law for every τ.
+
+    ``tables[i]`` is the law of arm i after each of its states, in doubles, of which rows are divided by their sums.
+    """
+    laws = [[[Fraction(p) / sum(map(Fraction, row)) for p in row] for row in table] for table in tables]
+    means = [[Fraction(float(r)) for r in row] for row in rewards]
+    actions = list(itertools.combinations(range(len(laws)), plays))
+    start = tuple(starts)
+
+    def step(joint, action):
+        pay = sum(p * r for i in action for p, r in zip(laws[i][joint[i]], means[i], strict=True))
+        after = {}
+        for seen in itertools.product(*(range(len(means[i])) for i in action)):
+            chance, there = Fraction(1), list(joint)
+            for i, k in zip(action, seen, strict=True):
+                chance *= laws[i][joint[i]][k]
+                there[i] = k
+            if chance:
+                after[tuple(there)] = after.get(tuple(there), 0) + chance
+        return pay, after
+
+    known, queue = {start: 0}, [start]
+    for joint in queue:
+        for action in actions:
+            for there in step(joint, action)[1]:
+                if there not in known:
+                    known[there] = len(known)
+                    queue.append(there)
+    options = [[step(joint, action) for action in actions] for joint in queue]
+    best = None
+    for policy in itertools.product(range(len(actions)), repeat=len(queue)):
+        rows = [options[i][a] for i, a in enumerate(policy)]
+        gain = rational_average(
+            [{known[j]: p for j, p in after.items()} for _, after in rows], [pay for pay, _ in rows]
+        )
+        best = gain if best is None else max(best, gain)
+    return best
+
+
+def rational_average(rows, pays):
+    """Long-run average from state 0 of a chain in fractions, ``rows[i] = {j: chance}``."""
+    n = len(rows)
+    reach = [{i} for i in range(n)]
+    for _ in range(n):
+        reach = [there.union(*(rows[j] for j in there)) for there in reach]
+    gains = {}
+    for i in range(n):
+        if i not in gains and all(i in reach[j] for j in reach[i]):
+            members = sorted(reach[i])
+            # Flow in is flow out, for all members but one, and shares add up to one.
+            system = [[rows[j].get(k, Fraction(0)) - (j == k) for j in members] for k in members[1:]]
+            shares = rational_solve([*system, [Fraction(1)] * len(members)], [Fraction(0)] * (len(members) - 1) + [1])
+            gain = sum(share * pays[j] for share, j in zip(shares, members, strict=True))
+            gains |= dict.fromkeys(members, gain)
+    if 0 in gains:
+        return gains[0]
+    transient = [i for i in range(n) if i not in gains]
+    system = [[(i == j) - rows[i].get(j, Fraction(0)) for j in transient] for i in transient]
+    right = [sum(p * gains[j] for j, p in rows[i].items() if j in gains) for i in transient]
+    return rational_solve(system, right)[0]
+
+
+def rational_solve(system, right):
+    """Gauss and Jordan, in fractions."""
+    rows = [[*map(Fraction, row), Fraction(last)] for row, last in zip(system, right, strict=True)]
+    for k in range(len(rows)):
+        pivot = next(i for i in range(k, len(rows)) if rows[i][k])
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        rows[k] = [entry / rows[k][k] for entry in rows[k]]
+        for i, row in enumerate(rows):
+            if i != k and row[k]:
+                rows[i] = [entry - row[k] * other for entry, other in zip(row, rows[k], strict=True)]
+    return [row[-1] for row in rows]
 
 
 def simulate(problem, policy, slots, seed):

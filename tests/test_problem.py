@@ -218,6 +218,18 @@ class TestToml:
         assert Problem.load(tmp_path / "q.toml") == problem
         assert rb.load_problem(tmp_path / "q.toml") == problem
 
+    @given(st.text(max_size=30))
+    def test_findings_go_along_and_count_for_nothing(self, why):
+        plain = Problem.builtin("paper-1")
+        problem = Problem(plain.arms, name=plain.name, source=plain.source, findings=rb.Findings(rejected=why))
+        again = Problem.from_toml(problem.to_toml())
+        assert again.findings == problem.findings == rb.Findings(why or None)
+        assert (again, again.content, hash(again)) == (plain, plain.content, hash(plain))
+
+    def test_findings_are_findings(self):
+        with pytest.raises(ProblemError, match="findings is 'bad'; give Findings"):
+            Problem(Problem.builtin("paper-1").arms, findings="bad")
+
     def test_defaults(self):
         problem = Problem.from_toml("[[arms]]\nrewards = [1, 0]\ntransitions = [[0.7, 0.3], [0.2, 0.8]]\n")
         assert problem.plays == 1
@@ -237,6 +249,9 @@ class TestToml:
             ("[[arms]]\nrewards=[1,0]\ntransitions=[[nan,1],[0,1]]\n", r"transitions\[0\]\[0\] is nan"),
             ("[[arms]]\nrewards=[true,false]\ntransitions=[[1,0],[0,1]]\n", "rewards must be a list of numbers"),
             ("plays=2\n[[arms]]\nrewards=[1]\ntransitions=[[1]]\n", "plays is 2"),
+            ("[fit]\nrejected=3\n[[arms]]\nrewards=[1]\ntransitions=[[1]]\n", "fit: rejected must be a string, not 3"),
+            ("[fit]\nreject='x'\n[[arms]]\n", "fit: unknown key 'reject'; did you mean 'rejected'"),
+            ("fit = 'bad'\n[[arms]]\n", r"fit is 'bad'; it must be a table \[fit\]"),
         ],
     )
     def test_faults_name_the_file(self, tmp_path, text, message):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from restless_bandits.policies import Policy as Policy
     from restless_bandits.policies import load_policy as load_policy
     from restless_bandits.problem import Arm as Arm
+    from restless_bandits.problem import Findings as Findings
     from restless_bandits.problem import Problem as Problem
     from restless_bandits.problem import TableArm as TableArm
     from restless_bandits.problem import Task as Task
@@ -65,7 +66,7 @@ _NAMES = {
     "learners": "ColoredUCRL2 DominanceUCB Learner LikelihoodUCB RestlessUCB ThompsonSampling learner",
     "oracles": "Solution evaluate",
     "policies": "IndexPolicy JointPolicy Policy load_policy",
-    "problem": "Arm Problem TableArm Task load_problem",
+    "problem": "Arm Findings Problem TableArm Task load_problem",
     "problem_files": "builtin_problems",
     "simulation": "SimulationResult simulate",
     "walks": "Walk walk",

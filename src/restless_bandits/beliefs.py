@@ -208,7 +208,7 @@ def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
     cap = max(cap, period)
     laws = arm.law_table(cap)[1:]
     n = arm.n_states
-    limits = markov.powers(arm.chain, period)[1:] @ _limit_of_powers(arm.chain, period)
+    limits = markov.powers(arm.chain, period)[1:] @ limit_of_powers(arm.chain, period)[0]
     deviation = np.zeros(laws.shape[:2])
     last = np.arange(cap - period, cap)
     # Twice the distance: these laws and every later one of the same phase are within it of their common limit.
@@ -224,16 +224,22 @@ def table_period(arm: AnyArm) -> int:
     return math.lcm(*(markov.period(arm.chain, members) for members in markov.recurrent_classes(arm.chain)))
 
 
-def _limit_of_powers(chain: Array, period: int) -> Array:
-    """Lim P^{kd} as k grows, for d a multiple of every class's period."""
-    matrix: Array = np.linalg.matrix_power(chain, period)
+def limit_of_powers(chain: Array, period: int) -> tuple[Array, float]:
+    """Return lim P^{kd} as k grows, for d a multiple of every class's period, and a bound of its error.
+
+    The error is a total variation; why it is bounded so is told in ``oracles._enclosure``.
+    """
+    matrix = markov.powers(chain, period)[-1]
+    n, slots = len(chain), period
+    classes = markov.recurrent_classes(matrix)
+    transient = np.setdiff1d(np.arange(n), np.concatenate(classes))
     for _ in range(60):
-        squared = matrix @ matrix
-        squared /= squared.sum(axis=1, keepdims=True)
-        if np.abs(squared - matrix).max() <= 1e-16:
+        apart = max(float(np.abs(matrix[members] - matrix[members[0]]).sum(axis=1).max()) for members in classes)
+        rest = float(matrix[:, transient].sum(axis=1).max()) + apart
+        matrix, slots = markov.powers(matrix, 2)[-1], 2 * slots
+        if rest <= n * 1e-15:
             break
-        matrix = squared
-    return matrix
+    return matrix, min(1.0, rest + 6 * n * slots * 2.0**-53)
 
 
 def _table_beliefs(arm: TableArm, cap: int, forget: bool) -> ArmBeliefs:

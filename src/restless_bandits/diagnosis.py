@@ -117,6 +117,7 @@ class Diagnosis:
             **{name: getattr(self, name) for name in constants},
             "bounds": None if self.bounds is None else self.bounds.as_dict(),
             "horizon": self.horizon,
+            "fit": self.problem.findings.as_dict(),
             "arms": [dataclasses.asdict(arm) for arm in self.arms],
         }
 

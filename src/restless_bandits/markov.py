@@ -107,15 +107,30 @@ def limit_laws(P: Array) -> Array:
     recurrent = np.concatenate(classes)
     transient = np.setdiff1d(np.arange(n), recurrent)
     stay = P[np.ix_(transient, transient)]
-    for members in classes:
+    enter = np.stack([P[np.ix_(transient, members)].sum(axis=1) for members in classes], axis=1)
+    absorbed = _absorbed(stay, enter) if len(classes) > 1 else np.linalg.solve(np.eye(transient.size) - stay, enter)
+    for members, share in zip(classes, absorbed.T, strict=True):
         law = np.zeros(n)
         law[members] = _stationary_of_class(P[np.ix_(members, members)])
         limit[members] = law
-        if transient.size:
-            enter = P[np.ix_(transient, members)].sum(axis=1)
-            absorbed = np.linalg.solve(np.eye(transient.size) - stay, enter)
-            limit[transient] += np.outer(absorbed, law)
+        limit[transient] += np.outer(share, law)
     return limit
+
+
+def _absorbed(stay: Array, enter: Array) -> Array:
+    """Chances ``[state, class]`` of ending in each class, by an elimination that never subtracts.
+
+    A chance to leave of 1e-14 would be lost in 1 − stay.
+    """
+    size = len(stay)
+    work = np.hstack([stay, enter])
+    for last in range(size - 1, -1, -1):
+        work[last, last:size] = 0.0
+        work[last] /= work[last].sum()
+        work[:last] += np.outer(work[:last, last], work[last])
+    for k in range(size):
+        work[k, size:] += work[k, :k] @ work[:k, size:]
+    return work[:, size:]
 
 
 def stationary(P: Array) -> Array:

@@ -348,17 +348,50 @@ def check_length(horizon: int | None) -> None:
         raise ProblemError("horizon is beyond 2^62, which no run reaches; give a shorter one")
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What the fit of a problem to a log found out that whoever uses the problem should know: its table ``[fit]``."""
+
+    rejected: str | None = None
+    """Why the log rejects the model, in a sentence; ``None`` where it does not, or where there is no log."""
+
+    def __post_init__(self) -> None:
+        if self.rejected is not None:
+            _check_text(self.rejected, "fit: rejected")
+        object.__setattr__(self, "rejected", self.rejected or None)
+
+    def remark(self, done: str) -> str | None:
+        """Return a line that qualifies an answer, such as one that is ``certified for`` the model, if one is due."""
+        return f"{done} a model that its log rejects: {self.rejected}" if self.rejected else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the findings as JSON output has them under ``fit``."""
+        return dataclasses.asdict(self)
+
+
+NO_FINDINGS = Findings()
+
+
 class Problem:
     """Several arms, of which ``plays`` are pulled in each slot.
 
-    A problem never changes after it is made, and is valid once made: a bad one raises ``ProblemError``.
+    A problem never changes after it is made, and is valid once made: a bad one raises ``ProblemError``. ``findings`` is
+    what its fit to a log found out. It is no part of ``content``, and problems are equal whatever was found.
 
     >>> problem = Problem([Arm.two_state(0.7, 0.8), Arm.two_state(0.5, 0.6, rewards=(0.8, 0))])
     >>> problem
     <Problem: 2 arms of 2 states, 1 play>
     """
 
-    def __init__(self, arms: Iterable[AnyArm], *, plays: int = 1, name: str = "", source: str = "") -> None:
+    def __init__(
+        self,
+        arms: Iterable[AnyArm],
+        *,
+        plays: int = 1,
+        name: str = "",
+        source: str = "",
+        findings: Findings = NO_FINDINGS,
+    ) -> None:
         if not isinstance(arms, Iterable):
             raise ProblemError(f"arms is {arms!r}; give a list of Arm or TableArm objects")
         arms = tuple(arms)
@@ -369,13 +402,15 @@ class Problem:
                 raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
         _check_text(name, "name")
         _check_text(source, "source")
+        if not isinstance(findings, Findings):
+            raise ProblemError(f"findings is {findings!r}; give Findings, or leave it out")
         self.plays = whole("plays", plays, 1, len(arms), "the number of arms")
         named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
         names = [arm.name for arm in named]
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
             raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
-        self.arms, self.name, self.source = named, name, source
+        self.arms, self.name, self.source, self.findings = named, name, source, findings
 
     @classmethod
     def load(cls, path: str | Path) -> Problem:
@@ -387,7 +422,8 @@ class Problem:
         """Read a problem from TOML text; ``origin`` is what errors call it."""
         head, arms = parse_problem(text, origin)
         try:
-            return cls([Arm(**arm) for arm in arms], **head)
+            findings = Findings(**head.pop("fit", {}))
+            return cls([Arm(**arm) for arm in arms], **head, findings=findings)
         except ProblemError as error:
             raise ProblemError(f"{origin}: {error}") from None
 
@@ -403,7 +439,8 @@ class Problem:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
             tables.append({key: plain(getattr(arm, key)) for key in ARM_KEYS})
-        return problem_text({"name": self.name, "source": self.source, "plays": self.plays}, tables)
+        head = {"name": self.name, "source": self.source, "plays": self.plays}
+        return problem_text(head, self.findings.as_dict(), tables)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to a TOML file; it appears whole or not at all."""
@@ -542,7 +579,8 @@ class Problem:
         plural = "s" if self.n_arms > 1 else ""
         title = f" {self.name!r}" if self.name else ""
         of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
-        return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}>"
+        doubt = ", rejected by its log" if self.findings.rejected else ""
+        return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}{doubt}>"
 
 
 def load_problem(name_or_path: str | Path) -> Problem:

@@ -16,7 +16,8 @@ import numpy as np
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, check_known
 
-PROBLEM_KEYS = ("name", "source", "plays", "arms")
+PROBLEM_KEYS = ("name", "source", "plays", "fit", "arms")
+FIT_KEYS = ("rejected",)
 ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law")
 PROBLEM_FOLDER = Path(__file__).parent / "problems"
 RANDOM_KINDS = ("paper", "birth-death", "general")
@@ -44,6 +45,13 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
         raise ProblemError(f"{origin} is not valid TOML: {error}") from None
     for key in data:
         check_known(key, PROBLEM_KEYS, f"{origin}: unknown key")
+    if "fit" in data:
+        if not isinstance(data["fit"], dict):
+            raise ProblemError(
+                f"{origin}: fit is {data['fit']!r}; it must be a table [fit], as `restless fit` writes it"
+            )
+        for key in data["fit"]:
+            check_known(key, FIT_KEYS, f"{origin}: fit: unknown key")
     tables = data.pop("arms", None)
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise ProblemError(f"{origin}: no arms; give each one as a table [[arms]] with rewards and transitions")
@@ -57,9 +65,11 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
     return data, arms
 
 
-def problem_text(head: Mapping[str, Any], arms: Iterable[Mapping[str, Any]]) -> str:
+def problem_text(head: Mapping[str, Any], fit: Mapping[str, Any], arms: Iterable[Mapping[str, Any]]) -> str:
     """Return a problem as TOML, number for number; what is empty or None is left out."""
-    return "\n\n[[arms]]\n".join(_toml_table(table) for table in (head, *arms)) + "\n"
+    found = _toml_table(fit)
+    first = _toml_table(head) + (f"\n\n[fit]\n{found}" if found else "")
+    return "\n\n[[arms]]\n".join([first, *(_toml_table(table) for table in arms)]) + "\n"
 
 
 def _toml_table(table: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
 import restless_bandits as rb
@@ -38,7 +39,7 @@ def test_fit(restless, trace, tmp_path):
     assert (code, err) == (0, "")
     found = json.loads(text)
     expected = rb.data.fit(rb.data.read_trace(trace, slot=60, edges=[7, 9], rewards=[1, 0.4, 0]), lags=[1, 3])
-    fields = "trace problem shape observations first_slot last_slot states edges arms notes out plot"
+    fields = "trace problem shape observations first_slot last_slot states edges arms notes fit out plot"
     assert list(found) == fields.split()
     assert [found[key] for key in ("trace", "problem", "shape", "observations", "states", "edges")] == [
         "trace.csv", "trace", "birth-death", 800, 3, [9.0, 7.0]
@@ -62,6 +63,56 @@ def test_fit(restless, trace, tmp_path):
     code, text, err = restless(*words, "--shape", "free")
     assert (code, err) == (0, "")
     assert "400 observations" in text
+
+
+def clock(path):
+    """Two arms that change state every five slots, one look in ten at random: no chain does that."""
+    rng = np.random.default_rng(10)
+    lines = ["time,arm,state"]
+    for name in ("x [a]", "y"):
+        states = np.where(rng.random(1000) < 0.1, rng.integers(0, 2, 1000), np.arange(1000) // 5 % 2)
+        lines += [f"{t},{name},{state}" for t, state in enumerate(states)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_rejected_problem_says_so_wherever_it_is_used(restless, tmp_path):
+    log, problem, result = clock(tmp_path / "clock.csv"), tmp_path / "clock.toml", tmp_path / "result.npz"
+    code, text, _ = restless("fit", log, "--out", problem, "--json")
+    assert code == 0
+    why = json.loads(text)["fit"]["rejected"]
+    assert "arm 'x [a]': what was seen" in why
+    assert why.endswith("no Markov chain of this shape, and 1 other arm fits no better")
+    assert problem.read_text().count("[fit]") == 1
+    commands = {
+        "certified for": ["solve", problem],
+        "solved for": ["solve", problem, "--oracle", "myopic"],
+        "checked for": ["check", problem],
+        "simulated in": ["simulate", problem, "--horizon", 50, "--runs", 2, "--learner", "round-robin", "--jobs", 1],
+    }
+    for done, words in commands.items():
+        code, text, _ = restless(*words)
+        assert code == 0
+        assert f"{done} a model that its log rejects: {why}" in text.splitlines()
+        code, text, _ = restless(*words, "--json")
+        assert json.loads(text)["fit"] == {"rejected": why}
+
+    read = rb.load_problem(problem)
+    assert read.findings == rb.Findings(rejected=why)
+    assert "rejected by its log" in repr(read)
+    assert f"certified for a model that its log rejects: {why}" in repr(rb.oracles.exact(read))
+    played = rb.simulate(read, "round-robin", 50, runs=1, jobs=1)
+    played.save(result)
+    assert f"simulated in a model that its log rejects: {why}" in repr(rb.SimulationResult.load(result))
+
+
+def test_a_problem_that_fits_has_nothing_to_say(restless, trace, tmp_path):
+    out = tmp_path / "found.toml"
+    restless("fit", trace, "--slot", 60, "--edges", "7,9", "--out", out)
+    assert "[fit]" not in out.read_text()
+    code, text, _ = restless("solve", out)
+    assert (code, "rejects" in text) == (0, False)
+    assert json.loads(restless("solve", out, "--json")[1])["fit"] == {"rejected": None}
 
 
 def test_replay(restless, trace):

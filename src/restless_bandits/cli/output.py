@@ -64,6 +64,12 @@ def show(*parts: Any) -> None:
         printer.print(part)
 
 
+def tell(line: str | None) -> None:
+    """Print a line of words that may come from a user, if there is one."""
+    if line is not None:
+        console().print(line, markup=False, soft_wrap=True)
+
+
 def plain_text(text: str) -> str:
     """Text from a user, with brackets that must not be taken for markup."""
     from rich.markup import escape
@@ -140,6 +146,7 @@ def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool) ->
     if found.bounds is not None:
         lines += _bound_lines(found.bounds)
     show(assumptions, arms, *lines, "", *([] if coupled is None else _coupling_parts(coupled)))
+    tell(found.problem.findings.remark("checked for"))
 
 
 def _coupling_parts(found: CouplingCheck) -> list[Any]:
@@ -204,6 +211,7 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     if out is not None:
         table.add_row("policy", plain_text(str(out)))
     show(table)
+    tell(found.remark)
 
 
 def measurements(found: Bench, as_json: bool) -> None:

@@ -154,8 +154,8 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
             f"{row['slots_per_second']:.2g}",
         )
     output.show(table)
-    for line in _comparator_lines(result):
-        output.console().print(line, markup=False, soft_wrap=True)
+    for line in (*_comparator_lines(result), result.remark):
+        output.tell(line)
 
 
 def _comparator_lines(result: SimulationResult) -> list[str]:

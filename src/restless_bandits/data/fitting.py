@@ -35,7 +35,7 @@ from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, likely_chains
-from restless_bandits.problem import Arm, Problem, RewardLaw
+from restless_bandits.problem import Arm, Findings, Problem, RewardLaw
 
 SHAPES = ("birth-death", "free")
 FEWEST_PAIRS = 10
@@ -103,6 +103,19 @@ class ArmFit(ArmEstimate):
         """The share of steps over more than one state; not a number without steps."""
         return self.jumps / self.steps if self.steps else math.nan
 
+    @property
+    def misfit(self) -> str | None:
+        """Why the log rejects the chain, if it does."""
+        tested = [law for law in self.laws if law.degrees]
+        worst = min(tested, key=lambda law: law.p_value, default=None)
+        if worst is None or worst.p_value * len(tested) >= DOUBTFUL:
+            return None
+        p = f"= {worst.p_value:.1g}" if worst.p_value > 0 else "below 1e-300"
+        return (
+            f"arm {self.name!r}: what was seen {worst.lag} slots apart does not fit the chain (p {p}); "
+            "its states are no Markov chain of this shape"
+        )
+
     def as_dict(self) -> dict[str, Any]:
         rewards = ("rewards", "reward_errors", "reward_law")
         steps = ("steps", "jumps", "jump_share", "unused", "identified", "selective")
@@ -129,7 +142,10 @@ class Fit:
     shape: str
     trace: Trace
     notes: tuple[str, ...]
-    """What a user of the problem should know: jumps, ambiguities, laws that do not fit."""
+    """What a user of the problem should know: jumps, ambiguities, laws that do not fit.
+
+    That the log rejects the chains stands in ``problem.findings`` too, and goes wherever the problem goes.
+    """
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as ``restless fit --json`` prints it."""
@@ -144,6 +160,7 @@ class Fit:
             "edges": self.trace.edges,
             "arms": [arm.as_dict() for arm in self.arms],
             "notes": list(self.notes),
+            "fit": self.problem.findings.as_dict(),
         }
 
     def __repr__(self) -> str:
@@ -187,6 +204,7 @@ def fit(
         name=stem if name is None else name,
         source=f"Fitted to {trace.source or 'a trace'}: {len(trace)} observations in slots {trace.times[0]} to "
         f"{trace.times[-1]}, {shape} chains.",
+        findings=Findings(rejected=_rejection(arms)),
     )
     notes = [note for arm in arms for note in _arm_notes(arm, shape, trace.n_states)]
     if trace.gap > 1:
@@ -194,6 +212,15 @@ def fit(
             0, f"all waits are multiples of {trace.gap}; if that is the length of a slot, say so (--slot {trace.gap})"
         )
     return Fit(problem, arms, shape, trace, tuple(notes))
+
+
+def _rejection(arms: Sequence[ArmFit]) -> str | None:
+    """Why the log rejects the chains, told of the first arm that it does so for."""
+    misfits = [arm.misfit for arm in arms if arm.misfit is not None]
+    if len(misfits) < 2:
+        return misfits[0] if misfits else None
+    others = len(misfits) - 1
+    return f"{misfits[0]}, and {others} other arm{'s fit' if others > 1 else ' fits'} no better"
 
 
 def mean_rewards(trace: Trace, arm: int) -> tuple[Array, Array]:
@@ -407,12 +434,5 @@ def _arm_notes(arm: ArmFit, shape: str, n_states: int) -> list[str]:
             ": how long it went unlogged depends on its state, as when a policy chose what to log; "
             "laws are compared for looks with none between them"
         )
-    tested = [law for law in arm.laws if law.degrees]
-    misfit = min(tested, key=lambda law: law.p_value, default=None)
-    if misfit is not None and misfit.p_value * len(tested) < DOUBTFUL:
-        p = f"= {misfit.p_value:.1g}" if misfit.p_value > 0 else "below 1e-300"
-        notes.append(
-            f": what was seen {misfit.lag} slots apart does not fit the chain (p {p}); "
-            "its states are no Markov chain of this shape"
-        )
-    return [f"arm {arm.name!r}{'' if note.startswith(':') else ' '}{note}" for note in notes]
+    named = [f"arm {arm.name!r}{'' if note.startswith(':') else ' '}{note}" for note in notes]
+    return named if arm.misfit is None else [*named, arm.misfit]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from restless_bandits.errors import ProblemError
 from restless_bandits.oracles.best_arm import best_arm
-from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.bracket import ContradictionError, bracketed
 from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha
@@ -31,6 +31,7 @@ from restless_bandits.registry import ORACLES
 __all__ = [
     "ORACLES",
     "ArmIndex",
+    "ContradictionError",
     "Evaluation",
     "Oracle",
     "Solution",

@@ -5,25 +5,47 @@ recurrent classes (a myopic player locks onto an arm), so each class is solved a
 there. And what can be earned at best where arms have several recurrent classes or a period: then the optimum
 depends on where one starts, no bracket over all beliefs closes, and the problem is split into its maximal end
 components, inside which a player can stay for ever and the gain is constant. Each component is solved by value
-iteration with bounds; which of them to aim for is a reachability problem, iterated from below and from above.
+iteration with bounds; which of them to aim for is a reachability problem, solved by policy iteration.
+
+However they were found, the answers are proved afterwards, with D the mean change in a step and its errors bounded as
+in ``_enclosure``.
+
+*Ending in a class.* Let ĥ be what was found, |D ĥ| ≤ ρ outside of the classes, and w ≥ 0 with D w ≤ −c there and w = 0
+inside. Then ĥ ± max (ρ/c)·w are a super- and a submartingale, so ĥ is off by at most that: the inverse of I − Q has no
+negative entry. For w we take the expected number of moves from one belief to another, and not of slots, so that a
+belief which is hardly ever left costs nothing.
+
+*The optimum.* Let g be constant on each component, D g < 0 for every choice that may leave one, and g ≥ reward + D b
+for every choice that stays, b any function. Then no policy earns more than g(x) from x on: g(X_t) is a supermartingale,
+and b + M·g pays for whatever exceeds it, if M is large enough. The values found, plus a multiple of the most moves that
+any policy can make, are such a g.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # its parts load when they are first used, which is not at every start
 
 from restless_bandits.arrays import Array, BoolArray, IntArray
 from restless_bandits.beliefs import JointBeliefs
+from restless_bandits.oracles._enclosure import UNIT, LawErrors, Steps, sums
 from restless_bandits.policies import Policy
 
 MOST_BELIEFS = 200_000
 MOST_SWEEPS = 20_000
 """Steps of value iteration: bounds hold after any number of them."""
+MOST_POLICIES = 100
+"""Steps of policy iteration, likewise."""
+LOST = 1e-12
+"""A difference of two solutions of one system that is beyond the rounding of a sound solver."""
+TINY = 1e-18
+"""What makes an inequality strict where any number above zero does."""
 LONG = 1e6
 """Slots of the horizon whose value orders the choices of a multichain problem: gains first, then bias."""
 
@@ -37,7 +59,8 @@ class Explored:
     """Joint beliefs reached from the start (row 0), and what every choice leads to.
 
     ``matrix`` has one row for each pair of a choice and a belief, choice by choice; ``reward`` and ``deviation``
-    likewise, with the mean reward and the total variation that capping may have added to the law.
+    likewise, with the mean reward and the total variation that capping may have added to the law. ``relative`` and
+    ``moved`` bound all that the law is off by: see ``LawErrors``.
     """
 
     beliefs: IntArray
@@ -46,14 +69,35 @@ class Explored:
     deviation: Array
     n_choices: int
     plays: int
+    relative: Array
+    moved: Array
 
     @property
     def size(self) -> int:
         return len(self.beliefs)
 
+    @cached_property
+    def steps(self) -> Steps:
+        return Steps(self.matrix, self.reward, self.relative, self.moved, self.plays)
 
-def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_BELIEFS) -> Explored:
-    """Follow a policy, or every action, from the start through all joint beliefs that can occur."""
+
+def explore(
+    joint: JointBeliefs,
+    policy: Policy | None = None,
+    most: int = MOST_BELIEFS,
+    errors: Sequence[LawErrors] | None = None,
+    *,
+    every: bool = False,
+) -> Explored:
+    """Follow a policy, or every action, from the start through all joint beliefs that can occur.
+
+    With ``every`` those count too that can follow in truth and not by the laws as they are capped: the matrix then has
+    zeros for them. Without ``errors`` nothing is said of what the laws are off by.
+    """
+    support = joint
+    if every and errors is not None:
+        arms = [replace(arm, law=one.possible.astype(float)) for arm, one in zip(joint.arms, errors, strict=True)]
+        support = JointBeliefs(arms, joint.plays)
     sizes = [arm.size for arm in joint.arms]
     if math.prod(sizes) > 2**62:
         raise TooLargeError
@@ -63,7 +107,7 @@ def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_
     known = set((frontier @ weights).tolist())
     layers = [frontier]
     while len(frontier):
-        after = np.concatenate([states[chance > 0] for states, chance, _ in _choices(joint, frontier, policy)])
+        after = np.concatenate([states[chance > 0] for states, chance, _ in _choices(support, frontier, policy)])
         _, where = np.unique(after @ weights, return_index=True)
         frontier = after[where]
         keys = (frontier @ weights).tolist()
@@ -77,25 +121,38 @@ def explore(joint: JointBeliefs, policy: Policy | None = None, most: int = MOST_
     sorted_keys = (beliefs @ weights)[order]
 
     rows, columns, chances, rewards, deviations = [], [], [], [], []
+    offs: list[Array] = []
+    may_follow = [chance > 0 for _, chance, _ in _choices(support, beliefs, policy)] if support is not joint else []
     for choice, (after, chance, pulled) in enumerate(_choices(joint, beliefs, policy)):
         # What has no chance to follow was not visited: any place will do for it.
         target = order[np.searchsorted(sorted_keys, after @ weights).clip(max=len(order) - 1)]
         rows.append(np.repeat(np.arange(len(beliefs)) + choice * len(beliefs), after.shape[1]))
         columns.append(target.reshape(-1))
         chances.append(chance.reshape(-1))
-        reward, deviation = np.zeros(len(beliefs)), np.zeros(len(beliefs))
+        reward, deviation, off = np.zeros(len(beliefs)), np.zeros(len(beliefs)), np.zeros((2, len(beliefs)))
+        # Products of chances, and sums of those that lead to the same place.
+        off[0] = (joint.plays + after.shape[1]) * UNIT
         for i, arm in enumerate(joint.arms):
             hit = (pulled == i).any(axis=1)
             reward[hit] += arm.reward[beliefs[hit, i]]
             deviation[hit] += arm.deviation[beliefs[hit, i]]
+            if errors is not None:
+                off[:, hit] += np.stack([errors[i].relative, errors[i].moved])[:, beliefs[hit, i]]
         rewards.append(reward)
         deviations.append(np.minimum(deviation, 1.0))
-    matrix = scipy.sparse.csr_array(
-        (np.concatenate(chances), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(len(rewards) * len(beliefs), len(beliefs)),
-    )
-    matrix.eliminate_zeros()
-    return Explored(beliefs, matrix, np.concatenate(rewards), np.concatenate(deviations), len(rewards), joint.plays)
+        offs.append(off)
+    entries = np.concatenate(chances), np.concatenate(rows), np.concatenate(columns)
+    if may_follow:
+        mask = np.concatenate([follows.reshape(-1) for follows in may_follow])
+        entries = entries[0][mask], entries[1][mask], entries[2][mask]
+    shape = (len(rewards) * len(beliefs), len(beliefs))
+    matrix = scipy.sparse.csr_array((entries[0], (entries[1], entries[2])), shape=shape)
+    if not may_follow:
+        matrix.eliminate_zeros()
+    relative, moved = np.concatenate(offs, axis=1)
+    moved = np.minimum(moved, 1.0)
+    reward, deviation = np.concatenate(rewards), np.concatenate(deviations)
+    return Explored(beliefs, matrix, reward, deviation, len(rewards), joint.plays, relative, moved)
 
 
 def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> list[tuple[IntArray, Array, IntArray]]:
@@ -122,29 +179,94 @@ def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> l
     return [(after, chance, pulled)]
 
 
-def chain_gain(explored: Explored) -> tuple[float, float, int]:
-    """Return what a policy earns a slot from the start, a bound of the error, and the number of recurrent classes.
+class ChainGain(NamedTuple):
+    """What a policy earns a slot from the start, and how far off that may be.
+
+    ``error`` is proved where there are several recurrent classes. Where there is one it leaves out rounding, which
+    ``rounding`` adds.
+    """
+
+    gain: float
+    error: float
+    rounding: float
+    classes: int
+
+
+def chain_gain(explored: Explored) -> ChainGain:
+    """Solve the chain of a policy: the gain of each recurrent class, weighted by the chance of ending there.
 
     The gain of a class is bounded by the residuals of its linear system. The error accounts for capping inside each
-    class by the spread of the bias, as in value iteration; the chances of ending in each class are taken as they come
-    out of the linear solver.
+    class by the spread of the bias, as in value iteration.
     """
     closed, label = _closed_classes(explored)
-    found = np.zeros((explored.size, 2))
+    recurrent = np.isin(label, closed)
+    found, biases = np.zeros((explored.size, 2)), np.zeros(explored.size)
     for component in closed:
         members = np.flatnonzero(label == component)
         matrix, reward = explored.matrix[members][:, members], explored.reward[members]
-        gain, bias = _gain_and_bias(matrix, reward)
+        try:
+            gain, bias = _gain_and_bias(matrix, reward)
+        except RuntimeError:
+            # A matrix that is singular in doubles; any bias will do for a bound.
+            gain, bias = float(reward.mean()), np.zeros(members.size)
         residual = reward + matrix @ bias - bias
         error = max(float(np.ptp(residual)), abs(float(residual.mean()) - gain))
         spread = float(np.ptp(bias)) + explored.plays
         found[members] = gain, error + float(explored.deviation[members].max()) * spread
-    transient = np.flatnonzero(~np.isin(label, closed))
+        biases[members] = bias
+    rate, off = explored.steps.rates(biases)
+    proved = float((np.abs(rate - found[:, 0]) + off)[recurrent].max()) + 4 * UNIT * explored.plays
+    transient = np.flatnonzero(~recurrent)
+    if len(closed) > 1:
+        gain, error = _ending(explored, transient, found[:, 0], proved)
+        return ChainGain(gain, error, 0.0, len(closed))
+    own = found[np.flatnonzero(recurrent)[0]].copy()
     if label[0] not in closed:
         leaving = explored.matrix[transient]
         system = scipy.sparse.eye_array(transient.size) - leaving[:, transient]
-        found[transient] = scipy.sparse.linalg.splu(system.tocsc()).solve(leaving @ found)
-    return float(found[0, 0]), float(found[0, 1]), len(closed)
+        try:
+            found[transient] = scipy.sparse.linalg.splu(system.tocsc()).solve(leaving @ found)
+        except RuntimeError:
+            found[0] = np.nan
+        if not abs(found[0, 0] - own[0]) <= LOST:
+            # The way there cannot change the gain: a solver that says so has lost a small chance in 1 − p.
+            found[0] = own
+    gain, error = (float(value) for value in found[0])
+    return ChainGain(gain, error, max(0.0, proved + abs(gain - float(own[0])) - error), 1)
+
+
+def _ending(explored: Explored, transient: IntArray, gains: Array, proved: float) -> tuple[float, float]:
+    """What is earned from the start on the way to several classes, whose gains are known to ``proved``; its error."""
+    rows = explored.matrix[transient].tocoo()
+    moves = rows.col != transient[rows.row]
+    entries = rows.data[moves], (rows.row[moves], rows.col[moves])
+    out = sums(entries[1][0], entries[0], transient.size)
+    leaving = scipy.sparse.csr_array(entries, shape=rows.shape)
+    nothing = 0.5 * explored.plays, 0.5 * explored.plays
+    value, moved = gains.copy(), np.zeros(explored.size)
+    try:
+        solver = scipy.sparse.linalg.splu((scipy.sparse.diags_array(out) - leaving[:, transient]).tocsc())
+    except RuntimeError:
+        return nothing
+    value[transient] = solver.solve(leaving @ value)
+    for _ in range(2):
+        value[transient] += solver.solve(explored.steps.drift(value)[0][transient])
+    moved[transient] = solver.solve(out)
+    gain = float(value[0])
+    if not (np.isfinite(value).all() and np.isfinite(moved).all() and 0 <= gain <= explored.plays):
+        return nothing
+    error = proved + _multiple(explored.steps, np.abs, value, moved, transient) * float(moved[0])
+    return gain, min(error, max(gain, explored.plays - gain))
+
+
+def _multiple(steps: Steps, size: Any, values: Array, moved: Array, rows: IntArray) -> float:
+    """How many times ``moved`` outweighs the change of the values in some rows, all of them; infinite if not proved."""
+    change, off = steps.drift(values)
+    fall, slack = steps.drift(moved)
+    left, least = (size(change) + off)[rows], -(fall + slack)[rows]
+    if moved.min() < 0 or not (least > 0).all():
+        return math.inf
+    return max(0.0, float((left / least).max(initial=0.0))) * (1 + 8 * UNIT) + TINY
 
 
 def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
@@ -179,9 +301,12 @@ def chain_bias(explored: Explored) -> Array | None:
 
 @dataclass(frozen=True)
 class MultichainAnswer:
-    """Bounds of the best gain from the start, and for every explored belief an action and a long value."""
+    """A bound of the best gain from the start, proved, and for every explored belief an action and a long value.
 
-    lower: float
+    ``value`` orders choices, gains first, and ``gain`` is what it holds for the start; neither is proved.
+    """
+
+    gain: float
     upper: float
     action: IntArray
     value: Array
@@ -189,13 +314,46 @@ class MultichainAnswer:
 
 
 def solve_multichain(explored: Explored, tolerance: float) -> MultichainAnswer:
-    """Bracket the best gain from the start of a problem whose optimum may depend on it."""
+    """Bound the best gain from the start of a problem whose optimum may depend on it, and look for who earns it."""
     parts = _EndComponents(explored)
-    bias, low, high = _component_gains(parts, tolerance)
-    value_low, value_high = _reach(parts, low, low[1:].min()), _reach(parts, high, high[1:].max())
-    action = _multichain_actions(parts, low, bias, value_low)
-    value = LONG * value_low + np.where(parts.inside, bias, 0.0)
-    return MultichainAnswer(float(value_low[0]), float(value_high[0]), action, value, parts.count - 1)
+    bias, low = _component_gains(parts, tolerance)
+    gains = _reach(parts, low, moves=False)
+    action = _multichain_actions(parts, low, bias, gains)
+    value = LONG * gains + np.where(parts.inside, bias, 0.0)
+    return MultichainAnswer(float(gains[0]), _proved_upper(parts, bias), action, value, parts.count - 1)
+
+
+def _proved_upper(parts: _EndComponents, bias: Array) -> float:
+    """A gain that no policy exceeds from the start; infinite where nothing is proved."""
+    steps, stays = parts.explored.steps, parts.stays.reshape(-1)
+    rate, off = steps.rates(bias)
+    high = np.full(parts.count, -np.inf)
+    np.maximum.at(high, np.tile(parts.component, parts.explored.n_choices)[stays], (rate + off)[stays])
+    values, moved = _reach(parts, high, moves=False), _reach(parts, np.zeros(parts.count), moves=True)
+    if not (np.isfinite(values).all() and np.isfinite(moved).all()):
+        return math.inf
+    short = max(0.0, float((high[parts.component] - values)[parts.inside].max()))
+    times = _multiple(steps, np.asarray, values, moved, np.flatnonzero(~stays))
+    upper = float(values[0]) + short
+    # A start inside a component that nothing leaves needs no move, even where none is proved to end.
+    upper += times * float(moved[0]) if (~stays).any() else 0.0
+    return upper + 4 * UNIT * (1.0 + abs(upper))
+
+
+class _Exits(NamedTuple):
+    """The choices that may leave a component, or begin outside of all, and their moves to other nodes."""
+
+    node: IntArray
+    """The node of each choice."""
+    choice: IntArray
+    """The choice of each move."""
+    there: IntArray
+    chance: Array
+
+    def change(self, values: Array) -> Array:
+        """Return the mean change of the values by each choice."""
+        parts = self.chance * (values[self.there] - values[self.node[self.choice]])
+        return sums(self.choice, parts, self.node.size)
 
 
 class _EndComponents:
@@ -221,6 +379,13 @@ class _EndComponents:
         _, numbers = np.unique(np.where(self.inside, label, -1), return_inverse=True)
         self.component = numbers + self.inside.all()
         self.count = int(self.component.max()) + 1
+        self.node = np.where(self.inside, self.component - 1, self.count - 2 + np.cumsum(~self.inside))
+        """Components and the beliefs outside of them, numbered together: where to go is chosen between these."""
+        exits = np.flatnonzero(~self.stays.reshape(-1))
+        rows = explored.matrix[exits].tocoo()
+        there, left = self.node[rows.col], self.node[exits % n]
+        moves = there != left[rows.row]
+        self.exits = _Exits(left, rows.row[moves], there[moves], rows.data[moves])
 
     def staying(self, bias: Array) -> Array:
         """``[action, belief]``: reward and bias that follow an action that stays, −∞ for others."""
@@ -232,8 +397,8 @@ class _EndComponents:
         return np.where(self.stays, -np.inf, (self.explored.matrix @ values).reshape(self.stays.shape))
 
 
-def _component_gains(parts: _EndComponents, tolerance: float) -> tuple[Array, Array, Array]:
-    """Value iteration inside all components at once: bias, and bounds of the gain of each component."""
+def _component_gains(parts: _EndComponents, tolerance: float) -> tuple[Array, Array]:
+    """Value iteration inside all components at once: bias, and the least that each component gains a slot."""
     inside, component = parts.inside, parts.component
     bias = np.zeros(parts.explored.size)
     for _ in range(MOST_SWEEPS):
@@ -246,24 +411,49 @@ def _component_gains(parts: _EndComponents, tolerance: float) -> tuple[Array, Ar
         # Lazy steps, less the component's own gain, so that periodic play settles and values stay small.
         middle = np.concatenate([[0.0], 0.5 * (low[1:] + high[1:])])
         bias = np.where(inside, bias + 0.9 * (change - middle[component]), 0.0)
-    return bias, low, high
+    return bias, low
 
 
-def _reach(parts: _EndComponents, gains: Array, first: float) -> Array:
-    """Best expected gain of the component one ends in, from every belief; components count as single beliefs."""
-    inside, component = parts.inside, parts.component
-    stay = np.where(inside, gains[component], -np.inf)
-    values = np.full(inside.size, first)
-    for _ in range(MOST_SWEEPS):
-        fresh = np.maximum(stay, parts.leaving(values).max(axis=0))
-        shared = np.full(gains.size, -np.inf)
-        np.maximum.at(shared, component, fresh)
-        fresh = np.where(inside, shared[component], fresh)
-        change = float(np.abs(fresh - values).max())
-        values = fresh
-        if change <= 1e-15:
+def _reach(parts: _EndComponents, stay: Array, *, moves: bool) -> Array:
+    """Best expected value of the component one ends in, from every belief, by policy iteration.
+
+    ``stay`` is what each component is worth, and a component counts as a single belief. With ``moves`` every move from
+    one to another is worth 1 besides. Not numbers where the linear systems are singular.
+    """
+    exits = parts.exits
+    count = int(parts.node.max()) + 1
+    ends = np.full(count, -np.inf)
+    ends[: parts.count - 1] = stay[1:]
+    out = sums(exits.choice, exits.chance, exits.node.size)
+    pays = out if moves else np.zeros(out.size)
+    matrix = scipy.sparse.csr_array((exits.chance, (exits.choice, exits.there)), shape=(out.size, count))
+    chosen = np.full(count, -1)
+    chosen[exits.node] = np.arange(out.size)
+    chosen[: parts.count - 1] = -1
+    for _ in range(MOST_POLICIES):
+        goes = np.flatnonzero(chosen >= 0)
+        picked = scipy.sparse.csr_array((np.ones(goes.size), (goes, chosen[goes])), shape=(count, out.size)) @ matrix
+        diagonal, right = np.ones(count), ends.copy()
+        diagonal[goes], right[goes] = out[chosen[goes]], pays[chosen[goes]]
+        try:
+            solver = scipy.sparse.linalg.splu((scipy.sparse.diags_array(diagonal) - picked).tocsc())
+        except RuntimeError:
+            return np.full(parts.node.size, np.nan)
+        values = solver.solve(right)
+        for _ in range(2):
+            left = ends - values
+            left[goes] = (pays + exits.change(values))[chosen[goes]]
+            values = values + solver.solve(left)
+        worth = values[exits.node] + np.divide(pays + exits.change(values), out, out=np.zeros(out.size), where=out > 0)
+        top, pick = np.full(count, -np.inf), np.full(count, -1)
+        np.maximum.at(top, exits.node, worth)
+        best = worth == top[exits.node]
+        pick[exits.node[best]] = np.flatnonzero(best)
+        better = np.maximum(top, ends) > values + 32 * UNIT * (1.0 + np.abs(values))
+        if not better.any():
             break
-    return values
+        chosen = np.where(better, np.where(ends >= top, -1, pick), chosen)
+    return np.asarray(values[parts.node])
 
 
 def _multichain_actions(parts: _EndComponents, gains: Array, bias: Array, values: Array) -> IntArray:

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.bracket import bracketed, fixed_arms
 from restless_bandits.oracles.evaluation import arm_average, best_arm_gain
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
@@ -28,7 +28,7 @@ def best_arm(problem: Problem) -> Solution:
     arms = policy([None] * problem.n_arms, [1] * problem.n_arms)
     names = [problem.arms[i].name for i in (arms if isinstance(arms, tuple) else (arms,))]
     how = f"always {', '.join(names)}; gain in closed form"
-    return bracketed(problem, "best-arm", policy, how, started, gain=gain)
+    return bracketed(problem, "best-arm", policy, how, started, gain=gain, earns=fixed_arms(problem))
 
 
 ORACLE = Oracle("best-arm", best_arm, best_arm_policy)

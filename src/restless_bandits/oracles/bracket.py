@@ -1,20 +1,59 @@
-"""The bracket of μ* around a policy that comes with no proof of its own."""
+"""The bracket of μ* around a policy that comes with no proof of its own, and what holds two ends to each other."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from restless_bandits.errors import ProblemError
-from restless_bandits.oracles.evaluation import best_arm_gain, evaluate
-from restless_bandits.oracles.lagrangian import relaxation_bound
+from restless_bandits.markov import is_ergodic
+from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, evaluate
+from restless_bandits.oracles.lagrangian import Relaxation, relax
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies import Policy
 from restless_bandits.problem import Problem
 
 MOST_EVALUATED = 60_000
 """Joint beliefs up to which an oracle evaluates its policy unasked: about a second."""
+
+
+class ContradictionError(RuntimeError):
+    """Two bounds of one number that exclude each other: a defect of whoever computed one of them."""
+
+
+class End(NamedTuple):
+    """An end of a bracket, and a bound of the rounding that it does not hold yet."""
+
+    value: float
+    rounding: float = 0.0
+
+
+def bracket(problem: Problem, oracle: str, lower: End, upper: End) -> tuple[float, float]:
+    """Return the two ends as they are; where they cross by no more than their rounding, each moved by its own."""
+    if lower.value <= upper.value:
+        return lower.value, upper.value
+    if lower.value - lower.rounding <= upper.value + upper.rounding:
+        return lower.value - lower.rounding, upper.value + upper.rounding
+    raise ContradictionError(
+        f"{oracle} on {problem}: μ* would be at least {lower.value!r} and at most {upper.value!r}, which rounding does "
+        f"not explain ({lower.rounding:.1e} and {upper.rounding:.1e}); one of the two is wrong, so please report the "
+        "problem, or mend the oracle if it is yours"
+    )
+
+
+def fixed_arms(problem: Problem) -> End:
+    """Return what the best fixed arms earn, as a lower end."""
+    gain, rounding = best_arm_gain(problem), best_arm_rounding(problem)
+    if all(is_ergodic(arm.one_step) for arm in problem.arms):
+        return End(gain, rounding)
+    return End(gain - rounding)
+
+
+def relaxed(problem: Problem, found: Relaxation | None = None) -> End:
+    """Return the bound of the relaxation, as an upper end."""
+    found = relax(problem) if found is None else found
+    return End(found.bound, found.rounding)
 
 
 def bracketed(
@@ -25,29 +64,32 @@ def bracketed(
     started: float,
     *,
     gain: float | None = None,
-    upper: float | None = None,
+    earns: End | None = None,
+    upper: float | End | None = None,
     ratio: float | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> Solution:
     """Return a policy with what can be proved around it.
 
     Its own gain, evaluated where the problem is small enough, or the gain of the best fixed arm bound μ* from below;
-    the relaxation bounds it from above.
+    the relaxation bounds it from above. A ``gain`` (at least ``earns``, if that is less) or an ``upper`` end that is
+    given is taken for proved: one that contradicts what is proved here raises ``ContradictionError``.
     """
-    error = 0.0
+    fixed = fixed_arms(problem)
+    own = End(gain, fixed.rounding) if earns is None and gain is not None else earns
+    low = fixed
     if gain is None:
         try:
-            evaluation = evaluate(problem, policy, most=MOST_EVALUATED)
-            gain, error = evaluation.gain, evaluation.error
+            found = evaluate(problem, policy, most=MOST_EVALUATED)
+            gain, own = found.gain, End(found.gain - found.error, found.rounding)
         except ProblemError:
             how += f"; its gain is not evaluated, as it meets more than {MOST_EVALUATED:,} joint beliefs"
-    upper = relaxation_bound(problem) if upper is None else upper
-    fixed = best_arm_gain(problem)
-    # Both ends are right up to rounding; where they touch, rounding must not make them cross.
-    lower = min(upper, max(fixed, fixed if gain is None else gain - error))
-    own = lower if gain is None else gain - error
-    certified = gain is not None and upper - own <= CERTIFIED_WIDTH
+    if own is not None:
+        low = max(fixed, own)
+    high = relaxed(problem) if upper is None else upper if isinstance(upper, End) else End(upper)
+    least, most = bracket(problem, oracle, low, high)
+    certified = own is not None and most - own.value <= CERTIFIED_WIDTH
     seconds = time.perf_counter() - started
     return Solution(
-        problem, oracle, policy, gain, lower, upper, certified, how, seconds, ratio=ratio, details=details or {}
+        problem, oracle, policy, gain, least, most, certified, how, seconds, ratio=ratio, details=details or {}
     )

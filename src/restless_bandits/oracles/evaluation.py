@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from restless_bandits.beliefs import cap_for, joint_beliefs
+import numpy as np
+
+from restless_bandits.beliefs import JointBeliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import limit_laws
-from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_gain, explore
+from restless_bandits.markov import is_ergodic, limit_laws
+from restless_bandits.oracles._enclosure import UNIT, law_errors
+from restless_bandits.oracles._explicit import MOST_BELIEFS, ChainGain, TooLargeError, chain_gain, explore
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Problem
 
@@ -19,13 +22,15 @@ class Evaluation:
     """The long-run reward a slot of a policy from the problem's initial states.
 
     ``error`` bounds how far ``gain`` may be off; ``classes`` counts the recurrent classes that the policy may end in,
-    and ``beliefs`` the joint beliefs that it may meet.
+    and ``beliefs`` the joint beliefs that it may meet. With several classes ``error`` holds all rounding, with one
+    ``rounding`` bounds what comes on top of it.
     """
 
     gain: float
     error: float
     classes: int
     beliefs: int
+    rounding: float = 0.0
 
 
 def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> Evaluation:
@@ -51,13 +56,24 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
         caps = [max(cap, arm.cap) for cap, arm in zip(caps, policy.beliefs.arms, strict=True)]
     joint = joint_beliefs(problem, caps, forget=False)
     try:
-        explored = explore(joint, policy, most)
+        found, beliefs = follow(problem, joint, policy, most)
     except TooLargeError:
         raise ProblemError(
             f"the policy can reach more than {most} joint beliefs, too many to evaluate exactly; simulate it instead"
         ) from None
-    gain, error, classes = chain_gain(explored)
-    return Evaluation(gain, error, classes, explored.size)
+    return Evaluation(found.gain, found.error, found.classes, beliefs, found.rounding)
+
+
+def follow(problem: Problem, joint: JointBeliefs, policy: Policy, most: int = MOST_BELIEFS) -> tuple[ChainGain, int]:
+    """Return what a policy earns, and how many joint beliefs it may meet."""
+    errors = law_errors(problem.arms, joint.arms)
+    explored = explore(joint, policy, most, errors)
+    found = chain_gain(explored)
+    more = any((one.possible & (arm.law == 0)).any() for one, arm in zip(errors, joint.arms, strict=True))
+    if more and (found.classes > 1 or not all(is_ergodic(arm.one_step) for arm in problem.arms)):
+        # Classes are proved only if they are closed in truth.
+        found = chain_gain(explore(joint, policy, most, errors, every=True))
+    return found, explored.size
 
 
 def arm_average(arm: AnyArm) -> float:
@@ -69,3 +85,18 @@ def arm_average(arm: AnyArm) -> float:
 def best_arm_gain(problem: Problem) -> float:
     """Return what the best fixed arms earn a slot."""
     return sum(sorted((arm_average(arm) for arm in problem.arms), reverse=True)[: problem.plays])
+
+
+def best_arm_rounding(problem: Problem) -> float:
+    """Return a bound of what rounding puts ``best_arm_gain`` off by.
+
+    Limits of chains come without a subtraction (see ``_enclosure``), so each average is within a share of itself. Where
+    a chain has one class but states outside of it, what is computed of the way there is as good as its sum.
+    """
+    shares = []
+    for arm in problem.arms:
+        limit = limit_laws(arm.one_step)
+        lost = float(np.abs(limit.sum(axis=1) - 1.0).max()) if is_ergodic(arm.one_step) else 0.0
+        rows = float(np.abs(arm.law_table(1)[1].sum(axis=1) - 1.0).max())
+        shares.append(40.0 * arm.n_states**3 * UNIT + 2.0 * arm.n_states * (lost + rows))
+    return problem.plays * (max(shares) + problem.n_arms * UNIT)

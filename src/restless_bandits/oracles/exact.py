@@ -40,11 +40,11 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array, positive
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._explicit import TooLargeError, chain_gain, explore, solve_multichain
+from restless_bandits.oracles._enclosure import law_errors
+from restless_bandits.oracles._explicit import TooLargeError, explore, solve_multichain
 from restless_bandits.oracles._joint import Iterate, sweep_rows
-from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.evaluation import best_arm_gain
-from restless_bandits.oracles.lagrangian import relaxation_bound
+from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, relaxed
+from restless_bandits.oracles.evaluation import follow
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies import JointPolicy
@@ -189,7 +189,8 @@ def exact(
         how += f"; too large or too slow for a bracket of {tolerance:g} within {memory / 1e9:.2g} GB"
     earned = lower
     if upper - lower > CERTIFIED_WIDTH:
-        lower, upper = max(lower, best_arm_gain(problem)), min(upper, relaxation_bound(problem))
+        ends = max(End(lower), fixed_arms(problem)), min(End(upper), relaxed(problem))
+        lower, upper = bracket(problem, "exact", *ends)
     policy = JointPolicy(level.joint, level.iterate.action, level.iterate.values)
     # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
     gain = max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None
@@ -291,15 +292,16 @@ def _memory_to_use(problem: Problem) -> int:
 def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Solution:
     """Solve a multichain problem from its initial states.
 
-    Caps are taken where laws equal their limits to the last digits, so that capping adds no more than rounding does.
+    Caps are taken where laws equal their limits to the last digits; what caps and rounding leave open is bounded.
     """
     caps = [cap_for(arm, MULTICHAIN_DEVIATION, MULTICHAIN_CAP) for arm in problem.arms]
     joint = joint_beliefs(problem, caps)
     try:
-        # Laws that still move at the longest cap would add an error that nothing here accounts for.
+        # Laws that still move at the longest cap leave nothing to be proved.
         if joint.size > MULTICHAIN_TABLE or max(arm.deviation.max() for arm in joint.arms) > 1e-12:
             raise TooLargeError
-        explored = explore(joint)
+        errors = law_errors(problem.arms, joint.arms)
+        explored = explore(joint, errors=errors, every=True)
     except TooLargeError:
         how = f"{MULTICHAIN}; too large to solve from there, so the bracket is that of the Lagrangian index"
         return bracketed(problem, "exact", lagrangian_policy(problem), how, started)
@@ -310,14 +312,15 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
     action[place[inside]], value[place[inside]] = answer.action[inside], answer.value[inside]
     policy = JointPolicy(joint, action, value)
 
-    gain, error, _ = chain_gain(explore(joint, policy))
-    slack = 1e-11
-    lower, upper = gain - error - slack, max(answer.upper, gain) + slack
-    upper = max(lower, min(upper, relaxation_bound(problem)))
+    earned, _ = follow(problem, joint, policy)
+    low, high = End(earned.gain - earned.error - earned.rounding), End(answer.upper)
+    if high.value - low.value > tolerance:
+        high = min(high, End(sum(relaxed(problem))))
+    lower, upper = bracket(problem, "exact", low, high)
     certified = upper - lower <= max(CERTIFIED_WIDTH, tolerance)
     how = f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components"
     details = {"beliefs": explored.size, "components": answer.components}
     seconds = time.perf_counter() - started
     return Solution(
-        problem, "exact", policy, gain, lower, upper, certified, how, seconds, multichain=True, details=details
+        problem, "exact", policy, earned.gain, lower, upper, certified, how, seconds, multichain=True, details=details
     )

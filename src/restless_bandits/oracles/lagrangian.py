@@ -16,6 +16,7 @@ most ``deviation``, which enters the bound as in ``exact``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy  # its parts load when they are first used, which is not at every start
@@ -23,11 +24,14 @@ import scipy  # its parts load when they are first used, which is not at every s
 from restless_bandits.arrays import Array
 from restless_bandits.beliefs import arm_beliefs, cap_for
 from restless_bandits.markov import is_ergodic
+from restless_bandits.oracles._enclosure import UNIT, LawErrors, law_errors
 from restless_bandits.oracles._explicit import Explored, solve_multichain
 from restless_bandits.oracles._lagrangian import resting_values
 from restless_bandits.problem import AnyArm, Arm, Problem
 
 DEVIATION = 1e-13
+TOLERANCE = 1e-11
+"""How far value iteration goes where the gain of an arm depends on its start; the bound holds wherever it stops."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class ArmDual:
     rest: float
     advantage: Array
     """``advantage[s, τ - 1]`` of pulling over resting; the last row is for an arm never seen."""
+    rounding: float
+    """What rounding may put the bound off by, beyond what it holds already."""
 
 
 class SubsidisedArm:
@@ -63,6 +69,7 @@ class SubsidisedArm:
 
     def solve(self, subsidy: float) -> ArmDual:
         """Return gain, bound, rest share and advantages at a subsidy."""
+        n = self.arm.n_states
         loop = self._loop(subsidy) if self.looping else None
         if loop is None:
             return self._solve_from_start(subsidy)
@@ -79,7 +86,10 @@ class SubsidisedArm:
         spread = float(np.ptp(self.arm.rewards + h))
         excess = max(0.0, float((value - h).max()))
         bound = gain + excess + self.deviation * spread + 1e-15 * (1.0 + spread)
-        return ArmDual(gain, bound, rest, np.concatenate([(pull - best).T, unseen[None]]))
+        # As many sums as there are slots in the table, one after the other, and the laws themselves (``_enclosure``).
+        largest = max(1.0, abs(gain), *(float(np.abs(part).max()) for part in (h, pull, value, best)))
+        rounding = (8.0 * n * len(pull) + 16.0 * n**3) * UNIT * largest
+        return ArmDual(gain, bound, rest, np.concatenate([(pull - best).T, unseen[None]]), rounding)
 
     def _loop(self, subsidy: float) -> tuple[float, float, Array] | None:
         """Best policy that keeps pulling: gain, share of slots at rest, relative values. None if it is not one loop."""
@@ -132,26 +142,31 @@ class SubsidisedArm:
         if self.deviation > 1e-12:
             # Laws that still move at the longest cap prove nothing from the start; the next reward stands in.
             means = np.concatenate([self.means.T, (self.unseen @ self.arm.rewards)[None]])
-            return ArmDual(subsidy, trivial, float("nan"), means - subsidy)
-        n = beliefs.size
+            return ArmDual(subsidy, trivial, float("nan"), means - subsidy, 0.0)
+        n, errors = beliefs.size, self.errors
         # The solver starts from row 0: exchange it with the initial belief.
         swap = np.arange(n)
         swap[[0, beliefs.start]] = swap[[beliefs.start, 0]]
-        rows = np.repeat(np.arange(n), beliefs.n_states)
+        rows, seen = np.nonzero(errors.possible)
         pulled = scipy.sparse.csr_array(
-            (beliefs.law.reshape(-1), (swap[rows], swap[np.tile(beliefs.first, n)])), shape=(n, n)
+            (beliefs.law[rows, seen], (swap[rows], swap[beliefs.first[seen]])), shape=(n, n)
         )
         rested = scipy.sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
         matrix = scipy.sparse.vstack([pulled, rested]).tocsr()
-        matrix.eliminate_zeros()
         reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
-        mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1)
-        answer = solve_multichain(mdp, 1e-11)
+        off = [np.concatenate([part[swap], np.zeros(n)]) for part in (errors.relative, errors.moved)]
+        mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1, *off)
+        answer = solve_multichain(mdp, TOLERANCE)
         after = np.asarray(matrix @ answer.value)
         advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[swap]
         rows_of = np.arange(beliefs.n_states + 1)[:, None]
         grid = beliefs.locate(rows_of, np.arange(1, beliefs.cap + 1)[None, :])
-        return ArmDual(answer.lower, min(answer.upper + 1e-12, trivial), float("nan"), advantage[grid])
+        return ArmDual(answer.gain, min(answer.upper, trivial), float("nan"), advantage[grid], 0.0)
+
+    @cached_property
+    def errors(self) -> LawErrors:
+        """What the laws are off by."""
+        return law_errors([self.arm], [self.beliefs])[0]
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,12 @@ class Relaxation:
     subsidy: float
     bound: float
     arms: tuple[ArmDual, ...]
+
+    @property
+    def rounding(self) -> float:
+        """What rounding may put the bound off by."""
+        count, largest = len(self.arms), 1.0 + abs(self.subsidy)
+        return sum(dual.rounding for dual in self.arms) + 4 * count**2 * UNIT * largest
 
 
 def relax(problem: Problem) -> Relaxation:

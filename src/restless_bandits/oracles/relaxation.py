@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.bracket import bracketed, relaxed
 from restless_bandits.oracles.lagrangian import relax, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
@@ -25,7 +25,7 @@ def relaxation(problem: Problem) -> Solution:
     policy = IndexPolicy.of(problem, [dual.advantage for dual in found.arms])
     how = f"Lagrangian relaxation at subsidy {found.subsidy:.6g}; policy by the Lagrangian index"
     details = {"subsidy": found.subsidy}
-    return bracketed(problem, "relaxation", policy, how, started, upper=found.bound, details=details)
+    return bracketed(problem, "relaxation", policy, how, started, upper=relaxed(problem, found), details=details)
 
 
 ORACLE = Oracle("relaxation", relaxation, lagrangian_policy)

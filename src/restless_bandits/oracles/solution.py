@@ -18,8 +18,9 @@ CERTIFIED_WIDTH = 1e-4
 class Solution:
     """The answer of an oracle to a problem.
 
-    ``lower`` ≤ μ* ≤ ``upper`` always holds, up to rounding; μ* is the best long-run reward a slot from the problem's
-    initial states. ``gain`` is the policy's own long-run reward, ``None`` where the problem is too large for that.
+    ``lower`` ≤ μ* ≤ ``upper`` always holds, up to rounding, which a ``multichain`` answer includes; μ* is the best
+    long-run reward a slot from the problem's initial states. ``gain`` is the policy's own long-run reward, ``None``
+    where the problem is too large for that.
     ``certified`` means that this policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the tolerance
     that was asked for: its gain is at least ``lower``, and ``upper`` is no further away than that.
     """
@@ -50,6 +51,11 @@ class Solution:
         return None
 
     @property
+    def remark(self) -> str | None:
+        """What is to be said of an answer for a model that its own log rejects."""
+        return self.problem.findings.remark("certified for" if self.certified else "solved for")
+
+    @property
     def width(self) -> float:
         """The width of the bracket."""
         return self.upper - self.lower
@@ -62,12 +68,14 @@ class Solution:
             **{name: getattr(self, name) for name in numbers},
             "policy": stored,
             "details": dict(self.details),
+            "fit": self.problem.findings.as_dict(),
         }
 
     def __repr__(self) -> str:
         gain = "not evaluated" if self.gain is None else f"{self.gain:.12g}"
         mark = "certified" if self.certified else "not certified"
-        return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}>"
+        remark = f"; {self.remark}" if self.remark else ""
+        return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}{remark}>"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy as np
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.files import save_file
+from restless_bandits.problem import NO_FINDINGS, Findings
 from restless_bandits.simulation.comparator import Comparator
 
 REALISED, EXPECTED, GAP = range(3)
@@ -100,6 +101,13 @@ class SimulationResult:
     """Whether gaps were kept."""
     outcomes: tuple[Outcomes, ...]
     traces: Mapping[str, Traces] = field(default_factory=dict)
+    findings: Findings = NO_FINDINGS
+    """What the fit of the problem to a log found out."""
+
+    @property
+    def remark(self) -> str | None:
+        """What is to be said of runs in a model that its own log rejects."""
+        return self.findings.remark("simulated in")
 
     @property
     def runs(self) -> int:
@@ -216,6 +224,7 @@ class SimulationResult:
             "comparator": self.comparator.as_dict(),
             "ratio": self.ratio,
             "learners": self.summaries(),
+            "fit": self.findings.as_dict(),
         }
 
     def _columns(self) -> Iterator[tuple[str, Array]]:
@@ -258,6 +267,7 @@ class SimulationResult:
         """Write the result to an .npz file, without pickle; traces too. It appears whole or not at all."""
         label = {name: getattr(self, name) for name in LABELS}
         label |= {"format": FORMAT, "comparator": self.comparator.as_dict(), "traced": list(self.traces)}
+        label |= {"fit": self.findings.as_dict()}
         arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
         for n, one in enumerate(self.outcomes):
             arrays |= {f"{n}_{key}": value for key, value in one.arrays().items()}
@@ -290,6 +300,7 @@ class SimulationResult:
             checkpoints=arrays["checkpoints"],
             comparator=Comparator(**label["comparator"]),
             outcomes=tuple(Outcomes.from_arrays(parts) for parts in own.values()),
+            findings=Findings(**label.get("fit", {})),
             traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
 
@@ -301,7 +312,7 @@ class SimulationResult:
         for spec, values in zip(self.learners, self.regret()[:, :, -1], strict=True):
             error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
             lines.append(f"  {spec:<{width}}  {values.mean():.6g}{error}  worst {values.max():.6g}")
-        return "\n".join(lines) + ">"
+        return "\n".join(lines + ([f"  {self.remark}"] if self.remark else [])) + ">"
 
 
 def read_archive(path: str | Path) -> dict[str, Any]:

@@ -155,6 +155,7 @@ def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: flo
         priced=is_priced(first.problem),
         outcomes=tuple(book.outcomes(runs) for book in books),
         traces=traces,
+        findings=first.problem.findings,
     )
 
 
