@@ -10,6 +10,6 @@ from restless_bandits.oracles import bracket
 def known():
     """The optimum and the relaxation's bound, computed once for each problem and not once for each oracle."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((testing, "exact"), (bracket, "relaxation_bound")):
+        for module, name in ((testing, "exact"), (bracket, "relax")):
             patch.setattr(module, name, cache(getattr(module, name)))
         yield
