@@ -40,7 +40,7 @@ from restless_bandits import markov, oracles
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray, probability, whole
 from restless_bandits.errors import ProblemError
-from restless_bandits.estimation import PRIOR, chain_of, modes_from_last, observations_of, sampling
+from restless_bandits.estimation import PRIOR, chain_of, modes_from_last, noted_theta, observations_of, sampling
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.myopic import table_length
@@ -187,15 +187,14 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[
 
     Returns the notes to go on from as well.
     """
-    last_draws = record.notes.get("draws")
     chains = [np.ones((1, 1))] * record.n_arms
     notes: dict[str, Any] = {name: [[] for _ in chains] for name in ("modes", "draws")}
     for arm, n in enumerate(record.n_states.tolist()):
         if n == 1:
             continue
         modes = modes_from_last(record, arm)
-        first = modes[0].theta if last_draws is None else np.array(last_draws[arm])
-        steps = FIRST_STEPS if last_draws is None else STEPS
+        last = noted_theta(record, "draws", arm)
+        first, steps = (modes[0].theta, FIRST_STEPS) if last is None else (last, STEPS)
         theta, _ = sampling.metropolis(observations_of(record, arm), n, PRIOR, modes, first, steps, rng)
         chains[arm] = chain_of(theta, n)
         notes["modes"][arm], notes["draws"][arm] = modes[0].theta.tolist(), theta.tolist()
