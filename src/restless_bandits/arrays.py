@@ -69,10 +69,11 @@ def shortened(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
-def positive(what: str, value: Any, *, or_zero: bool = False) -> float:
+def positive(what: str, value: Any, most: float = LARGEST, *, or_zero: bool = False) -> float:
     """Return a finite number above zero, or from zero on."""
-    if not is_number(value) or not 0 <= value <= LARGEST or (value == 0 and not or_zero):
+    if not is_number(value) or not 0 <= value <= most or (value == 0 and not or_zero):
         kind = "a number, and must not be negative" if or_zero else "a positive number"
+        kind += "" if most == LARGEST else f" of at most {most:g}"
         raise ProblemError(f"{what} is {shortened(value)}; it must be {kind}")
     return float(value)
 

@@ -366,6 +366,34 @@ class TestResult:
         with pytest.raises(rb.ProblemError, match="no such file"):
             SimulationResult.load(tmp_path / "none.npz")
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"checkpoints": [1, 5, 3, 300]},
+            {"checkpoints": [0.5, 300.0]},
+            {"0_pulls": np.zeros((4, 2), dtype=int)},
+            {"0_seconds": [-1.0] * 4},
+            {"0_plans": [1, 1]},
+            {"0_at": np.full((4, 10, 3), np.nan)},
+            {"1_at": np.full((4, 10, 3), 1e9)},
+            {"label": "[" * 5000},
+        ],
+    )
+    def test_results_that_cannot_be(self, found, tmp_path, changes):
+        path = tmp_path / "r.npz"
+        found.save(path)
+        with np.load(path) as stored:
+            arrays = dict(stored)
+        assert changes.keys() <= arrays.keys()
+        np.savez(path, **arrays | changes)
+        with pytest.raises(rb.ProblemError, match=r"r\.npz is not a stored simulation result"):
+            SimulationResult.load(path)
+
+    @pytest.mark.parametrize("options", [{"ratio": 1e308}, {"comparator": 1e308}, {"comparator": 10**400}])
+    def test_regrets_that_no_number_holds(self, problem, options):
+        with pytest.raises(rb.ProblemError, match=r"(ratio|comparator) is .* of at most 1e\+09"):
+            simulate(problem, "round-robin", 20, runs=1, **options)
+
     def test_saving_nowhere(self, found, tmp_path):
         with pytest.raises(rb.ProblemError, match="cannot write"):
             found.save(tmp_path / "none" / "r.npz")

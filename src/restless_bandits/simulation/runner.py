@@ -20,7 +20,7 @@ from restless_bandits.simulation.comparator import Comparator, comparator_for, e
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.playing import Book, play_books
 from restless_bandits.simulation.pools import Pool
-from restless_bandits.simulation.results import SimulationResult, Traces
+from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
 
 MANY_SLOTS = 1_000_000
@@ -103,7 +103,7 @@ def simulate(
     runs = whole("runs", runs)
     seed = whole("seed", seed, 0)
     jobs = None if jobs is None else whole("jobs", jobs)
-    ratio = positive("ratio", ratio)
+    ratio = positive("ratio", ratio, LARGEST_RATIO)
     if trace and out is not None:
         raise ProblemError("traces are not stored; leave out either trace or out")
     marks = checkpoint_slots(checkpoints, horizon)
