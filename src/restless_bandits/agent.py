@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import is_number, is_whole, shortened, whole, wholes
-from restless_bandits.errors import ProblemError
+from restless_bandits.arrays import is_number, is_whole, whole, wholes
+from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import check_writable, locked, read_file, save_file
 from restless_bandits.learners import Learner, as_learner
 from restless_bandits.learners.base import next_plan

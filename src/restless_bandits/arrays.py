@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, shortened
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -52,21 +52,19 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: 
     return int(value)
 
 
+def number_of(text: str) -> int | None:
+    """Return the positive whole number that digits stand for, None where they stand for none or for one too long."""
+    digits = text.strip()
+    found = int(digits) if digits.isdecimal() and len(digits) < 100 else 0
+    return found or None
+
+
 def wholes(what: str, values: Any, least: int = 1, most: int | None = None, *, length: int | None = None) -> list[int]:
     """Return a list of whole numbers, of a given length if one is given."""
     if not isinstance(values, list | tuple) or length not in (None, len(values)):
         count = "" if length is None else f"{length} "
         raise ProblemError(f"{what} is {shortened(values)}; it must be a list of {count}whole numbers")
     return [whole(f"{what}[{i}]", value, least, most) for i, value in enumerate(values)]
-
-
-def shortened(value: Any) -> str:
-    """Return a value as Python shows it, cut where nobody would read on."""
-    try:
-        shown = " ".join(repr(value).split())
-    except ValueError:  # Python refuses to write thousands of digits
-        return "a number of thousands of digits"
-    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 def positive(what: str, value: Any, most: float = LARGEST, *, or_zero: bool = False) -> float:

@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits import markov
-from restless_bandits.arrays import Array, BoolArray, is_whole, plain, probability, shortened, whole, wholes
+from restless_bandits.arrays import Array, BoolArray, is_whole, plain, probability, whole, wholes
 from restless_bandits.assumptions import ASSUMPTIONS, Assumption, assumptions_of, complaint
-from restless_bandits.errors import ProblemError, check_known, did_you_mean
+from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.files import save_file
 from restless_bandits.problem_files import (
     ARM_KEYS,
@@ -584,6 +584,13 @@ class Problem:
         title = f" {self.name!r}" if self.name else ""
         of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
         return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}>"
+
+
+def check_problem(given: object) -> None:
+    """Refuse what is no problem, a name above all: functions of Python take the problem itself."""
+    if not isinstance(given, Problem):
+        makes = f"load_problem({given!r})" if isinstance(given, str | Path) else "Problem([...])"
+        raise ProblemError(f"problem is {shortened(given)}; give a Problem, such as restless_bandits.{makes} makes")
 
 
 def load_problem(name_or_path: str | Path) -> Problem:

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, is_number, shortened, whole, wholes
-from restless_bandits.errors import ProblemError
+from restless_bandits.arrays import Array, IntArray, is_number, whole, wholes
+from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.problem import MOST_SLOTS, Task
 
 EXACT_ELAPSED = 512

@@ -17,7 +17,7 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.learners import as_learner
 from restless_bandits.learners.base import Learner
 from restless_bandits.markov import stationary, thresholds
-from restless_bandits.problem import Problem, TableArm
+from restless_bandits.problem import Problem, TableArm, check_problem
 
 Answer = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
 """From the arms pulled in a slot to their states and rewards."""
@@ -79,6 +79,7 @@ class Walk:
 
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
     """Play one run slot by slot on chains that are all drawn, which the simulator has no need to do."""
+    check_problem(problem)
     if any(isinstance(arm, TableArm) for arm in problem.arms):
         raise ProblemError("a walk needs chains, and a table of laws is none; give problems made of Arm")
     learner = as_learner(learner)

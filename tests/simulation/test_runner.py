@@ -72,12 +72,12 @@ def no_run_from(first, monkeypatch):
     over.set()
 
 
-def interrupt_at(count):
-    """A progress callback that presses Ctrl-C."""
+def interrupt_at(count, number=signal.SIGINT):
+    """A progress callback that presses Ctrl-C, or does what another signal does."""
 
     def progress(done, total):
         if done == count:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     return progress
 
@@ -388,6 +388,23 @@ class TestResult:
         np.savez(path, **arrays | changes)
         with pytest.raises(rb.ProblemError, match=r"r\.npz is not a stored simulation result"):
             SimulationResult.load(path)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"runs": 10**9}, "runs is 1000000000; it must be a whole number from 1 to 1000000"),
+            ({"checkpoints": "log:1000000000"}, "checkpoints is 1000000000"),
+            ({"checkpoints": 10**9}, "checkpoints is 1000000000"),
+            ({"checkpoints": "9" * 5000}, "checkpoints is '999"),
+            ({"checkpoints": 10**6, "runs": 10**4, "horizon": 10**7}, "too many to hold; give fewer"),
+            ({"trace": True, "horizon": 10**9}, "runs with traces leave"),
+            ({"problem": "paper-1"}, r"give a Problem, such as restless_bandits\.load_problem\('paper-1'\) makes"),
+            ({"problem": None}, "problem is None; give a Problem"),
+        ],
+    )
+    def test_more_than_any_machine_holds_and_no_problem_at_all(self, problem, options, message):
+        with pytest.raises(rb.ProblemError, match=message):
+            simulate(**{"problem": problem, "learners": "round-robin", "horizon": 2000} | options)
 
     @pytest.mark.parametrize("options", [{"ratio": 1e308}, {"comparator": 1e308}, {"comparator": 10**400}])
     def test_regrets_that_no_number_holds(self, problem, options):

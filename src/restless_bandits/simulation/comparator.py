@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from restless_bandits import oracles
-from restless_bandits.arrays import shortened
 from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
-from restless_bandits.errors import ProblemError, check_known, did_you_mean
+from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.problem import Problem
 from restless_bandits.problem_files import builtin_problems

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Protocol, runtime_checkable
 
+from restless_bandits.errors import harmless
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
 
 
@@ -111,7 +112,7 @@ def begin_worker() -> None:
 
 
 def _warn_in_one_line(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"Warning: {message}", file=sys.stderr)
+    print(harmless(f"Warning: {message}"), file=sys.stderr)
 
 
 def _end_with(parent: multiprocessing.process.BaseProcess) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray, is_number, positive, whole
-from restless_bandits.errors import ProblemError, check_known
+from restless_bandits.errors import ProblemError, check_known, harmless
 from restless_bandits.files import read_archive, save_file
 from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
 
@@ -365,7 +365,7 @@ class SimulationResult:
         for spec, values in zip(self.learners, self.regret()[:, :, -1], strict=True):
             error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
             lines.append(f"  {spec:<{width}}  {values.mean():.6g}{error}  worst {values.max():.6g}")
-        return "\n".join(lines) + ">"
+        return "\n".join(map(harmless, lines)) + ">"
 
 
 def _sd(values: Array) -> Array:
