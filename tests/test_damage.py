@@ -307,7 +307,7 @@ def damage_field(tree, rnd):
         inside[last] = copy.deepcopy(rnd.choice(VALUES))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rnd=st.randoms(use_true_random=False))
 def test_damaged_bytes(sample, rnd):
     form, path, content, right = sample
@@ -315,7 +315,7 @@ def test_damaged_bytes(sample, rnd):
     assert not form.checked or given_answer in (None, right)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(rnd=st.randoms(use_true_random=False))
 def test_damaged_fields(sample, rnd):
     form, path, content, _ = sample

@@ -176,7 +176,7 @@ class Agent:
         begun = now if data["plan_record"] is None else Record.from_dict(task, data["plan_record"])
         counted = ("flat_counts", "flat_rewards", "last_slot")
         grown = all((getattr(now, name) >= getattr(begun, name)).all() for name in counted) and now.slots >= begun.slots
-        if not grown or begun.plan_lengths != now.plan_lengths or sum(begun.plan_lengths) != begun.slots:
+        if not grown or begun.plan_lengths != now.plan_lengths or sum(begun.plan_lengths) > begun.slots:
             raise ProblemError("plan_record does not lead to record")
         # The plan is made again from the record of its start, with the notes that go with it: what is wrong with what
         # was stored shows now. From there on the present record counts.
