@@ -223,7 +223,7 @@ class TestStoredAgents:
             (("seed",), -1, "seed is -1"),
             (("run",), 0.5, "run is 0.5"),
             (("content",), "xyz", "content is 'xyz'"),
-            (("record",), 3, "is damaged: TypeError"),
+            (("record",), 3, "is damaged, or its learner fails on what it holds: TypeError"),
         ],
     )
     def test_every_field_is_held_against_the_others(self, tmp_path, where, value, message):

@@ -159,8 +159,9 @@ class Agent:
             agent = cls._restored(data, learner)
         except ProblemError as error:
             raise ProblemError(f"cannot load {path}: {error}") from None
-        except Exception as error:  # what is stored goes into a learner, maybe of somebody else, which may fail on it
-            raise ProblemError(f"{path} is damaged: {error!r}; go back to an earlier copy") from error
+        except Exception as error:  # of a learner, maybe somebody else's, to which what is stored makes no sense
+            reason = f"it is damaged, or its learner fails on what it holds: {error!r}"
+            raise ProblemError(f"cannot load {path}: {reason}; go back to an earlier copy") from error
         agent._known[os.path.realpath(path)] = _mark(content)
         return agent
 
