@@ -56,7 +56,7 @@ def use_agent(path):
         agent.skip(1 + slot)
         asked.append(arms)
     agent.save(path)
-    return asked
+    return asked, agent.record.to_dict()
 
 
 def use_result(path):
