@@ -2,8 +2,10 @@ import io
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,12 +197,18 @@ BAD = {
     "horizon too long": (["check", "paper-1", "--horizon", "1" + "0" * 400], "horizon is beyond 10^100"),
     "guha": (["solve", "queue-5", "--oracle", "guha"], "'fast, bursty' has 5 states"),
     "show": (["problems", "show", "rf-4"], "did you mean 'rf-3'?"),
+    "no problem": (["check"], "Missing argument 'PROBLEM'; restless check --help tells what there is\n"),
+    "no such option": (["solve", "paper-1", "--orcale", "x"], "No such option: --orcale"),
+    "no such command": (["chek"], "No such command 'chek'"),
+    "no such number": (["index", "paper-1", "--tau-max", "x"], "Invalid value for '--tau-max'"),
+    "digits": (["index", "paper-1", "--tau-max", "9" * 5000], "Invalid value for '--tau-max'"),
 }
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD.keys())
 def test_bad_input_is_one_sentence_and_exit_2(restless, words, message):
     code, out, err = restless(*words, "--json")
+    assert len(err) < 1100
     assert code == 2
     assert out == ""
     assert err.startswith("Error: ")
@@ -228,6 +236,12 @@ def test_bad_files(restless, tmp_path, command, text, message):
     assert str(path) in err
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_table_that_nobody_reads_is_refused(restless):
+    code, out, err = restless("index", "paper-1", "--tau-max", "1000000")
+    assert (code, out) == (2, "")
+    assert "give --json" in err
 
 
 def test_unknown_commands_and_options_exit_2():
@@ -367,6 +381,32 @@ def test_names_that_look_like_markup(restless, markup):
         assert ("[/y]" if words[0] == "index" else "a [/x] ≤ b") in out
 
 
+ORDERS = "\x1b[31m\x1b]0;mine\x07 \x9b2J\x7f\u202e\n"
+
+
+def test_names_that_look_like_orders_to_the_terminal(restless, tmp_path):
+    path, log = tmp_path / "mine.toml", tmp_path / "log.csv"
+    named = rb.Problem([arm.named(f"{i}{ORDERS}") for i, arm in enumerate(rb.Problem.builtin("paper-1").arms)])
+    rb.Problem(named.arms, name=f"p{ORDERS}").save(path)
+    rows = [f'{slot},"{arm}\x1b[31m\x07",{(slot // 3 + arm) % 2}' for slot in range(60) for arm in range(2)]
+    log.write_text("\n".join(["time,arm,state", *rows]))
+    for words in (
+        ["check", str(path), "--coupling"],
+        ["solve", str(path)],
+        ["solve", str(path), "--oracle", f"x{ORDERS}"],
+        ["index", str(path)],
+        ["index", str(path), "--arm", "x"],
+        ["simulate", str(path), "--learner", "round-robin", "--horizon", "9", "--runs", "1"],
+        ["simulate", str(path), "--learner", f"ucb1:width=1{ORDERS}", "--horizon", "9", "--runs", "1"],
+        ["fit", str(log)],
+        ["replay", str(log), "--learner", "round-robin"],
+        [f"x{ORDERS}"],
+    ):
+        _, out, err = restless(*words)
+        assert r"\x1b[31m" in out + err
+        assert not set("".join(out.splitlines()) + "".join(err.splitlines())) & set(ORDERS) - set("[]031m;ine 2J")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_terminals_without_our_letters(markup, encoding, monkeypatch):
     def printed(*more):
@@ -401,6 +441,39 @@ def test_a_reader_that_goes_away(words):
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+class TestAnswersThatCannotBePrinted:
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+    @pytest.mark.parametrize("words", [["problems"], ["index", "paper-1", "--tau-max", "2000", "--json"], ["--help"]])
+    def test_a_full_disk(self, restless, monkeypatch, words):
+        with Path("/dev/full").open("w") as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            code, _, err = restless(*words)
+            monkeypatch.undo()
+        assert (code, err) == (1, "Error: cannot print the answer: No space left on device\n")
+
+    def test_a_closed_output(self, restless, monkeypatch):
+        monkeypatch.setattr(sys, "stdout", None)
+        code, _, err = restless("problems")
+        assert (code, err) == (1, "Error: cannot print the answer: standard output is closed\n")
+
+    def test_errors_that_nobody_reads_are_not_printed_among_answers(self, restless, monkeypatch):
+        monkeypatch.setattr(sys, "stderr", None)
+        code, out, _ = restless("check", "nothing")
+        sys.stderr.close()
+        assert (code, out) == (2, "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_stopped_before_there_is_an_answer(restless, monkeypatch, number, code):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("restless_bandits.problem.load_problem", lambda _: signal.raise_signal(number))
+    assert restless("solve", "paper-1")[::2] == (
+        code,
+        "Interrupted before there was an answer; the same again starts anew\n",
+    )
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_policy_does_not_replace_its_problem(restless, markup):

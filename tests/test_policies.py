@@ -50,6 +50,35 @@ def test_what_is_not_a_policy(tmp_path):
         rb.oracles.policy("whittle", Problem.builtin("paper-1")).save(tmp_path / "no" / "p.npz")
 
 
+@pytest.mark.parametrize(
+    ("oracle", "changes"),
+    [
+        ("whittle", {"plays": 3}),
+        ("whittle", {"plays": 0}),
+        ("whittle", {"periods": [1]}),
+        ("whittle", {"periods": [1, 10**6]}),
+        ("whittle", {"table_0": np.full((3, 4), np.nan)}),
+        ("whittle", {"table_0": np.zeros(3)}),
+        ("exact", {"plays": -1}),
+        ("exact", {"action": np.full(7, 5)}),
+        ("exact", {"arm_0_period": 0}),
+        ("exact", {"arm_0_passive": np.zeros(4, dtype=int)}),
+        ("exact", {"arm_0_start": 10**9}),
+        ("exact", {"arm_0_rewards": [5.0, 0.0]}),
+        ("exact", {"arm_1_law": np.zeros((9, 2))}),
+    ],
+)
+def test_policies_that_choose_nothing(tmp_path, oracle, changes):
+    path = tmp_path / "p.npz"
+    rb.oracles.policy(oracle, Problem.builtin("paper-1")).save(path)
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    assert changes.keys() <= arrays.keys()
+    np.savez(path, **arrays | changes)
+    with pytest.raises(ProblemError, match="not a stored policy"):
+        rb.load_policy(path)
+
+
 def test_joint_policy_looks_ahead_where_its_table_ends():
     """With nothing pulled for a while no arm has τ = 1; the choice is then the best of one step, worked out here."""
     problem = Problem([Arm.two_state(0.7, 0.8, initial=1), Arm.two_state(0.5, 0.6, (0.8, 0), initial=1)])

@@ -12,25 +12,27 @@ decisions go on as if nothing had happened.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import is_number, is_whole, whole
-from restless_bandits.errors import ProblemError
-from restless_bandits.files import save_file
-from restless_bandits.learners import Learner
-from restless_bandits.learners import learner as learner_of
+from restless_bandits.arrays import is_number, is_whole, whole, wholes
+from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.files import check_writable, locked, read_file, save_file
+from restless_bandits.learners import Learner, as_learner
 from restless_bandits.learners.base import next_plan
 from restless_bandits.plans import Plan, Watch
-from restless_bandits.problem import Problem, Task, check_length
+from restless_bandits.problem import MOST_SLOTS, Problem, Task, check_length
 from restless_bandits.record import Record
 from restless_bandits.streams import plan_generator
 
-FORMAT = "restless-bandits agent, version 1"
+KIND = "restless-bandits agent"
+FORMAT = f"{KIND}, version 1"
 
 
 class Agent:
@@ -49,17 +51,22 @@ class Agent:
     """
 
     def __init__(self, learner: Learner | str, task: Task, *, seed: int = 0, run: int = 0, content: str = "") -> None:
-        self.learner = learner_of(learner) if isinstance(learner, str) else learner
+        self.learner = as_learner(learner)
+        if not isinstance(task, Task):
+            raise ProblemError(f"task is {shortened(task)}; give a Task, as problem.task(...) makes one")
         for need in sorted(self.learner.needs):
             if getattr(task, need) is None:
                 raise ProblemError(f"{self.learner.name} needs to be told {need}; make its task with reveal=[{need!r}]")
         check_length(task.horizon)
         self.learner.check(task)
         self.task = task
-        self.seed, self.run, self.content = int(seed), int(run), content
+        self.seed, self.run, self.content = whole("seed", seed, 0), whole("run", run, 0), content
+        if not isinstance(content, str) or set(content) - set("0123456789abcdef"):
+            raise ProblemError(f"content is {shortened(content)}; give problem.content, or leave it out")
         self.record = Record.of(task)
         self._plan: Plan | None = None
         self._asked: list[int] | None = None
+        self._known: dict[str, str] = {}  # the mark of each file that it was loaded from or saved to, as it left it
 
     @property
     def slots(self) -> int:
@@ -95,13 +102,17 @@ class Agent:
 
     def skip(self, slots: int = 1) -> None:
         """Let slots pass in which nothing was pulled or the answer was lost."""
-        slots = whole("the number of slots to skip", slots)
+        slots = whole("the number of slots to skip", slots, 1, MOST_SLOTS - 1 - self.slots)
         self._present_plan()
         self.record.skip(slots)
         self._pass([], [])
 
-    def save(self, path: str | Path) -> None:
-        """Write the agent to a JSON file; it appears whole or not at all."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the agent to a JSON file; it appears whole or not at all.
+
+        Refuses, with ``overwrite=False``, to replace what somebody else has saved there: another agent, or this one as
+        another process has taught it since it was loaded or last saved.
+        """
         spec: str | None = None  # One with a function among its options has none.
         with contextlib.suppress(ProblemError):
             spec = self.learner.spec
@@ -117,7 +128,13 @@ class Agent:
             "plan_record": None if self._plan is None else self._plan_record.to_dict(),
             "asked": self._asked,
         }
-        save_file(path, json.dumps(data).encode())
+        content = json.dumps(data | {"digest": _digest(data)}).encode()
+        check_writable(path)
+        with locked(path):
+            if not overwrite:
+                self._check_unchanged(path)
+            save_file(path, content)
+        self._known[os.path.realpath(path)] = _mark(content)
 
     @classmethod
     def load(cls, path: str | Path, *, learner: Learner | None = None) -> Agent:
@@ -126,33 +143,70 @@ class Agent:
         ``learner`` is the one that was saved, for a learner that cannot be found by its spec: made of a class inside of
         a function, or with a function among its options.
         """
+        content = read_file(path)
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
-        except ValueError:
-            raise ProblemError(f"{path} is not a stored agent; write one with Agent.save") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ProblemError(f"{path} is not a stored agent of this version; write one with Agent.save")
+            data = json.loads(content)
+            if not isinstance(data, dict) or data.get("format") != FORMAT:
+                raise ValueError
+        except (ValueError, RecursionError):
+            raise ProblemError(f"{path} is not a stored agent of this version; write one with Agent.save") from None
+        # Files of earlier versions have no digest.
+        if "digest" in data and data.pop("digest") != _digest(data):
+            raise ProblemError(f"{path} is damaged: it does not hold what was written; go back to an earlier copy")
         if learner is None and data.get("learner", "") is None:
             raise ProblemError(f"{path} has a learner that no spec can name; hand it over as learner=")
         try:
-            toml = data["task"]["problem"]
-            problem = None if toml is None else Problem.from_toml(toml)
-            task = Task(**{key: _tuples(value) for key, value in data["task"].items()} | {"problem": problem})
-            agent = cls(learner or data["learner"], task, seed=data["seed"], run=data["run"])
-            agent.content = data["content"]
-            if data["plan_record"] is not None:
-                agent.record = Record.from_dict(agent.task, data["plan_record"])
-                agent._present_plan()
-            # The plan was made from the record of its start; from there on the present one counts.
-            agent.record = Record.from_dict(agent.task, data["record"])
-            agent._asked = data["asked"]
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            if isinstance(error, ProblemError):
-                raise
-            raise ProblemError(f"{path} is damaged: {error!r}; go back to an earlier copy") from None
+            agent = cls._restored(data, learner)
+        except ProblemError as error:
+            raise ProblemError(f"cannot load {path}: {error}") from None
+        except Exception as error:  # of a learner, maybe somebody else's, to which what is stored makes no sense
+            reason = f"it is damaged, or its learner fails on what it holds: {error!r}"
+            raise ProblemError(f"cannot load {path}: {reason}; go back to an earlier copy") from error
+        agent._known[os.path.realpath(path)] = _mark(content)
         return agent
+
+    @classmethod
+    def _restored(cls, data: dict[str, Any], learner: Learner | None) -> Agent:
+        """The agent that was stored; nothing of it is taken on trust."""
+        told = dict(data["task"])
+        if told["problem"] is not None:
+            told["problem"] = Problem.from_toml(told["problem"])
+        task = Task(**told)
+        agent = cls(learner or data["learner"], task, seed=data["seed"], run=data["run"], content=data["content"])
+        now = Record.from_dict(task, data["record"])
+        begun = now if data["plan_record"] is None else Record.from_dict(task, data["plan_record"])
+        counted = ("flat_counts", "flat_rewards", "last_slot")
+        grown = all((getattr(now, name) >= getattr(begun, name)).all() for name in counted) and now.slots >= begun.slots
+        if not grown or begun.plan_lengths != now.plan_lengths or sum(begun.plan_lengths) > begun.slots:
+            raise ProblemError("plan_record does not lead to record")
+        # The plan is made again from the record of its start, with the notes that go with it: what is wrong with what
+        # was stored shows now. From there on the present record counts.
+        agent.record = begun
+        notes = agent._present_plan().notes
+        agent.record = now
+        now.remember(notes)
+        if data["asked"] is not None:
+            asked = wholes("asked", data["asked"], 0, task.n_arms - 1, length=task.plays)
+            if data["plan_record"] is None or asked != sorted(set(asked)):
+                raise ProblemError(f"asked is {asked}; it must be the arms that a plan pulls, in ascending order")
+            agent._asked = asked
+        return agent
+
+    def _check_unchanged(self, path: str | Path) -> None:
+        """Refuse to replace what this agent does not know of."""
+        if not Path(path).exists():
+            return
+        present, known = read_file(path), self._known.get(os.path.realpath(path))
+        if known not in (None, _mark(present)):
+            found = "was saved by somebody else since this agent read or wrote it"
+        elif known is None and KIND.encode() in present[:100]:
+            found = "holds another agent"
+        else:
+            return
+        raise ProblemError(
+            f"{path} {found}, and saving would lose what that one has seen; load it and go on from there, save under "
+            "another name, or give overwrite=True"
+        )
 
     def _present_plan(self) -> Plan:
         if self._plan is None:
@@ -204,6 +258,10 @@ class Agent:
                 )
 
 
-def _tuples(value: Any) -> Any:
-    """JSON has lists where a task has tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _mark(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest(data: dict[str, Any]) -> str:
+    """A mark of all that is stored, by which damage shows that leaves the numbers plausible."""
+    return _mark(json.dumps(data).encode())

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, shortened
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 ActionArray = npt.NDArray[np.int16]
 BoolArray = npt.NDArray[np.bool_]
+
+LARGEST = float(np.finfo(np.float64).max)
+"""Above it lies infinity, and whole numbers of which no double can be made."""
 
 
 def is_whole(value: object) -> bool:
@@ -45,22 +48,38 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: 
             # Nobody reads nineteen digits.
             end = f"{kind} and below 2^{most.bit_length()}"
             kind = end if most > 1 << 53 else f"a whole number from {least} to {most}"
-        raise ProblemError(f"{what} is {value!r}; it must be {kind}{also and ', ' + also}")
+        raise ProblemError(f"{what} is {shortened(value)}; it must be {kind}{also and ', ' + also}")
     return int(value)
 
 
-def positive(what: str, value: Any, *, or_zero: bool = False) -> float:
+def number_of(text: str) -> int | None:
+    """Return the positive whole number that digits stand for, None where they stand for none or for one too long."""
+    digits = text.strip()
+    found = int(digits) if digits.isdecimal() and len(digits) < 100 else 0
+    return found or None
+
+
+def wholes(what: str, values: Any, least: int = 1, most: int | None = None, *, length: int | None = None) -> list[int]:
+    """Return a list of whole numbers, of a given length if one is given."""
+    if not isinstance(values, list | tuple) or length not in (None, len(values)):
+        count = "" if length is None else f"{length} "
+        raise ProblemError(f"{what} is {shortened(values)}; it must be a list of {count}whole numbers")
+    return [whole(f"{what}[{i}]", value, least, most) for i, value in enumerate(values)]
+
+
+def positive(what: str, value: Any, most: float = LARGEST, *, or_zero: bool = False) -> float:
     """Return a finite number above zero, or from zero on."""
-    if not is_number(value) or not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
+    if not is_number(value) or not 0 <= value <= most or (value == 0 and not or_zero):
         kind = "a number, and must not be negative" if or_zero else "a positive number"
-        raise ProblemError(f"{what} is {value!r}; it must be {kind}")
+        kind += "" if most == LARGEST else f" of at most {most:g}"
+        raise ProblemError(f"{what} is {shortened(value)}; it must be {kind}")
     return float(value)
 
 
 def probability(what: str, value: Any) -> float:
     """Return a number from 0 to 1."""
     if not is_number(value) or not 0 <= value <= 1:
-        raise ProblemError(f"{what} is {value!r}; a probability must lie between 0 and 1")
+        raise ProblemError(f"{what} is {shortened(value)}; a probability must lie between 0 and 1")
     return float(value)
 
 

@@ -13,7 +13,7 @@ from restless_bandits.arrays import Array
 from restless_bandits.assumptions import Assumption
 from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.whittle import whittle_index
-from restless_bandits.problem import AnyArm, Problem
+from restless_bandits.problem import AnyArm, Problem, check_problem
 
 HORIZON = 100_000
 
@@ -124,6 +124,7 @@ class Diagnosis:
 
 def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
     """Diagnose a problem; ``horizon`` sets how closely ``mixing`` looks."""
+    check_problem(problem)
     problem.task(horizon)
     assumptions = problem.assumptions
     c1 = max(0.0, assumptions["bounded_below"].value)

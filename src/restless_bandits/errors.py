@@ -6,6 +6,7 @@ What a user can cause is a ``ProblemError``: one sentence with what, where, the 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -15,6 +16,31 @@ class ProblemError(ValueError):
 
 class ReaderGoneError(Exception):
     """The reader of our output went away, as in ``restless index … | head``; it has what it wanted."""
+
+
+class StoppedError(Exception):
+    """Somebody stopped a command before it had anything to show."""
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """Return a value as Python shows it, in one line and cut where nobody would read on."""
+    try:
+        shown = " ".join(repr(value).split())
+    except ValueError:  # Python refuses to write thousands of digits
+        return "a number of thousands of digits"
+    return shown if len(shown) <= most else shown[: most - 3] + "..."
+
+
+_ORDERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def harmless(text: str) -> str:
+    r"""Return text for a terminal, with letters that it would take for orders written out.
+
+    >>> print(harmless("red \x1b[31m"))
+    red \x1b[31m
+    """
+    return _ORDERS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -34,4 +60,4 @@ def check_known(word: object, known: Iterable[str], complaint: str) -> None:
     """Refuse a word that is not among those known: the complaint, the word, and the nearest or all of them."""
     known = list(known)
     if word not in known:
-        raise ProblemError(f"{complaint} {word!r}; {did_you_mean(str(word), known)}")
+        raise ProblemError(f"{complaint} {shortened(word)}; {did_you_mean(str(word)[:60], known)}")

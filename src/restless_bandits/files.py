@@ -7,16 +7,50 @@ destroyed, so nothing is written to one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from restless_bandits.errors import ProblemError
 
+PATIENCE = 10.0
+"""Seconds to wait for somebody who is writing the same file; writing takes milliseconds."""
+
 Content = bytes | Callable[[IO[bytes]], Any]
 """What a file holds, or a function that writes it into the open file."""
+
+
+def read_file(path: str | Path) -> bytes:
+    """Return what a file holds; whatever prevents it is a ``ProblemError``."""
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ProblemError(f"cannot read {str(path)[:200]}: {reason}") from None
+
+
+def read_archive(path: str | Path) -> dict[str, Any]:
+    """Return the arrays of an .npz file, without pickle; one that is damaged, in whatever way, is a ``ValueError``."""
+    import numpy as np  # which takes longer to load than the command line's help
+
+    # Opened here, because NumPy leaves a file open that turns out to be no archive.
+    with Path(path).open("rb") as file:
+        try:
+            with warnings.catch_warnings(action="error"), np.load(file, allow_pickle=False) as archive:
+                arrays = dict(archive)
+                if archive.zip.testzip() is not None:
+                    raise ValueError("a checksum is wrong")
+        except Exception as error:  # of zipfile, zlib, tokenize, ast and more: nobody lists what damage leads to
+            raise ValueError(f"no archive of arrays: {error!r}") from None
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it holds files that are no arrays")
+    return arrays
 
 
 def save_file(path: str | Path, content: Content) -> None:
@@ -46,6 +80,67 @@ def write_file(path: str | Path, content: Content) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Let one process or thread at a time read and replace a file, of those who ask here.
+
+    The lock is a file of its own beside it, since the file itself is replaced, and goes away with the block. The system
+    takes it from a process that dies, whatever that one leaves behind.
+    """
+    place = Path(os.path.realpath(path))
+    beside = place.with_name(f".{place.name}.lock")
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            number = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+        # One that somebody removed while we waited for it keeps nobody out.
+        if _try_lock(number) and _is_open_as(beside, number):
+            break
+        os.close(number)
+        if time.monotonic() > until:
+            raise ProblemError(f"cannot write {path}: somebody else has been writing it for {PATIENCE:g} s; try again")
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        # Before the lock is given up, so that nobody waits for a name that is gone; Windows keeps what is open.
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        os.close(number)
+
+
+def _is_open_as(path: Path, number: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(number))
+    except FileNotFoundError:
+        return False
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(number: int) -> bool:
+        try:
+            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(number: int) -> bool:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # A file system without locks: what is done under one is then nearly as safe.
+        return True
 
 
 def check_writable(path: str | Path) -> None:

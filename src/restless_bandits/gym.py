@@ -263,7 +263,7 @@ def play(
 
     """
     from restless_bandits.agent import Agent
-    from restless_bandits.learners import learner as learner_of
+    from restless_bandits.learners import as_learner
     from restless_bandits.walks import play_slot
 
     inner = env.unwrapped
@@ -273,7 +273,7 @@ def play(
     if not limits:
         raise ProblemError("the environment has no horizon; say how many slots to play")
     horizon = min(whole("slots", limit) for limit in limits)
-    player = learner_of(learner) if isinstance(learner, str) else learner
+    player = as_learner(learner)
     agent = Agent(player, player.task(inner.problem, horizon), seed=seed)
     truncated = False
 

@@ -7,7 +7,6 @@ Every policy can be asked directly, ``policy(last_states, elapsed)``, and for ma
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -16,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import ActionArray, Array, IntArray
-from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs, columns_of, table_period
+from restless_bandits.arrays import ActionArray, Array, IntArray, whole, wholes
+from restless_bandits.beliefs import UNKNOWN, ArmBeliefs, JointBeliefs, columns_of, numbered_beliefs, table_period
 from restless_bandits.errors import ProblemError
-from restless_bandits.files import save_file
+from restless_bandits.files import read_archive, save_file
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
 
@@ -144,7 +143,13 @@ class IndexPolicy(Policy):
         if not count:
             raise KeyError("table_0")
         tables = tuple(arrays[f"table_{i}"] for i in range(count))
-        return cls(tables, int(arrays["plays"]), tuple(arrays["periods"].tolist()))
+        periods = wholes("periods", arrays["periods"].tolist(), length=count)
+        for table, period in zip(tables, periods, strict=True):
+            if table.ndim != 2 or len(table) < 2 or table.shape[1] < period or table.dtype != np.float64:
+                raise ValueError("a table is no index of states and slots")
+            if np.isnan(table).any():
+                raise ValueError("a table holds what is not a number")
+        return cls(tables, whole("plays", arrays["plays"].tolist(), 1, count), tuple(periods))
 
 
 @dataclass(frozen=True)
@@ -241,20 +246,46 @@ class JointPolicy(Policy):
     def _from_arrays(cls, arrays: Mapping[str, Any]) -> JointPolicy:
         arms: list[ArmBeliefs] = []
         while f"arm_{len(arms)}_law" in arrays:
-            values = {field.name: arrays[f"arm_{len(arms)}_{field.name}"] for field in fields(ArmBeliefs)}
-            values |= {key: int(values[key]) for key in ("period", "start")}
-            arms.append(ArmBeliefs(**values))
-        return cls(JointBeliefs(arms, int(arrays["plays"])), arrays["action"], arrays["bias"])
+            arms.append(_stored_beliefs({f.name: arrays[f"arm_{len(arms)}_{f.name}"] for f in fields(ArmBeliefs)}))
+        plays = whole("plays", arrays["plays"].tolist(), 1, len(arms))
+        action, bias = arrays["action"], arrays["bias"]
+        size = JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
+        if action.shape != (size,) or action.dtype.kind != "i" or bias.shape != (size,) or bias.dtype != np.float64:
+            raise ValueError("the table is not that of its beliefs")
+        beliefs = JointBeliefs(arms, plays)
+        if action.min() < 0 or action.max() >= len(beliefs.actions) or not np.isfinite(bias).all():
+            raise ValueError("the table holds choices that there are not")
+        return cls(beliefs, action.astype(np.int16), bias)
+
+
+def _stored_beliefs(stored: Mapping[str, Any]) -> ArmBeliefs:
+    """The beliefs of an arm as they were stored: what follows from the rest must be what follows from the rest."""
+    values = {name: value.tolist() if name in ("period", "start") else value for name, value in stored.items()}
+    found = ArmBeliefs(**values)
+    numbers, law, n = found.numbers, found.law, found.n_states
+    whole("period", found.period, 1, found.cap)
+    numbers_fit = numbers.dtype.kind == "i" and numbers.shape == (n + 1, found.cap) and numbers.min() >= 0
+    if not numbers_fit or law.shape != (int(numbers.max()) + 1, n) or found.rewards.shape != (n,):
+        raise ValueError("beliefs are not numbered")
+    made = numbered_beliefs(numbers, law, found.rewards, None, found.deviation, found.period)
+    same = np.array_equal(made.passive, found.passive) and np.array_equal(made.first, found.first)
+    if not same or found.start not in numbers[:, 0] or found.deviation.shape != (len(law),):
+        raise ValueError("beliefs do not lead to each other")
+    floats = (law, found.rewards, found.deviation)
+    if any(array.dtype != np.float64 or not ((array >= 0) & (array <= 1 + 1e-9)).all() for array in floats):
+        raise ValueError("laws and rewards do not lie between 0 and 1")
+    if np.abs(law.sum(axis=1) - 1).max() > 1e-9:
+        raise ValueError("laws do not add up to one")
+    return found
 
 
 def load_policy(path: str | Path) -> Policy:
     """Read a policy that ``Policy.save`` has stored."""
     kinds = {kind.__name__: kind for kind in (IndexPolicy, JointPolicy)}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-            return kinds[str(arrays.pop("kind"))]._from_arrays(arrays)
+        arrays = read_archive(path)
+        return kinds[str(arrays.pop("kind"))]._from_arrays(arrays)
     except OSError as error:
         raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
-    except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile):
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise ProblemError(f"{path} is not a stored policy; write one with restless solve --out") from None

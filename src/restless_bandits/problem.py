@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits import markov
-from restless_bandits.arrays import Array, BoolArray, is_whole, plain, probability, whole
+from restless_bandits.arrays import Array, BoolArray, is_whole, plain, probability, whole, wholes
 from restless_bandits.assumptions import ASSUMPTIONS, Assumption, assumptions_of, complaint
-from restless_bandits.errors import ProblemError, check_known, did_you_mean
+from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.files import save_file
 from restless_bandits.problem_files import (
     ARM_KEYS,
@@ -46,6 +46,8 @@ from restless_bandits.problem_files import (
 RewardLaw = Literal["bernoulli", "fixed"]
 REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed")
 
+MOST_SLOTS = 1 << 62
+"""Slots that can be counted in 64 bits."""
 ROW_SUM_TOLERANCE = 1e-9
 """How far a row may be from one; inside that, laws are computed from the row divided by its sum."""
 
@@ -61,9 +63,7 @@ def _numbers(value: Any, what: str, dimensions: int) -> Array:
             f"{what}: rows have different lengths {lengths}; give every row as many entries as there are states"
         ) from None
     if raw.ndim != dimensions or raw.size == 0 or raw.dtype.kind not in "iuf":
-        shown = " ".join(repr(value).split())
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        raise ProblemError(f"{what} must be {shape}, not {shown}")
+        raise ProblemError(f"{what} must be {shape}, not {shortened(value)}")
     numbers = raw.astype(np.float64) + 0.0
     _refuse(what, numbers, ~np.isfinite(numbers), "is {:.12g}; it must be a finite number")
     return numbers
@@ -321,7 +321,8 @@ AnyArm = Arm | TableArm
 class Task:
     """What a learner may know of a problem: its shape, never its chains.
 
-    ``rewards``, ``mixing`` and ``problem`` are there only for a learner that says it needs them.
+    ``rewards``, ``mixing`` and ``problem`` are there only for a learner that says it needs them. A task is valid once
+    made: a bad one raises ``ProblemError``.
     """
 
     n_states: tuple[int, ...]
@@ -334,17 +335,60 @@ class Task:
     mixing: tuple[int | None, ...] | None = None
     problem: Problem | None = None
 
+    def __post_init__(self) -> None:
+        sizes = tuple(wholes("task: n_states", self.n_states))
+        n_arms = len(sizes)
+        if not n_arms:
+            raise ProblemError("task: n_states is empty; a task needs at least one arm")
+        given: dict[str, Any] = {"n_states": sizes}
+        for key in ("reward_laws", "initial", "names", "rewards", "mixing"):
+            value = getattr(self, key)
+            if value is None and key in REVEALABLE:
+                continue
+            if not isinstance(value, list | tuple) or len(value) != n_arms:
+                raise ProblemError(f"task: {key} is {shortened(value)}; give an entry for each of {n_arms} arms")
+            given[key] = tuple(value)
+        whole("task: plays", self.plays, 1, n_arms, "the number of arms")
+        _check_horizon(self.horizon)
+        for i, size in enumerate(sizes):
+            check_known(given["reward_laws"][i], REWARD_LAWS, f"task: reward_laws[{i}] is")
+            _check_text(given["names"][i], f"task: names[{i}]")
+            if given["initial"][i] is not None:
+                whole(f"task: initial[{i}]", given["initial"][i], 0, size - 1, "or None if unknown")
+            if given.get("mixing") and given["mixing"][i] is not None:
+                whole(f"task: mixing[{i}]", given["mixing"][i])
+        if "rewards" in given:
+            means = [_numbers(row, f"task: rewards[{i}]", 1) for i, row in enumerate(given["rewards"])]
+            if [len(row) for row in means] != list(sizes) or any((row < 0).any() or (row > 1).any() for row in means):
+                raise ProblemError("task: rewards must be a mean between 0 and 1 for each state of each arm")
+            given["rewards"] = tuple(tuple(row.tolist()) for row in means)
+        for key, value in given.items():
+            object.__setattr__(self, key, value)
+        known = self.problem
+        if known is not None and not (
+            isinstance(known, Problem) and known.task() == dataclasses.replace(self, **_UNTOLD)
+        ):
+            raise ProblemError("task: its arms are not those of its problem; make it with problem.task(...)")
+
     @property
     def n_arms(self) -> int:
         return len(self.n_states)
 
 
+_UNTOLD: dict[str, Any] = dict.fromkeys(("horizon", "rewards", "mixing", "problem"))
 REVEALABLE = ("rewards", "mixing", "problem")
+
+
+def _check_horizon(horizon: int | None) -> None:
+    if horizon is not None and (not is_whole(horizon) or horizon < 1):
+        raise ProblemError(f"horizon is {shortened(horizon)}; where one is given, it must be a positive whole number")
+    if horizon is not None and horizon > 10**100:
+        raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
 
 
 def check_length(horizon: int | None) -> None:
     """Refuse to play more slots than can be counted in 64 bits; the theory's formulas take longer horizons."""
-    if horizon is not None and horizon > 1 << 62:
+    if horizon is not None and horizon > MOST_SLOTS:
         raise ProblemError("horizon is beyond 2^62, which no run reaches; give a shorter one")
 
 
@@ -520,10 +564,7 @@ class Problem:
 
         ``mixing`` reveals, for each arm, the slots until its law is within 1/√horizon of the stationary one.
         """
-        if horizon is not None and (not is_whole(horizon) or horizon < 1):
-            raise ProblemError(f"horizon is {horizon!r}; where one is given, it must be a positive whole number")
-        if horizon is not None and horizon > 10**100:
-            raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
+        _check_horizon(horizon)
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted):
             check_known(word, REVEALABLE, "cannot reveal")
@@ -581,6 +622,13 @@ class Problem:
         of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
         doubt = ", rejected by its log" if self.findings.rejected else ""
         return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}{doubt}>"
+
+
+def check_problem(given: object) -> None:
+    """Refuse what is no problem, a name above all: functions of Python take the problem itself."""
+    if not isinstance(given, Problem):
+        makes = f"load_problem({given!r})" if isinstance(given, str | Path) else "Problem([...])"
+        raise ProblemError(f"problem is {shortened(given)}; give a Problem, such as restless_bandits.{makes} makes")
 
 
 def load_problem(name_or_path: str | Path) -> Problem:

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.errors import ProblemError
-from restless_bandits.problem import Task
+from restless_bandits.arrays import Array, IntArray, is_number, whole, wholes
+from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.problem import MOST_SLOTS, Task
 
 EXACT_ELAPSED = 512
+MOST_COUNTS = 1 << 30
+"""Counts that a record may hold: 8 GB."""
 
 
 def _edges() -> IntArray:
@@ -33,6 +35,7 @@ def _edges() -> IntArray:
 
 BIN_EDGES = _edges()
 N_BINS = len(BIN_EDGES)
+_BIN_ENDS = np.append(BIN_EDGES[1:] - 1, MOST_SLOTS)
 BIN_MIDDLES = BIN_EDGES.copy()
 BIN_MIDDLES[EXACT_ELAPSED:-1] = np.sqrt(BIN_EDGES[EXACT_ELAPSED:-1]) * np.sqrt(BIN_EDGES[EXACT_ELAPSED + 1 :])
 """What a bin counts as where the law after so many slots is asked for."""
@@ -53,6 +56,10 @@ class Record:
     """
 
     def __init__(self, n_states: Sequence[int], initial: Sequence[int | None]) -> None:
+        if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
+            raise ProblemError(
+                f"arms of up to {max(n_states)} states take more counts than fit into memory; give fewer states or arms"
+            )
         self.n_states = np.array(n_states, dtype=np.int64)
         rows = (self.n_states + 1) * N_BINS
         self.row_base = np.concatenate([[0], np.cumsum(rows)])
@@ -182,21 +189,54 @@ class Record:
 
     @classmethod
     def from_dict(cls, task: Task, data: dict[str, Any]) -> Record:
-        """Return the record that ``to_dict`` wrote; visits follow from the counts."""
+        """Return the record that ``to_dict`` wrote; visits follow from the counts.
+
+        Raises ``ProblemError`` for what no run can have left: numbers that do not fit each other or the task.
+        """
         record = cls.of(task)
         where, values = data["counts"]
-        record.flat_counts[np.array(where, dtype=np.int64)] = values
+        places = wholes("counts[0]", where, 0, len(record.flat_counts) - 1)
+        record.slots = whole("slots", data["slots"], 0, MOST_SLOTS)
+        record.flat_counts[places] = wholes("counts[1]", values, 1, MOST_SLOTS, length=len(places))
+        if len(set(places)) < len(places) or sum(values) > task.n_arms * record.slots:
+            raise ProblemError(f"counts hold more than can be seen in {record.slots} slots")
         for arm in range(record.n_arms):
             record.visits(arm)[:] = record.counts(arm).sum(axis=2)
-        record.flat_rewards[:] = data["rewards"]
-        record.last_state[:] = data["last_state"]
-        record.last_slot[:] = data["last_slot"]
-        record.slots = int(data["slots"])
-        record.plan_lengths = [int(length) for length in data["plan_lengths"]]
-        record.notes = dict(data["notes"])
-        if record.last_state.min() < 0 or (record.last_state > record.n_states).any() or record.slots < 0:
-            raise ProblemError("the stored record holds states that its task does not have")
+        sums = data["rewards"]
+        if not isinstance(sums, list) or len(sums) != len(record.flat_rewards) or not all(map(is_number, sums)):
+            raise ProblemError(f"rewards is {shortened(sums)}; it must be a list of {len(record.flat_rewards)} numbers")
+        record.flat_rewards[:] = sums
+        start = record.last_state.copy()
+        record.last_state[:] = wholes("last_state", data["last_state"], 0, max(task.n_states), length=record.n_arms)
+        record.last_slot[:] = wholes("last_slot", data["last_slot"], 0, record.slots, length=record.n_arms)
+        record.plan_lengths = wholes("plan_lengths", data["plan_lengths"])
+        if sum(record.plan_lengths) > record.slots:
+            raise ProblemError(f"plan_lengths add up to more than {record.slots} slots")
+        record.remember(data["notes"])
+        for arm in range(record.n_arms):
+            record._check_arm(arm, int(start[arm]), task)
         return record
+
+    def _check_arm(self, arm: int, start: int, task: Task) -> None:
+        """Refuse numbers that no path of this arm from its start to its last state leaves behind."""
+        n, last, slot = int(self.n_states[arm]), int(self.last_state[arm]), int(self.last_slot[arm])
+        seen, sums = self.seen(arm), self.reward_sums(arm)
+        moves = self.visits(arm).sum(axis=1) - np.append(seen, 0)
+        ends = np.zeros(n + 1, dtype=np.int64)
+        ends[start] += 1
+        if last <= n:
+            ends[last] -= 1
+        # A path leaves every state as often as it comes there, but for its two ends.
+        if last > n or (last == n and slot > 0) or not np.array_equal(moves, ends):
+            raise ProblemError(f"counts of arm {task.names[arm]!r} do not lead to last_state {last}")
+        waits = self.visits(arm).sum(axis=0)
+        bins = np.flatnonzero(waits).tolist()
+        least, most = (sum(int(waits[b]) * int(ends_of[b]) for b in bins) for ends_of in (BIN_EDGES, _BIN_ENDS))
+        if not least <= slot <= most:
+            raise ProblemError(f"waits of arm {task.names[arm]!r} do not add up to last_slot {slot}")
+        # Rewards lie between 0 and 1; their sums are rounded.
+        if not ((sums >= 0) & (sums <= (1 + 1e-9) * seen)).all():
+            raise ProblemError(f"rewards of arm {task.names[arm]!r} are not those of what was seen")
 
 
 _CHANGING = ("flat_counts", "flat_visits", "flat_rewards", "last_state", "last_slot")

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.errors import ProblemError, did_you_mean, shortened
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -75,10 +75,10 @@ class Registry(MutableMapping[str, Any]):
             return self[word]
         if ":" in word:
             return load(word, self.what)
-        hint = did_you_mean(word, [*self, *more_names])
+        hint = did_you_mean(word[:60], [*self, *more_names])
         if hint.startswith("choose"):
             hint += ", or name one of your own as package.module:attribute"
-        raise ProblemError(f"there is no {self.what} {word!r}; {hint}")
+        raise ProblemError(f"there is no {self.what} {shortened(word)}; {hint}")
 
 
 @cache

@@ -14,10 +14,10 @@ import numpy as np
 from restless_bandits.agent import Agent
 from restless_bandits.arrays import BoolArray, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners import learner as learner_of
+from restless_bandits.learners import as_learner
 from restless_bandits.learners.base import Learner
 from restless_bandits.markov import stationary, thresholds
-from restless_bandits.problem import Problem, TableArm
+from restless_bandits.problem import Problem, TableArm, check_problem
 
 Answer = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
 """From the arms pulled in a slot to their states and rewards."""
@@ -79,9 +79,10 @@ class Walk:
 
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
     """Play one run slot by slot on chains that are all drawn, which the simulator has no need to do."""
+    check_problem(problem)
     if any(isinstance(arm, TableArm) for arm in problem.arms):
         raise ProblemError("a walk needs chains, and a table of laws is none; give problems made of Arm")
-    learner = learner_of(learner) if isinstance(learner, str) else learner
+    learner = as_learner(learner)
     agent = Agent(learner, learner.task(problem, horizon), seed=seed)
     rng = np.random.default_rng(seed)
     states, reward = drawn_chains(problem, horizon, rng)

@@ -246,9 +246,14 @@ class TestTimes:
         monkeypatch.setattr(timing, "fingerprint", lambda: "other")
         assert timing._Kept(path).clocks("x") == []
 
-    def test_a_damaged_file_is_measured_again(self, tmp_path):
+    @pytest.mark.parametrize("clock", ["", "[1]", "[1, NaN]", "[-1, 2]", "[0, 1]", f"[{'9' * 400}, 1]", "[" * 5000])
+    def test_a_damaged_file_is_measured_again(self, tmp_path, clock):
         path = tmp_path / "times.json"
-        path.write_text("{]")
+        timing._Kept(path).add("x", timing.Clock(1.5, 2.5))
+        whole = json.dumps(json.loads(path.read_text()))
+        path.write_text(whole)
+        assert timing._Kept(path).clocks("x") == [(1.5, 2.5)]
+        path.write_text(whole.replace("[1.5, 2.5]", clock))
         assert timing._Kept(path).clocks("x") == []
 
 

@@ -90,6 +90,11 @@ def test_same_seed_same_run_and_other_seeds_differ(spec):
         ("round-robin:speed=3", "it has no options"),
         ("ucb1:width=-2", "must not be negative"),
         ("restless-ucb:m=[3,4", "lacks its closing bracket"),
+        ("restless-ucb:m=" + "[" * 2000 + "]" * 2000, "more than 10 brackets in each other"),
+        ("restless-ucb:m=9223372036854775808", r"m is 9223372036854775808; .* below 2\^63"),
+        ("restless-ucb:oracle=1e9", r"1000000000\.0 is no oracle"),
+        ("ucb1:width=" + "9" * 400, r"width is '9+\.\.\.; it must be a number"),
+        ("ts:pool=9223372036854775808", "pool is 9223372036854775808"),
     ],
 )
 def test_bad_specs(spec, message):

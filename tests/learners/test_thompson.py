@@ -337,3 +337,9 @@ def test_what_a_support_cannot_be_played_on():
     task = PAPER["paper-1"].task()
     with pytest.raises(ProblemError, match="reveal="):
         ThompsonSampling(rewards="known").plan(Record.of(task).frozen(), task, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("support", [10**6, 1 << 62, tuple(np.linspace(0.1, 0.9, 9999).tolist())])
+def test_a_support_that_fills_the_memory_is_refused_before_it_does(support):
+    with pytest.raises(ProblemError, match="are too many for a support; give fewer"):
+        ThompsonSampling(support=support).task(Problem.builtin("paper-1"), 100)

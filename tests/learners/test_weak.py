@@ -213,3 +213,8 @@ def test_specs():
     assert RCA().spec == "rca"
     assert RCA(width=1.5, growth=0).spec == "rca:width=1.5,growth=0"
     assert DSEE(exploration=30).spec == "dsee:exploration=30"
+
+
+def test_blocks_of_rca_end_however_they_grow():
+    run = play_run(RCA(growth=1e300), World(PAPER_1), 200, np.array([200]), seed=0, run=0)
+    assert sum(run.record.plan_lengths) == 200

@@ -1,6 +1,7 @@
 import json
 import sys
 from contextlib import contextmanager
+from signal import SIGINT, SIGTERM
 
 import pytest
 
@@ -124,17 +125,19 @@ def test_out_resumes_and_tells_of_damage(restless, as_json, tmp_path):
         assert mine["regret_mean"] == theirs["regret_mean"]
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_ctrl_c_shows_what_is_finished(restless, monkeypatch, tmp_path, stored):
+@pytest.mark.parametrize(
+    ("stored", "number", "exit_code"), [(True, SIGTERM, 143), (True, SIGINT, 130), (False, SIGINT, 130)]
+)
+def test_ctrl_c_shows_what_is_finished(restless, monkeypatch, tmp_path, stored, number, exit_code):
     @contextmanager
     def interrupting(title):
-        yield interrupt_at(9)
+        yield interrupt_at(9, number)
 
     monkeypatch.setattr(command, "_progress", interrupting)
     words = ["paper-1", *TWO, "--horizon", "300", "--runs", "60", "--jobs", "1", "--json"]
     with no_run_from(20, monkeypatch):
         code, out, err = restless(*words, *(["--out", str(tmp_path / "Out")] if stored else []))
-    assert code == 130
+    assert code == exit_code
     assert err.startswith("Interrupted: ")
     assert err.count("\n") == 1
     assert ("Out; the same again resumes" in err) == stored

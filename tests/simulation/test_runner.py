@@ -72,12 +72,12 @@ def no_run_from(first, monkeypatch):
     over.set()
 
 
-def interrupt_at(count):
-    """A progress callback that presses Ctrl-C."""
+def interrupt_at(count, number=signal.SIGINT):
+    """A progress callback that presses Ctrl-C, or does what another signal does."""
 
     def progress(done, total):
         if done == count:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     return progress
 
@@ -365,6 +365,51 @@ class TestResult:
             SimulationResult.load(path)
         with pytest.raises(rb.ProblemError, match="no such file"):
             SimulationResult.load(tmp_path / "none.npz")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"checkpoints": [1, 5, 3, 300]},
+            {"checkpoints": [0.5, 300.0]},
+            {"0_pulls": np.zeros((4, 2), dtype=int)},
+            {"0_seconds": [-1.0] * 4},
+            {"0_plans": [1, 1]},
+            {"0_at": np.full((4, 10, 3), np.nan)},
+            {"1_at": np.full((4, 10, 3), 1e9)},
+            {"label": "[" * 5000},
+        ],
+    )
+    def test_results_that_cannot_be(self, found, tmp_path, changes):
+        path = tmp_path / "r.npz"
+        found.save(path)
+        with np.load(path) as stored:
+            arrays = dict(stored)
+        assert changes.keys() <= arrays.keys()
+        np.savez(path, **arrays | changes)
+        with pytest.raises(rb.ProblemError, match=r"r\.npz is not a stored simulation result"):
+            SimulationResult.load(path)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"runs": 10**9}, "runs is 1000000000; it must be a whole number from 1 to 1000000"),
+            ({"checkpoints": "log:1000000000"}, "checkpoints is 1000000000"),
+            ({"checkpoints": 10**9}, "checkpoints is 1000000000"),
+            ({"checkpoints": "9" * 5000}, "checkpoints is '999"),
+            ({"checkpoints": 10**6, "runs": 10**4, "horizon": 10**7}, "too many to hold; give fewer"),
+            ({"trace": True, "horizon": 10**9}, "runs with traces leave"),
+            ({"problem": "paper-1"}, r"give a Problem, such as restless_bandits\.load_problem\('paper-1'\) makes"),
+            ({"problem": None}, "problem is None; give a Problem"),
+        ],
+    )
+    def test_more_than_any_machine_holds_and_no_problem_at_all(self, problem, options, message):
+        with pytest.raises(rb.ProblemError, match=message):
+            simulate(**{"problem": problem, "learners": "round-robin", "horizon": 2000} | options)
+
+    @pytest.mark.parametrize("options", [{"ratio": 1e308}, {"comparator": 1e308}, {"comparator": 10**400}])
+    def test_regrets_that_no_number_holds(self, problem, options):
+        with pytest.raises(rb.ProblemError, match=r"(ratio|comparator) is .* of at most 1e\+09"):
+            simulate(problem, "round-robin", 20, runs=1, **options)
 
     def test_saving_nowhere(self, found, tmp_path):
         with pytest.raises(rb.ProblemError, match="cannot write"):

@@ -1,35 +1,101 @@
 """The command line, ``restless``: what each command takes and prints is a contract, see the README.
 
 Exit code 0 means done; 2 means bad input, told in one sentence on stderr. With ``--json`` a command prints one JSON
-object on stdout and nothing else there; progress goes to stderr. The library is imported inside the functions of all
-modules here, so that ``--help`` and completion answer at once.
+object on stdout and nothing else there; progress goes to stderr. An answer that cannot be printed ends with 1, and a
+command that is stopped with 130 (Ctrl-C) or 143 (SIGTERM), with a sentence too. The library is imported inside the
+functions of all modules here, so that ``--help`` and completion answer at once.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import signal
 import sys
+from typing import Any
 
-from restless_bandits.errors import ProblemError, ReaderGoneError
+from restless_bandits.cli.output import INTERRUPTED, say
+from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
+
+UNPRINTED, BAD_INPUT, TERMINATED = 1, 2, 143
+LONGEST_SENTENCE = 1000
+NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def main() -> None:
-    from restless_bandits.cli.app import app
-
+    if sys.stderr is None:
+        # Closed by whoever started us: what is meant for it must not go to stdout, nor to a file that takes its number.
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout is None:
+        sys.exit(_told("cannot print the answer: standard output is closed", UNPRINTED))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show ≤ gets a question mark, not a traceback; stderr is so by itself.
         sys.stdout.reconfigure(errors="replace")
+    terminated = False
+
+    def terminate(*_: object) -> None:
+        """What Ctrl-C does, so that what is finished is kept."""
+        nonlocal terminated
+        terminated = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        code = _run()
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+    sys.exit(TERMINATED if terminated and code == INTERRUPTED else code)
+
+
+def _run() -> int:
+    """Run the command and return its exit code."""
     try:
         try:
-            app(prog_name="restless")
+            from restless_bandits.cli.app import app
+
+            return app(prog_name="restless", standalone_mode=False) or 0
         finally:
             # Not left to the end of the interpreter, which would tell of a reader that is gone.
             sys.stdout.flush()
     except ProblemError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
+        return _told(str(error), BAD_INPUT)
+    except (StoppedError, KeyboardInterrupt):
+        say("Interrupted before there was an answer; the same again starts anew")
+        return INTERRUPTED
     except (ReaderGoneError, BrokenPipeError):
-        # What is still buffered must go somewhere when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _drop_output()
+        return 0
+    except OSError as error:
+        # An error with a name is that of a file, which is none of ours to explain.
+        if error.filename is not None or error.errno not in NOWHERE_TO_WRITE:
+            raise
+        _drop_output()
+        return _told(f"cannot print the answer: {error.strerror}", UNPRINTED)
+    except Exception as error:
+        # Typer brings a Click of its own, or takes the one that is installed: what both know of a usage error.
+        if not hasattr(error, "format_message"):
+            raise
+        return _usage(error)
+
+
+def _usage(error: Any) -> int:
+    """Tell of a command line that makes no sense."""
+    if "NoArgs" in type(error).__name__:
+        error.show()
+        return int(error.exit_code)
+    where = getattr(getattr(error, "ctx", None), "command_path", "restless")
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    return _told(f"{message}; {where} --help tells what there is", BAD_INPUT)
+
+
+def _told(sentence: str, code: int) -> int:
+    if len(sentence) > LONGEST_SENTENCE:
+        sentence = sentence[: LONGEST_SENTENCE // 2] + " ... " + sentence[-LONGEST_SENTENCE // 2 :]
+    say(f"Error: {sentence}")
+    return code
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,8 +14,11 @@ from restless_bandits.cli.data import fit, replay
 from restless_bandits.cli.options import JsonOption, ProblemArgument
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
-from restless_bandits.errors import ProblemError, ReaderGoneError
+from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.registry import ORACLES
+
+MOST_LINES = 10_000
+"""Lines of a table for people, which is laid out as a whole."""
 
 
 class _Commands(TyperGroup):
@@ -27,6 +30,9 @@ class _Commands(TyperGroup):
         except BrokenPipeError:
             # Typer would end with exit code 1 here.
             raise ReaderGoneError from None
+        except KeyboardInterrupt:
+            # Typer would end without a word.
+            raise StoppedError from None
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: name != "problems")
@@ -191,6 +197,10 @@ def index(
     """
     from restless_bandits.problem import load_problem
 
+    if tau_max is not None and tau_max > MOST_LINES and not as_json:
+        raise ProblemError(
+            f"--tau-max is {tau_max}, more lines than a table holds ({MOST_LINES}); give --json for them"
+        )
     stated = load_problem(problem)
     arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
     from restless_bandits.oracles import whittle_index

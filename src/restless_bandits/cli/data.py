@@ -84,9 +84,10 @@ def fit(
     if as_json:
         output.emit(found.as_dict() | {"out": out and str(out), "plot": plot and str(plot)})
         return
-    print("\n".join(_fit_lines(found)))
+    lines = _fit_lines(found)
     if files:
-        print("\nwritten: " + ", ".join(str(path) for path in files))
+        lines += ["", "written: " + ", ".join(str(path) for path in files)]
+    output.lines(lines)
 
 
 def replay(
@@ -130,7 +131,7 @@ def replay(
     if as_json:
         output.emit(found.as_dict())
     else:
-        print("\n".join(_replay_lines(found)))
+        output.lines(_replay_lines(found))
 
 
 def _fit_lines(found: Fit) -> list[str]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from restless_bandits.errors import harmless
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from restless_bandits.problem import AnyArm, Problem
     from restless_bandits.simulation.bench import Bench
     from restless_bandits.theory.coupling import CouplingCheck
+
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C has ended."""
 
 
 def emit(answer: dict[str, Any]) -> None:
@@ -32,7 +37,12 @@ def emit(answer: dict[str, Any]) -> None:
 def progress(line: str) -> None:
     """Tell on stderr what a long command is about to do."""
     if sys.stderr.isatty():
-        print(line, file=sys.stderr)
+        say(line)
+
+
+def say(line: str) -> None:
+    """Print a line on stderr."""
+    print(harmless(line), file=sys.stderr)
 
 
 def when_compiling(say: Callable[[str], object]) -> None:
@@ -67,14 +77,19 @@ def show(*parts: Any) -> None:
 def tell(line: str | None) -> None:
     """Print a line of words that may come from a user, if there is one."""
     if line is not None:
-        console().print(line, markup=False, soft_wrap=True)
+        console().print(harmless(line), markup=False, soft_wrap=True)
+
+
+def lines(texts: Sequence[str]) -> None:
+    """Print lines for people that are laid out already."""
+    print("\n".join(map(harmless, texts)))
 
 
 def plain_text(text: str) -> str:
-    """Text from a user, with brackets that must not be taken for markup."""
+    """Text from a user, in which nothing must be taken for markup or for an order to the terminal."""
     from rich.markup import escape
 
-    return escape(text)
+    return escape(harmless(text))
 
 
 def new_table(*columns: str, title: str | None = None) -> Table:

@@ -13,7 +13,7 @@ import typer
 
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.options import AddressOption, EngineOption, JobsOption, JsonOption, SeedOption
-from restless_bandits.cli.simulate import INTERRUPTED, jobs_of, warnings_as_lines
+from restless_bandits.cli.simulate import jobs_of, warnings_as_lines
 
 if TYPE_CHECKING:
     from restless_bandits.experiments import Reproduction
@@ -63,8 +63,8 @@ def reproduce(
                 progress=tell,
             )
         except ReproductionInterrupted as stop:
-            print(stop, file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
+            output.say(str(stop))
+            raise typer.Exit(output.INTERRUPTED) from None
     if as_json:
         output.emit(found.as_dict() | {"report": str(out / "report.html")})
     else:

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from restless_bandits.cli import completion, options, output
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, harmless, shortened
 from restless_bandits.registry import COMPARATORS, DEFAULT
 
 if TYPE_CHECKING:
     from restless_bandits.simulation import SimulationResult
-
-INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C has ended."""
 
 
 def simulate(
@@ -76,19 +73,22 @@ def simulate(
                 progress=advance,
             )
     except SimulationInterrupted as stop:
-        print(stop, file=sys.stderr)
+        output.say(str(stop))
         if stop.result is not None:
             _show(stop.result, problem, as_json)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(output.INTERRUPTED) from None
     _show(result, problem, as_json)
 
 
 def jobs_of(text: str) -> int | None:
     if text == "all":
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise ProblemError(f"jobs is {text!r}; give a positive number, or all")
-    return int(text)
+    from restless_bandits.arrays import number_of
+
+    number = number_of(text)
+    if number is None:
+        raise ProblemError(f"jobs is {shortened(text)}; give a positive number, or all")
+    return number
 
 
 def _number_or_word(text: str) -> str | float:
@@ -110,6 +110,7 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         # Without a total until the comparator is there, which may take some seconds.
+        title = harmless(title)
         task = bar.add_task(title, total=None)
         output.when_compiling(lambda words: bar.update(task, description=f"{title}: {words}"))
 
@@ -124,7 +125,7 @@ def warnings_as_lines() -> Iterator[None]:
     """Tell the library's warnings in one line each."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        print(f"Warning: {message}", file=sys.stderr)
+        output.say(f"Warning: {message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)

@@ -21,12 +21,15 @@ import numpy.typing as npt
 
 from restless_bandits.arrays import BoolArray
 from restless_bandits.errors import ProblemError, did_you_mean
+from restless_bandits.files import read_file
 
 COLUMNS = ("time", "arm", "state", "value", "reward")
 DELIMITERS = (",", ";", "\t")
 CHUNK = 1 << 16
 """Lines that are turned into numbers at a time: a long file is never held as text cells."""
 LAST_SLOT = 1 << 62
+LONGEST_NUMBER = 100
+"""Digits from which on the name of an arm is no number."""
 REMEDIES = {
     "time": "give the slot as a whole number",
     "state": "give a whole number, 0 for the best state",
@@ -123,7 +126,7 @@ def columns_in_memory(given: Mapping[str, Any]) -> Columns:
 def _columns(numbers: dict[str, npt.NDArray[Any]], labels: dict[str, int], place: Place, source: str = "") -> Columns:
     """The columns with numbered arms in the order of their numbers, named ones as they came."""
     names = list(labels)
-    if all(name.isdecimal() for name in names):
+    if all(name.isdecimal() and len(name) < LONGEST_NUMBER for name in names):
         names.sort(key=lambda name: (int(name), name))
         places = {name: n for n, name in enumerate(names)}
         numbers["arm"] = np.array([places[label] for label in labels], dtype=np.int64)[numbers["arm"]]
@@ -131,11 +134,7 @@ def _columns(numbers: dict[str, npt.NDArray[Any]], labels: dict[str, int], place
 
 
 def _read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ProblemError(f"cannot read {str(path)[:200]}: {reason}") from None
+    content = read_file(path)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ProblemError(f"{path.name} is in UTF-16; save it as CSV in UTF-8")
     try:

@@ -218,10 +218,21 @@ def modes_of(
     return modes
 
 
+def noted_theta(record: Record, name: str, arm: int) -> Array | None:
+    """Return the θ of an arm that the notes of the last plan keep under a name, None where there are none."""
+    last = record.notes.get(name)
+    if last is None:
+        return None
+    theta = np.array(last[arm], dtype=np.float64)
+    if theta.shape != (2 * (record.n_states[arm] - 1),) or not (np.abs(theta) <= kernels.LARGEST_LOGIT).all():
+        raise ProblemError(f"the notes of the last plan hold {name} that are no logits of the moves of arm {arm}")
+    return theta
+
+
 def modes_from_last(record: Record, arm: int) -> list[LogitMode]:
     """Return ``modes_of`` an arm, from the best of the last plan, which its notes keep; now and then thoroughly."""
-    last = record.notes.get("modes")
-    begin = None if last is None else [np.array(last[arm])]
+    last = noted_theta(record, "modes", arm)
+    begin = None if last is None else [last]
     n = int(record.n_states[arm])
     return modes_of(observations_of(record, arm), n, begin, thorough=record.plans % THOROUGH == 0)
 

@@ -209,13 +209,15 @@ class _Kept:
         versions = {"python": platform.python_version(), "numba": numba.__version__}
         self._maker = {"code": fingerprint(), "processor": processor(), **versions}
         self._times: dict[str, list[Clock]] = {}
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             stored: Any = json.loads(path.read_text(encoding="utf-8"))
             if stored["maker"] == self._maker:
-                self._times = {
+                times = {
                     key: [Clock(float(spent), float(passed)) for spent, passed in clocks]
                     for key, clocks in stored["times"].items()
                 }
+                if all(0 < one < math.inf for clocks in times.values() for clock in clocks for one in clock):
+                    self._times = times
 
     def clocks(self, key: str) -> list[Clock]:
         return self._times.get(key, [])

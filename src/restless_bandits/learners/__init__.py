@@ -34,6 +34,7 @@ __all__ = [
     "RestlessUCB",
     "RoundRobin",
     "ThompsonSampling",
+    "as_learner",
     "by_label",
     "learner",
     "same_learner",
@@ -76,6 +77,14 @@ def learner(spec: str) -> Learner:
     return made
 
 
+def as_learner(given: Learner | str) -> Learner:
+    """Return a learner that is given itself or by its spec."""
+    found = learner(given) if isinstance(given, str) else given
+    if not isinstance(found, Learner):
+        raise ProblemError(f"{given!r} is not a learner; give a spec such as 'restless-ucb', or a Learner")
+    return found
+
+
 def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Learner]:
     """Return learners by label, or by name and number where a function among the options leaves them without one."""
     several = list(learners) if isinstance(learners, Iterable) and not isinstance(learners, str) else [learners]
@@ -83,9 +92,7 @@ def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Lea
         raise ProblemError("no learner is named; give at least one")
     players: dict[str, Learner] = {}
     for one in several:
-        player = learner(one) if isinstance(one, str) else one
-        if not isinstance(player, Learner):
-            raise ProblemError(f"{one!r} is not a learner; give a spec such as 'restless-ucb', or a Learner")
+        player = as_learner(one)
         try:
             label = player.label
         except ProblemError:

@@ -13,18 +13,20 @@ its options, on the command line too. ``needs`` tells what of the problem it mus
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from restless_bandits.arrays import Array
-from restless_bandits.errors import ProblemError, check_known
+from restless_bandits.arrays import LARGEST, Array
+from restless_bandits.errors import ProblemError, check_known, shortened
 from restless_bandits.plans import Plan, check_plan
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm, Task
 from restless_bandits.record import Record
 from restless_bandits.registry import ALIASES, LEARNERS, home_of
+
+DEEPEST = 10
+"""Brackets in each other; a list of matrices has three."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +152,7 @@ def parse_option(text: str) -> Any:
     text = text.strip()
     if text.startswith("["):
         if not text.endswith("]"):
-            raise ProblemError(f"the list {text!r} lacks its closing bracket")
+            raise ProblemError(f"the list {shortened(text)} lacks its closing bracket")
         return tuple(parse_option(part) for part in split_outside_brackets(text[1:-1]))
     if text in ("yes", "true"):
         return True
@@ -161,7 +163,7 @@ def parse_option(text: str) -> Any:
             number = kind(text)
         except ValueError:
             continue
-        if math.isfinite(number):
+        if abs(number) <= LARGEST:
             return number
     return text
 
@@ -171,6 +173,8 @@ def split_outside_brackets(text: str) -> list[str]:
     parts, depth, current = [], 0, ""
     for letter in text:
         depth += (letter == "[") - (letter == "]")
+        if depth > DEEPEST:
+            raise ProblemError(f"{shortened(text)} has more than {DEEPEST} brackets in each other; no option has")
         if letter == "," and depth == 0:
             parts.append(current)
             current = ""

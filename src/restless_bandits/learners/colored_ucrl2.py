@@ -35,7 +35,7 @@ import numpy as np
 
 from restless_bandits.arrays import IntArray, positive, whole
 from restless_bandits.beliefs import ArmBeliefs, JointBeliefs, numbered_beliefs
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.learners import _colored_kernels as kernels
 from restless_bandits.learners.base import Learner, require_choice, require_horizon, require_one_play
 from restless_bandits.plans import CountDoubled, Forever, Plan
@@ -80,7 +80,7 @@ class ColoredUCRL2(Learner):
         if self.cap is not None:
             whole(f"{self.name}: cap", self.cap, most=EXACT_ELAPSED)
         if self.delta is not None and not 0 < self.delta < 1:
-            raise ProblemError(f"{self.name}: delta is {self.delta!r}; it must lie between 0 and 1")
+            raise ProblemError(f"{self.name}: delta is {shortened(self.delta)}; it must lie between 0 and 1")
         for option in ("reward_width", "law_width"):
             positive(f"{self.name}: {option}", getattr(self, option), or_zero=True)
 

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array, IntArray, positive
+from restless_bandits.arrays import Array, IntArray, positive, whole
 from restless_bandits.estimation import LogitMode, chain_of, modes_from_last, move_errors
 from restless_bandits.learners._bounds import kl_upper_bounds, monotone_upper_bounds
 from restless_bandits.learners.base import Learner, present_problem, require_choice
@@ -121,7 +121,7 @@ class LikelihoodUCB(Learner):
 def optimistic_slots(notes: Mapping[str, Any], record: Record) -> int:
     """How many slots optimistic plans have taken so far."""
     last = record.plan_lengths[-1] if notes.get("optimistic") and record.plan_lengths else 0
-    return int(notes.get("spent", 0)) + last
+    return whole("likelihood-ucb: spent", notes.get("spent", 0), 0, record.slots) + last
 
 
 def moved_chain(mode: LogitMode | None, width: float) -> Array:

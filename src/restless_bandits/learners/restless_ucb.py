@@ -30,13 +30,13 @@ import numpy as np
 
 from restless_bandits import optimism, oracles
 from restless_bandits.arrays import Array, IntArray, positive, whole
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.optimism import exploration_count
 from restless_bandits.plans import EveryStateSeen, Forever, Plan, Slots
 from restless_bandits.policies import SingleArm
-from restless_bandits.problem import Problem, Task
+from restless_bandits.problem import MOST_SLOTS, Problem, Task
 from restless_bandits.record import Record
 
 FIRST_GUESS = 1000
@@ -78,9 +78,9 @@ class RestlessUCB(Learner):
         else:
             positive("restless-ucb: radius", self.radius, or_zero=True)
         if not isinstance(self.anytime, bool):
-            raise ProblemError(f"restless-ucb: anytime is {self.anytime!r}; it must be yes or no")
+            raise ProblemError(f"restless-ucb: anytime is {shortened(self.anytime)}; it must be yes or no")
         if not callable(self.m) and self.m is not None:
-            whole("restless-ucb: m", self.m)
+            whole("restless-ucb: m", self.m, 1, MOST_SLOTS)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         notes = warn_of_violations(self.name, record, task)

@@ -40,15 +40,15 @@ import numpy as np
 from restless_bandits import markov, oracles
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray, probability, whole
-from restless_bandits.errors import ProblemError
-from restless_bandits.estimation import PRIOR, chain_of, modes_from_last, observations_of, sampling
+from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.estimation import PRIOR, chain_of, modes_from_last, noted_theta, observations_of, sampling
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.myopic import table_length
 from restless_bandits.oracles.whittle import two_state_index
 from restless_bandits.plans import CountDoubled, Plan, Rule, Slots
 from restless_bandits.policies import IndexPolicy, Policy
-from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.problem import MOST_SLOTS, Arm, Problem, Task
 from restless_bandits.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
@@ -105,7 +105,7 @@ class ThompsonSampling(Learner):
         require_choice(self, "prior", self.prior, ("finite", "continuous"))
         require_choice(self, "schedule", self.schedule, ("both", "doubling"))
         require_choice(self, "doubling", self.doubling, ("reached", "strict"))
-        whole("ts: pool", self.pool, 0)
+        whole("ts: pool", self.pool, 0, MOST_SLOTS)
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
         if oracles.find_oracle(self.oracle).ordered and self.rewards != "known":
             raise ProblemError(
@@ -117,7 +117,7 @@ class ThompsonSampling(Learner):
             return
         grid = isinstance(self.support, int) or not isinstance(self.support[0], tuple)
         for name, n_states in zip(task.names, task.n_states, strict=True):
-            size, rows = len(_chains(self.support, n_states)), f"{n_states} rows"
+            size, rows = _size(self.support, n_states), f"{n_states} rows"
             if size == 0:
                 grid_for_two = f"a grid is a support for two; give support as a list of transition matrices of {rows}"
                 why = grid_for_two if grid else f"no matrix of the support has {rows}"
@@ -192,15 +192,14 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[
 
     Returns the notes to go on from as well.
     """
-    last_draws = record.notes.get("draws")
     chains = [np.ones((1, 1))] * record.n_arms
     notes: dict[str, Any] = {name: [[] for _ in chains] for name in ("modes", "draws")}
     for arm, n in enumerate(record.n_states.tolist()):
         if n == 1:
             continue
         modes = modes_from_last(record, arm)
-        first = modes[0].theta if last_draws is None else np.array(last_draws[arm])
-        steps = FIRST_STEPS if last_draws is None else STEPS
+        last = noted_theta(record, "draws", arm)
+        first, steps = (modes[0].theta, FIRST_STEPS) if last is None else (last, STEPS)
         theta, _ = sampling.metropolis(observations_of(record, arm), n, PRIOR, modes, first, steps, rng)
         chains[arm] = chain_of(theta, n)
         notes["modes"][arm], notes["draws"][arm] = modes[0].theta.tolist(), theta.tolist()
@@ -233,10 +232,12 @@ _remembered_policy = lru_cache(maxsize=32)(oracles.policy)
 def _checked_support(support: Any) -> SupportOption:
     """Return a support in the form in which it can be compared and hashed, or say what is wrong with it."""
     if isinstance(support, bool) or not isinstance(support, int | list | tuple | np.ndarray):
-        raise ProblemError(f"ts: support is {support!r}; give a number, a list of numbers, or a list of matrices")
+        raise ProblemError(
+            f"ts: support is {shortened(support)}; give a number, a list of numbers, or a list of matrices"
+        )
     if isinstance(support, int):
         if support < 1:
-            raise ProblemError(f"ts: support is {support}; a grid needs at least one value")
+            raise ProblemError(f"ts: support is {shortened(support)}; a grid needs at least one value")
         return support
     entries = list(support)
     if not entries:
@@ -250,6 +251,14 @@ def _checked_matrix(entry: Any, j: int) -> Matrix:
     rows = [list(row) if isinstance(row, Iterable) and not isinstance(row, str) else row for row in entry]
     arm = Arm(rows, np.zeros(max(1, len(rows))), name=f"support[{j}]")
     return tuple(tuple(row) for row in arm.transitions.tolist())
+
+
+def _size(support: SupportOption, n_states: int) -> int:
+    """How many chains a support has for an arm, without making them."""
+    if isinstance(support, tuple) and isinstance(support[0], tuple):
+        return len(_chains(support, n_states))
+    values = support if isinstance(support, int) else len(support)
+    return values**2 if n_states == 2 else 0
 
 
 def _chains(support: SupportOption, n_states: int) -> list[Matrix]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import RIVAL, chain_of, modes_of, move_errors, observations_of
 from restless_bandits.learners._bounds import binary_divergence, monotone_fit
 from restless_bandits.problem import Task
@@ -31,6 +32,9 @@ def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
     """
     plans = record.plans
     before = record.notes.get("violations")
+    for arm, number in before or ():
+        if arm not in range(task.n_arms) or number not in (1, 2, 3):
+            raise ProblemError(f"the notes of the last plan hold an assumption {number!r} of arm {arm!r}")
     if plans == 0 or plans & (plans - 1):
         return {} if before is None else {"violations": before}
     told = [list(violation) for violation in before or ()]

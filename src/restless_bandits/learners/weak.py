@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from restless_bandits.arrays import positive
+from restless_bandits.arrays import is_number, positive, whole, wholes
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.learners.base import Learner, require_one_play
 from restless_bandits.plans import Plan, SeenIn, Slots
 from restless_bandits.policies import SingleArm
@@ -39,11 +40,27 @@ class _Noted(Learner):
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         last = record.notes.get(self.name)
         nothing: Notes = {"arm": 0, "before": [0, 0.0], "counted": [0] * task.n_arms, "earned": [0.0] * task.n_arms}
+        if last is not None:
+            self.check_notes(last, record)
         notes = nothing | self.first(task) if last is None else self.advance(last, record)
         arm = notes["arm"]
         before = [int(record.pulls[arm]), float(record.reward_sums(arm).sum())]
         notes |= {"plan": record.plans, "before": before if notes["fresh"] else notes["before"]}
         return replace(self.planned(notes), notes={self.name: notes})
+
+    def check_notes(self, notes: Mapping[str, Any], record: Record) -> None:
+        """Refuse notes, from a damaged file, that no plan of this learner leaves; those of all such learners first."""
+        pulls = record.pulls.tolist()
+        whole(f"{self.name}: arm", notes["arm"], 0, record.n_arms - 1)
+        counted = wholes(f"{self.name}: counted", notes["counted"], 0, length=record.n_arms)
+        before, earned_before = notes["before"]
+        # Of the arm whose stretch was the last to count.
+        whole(f"{self.name}: before", before, 0, max(pulls))
+        sums = [(earned_before, before), *zip(notes["earned"], counted, strict=True)]
+        if any(n > most for n, most in zip(counted, pulls, strict=True)) or any(
+            not is_number(reward) or not -1e-6 <= reward <= (1 + 1e-6) * n for reward, n in sums
+        ):
+            raise ProblemError(f"{self.name}: the notes of the last plan count more than was seen")
 
     def first(self, task: Task) -> Notes:
         """The notes of the first plan, beside those of what was counted: nothing, of arm 0."""
@@ -95,6 +112,13 @@ class RCA(_Noted):
         for option in ("width", "growth"):
             positive(f"rca: {option}", getattr(self, option), or_zero=True)
 
+    def check_notes(self, notes: Mapping[str, Any], record: Record) -> None:
+        super().check_notes(notes, record)
+        check_known(notes["phase"], ("meet", "cycles", "return", "approach"), "rca: phase is")
+        for arm, (state, n) in enumerate(zip(notes["states"], record.n_states.tolist(), strict=True)):
+            if state is not None or (arm == notes["arm"] and notes["phase"] != "meet"):
+                whole(f"rca: states[{arm}]", state, 0, n - 1)
+
     def first(self, task: Task) -> Notes:
         return {"phase": "meet", "fresh": False, "states": [None] * task.n_arms}
 
@@ -119,7 +143,7 @@ class RCA(_Noted):
 
     def cycles(self, notes: Mapping[str, Any]) -> Notes:
         """The notes of a plan that begins right after its arm was seen in its regenerative state."""
-        slots = int(self.growth * notes["counted"][notes["arm"]])
+        slots = int(min(self.growth * notes["counted"][notes["arm"]], LONGEST_EPOCH))
         return {**notes, "phase": "cycles" if slots else "return", "slots": slots, "fresh": True}
 
     def choose(self, notes: Notes) -> int:
@@ -154,6 +178,12 @@ class DSEE(_Noted):
 
     def __post_init__(self) -> None:
         positive("dsee: exploration", self.exploration)
+
+    def check_notes(self, notes: Mapping[str, Any], record: Record) -> None:
+        super().check_notes(notes, record)
+        for key in ("explorations", "exploitations"):
+            # An epoch of 4^64 slots never ends.
+            whole(f"dsee: {key}", notes[key], 0, 64)
 
     def first(self, task: Task) -> Notes:
         return {"exploring": True, "fresh": True, "explorations": 0, "exploitations": 0}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.oracles.best_arm import best_arm
 from restless_bandits.oracles.bracket import ContradictionError, bracketed
 from restless_bandits.oracles.evaluation import Evaluation, evaluate
@@ -65,7 +65,8 @@ def find_oracle(given: str | Oracle | Callable[[Problem], Policy | Solution]) ->
     if isinstance(found, Oracle):
         return found
     if not callable(found) or isinstance(found, type):
-        raise ProblemError(f"{given!r} is no oracle; give a name, or a function from a problem to a Policy or Solution")
+        remedy = "give a name, or a function from a problem to a Policy or Solution"
+        raise ProblemError(f"{shortened(given)} is no oracle; {remedy}")
     return _from_function(found, name or getattr(found, "__name__", "oracle"))
 
 

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from restless_bandits.arrays import whole
 from restless_bandits.learners.base import Learner
 from restless_bandits.learners.simple import Informed, RoundRobin
 from restless_bandits.plans import Plan
@@ -24,6 +25,9 @@ from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.simulation.comparator import exact_if_small
 from restless_bandits.simulation.engine import Pricing, World, play_run
 from restless_bandits.simulation.results import Outcomes
+
+MOST_RUNS = 1_000_000
+"""Runs of a cell, whose outcomes are all held in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,9 @@ class Cell:
     seed: int
     runs: int
     trace: bool = False
+
+    def __post_init__(self) -> None:
+        whole("runs", self.runs, 1, MOST_RUNS)
 
 
 @dataclass(frozen=True)

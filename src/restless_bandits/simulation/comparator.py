@@ -19,7 +19,7 @@ from typing import Any
 
 from restless_bandits import oracles
 from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
-from restless_bandits.errors import ProblemError, check_known, did_you_mean
+from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.problem import Problem
 from restless_bandits.problem_files import builtin_problems
@@ -32,6 +32,8 @@ NEEDED_DEVIATION = 1e-11
 HOPELESS = 1e9
 """Joint beliefs from which on certifying a built-in problem is not even tried."""
 BYTES_PER_BELIEF = 18
+LARGEST_GAIN = 1e9
+"""Far beyond what arms can pay, whose rewards lie between 0 and 1, and far below what overflows."""
 
 CERTIFIED = resources.files("restless_bandits").joinpath("problems", "certified.json")
 
@@ -97,8 +99,9 @@ def exact_if_small(problem: Problem) -> Solution | None:
 def comparator_for(problem: Problem, wanted: str | float, solution: Solution | None) -> Comparator:
     """Return the comparator that was asked for; ``solution`` is that of ``exact_if_small``."""
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
-        if not math.isfinite(wanted):
-            raise ProblemError(f"comparator is {wanted!r}; a gain must be a finite number")
+        if not abs(wanted) <= LARGEST_GAIN:
+            most = f"a finite number of at most {LARGEST_GAIN:g}"
+            raise ProblemError(f"comparator is {shortened(wanted)}; a gain must be {most}")
         return Comparator("given", float(wanted), float(wanted), float(wanted))
     word = wanted.replace("_", "-") if isinstance(wanted, str) else wanted
     if word not in COMPARATORS:

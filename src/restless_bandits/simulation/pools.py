@@ -22,6 +22,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Protocol, runtime_checkable
 
 from restless_bandits._compile import compiling
+from restless_bandits.errors import harmless
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
 
 
@@ -129,7 +130,7 @@ def begin_worker(compiles: _Flag | None = None) -> None:
 
 
 def _warn_in_one_line(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"Warning: {message}", file=sys.stderr)
+    print(harmless(f"Warning: {message}"), file=sys.stderr)
 
 
 def _end_with(parent: multiprocessing.process.BaseProcess) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -20,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.errors import ProblemError, check_known
-from restless_bandits.files import save_file
+from restless_bandits.arrays import Array, IntArray, is_number, positive, whole
+from restless_bandits.errors import ProblemError, check_known, harmless
+from restless_bandits.files import read_archive, save_file
 from restless_bandits.problem import NO_FINDINGS, Findings
-from restless_bandits.simulation.comparator import Comparator
+from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
 
 REALISED, EXPECTED, GAP = range(3)
 """Places in the last axis of ``Outcomes.at``, as the engine keeps its accounts."""
@@ -32,6 +31,7 @@ KINDS = ("realised", "expected", "gap")
 FORMAT = "restless-bandits simulation result, format 1"
 LABELS = ("problem", "content", "arms", "learners", "horizon", "seed", "ratio", "priced")
 """What is stored of a result beside its arrays and its comparator, under its own name."""
+LARGEST_RATIO = 1e9
 COLUMNS = ("at", "pulls", "seconds")
 TRACED = ("arms", "states", "rewards")
 
@@ -62,6 +62,26 @@ class Outcomes:
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Outcomes:
         lengths = np.split(arrays["plan_lengths"], np.cumsum(arrays["plans"])[:-1])
         return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
+
+    def check(self, checkpoints: IntArray, n_arms: int) -> None:
+        """Raise ``ValueError`` for what no runs leave behind, to these checkpoints and with so many arms."""
+        runs, horizon = len(self.plan_lengths), int(checkpoints[-1])
+        shapes = {"at": (runs, len(checkpoints), 3), "pulls": (runs, n_arms), "seconds": (runs,)}
+        for name, shape in shapes.items():
+            column, kind = getattr(self, name), np.int64 if name == "pulls" else np.float64
+            # So far below infinity that their squares are numbers too.
+            if column.shape != shape or column.dtype != kind or not (np.abs(column) < 1e100).all():
+                raise ValueError(f"{name} are no {shape} numbers")
+        plays = self.pulls.sum(axis=1) / horizon
+        whole_runs = all(
+            one.dtype == np.int64 and (one > 0).all() and one.sum() == horizon for one in self.plan_lengths
+        )
+        if not whole_runs or self.pulls.min() < 0 or (self.seconds < 0).any() or (plays % 1).any() or np.ptp(plays):
+            raise ValueError("pulls or plans do not add up to the horizon")
+        # Rewards lie between 0 and 1; what was expected is rounded.
+        earned = self.at[:, :, :GAP] / checkpoints[:, None]
+        if not ((earned >= -1e-9) & (earned <= plays[0] * (1 + 1e-9))).all():
+            raise ValueError("rewards are more than can be earned")
 
     def part(self, run: int) -> Outcomes:
         return Outcomes(**{name: column[run : run + 1] for name, column in vars(self).items()})
@@ -284,10 +304,15 @@ class SimulationResult:
             label = json.loads(str(arrays["label"]))
             if label["format"] != FORMAT:
                 raise KeyError("format")
+            return cls._restored(label, arrays)
         except FileNotFoundError:
             raise ProblemError(f"cannot read {path}: there is no such file") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
+        except (OSError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
             raise ProblemError(f"{path} is not a stored simulation result; give a file that save() wrote") from None
+
+    @classmethod
+    def _restored(cls, label: dict[str, Any], arrays: dict[str, Any]) -> SimulationResult:
+        """The result of what was stored; nothing of it is taken on trust."""
         # JSON has lists where a result has tuples.
         stored: dict[str, Any] = {name: label[name] for name in LABELS}
         stored |= {name: tuple(label[name]) for name in ("arms", "learners")}
@@ -295,7 +320,7 @@ class SimulationResult:
         for n, parts in enumerate(own.values()):
             head = f"{n}_"
             parts |= {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
-        return cls(
+        found = cls(
             **stored,
             checkpoints=arrays["checkpoints"],
             comparator=Comparator(**label["comparator"]),
@@ -303,6 +328,45 @@ class SimulationResult:
             findings=Findings(**label.get("fit", {})),
             traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raise ``ValueError`` for numbers and words that do not fit each other."""
+        whole("seed", self.seed, 0)
+        positive("ratio", self.ratio, LARGEST_RATIO)
+        words = (self.problem, self.content, self.comparator.kind, *self.arms, *self.learners)
+        ends = (self.comparator.lower, self.comparator.gain, self.comparator.upper)
+        marks = self.checkpoints
+        if not (
+            all(isinstance(word, str) for word in words)
+            and self.arms
+            and self.learners
+            and len(set(self.learners)) == len(self.outcomes)
+            and isinstance(self.priced, bool)
+            and all(is_number(end) and abs(end) <= LARGEST_GAIN for end in ends)
+            and marks.ndim == 1
+            and marks.dtype == np.int64
+            and marks[0] > 0
+            and (np.diff(marks) > 0).all()
+            and marks[-1] == whole("horizon", self.horizon)
+        ):
+            raise ValueError("the label is not that of a result")
+        for one in self.outcomes:
+            one.check(marks, len(self.arms))
+            if one.runs != self.runs:
+                raise ValueError("learners have played different numbers of runs")
+        plays = int(self.outcomes[0].pulls[0].sum()) // self.horizon
+        for trace in self.traces.values():
+            columns = (trace.arms, trace.states, trace.rewards)
+            if any(column.shape != (self.runs, self.horizon, plays) for column in columns):
+                raise ValueError("traces are not of the runs")
+            if not (trace.arms.dtype == trace.states.dtype == np.int64 and trace.rewards.dtype == np.float64):
+                raise ValueError("traces are no numbers of arms and states")
+            if trace.arms.min() < 0 or trace.arms.max() >= len(self.arms) or trace.states.min() < 0:
+                raise ValueError("traces name arms that there are not")
+            if not ((trace.rewards >= 0) & (trace.rewards <= 1)).all():
+                raise ValueError("traces hold what no reward is")
 
     def __repr__(self) -> str:
         kind = self.kinds[-1]
@@ -312,14 +376,7 @@ class SimulationResult:
         for spec, values in zip(self.learners, self.regret()[:, :, -1], strict=True):
             error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
             lines.append(f"  {spec:<{width}}  {values.mean():.6g}{error}  worst {values.max():.6g}")
-        return "\n".join(lines + ([f"  {self.remark}"] if self.remark else [])) + ">"
-
-
-def read_archive(path: str | Path) -> dict[str, Any]:
-    """Return the arrays of an .npz file, without pickle."""
-    # Opened here, because NumPy leaves a file open that turns out to be no archive.
-    with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return dict(archive)
+        return "\n".join(map(harmless, lines + ([f"  {self.remark}"] if self.remark else []))) + ">"
 
 
 def _sd(values: Array) -> Array:

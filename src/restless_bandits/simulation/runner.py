@@ -11,18 +11,21 @@ from pathlib import Path
 
 import numpy as np
 
-from restless_bandits.arrays import IntArray, positive, whole
-from restless_bandits.errors import ProblemError
+from restless_bandits.arrays import IntArray, number_of, positive, whole
+from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.learners import Learner, by_label
-from restless_bandits.problem import Problem, check_length
-from restless_bandits.simulation.cells import Cell, is_priced
+from restless_bandits.problem import Problem, check_length, check_problem
+from restless_bandits.simulation.cells import MOST_RUNS, Cell, is_priced
 from restless_bandits.simulation.comparator import Comparator, comparator_for, exact_if_small
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.playing import Book, play_books
 from restless_bandits.simulation.pools import Pool
-from restless_bandits.simulation.results import SimulationResult, Traces
+from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
 
+MOST_CHECKPOINTS = 1_000_000
+MOST_NUMBERS = 200_000_000
+"""Numbers that a result may hold: 1.6 GB."""
 MANY_SLOTS = 1_000_000
 """Slots of all runs of a learner from which on the start of processes is worth its second."""
 
@@ -98,16 +101,21 @@ def simulate(
         Called with the number of finished runs and of all runs.
 
     """
+    check_problem(problem)
     horizon = whole("horizon", horizon)
     check_length(horizon)
-    runs = whole("runs", runs)
+    runs = whole("runs", runs, 1, MOST_RUNS)
     seed = whole("seed", seed, 0)
     jobs = None if jobs is None else whole("jobs", jobs)
-    ratio = positive("ratio", ratio)
+    ratio = positive("ratio", ratio, LARGEST_RATIO)
     if trace and out is not None:
         raise ProblemError("traces are not stored; leave out either trace or out")
     marks = checkpoint_slots(checkpoints, horizon)
     players = by_label(learners)
+    kept = 3 * runs * len(players) * (len(marks) + (horizon * problem.plays if trace else 0))
+    if kept > MOST_NUMBERS:
+        what = "with traces" if trace else f"with {len(marks)} checkpoints"
+        raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
     # A learner that cannot play this problem says so before any work is done.
     for player in players.values():
         player.task(problem, horizon)
@@ -169,14 +177,17 @@ def checkpoint_slots(checkpoints: int | str | Sequence[int], horizon: int) -> In
     """
     if isinstance(checkpoints, str):
         kind, _, count = checkpoints.rpartition(":")
-        if kind not in ("", "log") or not count.strip().isdecimal() or int(count) < 1:
-            raise ProblemError(f"checkpoints is {checkpoints!r}; give a number, or log: and a number as in log:20")
+        number = number_of(count)
+        if kind not in ("", "log") or number is None:
+            remedy = "give a number, or log: and a number as in log:20"
+            raise ProblemError(f"checkpoints is {shortened(checkpoints)}; {remedy}")
         if kind == "log":
-            spaced = np.geomspace(1, horizon, int(count)) if int(count) > 1 else np.array([horizon])
+            whole("checkpoints", number, 1, MOST_CHECKPOINTS)
+            spaced = np.geomspace(1, horizon, number) if number > 1 else np.array([horizon])
             return _ascending(np.rint(spaced).astype(np.int64), horizon)
-        checkpoints = int(count)
+        checkpoints = number
     if isinstance(checkpoints, int | np.integer):
-        count_of = min(whole("checkpoints", checkpoints), horizon)
+        count_of = min(whole("checkpoints", checkpoints, 1, MOST_CHECKPOINTS), horizon)
         return _ascending(np.array([-(-horizon * k // count_of) for k in range(1, count_of + 1)]), horizon)
     slots = [whole("a checkpoint", slot) for slot in checkpoints]
     beyond = [slot for slot in slots if slot > horizon]

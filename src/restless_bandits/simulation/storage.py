@@ -13,8 +13,6 @@ import hashlib
 import json
 import re
 import warnings
-import zipfile
-import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,12 +22,12 @@ import numpy as np
 
 from restless_bandits import __version__
 from restless_bandits.errors import ProblemError
-from restless_bandits.files import write_file
+from restless_bandits.files import read_archive, write_file
 from restless_bandits.learners.base import Learner
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.registry import ORACLES, source_mark
 from restless_bandits.simulation.cells import Cell, is_priced
-from restless_bandits.simulation.results import Outcomes, read_archive
+from restless_bandits.simulation.results import Outcomes
 
 WHAT = "results of restless simulate"
 FORMAT = 1
@@ -56,7 +54,7 @@ def open_folder(path: str | Path) -> Path:
         raise ProblemError(f"cannot use {folder} for results: {error.strerror or error}") from None
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("what") != WHAT:
         raise ProblemError(f"{manifest} is not one of ours; name a new or empty folder")
@@ -92,8 +90,8 @@ class Store:
 
     folder: Path
     key: str
-    shape: tuple[int, int]
-    """Checkpoints and arms, which every block must match."""
+    checkpoints: tuple[int, ...]
+    n_arms: int
 
     @classmethod
     def open(cls, folder: Path, cell: Cell) -> Store:
@@ -125,7 +123,7 @@ class Store:
                 write_file(place / "key.json", (key + "\n").encode())
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
-        return cls(place, key, (len(cell.checkpoints), problem.n_arms))
+        return cls(place, key, cell.checkpoints, problem.n_arms)
 
     def load(self, runs: int) -> dict[int, Outcomes]:
         """Return the stored runs below ``runs``, each by its number.
@@ -138,7 +136,7 @@ class Store:
                 numbers, block = self._read(path)
             except OSError as error:
                 raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
-            except (ValueError, KeyError, EOFError, IndexError, TypeError, zipfile.BadZipFile, zlib.error):
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 warnings.warn(
                     f"{path} is damaged; it is dropped and its runs are played again", RuntimeWarning, stacklevel=2
                 )
@@ -152,9 +150,9 @@ class Store:
         arrays = read_archive(path)
         numbers = [int(number) for number in arrays["runs"]]
         block = Outcomes.from_arrays(arrays)
-        expected = (len(numbers), self.shape[0], 3), (len(numbers), self.shape[1])
-        if str(arrays["key"]) != self.key or (block.at.shape, block.pulls.shape) != expected:
+        if str(arrays["key"]) != self.key or len(set(numbers)) != len(block.plan_lengths) or min(numbers) < 0:
             raise ValueError("not a block of this key")
+        block.check(np.array(self.checkpoints), self.n_arms)
         return numbers, block
 
     def save(self, finished: dict[int, Outcomes]) -> None:
