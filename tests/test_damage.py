@@ -105,9 +105,9 @@ def toml_fields(content):
 
 
 def toml_bytes(tree):
-    head = {key: value for key, value in tree.items() if key != "arms"}
-    arms = tree.get("arms", [])
-    return problem_text(head, arms if isinstance(arms, list) else [{"x": arms}]).encode()
+    head = {key: value for key, value in tree.items() if key not in ("arms", "fit")}
+    fit, arms = tree.get("fit", {}), tree.get("arms", [])
+    return problem_text(head, fit, arms if isinstance(arms, list) else [{"x": arms}]).encode()
 
 
 def json_bytes(tree):
@@ -210,8 +210,9 @@ def trace_lines(path):
 
 
 TWO = rb.Problem.builtin("paper-1")
+REJECTED = rb.Problem(THREE.arms, plays=2, findings=rb.Findings(rejected="arm 1 remembers more than one step"))
 FORMATS = {
-    "problem": Format(THREE.save, use_problem, toml_fields, toml_bytes, checked=False),
+    "problem": Format(REJECTED.save, use_problem, toml_fields, toml_bytes, checked=False),
     "agent of round-robin": agent_in("round-robin"),
     "agent of whittle": agent_in("whittle"),
     "agent of likelihood-ucb": agent_in("likelihood-ucb", TWO),
@@ -239,7 +240,11 @@ def sample(request, tmp_path_factory):
     path = path if isinstance(path, Path) else place
     content = path.read_bytes()
     with warnings.catch_warnings(action="ignore"):
-        return form, path, content, form.use(path)
+        right = form.use(path)
+        # What writes changed fields writes unchanged ones so that they mean the same.
+        path.write_bytes(form.bytes(form.fields(content)))
+        assert form.use(path) == right
+        return form, path, content, right
 
 
 def answer(form, path, content):
