@@ -342,7 +342,7 @@ class SimulationResult:
             all(isinstance(word, str) for word in words)
             and self.arms
             and self.learners
-            and len(set(self.learners)) == len(self.outcomes)
+            and len(set(self.learners)) == len(self.learners) == len(self.outcomes)
             and isinstance(self.priced, bool)
             and all(is_number(end) and abs(end) <= LARGEST_GAIN for end in ends)
             and marks.ndim == 1
