@@ -21,17 +21,18 @@ from restless_bandits.experiments.verdicts import UNDER_PROTOCOLS, Claim
 KINDS: Mapping[str, type[Item]] = {"figure": RegretFigure, "times": TimeTable, "inside": Inside, "lemmas": Lemmas}
 
 CHOICES: Mapping[str, float] = {
-    "chance of a wrong finding in the whole of a claim where there is nothing to find": comparing.LEVEL,
-    "share of its earlier rate from which on regret a slot is called steady, and regret linear": verdicts.STEADY,
-    "what logarithms may add to an exponent of T": verdicts.LOG_SLACK,
-    "loss a slot in the limit that is called none": limits.NOTHING,
-    "weight of the posterior on one chain of each arm from which on a learner has settled": limits.SURE,
-    "exponent of N up to which the time to build an instance is called linear": verdicts.BUILD_EXPONENT,
-    "share of its time that a timed run may wait on a machine that is called quiet": verdicts.WAITED,
-    "ratio of the largest to the least time of the same run on such a machine": verdicts.JITTER,
-    "relative standard error of a time that was measured fewer than three times": verdicts.ROUGH,
-    "times N m(T) / d_min that the proved bound of the exploration phase may be": lemmas.ORDER,
-    "standard errors by which a simulated exploration phase may be off": lemmas.ERRORS,
+    "Chance of a wrong finding in the whole of a claim where there is nothing to find": comparing.LEVEL,
+    "Share of its earlier rate from which on regret a slot is called steady, and regret linear": verdicts.STEADY,
+    "What logarithms may add to an exponent of T": verdicts.LOG_SLACK,
+    "Loss a slot in the limit that is called none": limits.NOTHING,
+    "Weight of the posterior on one chain of each arm from which on a learner has settled": limits.SURE,
+    "Weight of the posterior on the true chains that is called high": verdicts.HIGH_WEIGHT,
+    "Exponent of N up to which the time to build an instance is called linear": verdicts.BUILD_EXPONENT,
+    "Share of its time that a timed run may wait on a machine that is called quiet": verdicts.WAITED,
+    "Ratio of the largest to the least time of the same run on such a machine": verdicts.JITTER,
+    "Relative standard error of a time that was measured fewer than three times": verdicts.ROUGH,
+    "Times N m(T) / d_min that the proved bound of the exploration phase may be": lemmas.ORDER,
+    "Standard errors by which a simulated exploration phase may be off": lemmas.ERRORS,
 }
 """What the verdicts depend on and the paper does not say, beside the factors of single claims."""
 
@@ -55,7 +56,7 @@ class Design:
     @property
     def choices(self) -> list[tuple[str, str]]:
         """What was chosen for the verdicts, and by which number."""
-        chosen = [(name.capitalize(), f"{value:g}") for name, value in CHOICES.items()]
+        chosen = [(name, f"{value:g}") for name, value in CHOICES.items()]
         return chosen + [(claim.text, _worded_options(claim)) for claim in self.claims if _worded_options(claim)]
 
 

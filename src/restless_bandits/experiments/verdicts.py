@@ -34,6 +34,8 @@ STEADY = 0.95
 """The share of its earlier rate from which on regret a slot is called steady, and regret linear."""
 LOG_SLACK = 0.08
 """What logarithms add to an exponent over the decades of T that are measured: T^(2/3) ln T grows like T^0.74."""
+HIGH_WEIGHT = 0.5
+"""The weight of the posterior on the true chains that is called high."""
 BUILD_EXPONENT = 1.2
 """The exponent of N up to which the time to build an instance is called linear."""
 WAITED = 0.05
@@ -392,7 +394,7 @@ def _both(first: Side, second: Side) -> Side:
 def _posterior(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[Finding]:
     for problem, weights in evidence.posteriors.items():
         text = f"{problem}: weight {weights.mean():.4f} on the true chains on average over {len(weights)} runs"
-        side = side_of_mean(weights - 0.5)
+        side = side_of_mean(weights - HIGH_WEIGHT)
         yield Finding(claim.items[0], SIDES[side.sign], text, {"weight": _summary(weights)}, p=side.p)
     if not evidence.posteriors:
         yield _missing(claim.items[0])
