@@ -196,6 +196,23 @@ class TestTimes:
         assert all(np.array_equal(times[label][n], again[label][n]) for label in times for n in (2, 3))
         assert all(np.array_equal(build[n], build_again[n]) for n in build)
 
+    def test_in_the_report(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(reproduction, "design", lambda items, *, quick: dataclasses.replace(whole, items=(short,)))
+        whole, short = design(["table-1"]), small_table(most_runs=1)
+        # One of the lines is left out where it takes too long.
+        lines = short.lines[0], dataclasses.replace(short.lines[1], cost=(1.0, 99.0))
+        short = dataclasses.replace(short, lines=lines, longest=10.0)
+        found = reproduce(["table-1"], out=tmp_path, jobs=1, engine="threads")
+        assert {(entry["learner"], entry["arms"]) for entry in found.as_dict()["table"]} == {
+            *((lines[0].label, arms) for arms in (2, 3)),
+            (lines[1].label, 2),
+        }
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert "runs waited" in page
+        assert "– <span class='note'>of 6 s</span>" in page
+        (verdict,) = [one for one in found.verdicts if one.claim.id == "linear-construction"]
+        assert verdict.findings[0].numbers["interval"][0] < verdict.findings[0].numbers["interval"][1]
+
     def test_the_least_time_counts(self, tmp_path, monkeypatch):
         spent = iter(np.linspace(9, 1, 1000))
         monkeypatch.setattr(timing, "clock", lambda work: timing.Clock(float(next(spent)), 10.0))

@@ -149,10 +149,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def carriers(values: Array) -> str:
-    """Say which few values carry a mean: "2 of 40 runs carry 81 %"; nothing where the largest twentieth does not."""
-    n, total = len(values), float(values.sum())
+    """Say which few values carry a mean: "2 of 40 runs carry 81 %" of all, signs aside; else nothing."""
+    n, sizes = len(values), np.sort(np.abs(values))
     few = max(1, n // 20)
-    if n < 2 * FEWEST or total == 0.0:
+    if n < 2 * FEWEST or not sizes.any():
         return ""
-    share = float(np.sort(values * math.copysign(1, total))[-few:].sum()) / abs(total)
+    share = float(sizes[-few:].sum() / sizes.sum())
     return f"{few} of {n} runs {'carries' if few == 1 else 'carry'} {share:.0%}" if share > CARRIED else ""

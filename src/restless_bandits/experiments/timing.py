@@ -274,7 +274,7 @@ class TimesPart(Part):
             processor=self.timed_on,
             table=table(["learner", *(f"{arms} arms" for arms in item.arms), "runs"], rows),
             picture=drawn[item.name],
-            build=", ".join(
-                f"{n} arms {seconds(float(spent.min()))}" for n, spent in self.evidence.build_times.items()
-            ),
+            build=", ".join(f"{n} arms {seconds(t)}" for n, t in self.as_dict()["build_seconds"].items()),
+            waited=f"{self.evidence.weather['waited']:.1%}",
+            jitter=f"{self.evidence.weather['jitter']:.2f}",
         )

@@ -226,7 +226,7 @@ def lower_along(lower: Curve, higher: Curve, where: str) -> Finding:
         numbers["would_meet_at"] = meeting = _meeting(lower, higher, end)
         if meeting is not None:
             text += f"; growing on as over the last decade, the lines would meet at T ≈ {slots(meeting)}"
-    if side.sign > 0 and against:
+    if side.at(LEVEL) > 0 and against:
         crossing = _crossing(shared, differences.mean(axis=0), against[-1])
         return Finding(where, FROM, f"{text}; the lines cross at T ≈ {slots(crossing)}", numbers, crossing, side.p)
     return Finding(where, SIDES[side.sign], text, numbers, p=side.p)
