@@ -1,9 +1,9 @@
-"""Table 1: how long whole runs take, one thread, nothing else running; measured once and kept.
+"""Table 1: how long whole runs take, nothing else running; measured once and kept.
 
-Times are seconds of the processor and of warm code. Everything is measured in rounds, in each round once and in an
-order that is drawn anew, so that what else the machine does falls on all alike; the least time of a run counts. A time
-in which something was compiled is thrown away. How long runs waited for the processor, and how much the times of one
-run differ, says whether the machine was quiet.
+Times are seconds of the processor, of all threads together, and of warm code. Everything is measured in rounds, once in
+each and in an order that is drawn anew, so that what else the machine does falls on all alike; the least time of a run
+counts. A time in which something was compiled is thrown away. How long runs waited for the processor, and how much the
+times of one run differ, says whether the machine was quiet.
 
 A measured time is kept with the code, the processor and the versions that it belongs to: an interrupted measurement
 goes on where it stopped, and one made elsewhere is not taken for one's own.
@@ -165,9 +165,11 @@ def measure_times(
 
 def _weather(measured: list[list[Clock]]) -> dict[str, float]:
     """How long runs waited, as a share of all time, and how far the times of the same run are apart, in the middle."""
-    passed, spent = (math.fsum(one[k] for clocks in measured for one in clocks) for k in (1, 0))
+    every = [one for clocks in measured for one in clocks]
+    # Several threads may spend more than what passes on the wall.
+    waited = math.fsum(max(0.0, one.passed - one.spent) for one in every) / math.fsum(one.passed for one in every)
     jitter = [max(clocks).spent / min(clocks).spent for clocks in measured if len(clocks) > 1]
-    return {"waited": max(0.0, 1 - spent / passed), "jitter": float(np.median(jitter)) if jitter else 1.0}
+    return {"waited": waited, "jitter": float(np.median(jitter)) if jitter else 1.0}
 
 
 def _warm_up(table: TimeTable, key: str, warm: set[str]) -> None:
