@@ -76,7 +76,7 @@ def test_quick_has_the_same_items_with_fewer_runs():
     assert quick.names == whole.names
     pairs = list(zip(quick.items, whole.items, strict=True))
     assert all(a.runs < b.runs and a.horizon <= b.horizon for a, b in pairs if isinstance(a, RegretFigure))
-    assert [sum(quick.items[8].runs_of(line)) for line in quick.items[8].lines] == [24, 24, 24, 18]
+    assert [sum(quick.items[8].runs_of(line)) for line in quick.items[8].lines] == [48, 48, 48, 30]
     assert all(a.event_runs < b.event_runs and set(a.problems) < set(b.problems) for a, b in pairs[-1:])
 
 
