@@ -91,7 +91,9 @@ def regret(protocol: str) -> Callable[[Results], str]:
 
 def _at(line: Results, horizon: int) -> str:
     j = line["horizons"].index(horizon)
-    return f"{amount(line['regret_mean'][j])} ± {error_of(line['regret_stderr'][j])}"
+    text = f"{amount(line['regret_mean'][j])} ± {error_of(line['regret_stderr'][j])}"
+    # A number stays on one line, however narrow the column.
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _title(item: str) -> str:
