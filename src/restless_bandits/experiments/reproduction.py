@@ -97,7 +97,7 @@ def reproduce(
     items
         ``figure-a`` to ``figure-f``, ``appendix-a``, ``appendix-b``, ``table-1``, ``inside``, ``theory``; none for all.
     quick
-        Fewer runs and shorter horizons: a minute or two instead of half an hour.
+        Fewer runs and shorter horizons: about three minutes instead of forty.
     out
         Gets ``report.html``, ``results.json``, ``figures/``, and ``cells/`` and ``times.json`` with what was played.
     seed
