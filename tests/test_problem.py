@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits import Arm, Problem, ProblemError, TableArm, markov
+from restless_bandits.problem import study
 
 GOOD = [[0.7, 0.3], [0.2, 0.8]]
 
@@ -311,6 +312,21 @@ class TestBuiltin:
         assert problem.arms[0].transitions.tolist() == [[0.8934, 0.1066], [0.0645, 0.9355]]
         assert [arm.rewards.tolist() for arm in problem.arms] == [[1, 0]] * 3
         assert problem.arms[:2] == Problem.builtin("rf-2").arms
+
+
+def test_arms_studied_together_know_what_each_finds_alone():
+    odd = [Arm(np.eye(3), [1, 0.5, 0]), Arm([[0, 1], [1, 0]], [1, 0]), Arm([[0.5, 0.5], [0, 1]], [1, 0])]
+    table = TableArm([[[0.5, 0.5], [0.4, 0.6]]], [1, 0], initial=0)
+    for kind in ("paper", "birth-death", "general"):
+        arms = [*Problem.random(12, [1, 2, 3, 4, 5, 9] * 2, seed=3, kind=kind).arms, *odd, table]
+        study(arms)
+        for arm in arms:
+            np.testing.assert_array_equal(arm.limits, markov.limit_laws(arm.one_step))
+            assert arm.is_ergodic == markov.is_ergodic(arm.one_step)
+            assert not arm.limits.flags.writeable
+            if isinstance(arm, Arm):
+                np.testing.assert_array_equal(arm.chain, Arm(arm.transitions, arm.rewards).chain)
+                np.testing.assert_array_equal(arm.stationary, markov.stationary(arm.chain))
 
 
 class TestRandom:
