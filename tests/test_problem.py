@@ -336,6 +336,12 @@ class TestRandom:
         problem.require("monotone", "birth_death", "positively_correlated", "bounded_below")
         assert problem.assumptions["bounded_below"].value >= 0.02
 
+    def test_rows_are_those_that_dirichlet_draws(self):
+        for seed, size in ((5, 2), (6, 3), (7, 1)):
+            first = np.random.default_rng(seed).dirichlet(np.ones(min(size, 2)))
+            drawn = Problem.random(1, size, seed=seed, floor=0.1).arms[0].transitions[0, :2]
+            np.testing.assert_array_equal(drawn, 0.1 + (1 - 0.1 * len(first)) * first)
+
     def test_birth_death_kind_has_negative_correlation(self):
         drawn = [Problem.random(1, 3, seed=seed, kind="birth-death") for seed in range(30)]
         assert all(problem.assumptions["birth_death"].holds for problem in drawn)

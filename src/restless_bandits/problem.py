@@ -95,8 +95,8 @@ def _check_text(text: object, what: str) -> None:
         raise ProblemError(f"{what} {text!r} holds half of a character; write it anew") from None
 
 
-def _chains(transitions: Array) -> Array:
-    """Transition matrices, one or a stack, as they are used: see ``Arm.chain``."""
+def proper_chains(transitions: Array) -> Array:
+    """Return transition matrices as they are used: see ``Arm.chain``."""
     possible = np.where(transitions < 1e-150, 0.0, transitions)
     return np.asarray(possible / possible.sum(axis=-1, keepdims=True))
 
@@ -237,7 +237,7 @@ class Arm(_BaseArm):
         """The transition matrix as it is used: rows sum to one as nearly as doubles can, and chances that no run will
         ever see (below 1e-150, whose ratios would overflow) are zero.
         """
-        return _frozen(_chains(self.transitions))
+        return _frozen(proper_chains(self.transitions))
 
     @property
     def one_step(self) -> Array:
@@ -338,7 +338,7 @@ def study(arms: Iterable[AnyArm]) -> None:
         if isinstance(arm, Arm) and "limits" not in vars(arm):
             sizes.setdefault(arm.n_states, []).append(arm)
     for alike in sizes.values():
-        chains = _chains(np.array([arm.transitions for arm in alike]))
+        chains = proper_chains(np.array([arm.transitions for arm in alike]))
         regular = np.flatnonzero(markov.are_regular(chains))
         chains = _frozen(chains[regular])
         limits = _frozen(np.repeat(markov.irreducible_laws(chains)[:, None], chains.shape[1], axis=1))
@@ -511,11 +511,11 @@ class Problem:
         except (TypeError, ValueError):
             raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
         arms = []
-        for size in sizes:
+        for i, size in enumerate(sizes):
             transitions = random_chain(rng, size, kind, floor)
             rewards = np.sort(rng.random(size))[::-1]
             start = {"random": int(rng.integers(size)), "worst": size - 1, "unknown": None}[initial]
-            arms.append(Arm(transitions, rewards, initial=start, reward_law=reward_law))
+            arms.append(Arm(transitions, rewards, name=f"arm {i + 1}", initial=start, reward_law=reward_law))
         return cls(arms, plays=plays, name=f"random {kind}")
 
     @property
