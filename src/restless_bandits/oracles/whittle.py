@@ -76,26 +76,26 @@ class ArmIndex:
         return found | {"violation": self.violation, "method": self.method}
 
 
-def two_state_tables(chains: Array, rewards: Array, lengths: Sequence[int]) -> list[Array]:
+def two_state_tables(chains: Array, rewards: Array, lengths: IntArray) -> list[Array]:
     """Return the closed form of two-state arms for τ = 1..length each: rows for state 0, state 1, never seen."""
-    arms, sizes = np.arange(len(chains)), np.asarray(lengths)
+    arms = np.arange(len(chains))
     good = np.where(rewards[:, 0] >= rewards[:, 1], 0, 1)
     p11, p01 = chains[arms, good, good], chains[arms, 1 - good, good]
     # Tables one after the other, with the numbers of an arm in every one of its columns.
-    end = np.cumsum(sizes)
-    tau = np.arange(1, end[-1] + 1) - np.repeat(end - sizes, sizes)
-    index, falling = np.empty((3, len(tau))), np.repeat(p11 < p01, sizes)
+    end = np.cumsum(lengths)
+    tau = np.arange(1, end[-1] + 1) - np.repeat(end - lengths, lengths)
+    index, falling = np.empty((3, len(tau))), np.repeat(p11 < p01, lengths)
     for where, closed_form in ((~falling, _positive_index), (falling, _negative_index)):
-        index[:, where] = closed_form(np.repeat(p11, sizes)[where], np.repeat(p01, sizes)[where], tau[where])
-    index[:2] = np.where(np.repeat(good, sizes) == 0, index[:2], index[1::-1])
+        index[:, where] = closed_form(np.repeat(p11, lengths)[where], np.repeat(p01, lengths)[where], tau[where])
+    index[:2] = np.where(np.repeat(good, lengths) == 0, index[:2], index[1::-1])
     low, high = rewards[arms, 1 - good], rewards[arms, good]
-    index = np.repeat(low, sizes) + np.repeat(high - low, sizes) * index
-    return [index[:, stop - size : stop].copy() for stop, size in zip(end.tolist(), sizes.tolist(), strict=True)]
+    index = np.repeat(low, lengths) + np.repeat(high - low, lengths) * index
+    return [index[:, stop - size : stop].copy() for stop, size in zip(end.tolist(), lengths.tolist(), strict=True)]
 
 
 def two_state_index(arm: Arm, length: int) -> Array:
     """Return the closed form of one arm: see ``two_state_tables``."""
-    return two_state_tables(arm.chain[None], arm.rewards[None], [length])[0]
+    return two_state_tables(arm.chain[None], arm.rewards[None], np.array([length]))[0]
 
 
 def _positive_index(p11: Array, p01: Array, tau: IntArray) -> tuple[Array, Array, Array]:
@@ -167,7 +167,9 @@ def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> l
     closed = {i: arm for i, arm in enumerate(arms) if closed_form and _is_closed(arm)}
     if closed:
         chains, rewards = (np.array([getattr(arm, name) for arm in closed.values()]) for name in ("chain", "rewards"))
-        for i, table in zip(closed, two_state_tables(chains, rewards, [lengths[i] for i in closed]), strict=True):
+        for i, table in zip(
+            closed, two_state_tables(chains, rewards, np.array([lengths[i] for i in closed])), strict=True
+        ):
             found[i] = ArmIndex(table, indexable=True, violation=0.0, method="closed form")
     others = [i for i in range(len(arms)) if i not in found]
     for i, settled in zip(others, caps_for([arms[i] for i in others], LAW_DEVIATION), strict=True):
