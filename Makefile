@@ -24,6 +24,7 @@ format: .venv/installed-dev
 bench: .venv/installed-dev
 	$(PY) -m benchmarks.oracles
 	$(PY) -m benchmarks.learners
+	$(PY) -m benchmarks.scale
 	$(RESTLESS) bench
 
 # Any warning is an error; open site/index.html.

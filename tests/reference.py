@@ -37,6 +37,49 @@ def subsidised_advantage(laws, rewards, subsidy, discount=1 - 1e-6):
     raise AssertionError("policy iteration did not settle")
 
 
+def subsidised_dual(laws, rewards, unseen, subsidy):
+    """One arm that may rest for a subsidy: best average, share of slots at rest, advantage of pulling in each belief.
+
+    ``laws[τ - 1][s]`` and ``unseen[τ - 1]`` for an arm never seen. Policy iteration over the slots to wait after each
+    state, in NumPy; the last number is how much better than its own values the policy could still be.
+    """
+    length, n, _ = laws.shape
+    states, slots, means = np.arange(n), np.arange(length)[:, None], laws @ rewards
+    waits = np.zeros(n, dtype=int)
+    while True:
+        system = np.eye(n) - laws[waits, states]
+        system[:, -1] = waits + 1.0
+        solved = np.linalg.solve(system, np.column_stack([means[waits, states] + subsidy * waits, waits]))
+        gain, rest = solved[-1]
+        h = np.append(solved[:-1, 0], 0.0)
+        values = means + laws @ h + subsidy * slots - gain * (slots + 1)
+        better = values.max(axis=0) > h + 1e-12 * (1 + np.abs(h))
+        if not better.any():
+            break
+        waits = np.where(better, values.argmax(axis=0), waits)
+    stops = gain <= subsidy
+    if stops:
+        gain, rest, h, waits = subsidy, 1.0, np.zeros(n), np.full(n, -1)
+        while True:
+            values = means - subsidy + laws @ h
+            better = values.max(axis=0) > h + 1e-12 * (1 + np.abs(h))
+            if not better.any():
+                break
+            waits = np.where(better, values.argmax(axis=0), waits)
+            pulls = waits >= 0
+            system = np.eye(n) - laws[waits, states] * pulls[:, None]
+            h = np.linalg.solve(system, np.where(pulls, means[waits, states] - subsidy, 0.0))
+    pull = np.concatenate([means - gain + laws @ h, (unseen @ rewards - gain + unseen @ h)[:, None]], axis=1)
+    rested = np.empty_like(pull)
+    value = np.maximum(pull[-1], 0.0) if stops else pull[-1].copy()
+    for t in range(length - 1, -1, -1):
+        rested[t] = subsidy - gain + value
+        value = np.maximum(pull[t], rested[t]) if t < length - 1 else value
+        # Never seen is a belief that is not waited in: it is pulled in the next slot, or given up.
+        value[-1] = max(pull[t, -1], 0.0) if stops else pull[t, -1]
+    return gain, rest, (pull - rested).T, max(0.0, (value[:-1] - h).max())
+
+
 def brute_force_gain(tables, rewards, starts, plays=1, sweeps=20_000):
     """Best long-run reward from the start, arms given by tables ``laws[τ - 1][s]`` that stay put beyond their end.
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restless_bandits import Arm, Problem, TableArm
-from restless_bandits.beliefs import UNKNOWN, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
+from restless_bandits.beliefs import UNKNOWN, JointBeliefs, arm_beliefs, cap_for, caps_for, joint_beliefs
 
 FLIP = [[0, 1], [1, 0]]
 ENDS = [[1, 0, 0], [0.3, 0.4, 0.3], [0, 0, 1]]
@@ -64,6 +64,12 @@ def test_caps_are_the_first_that_suffice(name, deviation):
     assert arm_beliefs(arm, cap).deviation.max() <= deviation
     if cap > 2 and arm.n_states > 1:
         assert arm_beliefs(arm, cap - 1).deviation.max() > deviation
+
+
+@pytest.mark.parametrize("deviation", [0.3, 1e-3, 1e-8])
+def test_caps_of_many_arms_are_those_of_each(deviation):
+    many = [*arms().values(), *Problem.random(9, [2, 3, 4] * 3, seed=1).arms]
+    assert caps_for(many, deviation) == [cap_for(arm, deviation) for arm in many]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.data())

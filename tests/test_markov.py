@@ -77,6 +77,18 @@ def test_mixing_time_is_the_first(seed, size, epsilon):
     assert np.all(gaps[:-1] > epsilon * (1 - 1e-9))
 
 
+NEVER_MIXED = np.array([[1 - 2.0**-50, 2.0**-50], [2.0**-50, 1 - 2.0**-50]])
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["birth-death", "general"]), st.sampled_from([1e-13, 1e-3, 0.5]))
+def test_mixing_times_of_a_stack_are_those_of_each(seed, kind, epsilon):
+    chains = np.array([*(random_chain(seed + i, 2, kind) for i in range(5)), NEVER_MIXED, [[0.5, 0.5], [0.5, 0.5]]])
+    found = markov.mixing_times(chains, np.array([markov.stationary(chain) for chain in chains]), epsilon)
+    assert found.tolist() == [markov.mixing_time(chain, epsilon) or 0 for chain in chains]
+    assert found[-1] == 1
+    assert found[-2] == 0
+
+
 @pytest.mark.parametrize(("p", "expected"), [([[0.7, 0.3], [0.2, 0.8]], 0.5), ([[0.2, 0.8], [0.9, 0.1]], -0.7)])
 def test_second_eigenvalue_keeps_its_sign(p, expected):
     assert markov.second_eigenvalue(np.array(p)) == pytest.approx(expected)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits import Arm, Problem, ProblemError, TableArm, markov
+from restless_bandits.problem import study
 
 GOOD = [[0.7, 0.3], [0.2, 0.8]]
 
@@ -313,12 +314,33 @@ class TestBuiltin:
         assert problem.arms[:2] == Problem.builtin("rf-2").arms
 
 
+def test_arms_studied_together_know_what_each_finds_alone():
+    odd = [Arm(np.eye(3), [1, 0.5, 0]), Arm([[0, 1], [1, 0]], [1, 0]), Arm([[0.5, 0.5], [0, 1]], [1, 0])]
+    table = TableArm([[[0.5, 0.5], [0.4, 0.6]]], [1, 0], initial=0)
+    for kind in ("paper", "birth-death", "general"):
+        arms = [*Problem.random(12, [1, 2, 3, 4, 5, 9] * 2, seed=3, kind=kind).arms, *odd, table]
+        study(arms)
+        for arm in arms:
+            np.testing.assert_array_equal(arm.limits, markov.limit_laws(arm.one_step))
+            assert arm.is_ergodic == markov.is_ergodic(arm.one_step)
+            assert not arm.limits.flags.writeable
+            if isinstance(arm, Arm):
+                np.testing.assert_array_equal(arm.chain, Arm(arm.transitions, arm.rewards).chain)
+                np.testing.assert_array_equal(arm.stationary, markov.stationary(arm.chain))
+
+
 class TestRandom:
     @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 6))
     def test_paper_kind_meets_all_assumptions(self, seed, n_arms, n_states):
         problem = Problem.random(n_arms, n_states, seed=seed)
         problem.require("monotone", "birth_death", "positively_correlated", "bounded_below")
         assert problem.assumptions["bounded_below"].value >= 0.02
+
+    def test_rows_are_those_that_dirichlet_draws(self):
+        for seed, size in ((5, 2), (6, 3), (7, 1)):
+            first = np.random.default_rng(seed).dirichlet(np.ones(min(size, 2)))
+            drawn = Problem.random(1, size, seed=seed, floor=0.1).arms[0].transitions[0, :2]
+            np.testing.assert_array_equal(drawn, 0.1 + (1 - 0.1 * len(first)) * first)
 
     def test_birth_death_kind_has_negative_correlation(self):
         drawn = [Problem.random(1, 3, seed=seed, kind="birth-death") for seed in range(30)]

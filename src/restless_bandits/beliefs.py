@@ -29,7 +29,7 @@ import numpy.typing as npt
 from restless_bandits import markov
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
+from restless_bandits.problem import AnyArm, Arm, Problem, TableArm, study
 
 UNKNOWN = -1
 """The last seen state of an arm that was never seen."""
@@ -255,10 +255,29 @@ def _table_beliefs(arm: TableArm, cap: int, forget: bool) -> ArmBeliefs:
 
 def cap_for(arm: AnyArm, deviation: float, longest: int = LONGEST_CAP) -> int:
     """Return the first cap whose deviation is at most the given one, or the longest allowed."""
-    if isinstance(arm, Arm) and arm.is_ergodic:
-        found = markov.mixing_time(arm.chain, 2 * deviation)
-        return longest if found is None else min(found, longest)
+    return caps_for([arm], deviation, longest)[0]
 
+
+def caps_for(arms: Sequence[AnyArm], deviation: float, longest: int = LONGEST_CAP) -> list[int]:
+    """Return the cap of each of many arms, those of one number of states at once: see ``cap_for``."""
+    study(arms)
+    caps = [0] * len(arms)
+    sizes: dict[int, list[int]] = {}
+    for i, arm in enumerate(arms):
+        if isinstance(arm, Arm) and arm.is_ergodic:
+            sizes.setdefault(arm.n_states, []).append(i)
+        else:
+            caps[i] = _remembering_cap(arm, deviation, longest)
+    for alike in sizes.values():
+        some = [arm for arm in (arms[i] for i in alike) if isinstance(arm, Arm)]
+        chains, laws = np.array([arm.chain for arm in some]), np.array([arm.stationary for arm in some])
+        times = markov.mixing_times(chains, laws, 2 * deviation)
+        for i, time in zip(alike, np.where(times == 0, longest, np.minimum(times, longest)).tolist(), strict=True):
+            caps[i] = time
+    return caps
+
+
+def _remembering_cap(arm: AnyArm, deviation: float, longest: int) -> int:
     def enough(cap: int) -> bool:
         return float(arm_beliefs(arm, cap).deviation.max()) <= deviation
 

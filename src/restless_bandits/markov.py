@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, BoolArray, IntArray
 
 
 def powers(P: Array, length: int) -> Array:
@@ -79,20 +79,28 @@ def is_ergodic(P: Array) -> bool:
     return len(classes) == 1 and period(P, classes[0]) == 1
 
 
-def _stationary_of_class(P: Array) -> Array:
-    """Stationary law of an irreducible chain by the GTH elimination, which never subtracts."""
-    work = P.copy()
-    n = work.shape[0]
+def are_regular(chains: Array) -> BoolArray:
+    """Whether each chain of a stack leads from every state to every other and may stay in one: then it is ergodic."""
+    reach = (chains > 0) | np.eye(chains.shape[-1], dtype=bool)
+    for _ in range((chains.shape[-1] - 1).bit_length()):
+        reach = np.asarray(reach @ reach)
+    return np.asarray(reach.all(axis=(1, 2)) & (np.diagonal(chains, axis1=1, axis2=2) > 0).any(axis=1))
+
+
+def irreducible_laws(chains: Array) -> Array:
+    """Stationary law of an irreducible chain, or of each of a stack, by the GTH elimination, which never subtracts."""
+    work = chains.copy()
+    n = work.shape[-1]
     for last in range(n - 1, 0, -1):
-        work[:last, last] /= work[last, :last].sum()
-        work[:last, :last] += np.outer(work[:last, last], work[last, :last])
-    law = np.zeros(n)
-    law[0] = 1.0
+        work[..., :last, last] /= work[..., last, :last].sum(axis=-1, keepdims=True)
+        work[..., :last, :last] += work[..., :last, last, None] * work[..., last, None, :last]
+    law = np.zeros(work.shape[:-1])
+    law[..., 0] = 1.0
     for k in range(1, n):
-        law[k] = law[:k] @ work[:k, k]
+        law[..., k] = (law[..., None, :k] @ work[..., :k, k, None])[..., 0, 0]
         # Chances may differ by hundreds of orders of magnitude; only their ratios count.
-        law /= law.max()
-    law /= law.sum()
+        law /= law.max(axis=-1, keepdims=True)
+    law /= law.sum(axis=-1, keepdims=True)
     return law
 
 
@@ -111,7 +119,7 @@ def limit_laws(P: Array) -> Array:
     absorbed = _absorbed(stay, enter) if len(classes) > 1 else np.linalg.solve(np.eye(transient.size) - stay, enter)
     for members, share in zip(classes, absorbed.T, strict=True):
         law = np.zeros(n)
-        law[members] = _stationary_of_class(P[np.ix_(members, members)])
+        law[members] = irreducible_laws(P[np.ix_(members, members)])
         limit[members] = law
         limit[transient] += np.outer(share, law)
     return limit
@@ -179,25 +187,36 @@ def mixing_time(P: Array, epsilon: float) -> int | None:
     """
     if not is_ergodic(P):
         return None
-    law = stationary(P)
+    return int(mixing_times(P[None], stationary(P)[None], epsilon)[0]) or None
 
-    def mixed(matrix: Array) -> bool:
-        return bool(2 * distances(matrix, law) <= epsilon)
 
-    if mixed(P):
-        return 1
-    squares = [P]
-    while not mixed(squares[-1]):
-        if len(squares) > 40:
-            return None  # nobody waits for longer than 2^40 slots
-        squares.append(_stochastic(squares[-1] @ squares[-1]))
+def mixing_times(chains: Array, laws: Array, epsilon: float) -> IntArray:
+    """Return the ``mixing_time`` of each of a stack of ergodic chains with given stationary laws, 0 for None."""
+
+    def unmixed(matrices: Array, which: IntArray) -> BoolArray:
+        return np.asarray(~(2 * distances(matrices, laws[which, None]) <= epsilon))
+
+    last_unmixed, matrix = np.zeros(len(chains), dtype=np.int64), chains.copy()
+    which = np.arange(len(chains))
+    which = which[unmixed(chains, which)]
+    square = chains[which]
+    squares: list[tuple[IntArray, Array]] = []
+    while which.size and len(squares) < 40:  # nobody waits for longer than 2^40 slots
+        squares.append((which, square))
+        square = _stochastic(square @ square)
+        still = unmixed(square, which)
+        which, square = which[still], square[still]
+    never = which
     # The distance never increases with τ, so a binary search over the bits of τ finds the first one.
-    last_unmixed, matrix = 1 << (len(squares) - 2), squares[-2]
-    for bit in range(len(squares) - 3, -1, -1):
-        further = _stochastic(matrix @ squares[bit])
-        if not mixed(further):
-            matrix, last_unmixed = further, last_unmixed + (1 << bit)
-    return last_unmixed + 1
+    for bit in range(len(squares) - 1, -1, -1):
+        which, square = squares[bit]
+        further = np.where((last_unmixed[which] > 0)[:, None, None], _stochastic(matrix[which] @ square), square)
+        still = unmixed(further, which)
+        which = which[still]
+        matrix[which], last_unmixed[which] = further[still], last_unmixed[which] + (1 << bit)
+    times = last_unmixed + 1
+    times[never] = 0
+    return times
 
 
 def is_birth_death(P: Array) -> bool:

@@ -18,6 +18,7 @@ import copy
 import dataclasses
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,6 +95,12 @@ def _check_text(text: object, what: str) -> None:
         raise ProblemError(f"{what} {text!r} holds half of a character; write it anew") from None
 
 
+def proper_chains(transitions: Array) -> Array:
+    """Return transition matrices as they are used: see ``Arm.chain``."""
+    possible = np.where(transitions < 1e-150, 0.0, transitions)
+    return np.asarray(possible / possible.sum(axis=-1, keepdims=True))
+
+
 def _frozen(array: Array) -> Array:
     array.flags.writeable = False
     return array
@@ -116,6 +123,21 @@ class _BaseArm:
     @property
     def _label(self) -> str:
         return f"arm {self.name!r}: " if self.name else "arm: "
+
+    @property
+    def one_step(self) -> Array:
+        """The law of the state one slot after each state."""
+        raise NotImplementedError
+
+    @cached_property
+    def limits(self) -> Array:
+        """Row s is the long-run share of time in each state if the arm is pulled in every slot, starting from s."""
+        return _frozen(markov.limit_laws(self.one_step))
+
+    @cached_property
+    def is_ergodic(self) -> bool:
+        """Whether an arm pulled in every slot forgets where it started: one recurrent class, without a period."""
+        return markov.is_ergodic(self.one_step)
 
     def _set_common(self, rewards: npt.ArrayLike, name: str, initial: int | None, reward_law: RewardLaw) -> None:
         _check_text(name, "arm: name")
@@ -215,23 +237,16 @@ class Arm(_BaseArm):
         """The transition matrix as it is used: rows sum to one as nearly as doubles can, and chances that no run will
         ever see (below 1e-150, whose ratios would overflow) are zero.
         """
-        possible = np.where(self.transitions < 1e-150, 0.0, self.transitions)
-        return _frozen(possible / possible.sum(axis=1, keepdims=True))
+        return _frozen(proper_chains(self.transitions))
 
     @property
     def one_step(self) -> Array:
-        """The law of the state one slot after each state."""
         return self.chain
 
     @cached_property
     def stationary(self) -> Array:
-        """The stationary law."""
-        return _frozen(markov.stationary(self.chain))
-
-    @cached_property
-    def is_ergodic(self) -> bool:
-        """Whether the chain forgets where it started: one recurrent class, without a period."""
-        return markov.is_ergodic(self.chain)
+        """The stationary law; of several, the one that starts from the uniform law."""
+        return _frozen(self.limits.mean(axis=0))
 
     def law_table(self, length: int) -> Array:
         """Return ``laws[τ][s]`` for τ = 0..length, the law of the state seen τ slots after s: powers of the chain.
@@ -292,7 +307,6 @@ class TableArm(_BaseArm):
 
     @property
     def one_step(self) -> Array:
-        """The law of the state one slot after each state."""
         return self.laws[1, : self.n_states]
 
     @property
@@ -315,6 +329,23 @@ class TableArm(_BaseArm):
 
 
 AnyArm = Arm | TableArm
+
+
+def study(arms: Iterable[AnyArm]) -> None:
+    """Find chains and their limits for many arms at once: the same numbers that each finds when it is asked, sooner."""
+    sizes: dict[int, list[Arm]] = {}
+    for arm in arms:
+        if isinstance(arm, Arm) and "limits" not in vars(arm):
+            sizes.setdefault(arm.n_states, []).append(arm)
+    for alike in sizes.values():
+        chains = proper_chains(np.array([arm.transitions for arm in alike]))
+        regular = np.flatnonzero(markov.are_regular(chains))
+        chains = _frozen(chains[regular])
+        limits = _frozen(np.repeat(markov.irreducible_laws(chains)[:, None], chains.shape[1], axis=1))
+        stationary = _frozen(limits.mean(axis=1))
+        known = [alike[i] for i in regular.tolist()]
+        for arm, *found in zip(known, chains, limits, stationary, strict=True):
+            vars(arm).update(zip(("chain", "limits", "stationary"), found, strict=True), is_ergodic=True)
 
 
 @dataclass(frozen=True)
@@ -450,8 +481,8 @@ class Problem:
             raise ProblemError(f"findings is {findings!r}; give Findings, or leave it out")
         self.plays = whole("plays", plays, 1, len(arms), "the number of arms")
         named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
-        names = [arm.name for arm in named]
-        twice = next((n for n in names if names.count(n) > 1), None)
+        names = Counter(arm.name for arm in named)
+        twice = next((name for name, count in names.items() if count > 1), None)
         if twice is not None:
             raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
         self.arms, self.name, self.source, self.findings = named, name, source, findings
@@ -524,11 +555,11 @@ class Problem:
         except (TypeError, ValueError):
             raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
         arms = []
-        for size in sizes:
+        for i, size in enumerate(sizes):
             transitions = random_chain(rng, size, kind, floor)
             rewards = np.sort(rng.random(size))[::-1]
             start = {"random": int(rng.integers(size)), "worst": size - 1, "unknown": None}[initial]
-            arms.append(Arm(transitions, rewards, initial=start, reward_law=reward_law))
+            arms.append(Arm(transitions, rewards, name=f"arm {i + 1}", initial=start, reward_law=reward_law))
         return cls(arms, plays=plays, name=f"random {kind}")
 
     @property

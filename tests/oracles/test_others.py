@@ -12,10 +12,10 @@ from scipy.optimize import linprog
 import restless_bandits as rb
 from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
 from restless_bandits.oracles.guha import _balance, _PricedArm
-from restless_bandits.oracles.lagrangian import SubsidisedArm, relax
+from restless_bandits.oracles.lagrangian import SubsidisedArms, relax
 from restless_bandits.oracles.myopic import table_length
 from restless_bandits.testing import check_oracle
-from tests.reference import simulate
+from tests.reference import simulate, subsidised_dual
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,38 @@ def test_relaxation_is_the_linear_program(seed, kind, plays):
 def test_relaxation_bounds_every_subsidy_from_below():
     problem = Problem.builtin("queue-5")
     best = relax(problem)
-    arms = [SubsidisedArm(arm) for arm in problem.arms]
+    arms = SubsidisedArms(problem.arms)
     for subsidy in np.linspace(0.1, 0.95, 9):
-        bound = sum(arm.solve(subsidy).bound for arm in arms) - subsidy * 3
-        assert bound >= best.bound - 1e-12
+        assert arms.solve(subsidy)[0] - subsidy * 3 >= best.bound - 1e-12
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["paper", "birth-death", "general"]),
+    st.sampled_from(["random", "unknown"]),
+    st.floats(0, 1),
+)
+def test_arms_with_a_subsidy_are_those_solved_one_by_one(seed, kind, initial, subsidy):
+    drawn = Problem.random(6, [2, 3, 4, 1, 2, 3], seed=seed, kind=kind, initial=initial).arms
+    tables = [TableArm(arm.law_table(9), arm.rewards, initial=arm.initial) for arm in drawn[4:]]
+    together = SubsidisedArms([*drawn[:4], *tables])
+    total, rests = together.solve(subsidy)
+    duals = together.duals(subsidy)
+    assert total == pytest.approx(sum(dual.bound for dual in duals), abs=1e-13)
+    assert rests == pytest.approx(sum(dual.rest for dual in duals), abs=1e-13)
+    for arm, dual in zip(together.arms, duals, strict=True):
+        laws = arm.law_table(dual.advantage.shape[1])[1:].copy()
+        if isinstance(arm, Arm):
+            laws[-1] = arm.stationary
+        unseen = laws[:, -1] if initial == "unknown" else np.broadcast_to(laws[-1, -1], (len(laws), arm.n_states))
+        gain, rest, advantage, excess = subsidised_dual(laws[:, : arm.n_states], arm.rewards, unseen, subsidy)
+        assert dual.gain == pytest.approx(gain, abs=1e-12)
+        assert dual.bound == pytest.approx(gain + excess, abs=1e-11)
+        np.testing.assert_allclose(dual.advantage, advantage, atol=1e-9)
+        # Where several policies are best they rest as they like.
+        if gain == subsidy or np.abs(advantage).min() > 1e-9:
+            assert dual.rest == pytest.approx(rest, abs=1e-9)
 
 
 def test_relaxation_of_arms_whose_gain_depends_on_the_start():

@@ -1,13 +1,15 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm, markov
 from restless_bandits.beliefs import cap_for
-from restless_bandits.oracles import whittle, whittle_index
-from restless_bandits.oracles.whittle import LAW_DEVIATION
+from restless_bandits.oracles import evaluation, lagrangian, whittle, whittle_index
+from restless_bandits.oracles.whittle import LAW_DEVIATION, whittle_indices
 from tests.reference import subsidised_advantage
 
 NOT_INDEXABLE = Arm(
@@ -120,6 +122,63 @@ def test_index_of_chains_that_do_not_mix(chain):
     assert np.isfinite(found.table).all()
     if np.array_equal(chain, np.eye(3)):
         np.testing.assert_allclose(found.table[:3], np.repeat([[0.9], [0.5], [0.1]], 8, axis=1), atol=1e-6)
+
+
+def odd_arms():
+    table = Problem.random(1, 3, seed=2, initial="unknown").arms[0]
+    return [
+        NOT_INDEXABLE,
+        TableArm(table.law_table(20), table.rewards),
+        Arm(np.eye(2), [0.9, 0.1]),
+        Arm([[0, 1], [1, 0]], [0.3, 0.8], initial=1),
+        Arm([[0, 1, 0], [0, 0, 1], [1, 0, 0]], [0.9, 0.4, 0.1]),
+    ]
+
+
+@pytest.mark.parametrize("n_states", [2, 3, 4])
+@pytest.mark.parametrize("plays", [1, 2])
+def test_many_arms_have_the_indices_of_each(n_states, plays):
+    for kind, initial in (("paper", "random"), ("general", "unknown")):
+        drawn = Problem.random(8, n_states, seed=plays, kind=kind, initial=initial).arms
+        arms = [*drawn, *(odd_arms() if n_states == 2 else [])]
+        for arm, found in zip(arms, whittle_indices(arms), strict=True):
+            alone = whittle_index(arm)
+            np.testing.assert_array_equal(found.table, alone.table)
+            assert (found.indexable, found.violation, found.method) == (alone.indexable, alone.violation, alone.method)
+        problem = Problem(drawn, plays=plays)
+        policy = whittle(problem).policy
+        assert policy == IndexPolicy.of(problem, [whittle_index(arm).table for arm in drawn])
+
+
+def test_work_does_not_grow_with_arms_but_inside_of_kernels(monkeypatch):
+    """Twice the arms, as many calls: no chain is looked at alone, and no joint beliefs are made for nothing."""
+
+    def calls(n_arms):
+        problem, counts = Problem.random(n_arms, 2, seed=11), Counter()
+
+        def count(patch, home, name):
+            function = getattr(home, name)
+
+            def counted(*args):
+                counts[name] += 1
+                return function(*args)
+
+            patch.setattr(home, name, counted)
+
+        with monkeypatch.context() as patch:
+            for name in ("limit_laws", "is_ergodic", "mixing_times"):
+                count(patch, markov, name)
+            for name in ("write_laws", "solve_arms"):
+                count(patch, lagrangian, name)
+            count(patch, evaluation, "joint_beliefs")
+            whittle(problem)
+        return counts
+
+    few, many = calls(70), calls(140)
+    # Bisection ends a step sooner or later.
+    steps = few.pop("solve_arms"), many.pop("solve_arms")
+    assert few == many == Counter(mixing_times=3, write_laws=1)
+    assert 40 < min(steps) <= max(steps) <= 62
 
 
 class TestNotIndexable:

@@ -203,9 +203,9 @@ def index(
         )
     stated = load_problem(problem)
     arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
-    from restless_bandits.oracles import whittle_index
+    from restless_bandits.oracles.whittle import whittle_indices
 
-    output.indices(stated, [(one, whittle_index(one)) for one in arms], tau_max, as_json)
+    output.indices(stated, list(zip(arms, whittle_indices(arms), strict=True)), tau_max, as_json)
 
 
 app.command()(simulate)

@@ -38,6 +38,8 @@ from restless_bandits.oracles._enclosure import UNIT, LawErrors, Steps, sums
 from restless_bandits.policies import Policy
 
 MOST_BELIEFS = 200_000
+MOST_NUMBERED = 2**62
+"""Combinations of the beliefs of all arms, whether they can be reached or not, that can have a number each."""
 MOST_SWEEPS = 20_000
 """Steps of value iteration: bounds hold after any number of them."""
 MOST_POLICIES = 100
@@ -99,7 +101,7 @@ def explore(
         arms = [replace(arm, law=one.possible.astype(float)) for arm, one in zip(joint.arms, errors, strict=True)]
         support = JointBeliefs(arms, joint.plays)
     sizes = [arm.size for arm in joint.arms]
-    if math.prod(sizes) > 2**62:
+    if math.prod(sizes) > MOST_NUMBERED:
         raise TooLargeError
     weights = np.array([math.prod(sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64)
     frontier = joint.start[None, :]

@@ -32,13 +32,14 @@ class Affine(NamedTuple):
 class Waits(NamedTuple):
     """A policy: which beliefs are active, and which of them stay so when stopping sets in.
 
-    ``after[s, t]`` is the next active time, the length for none, and ``sigma[s]`` the first.
+    ``after[s, t]`` is the next active time, the row's length for none, and ``sigma[s]`` the first.
     """
 
     active: BoolArray
     kept: BoolArray
     after: IntArray
     sigma: IntArray
+    length: IntArray
 
 
 @njit
@@ -98,65 +99,107 @@ def _policy_row(row: Array, state: int, sigma: int, pulls: Pulls, regime: int) -
 
 
 @njit
-def _write_values(values: Array, rewards: Array, x: Array, price: float, pulls: Pulls, regime: int) -> None:
+def _write_values(
+    values: Array, rewards: Array, x: Array, price: float, pulls: Pulls, lengths: IntArray, regime: int
+) -> None:
     """Write rewards − g + P^τ(s)·h: g and h solve a policy's linear system, and where it stops a price stands for g."""
     law, _, discount = pulls
-    rows, n, length = law.shape
+    rows, n, _ = law.shape
     loop = regime == REGIME_LOOP
-    gain = x[n - 1] if loop else price
+    gain, count = (x[n - 1], n - 1) if loop else (price, n)
     for s in range(rows):
+        length = lengths[s]
         for t in range(length):
             values[s, t] = rewards[s, t] - gain
-        for k in range(n - 1 if loop else n):
+        k = 0
+        while k < count:
             weight = discount * x[k]
-            for t in range(length):
-                values[s, t] += law[s, k, t] * weight
+            if k + 2 < count:
+                # Three at a time, in the same order: the sums pass through memory a third as often.
+                second, third = discount * x[k + 1], discount * x[k + 2]
+                for t in range(length):
+                    sums = values[s, t] + law[s, k, t] * weight
+                    values[s, t] = sums + law[s, k + 1, t] * second + law[s, k + 2, t] * third
+                k += 3
+            else:
+                for t in range(length):
+                    values[s, t] += law[s, k, t] * weight
+                k += 1
 
 
 @njit
-def _turn_to_row(
-    s: int, m: float, worst: float, gaps: Affine, values: Affine, x: Affine, waits: Waits, fades: Array, regime: int
-) -> tuple[float, int, float]:
-    """Renew D(s, τ) = active − passive value of one row in ``gaps``, and look along it.
+def _renew_gaps(
+    s: int,
+    low: int,
+    high: int,
+    m: float,
+    worst: float,
+    gaps: Affine,
+    values: Affine,
+    x: Affine,
+    waits: Waits,
+    fades: Array,
+    regime: int,
+) -> float:
+    """Renew D(s, t) = active − passive value in ``gaps`` for t from ``low`` to ``high``.
 
-    ``values`` are those of pulls and ``fades[w]`` is the discount of w slots. Returns the least subsidy
-    from ``m`` on at which an active belief of the row turns, its time, and the largest D of a passive one: an affine D
-    is largest at an end of the range of m in which it holds, so it is asked as it goes and as it comes.
+    ``values`` are those of pulls and ``fades[w]`` is the discount of w slots. An affine D is largest at an end of the
+    range of m in which it holds, so it is asked as it goes and as it comes. Returns the largest D of a passive belief,
+    or the ``worst`` until now.
     """
-    d0, d1 = gaps
-    base, slope = values
-    x0, x1 = x
-    active, after = waits.active, waits.after
-    length = base.shape[1]
-    n = x0.shape[0]
+    active, after = waits.active[s], waits.after[s]
+    d0, d1, base, slope = gaps.base[s], gaps.slope[s], values.base[s], values.slope[s]
+    length, n = waits.length[s], x.base.shape[0]
     loop = regime == REGIME_LOOP
-    g0 = x0[n - 1] if loop else 0.0
-    g1 = x1[n - 1] if loop else 1.0
+    g0 = x.base[n - 1] if loop else 0.0
+    g1 = x.slope[n - 1] if loop else 1.0
+    # Plain loops one after the other, which take half the time of a single one that looks at everything.
+    gone = worst
+    for t in range(low, high + 1):
+        if not active[t]:
+            gone = max(gone, d0[t] + m * d1[t])
+    end = high + 1
+    while end > low and after[end - 1] == length:
+        # Passive for ever from here: worth m a slot, against the gain of the loop or against nothing.
+        end -= 1
+        d0[end] = g0 if loop else base[end]
+        d1[end] = g1 - 1.0 if loop else slope[end]
+    if loop:
+        for t in range(low, end):
+            following, wait = np.uint64(after[t]), float(after[t] - t)
+            d0[t] = base[t] - base[following] + wait * g0
+            d1[t] = slope[t] - slope[following] - wait * (1.0 - g1)
+    else:
+        for t in range(low, end):
+            following, wait = np.uint64(after[t]), float(after[t] - t)
+            faded = fades[after[t] - t]
+            d0[t] = base[t] - faded * base[following] + wait * g0
+            d1[t] = slope[t] - faded * slope[following] - wait * (1.0 - g1)
+    for t in range(low, high + 1):
+        if not active[t]:
+            worst = max(worst, d0[t] + m * d1[t])
+    return max(gone, worst)
+
+
+@njit
+def _first_turn(s: int, m: float, likely: int, gaps: Affine, waits: Waits) -> tuple[float, int]:
+    """Return the least subsidy from ``m`` on at which an active belief of a row turns, and its time.
+
+    A ``likely`` time is tried before all others, which saves nearly every division.
+    """
+    active, d0, d1 = waits.active[s], gaps.base[s], gaps.slope[s]
     first, turn = np.inf, -1
-    for t in range(length):
-        resting = not active[s, t]
-        if resting:
-            worst = max(worst, d0[s, t] + m * d1[s, t])
-        following = after[s, t]
-        if following == length:
-            # Passive for ever from here: worth m a slot, against the gain of the loop or against nothing.
-            now0 = g0 if loop else base[s, t]
-            now1 = g1 - 1.0 if loop else slope[s, t]
-        else:
-            wait = following - t
-            faded = fades[wait]
-            now0 = base[s, t] - faded * base[s, following] + wait * g0
-            now1 = slope[s, t] - faded * slope[s, following] - wait * (1.0 - g1)
-        d0[s, t] = now0
-        d1[s, t] = now1
-        if resting:
-            worst = max(worst, now0 + m * now1)
-        elif now1 < 0.0:
-            root = max(m, -now0 / now1)
+    if 0 <= likely < waits.length[s] and active[likely] and d1[likely] < 0.0:
+        first, turn = max(m, -d0[likely] / d1[likely]), likely
+    for t in range(waits.length[s]):
+        reached = first * d1[t]
+        # Only of a belief that may have turned by then is it worth knowing when.
+        if active[t] and d1[t] < 0.0 and d0[t] + reached <= 1e-15 * (abs(d0[t]) + abs(reached)):
+            root = max(m, -d0[t] / d1[t])
             # Of beliefs that turn together the one with the shortest wait goes first.
-            if root < first:
+            if root < first or (root == first and t < turn):
                 first, turn = root, t
-    return first, turn, worst
+    return first, turn
 
 
 @inlined
@@ -216,15 +259,14 @@ def _enter_stopping(pulls: Pulls, price: float, h: Array, threshold: float, wait
     largest advantage of a belief that had turned before.
     """
     law, mean = pulls.law, pulls.mean
-    active, kept, after, sigma = waits
-    rows, _, length = law.shape
+    active, kept, after, sigma, lengths = waits
     turned = 0
     worst = 0.0
-    for s in range(rows):
+    for s in range(law.shape[0]):
         # From the back, against the best of what stays active: many tiny advantages must not add up.
         best = 0.0
-        following = length
-        for t in range(length - 1, -1, -1):
+        following = lengths[s]
+        for t in range(lengths[s] - 1, -1, -1):
             value = _net_value(law, mean, s, t, price, h)
             after[s, t] = following
             kept[s, t] = active[s, t] and value - best > threshold
@@ -258,7 +300,13 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     after = np.empty((rows, length), dtype=np.int64)
     after[:, :] = np.arange(1, length + 1)
     sigma = np.zeros(rows, dtype=np.int64)
-    waits = Waits(active, kept, after, sigma)
+    lengths = np.full(rows, length)
+    for s in range(n, rows):
+        # A law that waiting does not change has two indices: that of the end of the table, and one for all before it.
+        if discount == 1.0 and (law[s] == law[s, :, :1]).all():
+            lengths[s] = min(2, length)
+            after[s, lengths[s] - 1] = lengths[s]
+    waits = Waits(active, kept, after, sigma, lengths)
     fades = np.array([discount**wait for wait in range(length)])
     regime = REGIME_LOOP if discount == 1.0 else REGIME_STOP
 
@@ -267,16 +315,16 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     row, difference, pushed = np.empty(n), np.empty(n), np.empty(n)
     c0, c1, x0, x1 = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     base, slope = np.empty((rows, length)), np.empty((rows, length))
-    d0, d1 = np.empty((rows, length)), np.empty((rows, length))
+    d0, d1 = np.full((rows, length), -np.inf), np.zeros((rows, length))
     x, values, gaps = Affine(x0, x1), Affine(base, slope), Affine(d0, d1)
     change, nothing = np.empty((rows, length)), np.zeros((rows, length))
     roots = np.empty(rows)
-    turns = np.empty(rows, dtype=np.int64)
-    stale = ALL_ROWS
+    turns = np.full(rows, -1)
+    stale, earliest, latest = ALL_ROWS, 0, 0
 
     m = -np.inf
     worst = 0.0
-    remaining = rows * length
+    remaining = lengths.sum()
     # Rank-one updates are cheap and lose digits; a fresh solution every so often keeps both cost and error small.
     refresh_every = max(2, n // 2)
     updates = refresh_every
@@ -289,20 +337,25 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
             if _solve_in_place(work, solved) < 1e-13:
                 return index, False, worst, False
             inverse[:, :], x0[:], x1[:] = solved[:, :n], solved[:, n], solved[:, n + 1]
-            _write_values(base, mean, x0, 0.0, pulls, regime)
-            _write_values(slope, nothing, x1, 1.0, pulls, regime)
+            _write_values(base, mean, x0, 0.0, pulls, lengths, regime)
+            _write_values(slope, nothing, x1, 1.0, pulls, lengths, regime)
             updates = 0
             stale = ALL_ROWS
         for s in range(rows):
-            if stale in (ALL_ROWS, s):
-                roots[s], turns[s], worst = _turn_to_row(s, m, worst, gaps, values, x, waits, fades, regime)
+            if stale == ALL_ROWS:
+                worst = _renew_gaps(s, 0, lengths[s] - 1, m, worst, gaps, values, x, waits, fades, regime)
+            elif stale == s:
+                worst = _renew_gaps(s, earliest, latest, m, worst, gaps, values, x, waits, fades, regime)
+            else:
+                continue
+            roots[s], turns[s] = _first_turn(s, m, turns[s], gaps, waits)
         turn_s = int(np.argmin(roots))
         turn_t = turns[turn_s]
         if turn_t < 0:
             return index, False, worst, False
         m = roots[turn_s]
 
-        if regime == REGIME_LOOP and after[turn_s, turn_t] == length:
+        if regime == REGIME_LOOP and after[turn_s, turn_t] == lengths[turn_s]:
             # At m° the loop neither gains nor loses, so stopping where its relative value is least costs nothing. The
             # weights of the right-hand sides in the gain tell which states the loop returns to.
             worst = max(worst, np.where(active, -np.inf, d0 + m * d1).max())
@@ -337,13 +390,14 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         # Not passive before, so it had no advantage then that would count.
         d0[turn_s, turn_t], d1[turn_s, turn_t] = -np.inf, 0.0
         remaining -= 1
-        # A turn that no policy starts from changes what follows in its own row and nothing else.
+        # A turn that no policy starts from changes what beliefs before it in its row wait for, and nothing else.
         stale = turn_s
         following = after[turn_s, turn_t]
         t = turn_t - 1
         while t >= 0 and after[turn_s, t] == turn_t:
             after[turn_s, t] = following
             t -= 1
+        earliest, latest, turns[turn_s] = t + 1, turn_t, following
         if sigma[turn_s] != turn_t:
             continue
         sigma[turn_s] = following
@@ -375,10 +429,15 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                 inverse[k, j] -= direction[k] * pushed[j]
         system[turn_s] = row
         c0[turn_s], c1[turn_s] = new_c0, new_c1
-        _write_values(change, nothing, direction, 0.0, pulls, regime)
+        _write_values(change, nothing, direction, 0.0, pulls, lengths, regime)
         for s in range(rows):
-            for t in range(length):
+            for t in range(lengths[s]):
                 base[s, t] -= step0 * change[s, t]
                 slope[s, t] -= step1 * change[s, t]
     worst = max(worst, (d0 + m * d1).max())
+    for s in range(n, rows):
+        if lengths[s] < length:
+            index[s, length - 1] = index[s, 1]
+            for t in range(1, length - 1):
+                index[s, t] = index[s, 0]
     return index, worst <= tolerance, worst, True

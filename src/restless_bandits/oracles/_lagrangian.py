@@ -1,24 +1,243 @@
-"""Compiled waiting of one arm with a subsidy: see ``lagrangian``."""
+"""Compiled arms with a subsidy for resting, all in one call: see ``lagrangian``."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from restless_bandits._compile import njit
-from restless_bandits.arrays import Array
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.oracles._enclosure import UNIT
+from restless_bandits.oracles._homotopy import _solve_in_place
+
+GAIN, BOUND, REST, ROUNDING = range(4)
+MOST_STEPS = 1000
+BETTER = 1e-12
+"""What a wait must be better by to be taken, relative to values of this size and beyond it."""
+LARGEST = 1e12
+"""Values beyond which a system counts as singular."""
+
+
+class Tables(NamedTuple):
+    """The laws of arms, one after the other: that of arm i begins at ``base[i]``, with a row more for never seen.
+
+    There ``law`` holds ``[s, k, τ - 1]`` for ``n_states[i] + 1`` rows s and ``cap[i]`` slots; ``mean`` holds
+    ``[s, τ - 1]`` from ``mean_base[i]`` on, and ``rewards`` those of the states from ``state_base[i]`` on.
+    """
+
+    n_states: IntArray
+    cap: IntArray
+    base: IntArray
+    mean_base: IntArray
+    state_base: IntArray
+    rewards: Array
+    deviation: Array
+    law: Array
+    mean: Array
 
 
 @njit
-def resting_values(pull: Array, last: Array, slot: float) -> tuple[Array, Array]:
-    """Return what resting is worth in each belief [t, s], and what the better of pulling and resting is at t = 0.
+def write_laws(chains: Array, limits: Array, which: IntArray, tables: Tables) -> None:
+    """Write the laws of chains of one size: powers, and at the cap the limit, with the deviation there."""
+    n = chains.shape[1]
+    now, after = np.empty((n, n)), np.empty((n, n))
+    for j in range(len(which)):
+        i = which[j]
+        cap, base, mean_base, states = tables.cap[i], tables.base[i], tables.mean_base[i], tables.state_base[i]
+        for s in range(n):
+            for k in range(n):
+                now[s, k] = chains[j, s, k]
+        for t in range(cap):
+            if t > 0:
+                for s in range(n):
+                    total = 0.0
+                    for k in range(n):
+                        after[s, k] = 0.0
+                        for between in range(n):
+                            after[s, k] += now[s, between] * chains[j, between, k]
+                        total += after[s, k]
+                    # Scaled back to sum one, as rounding errors would grow with τ.
+                    for k in range(n):
+                        after[s, k] /= total
+                now, after = after, now
+            if t == cap - 1:
+                worst = 0.0
+                for s in range(n):
+                    distance = 0.0
+                    for k in range(n):
+                        distance += abs(now[s, k] - limits[j, k])
+                        now[s, k] = limits[j, k]
+                    worst = max(worst, 0.5 * distance)
+                tables.deviation[i] = worst
+            for s in range(n + 1):
+                mean = 0.0
+                for k in range(n):
+                    chance = now[s, k] if s < n else limits[j, k]
+                    tables.law[base + (s * n + k) * cap + t] = chance
+                    mean += chance * tables.rewards[states + k]
+                tables.mean[mean_base + s * cap + t] = mean
 
-    ``last`` is the value at the end of the table, where waiting longer changes nothing, and a slot at rest pays
-    ``slot``. From the end back, slot by slot, because rounding depends on the order of the sums.
+
+@njit
+def _best_wait(
+    s: int, law: Array, mean: Array, h: Array, price: float, slot: float, values: Array
+) -> tuple[int, float]:
+    """Return the wait after state s of the largest R − price + slot·wait + P^τ(s)·h, and that value."""
+    n, cap = law.shape[1], law.shape[2]
+    for t in range(cap):
+        values[t] = mean[s, t]
+    for k in range(n):
+        for t in range(cap):
+            values[t] += law[s, k, t] * h[k]
+    best, most = 0, -np.inf
+    for t in range(cap):
+        value = values[t] - price + slot * t
+        if value > most:
+            best, most = t, value
+    return best, most
+
+
+@njit
+def _loop(
+    law: Array, mean: Array, subsidy: float, sigma: IntArray, h: Array, values: Array
+) -> tuple[float, float, bool]:
+    """Best policy that keeps pulling, from waits ``sigma``: gain, share of slots at rest, whether it is one loop.
+
+    Leaves relative values in ``h`` and the waits in ``sigma``.
     """
-    best, value = np.empty_like(pull), last.copy()
-    for t in range(len(pull) - 1, -1, -1):
-        for s in range(len(value)):
-            best[t, s] = slot + value[s]
-            if t < len(pull) - 1:
-                value[s] = np.maximum(pull[t, s], best[t, s])
-    return best, value
+    n = len(h)
+    system, right = np.empty((n, n)), np.empty((n, 2))
+    gain, rest = 0.0, 0.0
+    for _ in range(MOST_STEPS):
+        for s in range(n):
+            wait = sigma[s]
+            for k in range(n):
+                system[s, k] = (1.0 if k == s else 0.0) - law[s, k, wait]
+            # h of the last state is zero, so its column carries the gain.
+            system[s, n - 1] = wait + 1.0
+            right[s, 0] = mean[s, wait] + subsidy * wait
+            right[s, 1] = wait
+        if _solve_in_place(system, right) == 0.0:
+            return gain, rest, False
+        for s in range(n):
+            if not (abs(right[s, 0]) <= LARGEST and abs(right[s, 1]) <= LARGEST):
+                return gain, rest, False
+        gain, rest = right[n - 1, 0], right[n - 1, 1]
+        for s in range(n):
+            h[s] = right[s, 0] if s < n - 1 else 0.0
+        improved = False
+        for s in range(n):
+            best, most = _best_wait(s, law, mean, h, gain, subsidy - gain, values)
+            if most > h[s] + BETTER * (1.0 + abs(h[s])):
+                sigma[s] = best
+                improved = True
+        if not improved:
+            break
+    return gain, rest, True
+
+
+@njit
+def _stop(law: Array, mean: Array, price: float, h: Array, values: Array) -> None:
+    """Values ``h`` where resting for ever is optimal: pulling pays R − price, waiting is free, never is worth 0."""
+    n = len(h)
+    system, right = np.empty((n, n)), np.empty((n, 1))
+    sigma = np.full(n, -1)
+    for s in range(n):
+        h[s] = 0.0
+    for _ in range(MOST_STEPS):
+        improved = False
+        for s in range(n):
+            best, most = _best_wait(s, law, mean, h, price, 0.0, values)
+            if most > h[s] + BETTER * (1.0 + abs(h[s])):
+                sigma[s] = best
+                improved = True
+        if not improved:
+            break
+        for s in range(n):
+            wait = sigma[s]
+            for k in range(n):
+                system[s, k] = (1.0 if k == s else 0.0) - (law[s, k, wait] if wait >= 0 else 0.0)
+            right[s, 0] = mean[s, wait] - price if wait >= 0 else 0.0
+        # Any values prove a bound; those of a policy that never stops are none.
+        if _solve_in_place(system, right) == 0.0:
+            break
+        for s in range(n):
+            h[s] = right[s, 0]
+
+
+@njit
+def _advantages(law: Array, mean: Array, gain: float, subsidy: float, h: Array, out: Array) -> tuple[float, float]:
+    """Write the advantage of pulling over resting in every belief to ``out``.
+
+    Returns how much better than ``h`` the best choice is at most right after a state was seen, and the largest number
+    that came up. From the end back, slot by slot, because rounding depends on the order of the sums.
+    """
+    rows, n, cap = law.shape
+    slot = subsidy - gain
+    excess, largest = 0.0, 1.0
+    for s in range(rows):
+        for t in range(cap):
+            out[s, t] = mean[s, t] - gain
+        for k in range(n):
+            for t in range(cap):
+                out[s, t] += law[s, k, t] * h[k]
+        value = 0.0
+        for t in range(cap - 1, -1, -1):
+            pull = out[s, t]
+            if t == cap - 1:
+                # Where resting for ever is best it is worth 0; otherwise a loop is never left.
+                value = max(pull, 0.0) if slot == 0.0 else pull
+            rest = slot + value
+            out[s, t] = pull - rest
+            if s == n:
+                # An arm never seen is pulled in the next slot at the latest, or never.
+                value = max(pull, 0.0) if slot == 0.0 else pull
+            else:
+                if t < cap - 1:
+                    value = max(pull, rest)
+                largest = max(largest, abs(pull), abs(rest), abs(value))
+        if s < n:
+            excess = max(excess, value - h[s])
+            largest = max(largest, abs(h[s]))
+    return excess, max(largest, abs(gain))
+
+
+@njit
+def solve_arms(
+    subsidy: float, which: IntArray, tables: Tables, sigma: IntArray, found: Array, advantage: Array
+) -> None:
+    """Solve arms for a subsidy: write ``found[i] = gain, bound, share of slots at rest, rounding``.
+
+    ``sigma`` holds the waits to start from, and then the best ones. An arm that is not one loop has NaN for its share.
+    Advantages have the order of ``Tables.mean``.
+    """
+    longest = 1
+    for i in which:
+        longest = max(longest, tables.cap[i])
+    values = np.empty(longest)
+    for i in which:
+        n, cap = tables.n_states[i], tables.cap[i]
+        law = tables.law[tables.base[i] : tables.base[i] + (n + 1) * n * cap].reshape((n + 1, n, cap))
+        place, size = tables.mean_base[i], (n + 1) * cap
+        mean = tables.mean[place : place + size].reshape((n + 1, cap))
+        states = tables.state_base[i]
+        h = np.empty(n)
+        gain, rest, looping = _loop(law, mean, subsidy, sigma[states : states + n], h, values)
+        if not looping:
+            found[i, REST] = np.nan
+            continue
+        if gain <= subsidy:
+            gain, rest = subsidy, 1.0
+            _stop(law, mean, subsidy, h, values)
+        excess, largest = _advantages(
+            law, mean, gain, subsidy, h, advantage[place : place + size].reshape((n + 1, cap))
+        )
+        low, high = np.inf, -np.inf
+        for s in range(n):
+            low, high = min(low, tables.rewards[states + s] + h[s]), max(high, tables.rewards[states + s] + h[s])
+        spread = high - low
+        found[i, GAIN], found[i, REST] = gain, rest
+        found[i, BOUND] = gain + excess + tables.deviation[i] * spread + 1e-15 * (1.0 + spread)
+        # As many sums as there are slots in the table, one after the other, and the laws themselves (``_enclosure``).
+        found[i, ROUNDING] = (8.0 * n * cap + 16.0 * n**3) * UNIT * largest

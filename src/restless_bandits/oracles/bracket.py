@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import is_ergodic
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, evaluate
 from restless_bandits.oracles.lagrangian import Relaxation, relax
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
@@ -45,7 +44,7 @@ def bracket(problem: Problem, oracle: str, lower: End, upper: End) -> tuple[floa
 def fixed_arms(problem: Problem) -> End:
     """Return what the best fixed arms earn, as a lower end."""
     gain, rounding = best_arm_gain(problem), best_arm_rounding(problem)
-    if all(is_ergodic(arm.one_step) for arm in problem.arms):
+    if all(arm.is_ergodic for arm in problem.arms):
         return End(gain, rounding)
     return End(gain - rounding)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from restless_bandits.beliefs import JointBeliefs, cap_for, joint_beliefs
+from restless_bandits.beliefs import JointBeliefs, caps_for, joint_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.markov import is_ergodic, limit_laws
 from restless_bandits.oracles._enclosure import UNIT, law_errors
-from restless_bandits.oracles._explicit import MOST_BELIEFS, ChainGain, TooLargeError, chain_gain, explore
+from restless_bandits.oracles._explicit import (
+    MOST_BELIEFS,
+    MOST_NUMBERED,
+    ChainGain,
+    TooLargeError,
+    chain_gain,
+    explore,
+)
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Problem
 
@@ -49,14 +56,15 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     plays = getattr(policy, "plays", problem.plays)
     if plays != problem.plays:
         raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
-    caps = [cap_for(arm, DEVIATION) for arm in problem.arms]
+    caps = caps_for(problem.arms, DEVIATION)
     if isinstance(policy, IndexPolicy):
         caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]
     elif isinstance(policy, JointPolicy):
         caps = [max(cap, arm.cap) for cap, arm in zip(caps, policy.beliefs.arms, strict=True)]
-    joint = joint_beliefs(problem, caps, forget=False)
     try:
-        found, beliefs = follow(problem, joint, policy, most)
+        if math.prod(problem.n_states) > MOST_NUMBERED:
+            raise TooLargeError  # before any work
+        found, beliefs = follow(problem, joint_beliefs(problem, caps, forget=False), policy, most)
     except TooLargeError:
         raise ProblemError(
             f"the policy can reach more than {most} joint beliefs, too many to evaluate exactly; simulate it instead"
@@ -70,7 +78,7 @@ def follow(problem: Problem, joint: JointBeliefs, policy: Policy, most: int = MO
     explored = explore(joint, policy, most, errors)
     found = chain_gain(explored)
     more = any((one.possible & (arm.law == 0)).any() for one, arm in zip(errors, joint.arms, strict=True))
-    if more and (found.classes > 1 or not all(is_ergodic(arm.one_step) for arm in problem.arms)):
+    if more and (found.classes > 1 or not all(arm.is_ergodic for arm in problem.arms)):
         # Classes are proved only if they are closed in truth.
         found = chain_gain(explore(joint, policy, most, errors, every=True))
     return found, explored.size
@@ -79,7 +87,7 @@ def follow(problem: Problem, joint: JointBeliefs, policy: Policy, most: int = MO
 def arm_average(arm: AnyArm) -> float:
     """Return the long-run reward of pulling an arm in every slot, from its initial state."""
     start = arm.law_table(1)[1, arm.n_states if arm.initial is None else arm.initial]
-    return float(start @ limit_laws(arm.one_step) @ arm.rewards)
+    return float(start @ arm.limits @ arm.rewards)
 
 
 def best_arm_gain(problem: Problem) -> float:
@@ -95,8 +103,7 @@ def best_arm_rounding(problem: Problem) -> float:
     """
     shares = []
     for arm in problem.arms:
-        limit = limit_laws(arm.one_step)
-        lost = float(np.abs(limit.sum(axis=1) - 1.0).max()) if is_ergodic(arm.one_step) else 0.0
+        lost = float(np.abs(arm.limits.sum(axis=1) - 1.0).max()) if arm.is_ergodic else 0.0
         rows = float(np.abs(arm.law_table(1)[1].sum(axis=1) - 1.0).max())
         shares.append(40.0 * arm.n_states**3 * UNIT + 2.0 * arm.n_states * (lost + rows))
     return problem.plays * (max(shares) + problem.n_arms * UNIT)

@@ -15,18 +15,19 @@ most ``deviation``, which enters the bound as in ``exact``.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # its parts load when they are first used, which is not at every start
 
-from restless_bandits.arrays import Array
-from restless_bandits.beliefs import arm_beliefs, cap_for
-from restless_bandits.markov import is_ergodic
-from restless_bandits.oracles._enclosure import UNIT, LawErrors, law_errors
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.beliefs import arm_beliefs, caps_for
+from restless_bandits.oracles._enclosure import UNIT, law_errors
 from restless_bandits.oracles._explicit import Explored, solve_multichain
-from restless_bandits.oracles._lagrangian import resting_values
+from restless_bandits.oracles._lagrangian import BOUND, REST, Tables, solve_arms, write_laws
 from restless_bandits.problem import AnyArm, Arm, Problem
 
 DEVIATION = 1e-13
@@ -47,102 +48,95 @@ class ArmDual:
     """What rounding may put the bound off by, beyond what it holds already."""
 
 
-class SubsidisedArm:
-    """One arm that may rest for a subsidy, solved for any subsidy."""
+class SubsidisedArms:
+    """Arms that may rest for a subsidy, each on its own, solved for one subsidy after the other."""
 
-    def __init__(self, arm: AnyArm) -> None:
+    def __init__(self, arms: Sequence[AnyArm]) -> None:
+        self.arms = arms
+        cap = np.array(caps_for(arms, DEVIATION))
+        n_states = np.array([arm.n_states for arm in arms])
+        self.looping = np.array([arm.is_ergodic for arm in arms])
+        rows = np.where(self.looping, (n_states + 1) * cap, 0)
+        base, mean_base, state_base = (np.append(0, np.cumsum(size)) for size in (rows * n_states, rows, n_states))
+        rewards, room = np.concatenate([arm.rewards for arm in arms]), (np.empty(base[-1]), np.empty(mean_base[-1]))
+        self.tables = Tables(n_states, cap, base, mean_base, state_base, rewards, np.zeros(len(arms)), *room)
+        self._write_laws()
+        self.sigma = np.zeros(len(rewards), dtype=np.int64)
+        """The slots that each arm waits after each state; the search for the best ones goes on from here."""
+        self.found = np.full((len(arms), 4), np.nan)
+        self.advantage = np.empty_like(self.tables.mean)
+        self._solve_loops(0.0)
+        self.looping &= np.isfinite(self.found[:, REST])
+        self._started: dict[int, _StartedArm] = {}
+
+    def _write_laws(self) -> None:
+        chains: dict[int, list[int]] = {}
+        for i in np.flatnonzero(self.looping).tolist():
+            arm = self.arms[i]
+            if isinstance(arm, Arm):
+                chains.setdefault(arm.n_states, []).append(i)
+                continue
+            n, cap = arm.n_states, int(self.tables.cap[i])
+            laws = arm.law_table(cap)[1:]
+            if arm.initial is not None:
+                laws = np.concatenate([laws, np.broadcast_to(laws[-1, n - 1], (cap, 1, n))], axis=1)
+            self.tables.law[self.tables.base[i] : self.tables.base[i + 1]] = laws.transpose(1, 2, 0).ravel()
+            self._of_arm(self.tables.mean, i)[:] = (laws @ arm.rewards).T
+            self.tables.deviation[i] = arm_beliefs(arm, cap).deviation.max()
+        for alike in chains.values():
+            some = [arm for arm in (self.arms[i] for i in alike) if isinstance(arm, Arm)]
+            limits = np.array([arm.stationary for arm in some])
+            write_laws(np.array([arm.chain for arm in some]), limits, np.array(alike), self.tables)
+
+    def _of_arm(self, numbers: Array, i: int) -> Array:
+        """Return the part ``[s, τ - 1]`` of an arm in numbers that have the order of ``Tables.mean``."""
+        start, end = self.tables.mean_base[i : i + 2]
+        return numbers[start:end].reshape(self.arms[i].n_states + 1, -1)
+
+    def _solve_loops(self, subsidy: float) -> None:
+        which = np.flatnonzero(self.looping)
+        solve_arms(subsidy, which, self.tables, self.sigma, self.found, self.advantage)
+
+    def solve(self, subsidy: float) -> tuple[float, float]:
+        """Return the sum of all bounds at a subsidy, and of all shares of slots at rest: NaN where one is not known."""
+        self._solve_loops(subsidy)
+        for i in np.flatnonzero(np.isnan(self.found[:, REST])).tolist():
+            dual = self._from_start(i).solve(subsidy)
+            self.found[i] = dual.gain, dual.bound, dual.rest, dual.rounding
+        return float(self.found[:, BOUND].sum()), float(self.found[:, REST].sum())
+
+    def _from_start(self, i: int) -> _StartedArm:
+        if i not in self._started:
+            self._started[i] = _StartedArm(self.arms[i], int(self.tables.cap[i]))
+        return self._started[i]
+
+    def duals(self, subsidy: float) -> tuple[ArmDual, ...]:
+        """Return every arm at the subsidy that was solved for last."""
+        return tuple(
+            self._from_start(i).solve(subsidy)
+            if math.isnan(rest)
+            else ArmDual(gain, bound, rest, self._of_arm(self.advantage, i), rounding)
+            for i, (gain, bound, rest, rounding) in enumerate(self.found.tolist())
+        )
+
+
+class _StartedArm:
+    """An arm whose gain depends on where it starts: solved as a small decision process from its initial belief."""
+
+    def __init__(self, arm: AnyArm, cap: int) -> None:
         self.arm = arm
-        cap = cap_for(arm, DEVIATION)
         self.beliefs = arm_beliefs(arm, cap)
-        n = arm.n_states
-        table = arm.law_table(cap)[1:]
-        if isinstance(arm, Arm) and arm.is_ergodic:
-            table = table.copy()
-            table[-1, :] = arm.stationary
-        self.laws = table[:, :n]
-        self.unseen = table[:, n] if table.shape[1] > n else np.broadcast_to(table[-1, n - 1], (cap, n))
-        self.means = self.laws @ arm.rewards
-        self.deviation = float(self.beliefs.deviation.max())
-        self.waits = np.arange(1.0, cap + 1.0)[:, None]
-        self.sigma = np.zeros(n, dtype=np.int64)
-        self.looping = is_ergodic(self.laws[0]) and self._loop(0.0) is not None
+        self.errors = law_errors([arm], [self.beliefs])[0]
 
     def solve(self, subsidy: float) -> ArmDual:
-        """Return gain, bound, rest share and advantages at a subsidy."""
-        n = self.arm.n_states
-        loop = self._loop(subsidy) if self.looping else None
-        if loop is None:
-            return self._solve_from_start(subsidy)
-        gain, rest, h = loop
-        if gain <= subsidy:
-            gain, rest, h = subsidy, 1.0, self._stopping(subsidy)
-        pull = self.means - gain + self.laws @ h
-        # Where resting for ever is best it is worth 0; otherwise a loop is never left.
-        last = np.maximum(pull[-1], 0.0) if gain == subsidy else pull[-1]
-        best, value = resting_values(pull, last, subsidy - gain)
-        unseen_pull = self.unseen @ self.arm.rewards - gain + self.unseen @ h
-        unseen_value = np.maximum(unseen_pull, 0.0) if gain == subsidy else unseen_pull
-        unseen = unseen_pull - (subsidy - gain) - np.append(unseen_value[1:], unseen_value[-1])
-        spread = float(np.ptp(self.arm.rewards + h))
-        excess = max(0.0, float((value - h).max()))
-        bound = gain + excess + self.deviation * spread + 1e-15 * (1.0 + spread)
-        # As many sums as there are slots in the table, one after the other, and the laws themselves (``_enclosure``).
-        largest = max(1.0, abs(gain), *(float(np.abs(part).max()) for part in (h, pull, value, best)))
-        rounding = (8.0 * n * len(pull) + 16.0 * n**3) * UNIT * largest
-        return ArmDual(gain, bound, rest, np.concatenate([(pull - best).T, unseen[None]]), rounding)
-
-    def _loop(self, subsidy: float) -> tuple[float, float, Array] | None:
-        """Best policy that keeps pulling: gain, share of slots at rest, relative values. None if it is not one loop."""
-        n = self.arm.n_states
-        states = np.arange(n)
-        for _ in range(1000):
-            wait = self.sigma + 1.0
-            system = np.eye(n) - self.laws[self.sigma, states]
-            # h of the last state is zero, so its column carries the gain.
-            system[:, -1] = wait
-            right = np.column_stack([self.means[self.sigma, states] + subsidy * (wait - 1.0), wait - 1.0])
-            try:
-                solved = np.linalg.solve(system, right)
-            except np.linalg.LinAlgError:
-                return None
-            if not np.isfinite(solved).all() or np.abs(solved).max() > 1e12:
-                return None
-            gain, rest = solved[-1]
-            h = np.append(solved[:-1, 0], 0.0)
-            values = self.means + self.laws @ h + subsidy * (self.waits - 1.0) - gain * self.waits
-            best = values.argmax(axis=0)
-            better = values[best, states] > h + 1e-12 * (1.0 + np.abs(h))
-            if not better.any():
-                break
-            self.sigma = np.where(better, best, self.sigma)
-        return float(gain), float(rest), h
-
-    def _stopping(self, price: float) -> Array:
-        """Values where resting for ever is optimal: pulling pays R − price, waiting is free, never is worth 0."""
-        n = self.arm.n_states
-        states = np.arange(n)
-        h = np.zeros(n)
-        sigma = np.full(n, -1)
-        for _ in range(1000):
-            values = self.means - price + self.laws @ h
-            best = values.argmax(axis=0)
-            better = values[best, states] > h + 1e-12 * (1.0 + np.abs(h))
-            if not better.any():
-                break
-            sigma = np.where(better, best, sigma)
-            pulls = sigma >= 0
-            system = np.eye(n) - self.laws[sigma, states] * pulls[:, None]
-            h = np.linalg.solve(system, np.where(pulls, self.means[sigma, states] - price, 0.0))
-        return h
-
-    def _solve_from_start(self, subsidy: float) -> ArmDual:
-        """An arm whose gain depends on where it starts: solved as a small decision process from its initial belief."""
+        """Return what ``SubsidisedArms.solve`` does, without a share of slots at rest."""
         beliefs = self.beliefs
         trivial = max(subsidy, float(self.arm.rewards.max()))
-        if self.deviation > 1e-12:
+        rows_of = np.arange(beliefs.n_states + 1)[:, None]
+        grid = beliefs.locate(rows_of, np.arange(1, beliefs.cap + 1)[None, :])
+        if beliefs.deviation.max() > 1e-12:
             # Laws that still move at the longest cap prove nothing from the start; the next reward stands in.
-            means = np.concatenate([self.means.T, (self.unseen @ self.arm.rewards)[None]])
-            return ArmDual(subsidy, trivial, float("nan"), means - subsidy, 0.0)
+            return ArmDual(subsidy, trivial, float("nan"), beliefs.reward[grid] - subsidy, 0.0)
         n, errors = beliefs.size, self.errors
         # The solver starts from row 0: exchange it with the initial belief.
         swap = np.arange(n)
@@ -159,14 +153,7 @@ class SubsidisedArm:
         answer = solve_multichain(mdp, TOLERANCE)
         after = np.asarray(matrix @ answer.value)
         advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[swap]
-        rows_of = np.arange(beliefs.n_states + 1)[:, None]
-        grid = beliefs.locate(rows_of, np.arange(1, beliefs.cap + 1)[None, :])
         return ArmDual(answer.gain, min(answer.upper, trivial), float("nan"), advantage[grid], 0.0)
-
-    @cached_property
-    def errors(self) -> LawErrors:
-        """What the laws are off by."""
-        return law_errors([self.arm], [self.beliefs])[0]
 
 
 @dataclass(frozen=True)
@@ -184,6 +171,15 @@ class Relaxation:
         return sum(dual.rounding for dual in self.arms) + 4 * count**2 * UNIT * largest
 
 
+class _Point(NamedTuple):
+    """A bound of the dual, its subsidy, the slots at rest there, and the waits that it comes from."""
+
+    bound: float
+    subsidy: float
+    rest: float
+    sigma: IntArray
+
+
 def relax(problem: Problem) -> Relaxation:
     """Minimise the dual bound over the subsidy.
 
@@ -191,31 +187,31 @@ def relax(problem: Problem) -> Relaxation:
     of arms at rest less N − plays; where an arm's gain depends on its start there is no such slope, and the interval is
     cut in thirds instead.
     """
-    arms = [SubsidisedArm(arm) for arm in problem.arms]
+    arms = SubsidisedArms(problem.arms)
     spare = problem.n_arms - problem.plays
     # Indices lie between the smallest and the largest reward, and with them the minimum.
-    low = min(float(arm.rewards.min()) for arm in problem.arms)
-    high = max(float(arm.rewards.max()) for arm in problem.arms)
+    low, high = float(arms.tables.rewards.min()), float(arms.tables.rewards.max())
     trivial = sum(sorted((float(arm.rewards.max()) for arm in problem.arms), reverse=True)[: problem.plays])
 
-    def at(subsidy: float) -> Relaxation:
-        duals = tuple(arm.solve(subsidy) for arm in arms)
-        return Relaxation(subsidy, min(trivial, sum(dual.bound for dual in duals) - subsidy * spare), duals)
+    def at(subsidy: float) -> _Point:
+        bounds, rest = arms.solve(subsidy)
+        return _Point(min(trivial, bounds - subsidy * spare), subsidy, rest, arms.sigma.copy())
 
     best = at(low)
-    for _ in range(60 if all(arm.looping for arm in arms) else 40):
+    for _ in range(60 if arms.looping.all() else 40):
         if spare == 0 or high - low <= 1e-14:
             break
         found = [at(0.5 * (low + high))]
-        rest = sum(dual.rest for dual in found[0].arms)
-        if np.isfinite(rest):
-            low, high = (found[0].subsidy, high) if rest < spare else (low, found[0].subsidy)
+        if math.isfinite(found[0].rest):
+            low, high = (found[0].subsidy, high) if found[0].rest < spare else (low, found[0].subsidy)
         else:
             left, right = at(low + (high - low) / 3), at(high - (high - low) / 3)
             low, high = (low, right.subsidy) if left.bound < right.bound else (left.subsidy, high)
             found += [left, right]
         best = min(best, *found, key=lambda one: one.bound)
-    return best
+    arms.sigma[:] = best.sigma
+    at(best.subsidy)
+    return Relaxation(best.subsidy, best.bound, arms.duals(best.subsidy))
 
 
 def relaxation_bound(problem: Problem) -> float:

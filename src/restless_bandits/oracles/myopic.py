@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from restless_bandits.arrays import Array
-from restless_bandits.beliefs import cap_for
+from restless_bandits.beliefs import cap_for, caps_for
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
@@ -27,6 +28,11 @@ def table_length(arm: AnyArm) -> int:
     return cap_for(arm, TABLE_DEVIATION)
 
 
+def table_lengths(arms: Sequence[AnyArm]) -> list[int]:
+    """Return the ``table_length`` of each of many arms."""
+    return caps_for(arms, TABLE_DEVIATION)
+
+
 def index_laws(arm: AnyArm, length: int) -> Array:
     """Return ``laws[s, τ - 1]``, the laws behind an index table; the last row is for an arm never seen."""
     n = arm.n_states
@@ -39,7 +45,8 @@ def index_laws(arm: AnyArm, length: int) -> Array:
 
 def myopic_policy(problem: Problem) -> IndexPolicy:
     """Return the policy whose index is the mean reward of the next pull."""
-    return IndexPolicy.of(problem, [index_laws(arm, table_length(arm)) @ arm.rewards for arm in problem.arms])
+    lengths = zip(problem.arms, table_lengths(problem.arms), strict=True)
+    return IndexPolicy.of(problem, [index_laws(arm, length) @ arm.rewards for arm, length in lengths])
 
 
 def myopic(problem: Problem) -> Solution:

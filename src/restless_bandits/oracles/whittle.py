@@ -22,17 +22,16 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
-from restless_bandits.arrays import Array, whole
-from restless_bandits.beliefs import cap_for, table_period
+from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.beliefs import caps_for, table_period
 from restless_bandits.errors import ProblemError, check_known
-from restless_bandits.markov import is_ergodic
 from restless_bandits.oracles._homotopy import whittle_homotopy
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.myopic import index_laws, table_length
+from restless_bandits.oracles.myopic import index_laws, table_lengths
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies import IndexPolicy
@@ -77,40 +76,52 @@ class ArmIndex:
         return found | {"violation": self.violation, "method": self.method}
 
 
+def two_state_tables(chains: Array, rewards: Array, lengths: IntArray) -> list[Array]:
+    """Return the closed form of two-state arms for τ = 1..length each: rows for state 0, state 1, never seen."""
+    arms = np.arange(len(chains))
+    good = np.where(rewards[:, 0] >= rewards[:, 1], 0, 1)
+    p11, p01 = chains[arms, good, good], chains[arms, 1 - good, good]
+    # Tables one after the other, with the numbers of an arm in every one of its columns.
+    end = np.cumsum(lengths)
+    tau = np.arange(1, end[-1] + 1) - np.repeat(end - lengths, lengths)
+    index, falling = np.empty((3, len(tau))), np.repeat(p11 < p01, lengths)
+    for where, closed_form in ((~falling, _positive_index), (falling, _negative_index)):
+        index[:, where] = closed_form(np.repeat(p11, lengths)[where], np.repeat(p01, lengths)[where], tau[where])
+    index[:2] = np.where(np.repeat(good, lengths) == 0, index[:2], index[1::-1])
+    low, high = rewards[arms, 1 - good], rewards[arms, good]
+    index = np.repeat(low, lengths) + np.repeat(high - low, lengths) * index
+    return [index[:, stop - size : stop].copy() for stop, size in zip(end.tolist(), lengths.tolist(), strict=True)]
+
+
 def two_state_index(arm: Arm, length: int) -> Array:
-    """Return the closed form of a two-state arm for τ = 1..length: rows for state 0, state 1, never seen."""
-    good, bad = (0, 1) if arm.rewards[0] >= arm.rewards[1] else (1, 0)
-    p11, p01 = float(arm.chain[good, good]), float(arm.chain[bad, good])
-    index = np.empty((3, length))
-    index[good], index[bad], index[2] = (_positive_index if p11 >= p01 else _negative_index)(p11, p01, length)
-    low, high = float(arm.rewards[bad]), float(arm.rewards[good])
-    return low + (high - low) * index
+    """Return the closed form of one arm: see ``two_state_tables``."""
+    return two_state_tables(arm.chain[None], arm.rewards[None], np.array([length]))[0]
 
 
-def _positive_index(p11: float, p01: float, length: int) -> tuple[Array, Array, float]:
-    """λ ≥ 0: after good the belief falls to ω°, after bad it rises to it; for the belief (bad, τ) k is τ itself."""
+def _positive_index(p11: Array, p01: Array, tau: IntArray) -> tuple[Array, Array, Array]:
+    """λ ≥ 0: after good the belief falls to ω°, after bad it rises to it; for the belief (bad, τ) k is τ itself.
+
+    Here as for λ < 0 the index of (good, τ), of (bad, τ) and of an arm never seen, one column a τ.
+    """
     memory = p11 - p01
-    tau = np.arange(1, length + 1)
-    if memory == 1.0:
-        # Frozen: one look tells for ever, so an arm never seen is worth what it may turn out to be.
-        return np.ones(length), np.zeros(length), 1.0
-    rest = p01 / (1.0 - memory)
+    # Frozen: one look tells for ever, so an arm never seen is worth what it may turn out to be.
+    frozen = memory == 1.0
+    rest = p01 / np.where(frozen, 1.0, 1.0 - memory)
     omega = rest + memory**tau * (1.0 - rest)
-    good = omega / (1.0 - p11 + omega)
-    good[0] = p11
+    good = np.where(tau == 1, p11, omega / (1.0 - p11 + omega))
     fall = -p01 * memory**tau
     later = rest * (1.0 - memory ** (tau + 1))
     below = 1.0 - p11 + fall * tau + later
-    bad = np.divide(fall * (tau + 1) + later, below, out=np.zeros(length), where=below > 0)
-    bad[0] = p01
-    return good, bad, rest / (1.0 - p11 + rest)
+    bad = np.divide(fall * (tau + 1) + later, below, out=np.zeros(len(tau)), where=below > 0)
+    bad = np.where((tau == 1) & ~frozen, p01, bad)
+    never = rest / np.where(frozen, 1.0, 1.0 - p11 + rest)
+    return np.where(frozen, 1.0, good), np.where(frozen, 0.0, bad), np.where(frozen, 1.0, never)
 
 
-def _negative_index(p11: float, p01: float, length: int) -> tuple[Array, Array, float]:
+def _negative_index(p11: Array, p01: Array, tau: IntArray) -> tuple[Array, Array, Array]:
     """λ < 0: beliefs hop from side to side of ω°, and every pair of pieces meets continuously."""
     memory = p11 - p01
     rest = p01 / (1.0 - memory)
-    tau = np.arange(1, length + 1)
     after_good = rest + memory * (p11 - rest)
 
     def index(omega: Array) -> Array:
@@ -123,9 +134,8 @@ def _negative_index(p11: float, p01: float, length: int) -> tuple[Array, Array, 
         pieces = np.where(omega < rest, low, np.where(omega < after_good, plateau, high))
         return np.where((omega <= p11) | (omega >= p01), omega, pieces)
 
-    never = float(index(np.array([rest]))[0])
     fade = np.power(memory, tau)
-    return index(rest + fade * (1.0 - rest)), index(rest * (1.0 - fade)), never
+    return index(rest + fade * (1.0 - rest)), index(rest * (1.0 - fade)), index(rest)
 
 
 def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "auto") -> ArmIndex:
@@ -137,18 +147,40 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
         length = whole("length", length)
     methods = ("auto", "closed-form", "homotopy")
     check_known(method, methods, "there is no method")
-    closed = isinstance(arm, Arm) and arm.n_states == 2
-    if method == "closed-form" and not closed:
+    if method == "closed-form" and not _is_closed(arm):
         raise ProblemError(f"arm {arm.name!r} has {arm.n_states} states; the closed form is for chains of two")
-    if isinstance(arm, Arm) and closed and method != "homotopy":
-        table = two_state_index(arm, length or table_length(arm))
-        return ArmIndex(table, indexable=True, violation=0.0, method="closed form")
-    affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
-    if length is None:
-        length = min(table_length(arm), affordable)
-    # Laws up to their limits; of a chain with a period some rounds more, since the end of a table stands still.
-    settled = cap_for(arm, LAW_DEVIATION) + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
-    return index_by_homotopy(arm, length, max(length, min(settled, affordable)))
+    return _indices([arm], length, method != "homotopy")[0]
+
+
+def whittle_indices(arms: Sequence[AnyArm]) -> list[ArmIndex]:
+    """Return Whittle's index of each of many arms, as ``whittle_index`` does of one."""
+    return _indices(arms, None, True)
+
+
+def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:
+    return isinstance(arm, Arm) and arm.n_states == 2
+
+
+def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> list[ArmIndex]:
+    lengths = table_lengths(arms) if length is None else [length] * len(arms)
+    found: dict[int, ArmIndex] = {}
+    closed = {i: arm for i, arm in enumerate(arms) if closed_form and _is_closed(arm)}
+    if closed:
+        chains, rewards = (np.array([getattr(arm, name) for arm in closed.values()]) for name in ("chain", "rewards"))
+        for i, table in zip(
+            closed, two_state_tables(chains, rewards, np.array([lengths[i] for i in closed])), strict=True
+        ):
+            found[i] = ArmIndex(table, indexable=True, violation=0.0, method="closed form")
+    others = [i for i in range(len(arms)) if i not in found]
+    for i, settled in zip(others, caps_for([arms[i] for i in others], LAW_DEVIATION), strict=True):
+        arm, longest = arms[i], lengths[i]
+        affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
+        if length is None:
+            longest = min(longest, affordable)
+        # Laws up to their limits; of a chain with a period some rounds more, since the end of a table stands still.
+        width = settled + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
+        found[i] = index_by_homotopy(arm, longest, max(longest, min(width, affordable)))
+    return [found[i] for i in range(len(arms))]
 
 
 def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
@@ -158,7 +190,7 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
     law = laws.transpose(0, 2, 1).copy()
     mean = laws @ arm.rewards
     solved, method = False, "homotopy"
-    if is_ergodic(law[:-1, :, 0]):
+    if arm.is_ergodic:
         rarest = float(law[:-1, :, -1].max(axis=0).min())
         tolerance = max(INDEXABLE_TOLERANCE, min(ROUNDING / max(rarest, ROUNDING), DISCOUNTED_TOLERANCE))
         table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, tolerance)
@@ -175,7 +207,7 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
 
 def whittle_policy(problem: Problem, indices: Sequence[ArmIndex] = ()) -> IndexPolicy:
     """Return the policy of Whittle's index, or of the Lagrangian index where an arm is not indexable."""
-    indices = indices or [whittle_index(arm) for arm in problem.arms]
+    indices = indices or whittle_indices(problem.arms)
     if all(index.indexable for index in indices):
         return IndexPolicy.of(problem, [index.table for index in indices])
     return lagrangian_policy(problem)
@@ -184,7 +216,7 @@ def whittle_policy(problem: Problem, indices: Sequence[ArmIndex] = ()) -> IndexP
 def whittle(problem: Problem) -> Solution:
     """Pull the arms of highest Whittle index; no optimality is claimed beyond the bracket."""
     started = time.perf_counter()
-    indices = [whittle_index(arm) for arm in problem.arms]
+    indices = whittle_indices(problem.arms)
     culprits = [arm.name for arm, index in zip(problem.arms, indices, strict=True) if not index.indexable]
     how = "Whittle index"
     if culprits:
