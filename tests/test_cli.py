@@ -154,6 +154,23 @@ class TestSolve:
         found = as_json("solve", "lms-suburban-l", "--memory", "0.0002", "--tolerance", "1e-3")
         assert found["details"]["memory"] <= 200_000
         assert found["upper"] - found["lower"] <= 1e-2
+        assert found["why"] is None
+
+    def test_the_default_says_what_it_takes(self, restless, as_json):
+        found = as_json("solve", "paper-1")
+        assert found["why"] == "exact, as that takes less than a second and up to a megabyte"
+        assert found["gain_stderr"] is None
+        assert found["why"] in restless("solve", "paper-1")[1]
+
+    def test_a_gain_that_must_be_simulated(self, restless, as_json):
+        found = as_json("solve", "queue-5")
+        assert (found["oracle"], found["certified"]) == ("whittle", False)
+        assert found["lower"] <= found["gain"] - 8 * found["gain_stderr"]
+        assert found["gain"] + 8 * found["gain_stderr"] <= found["upper"]
+        code, out, err = restless("solve", "queue-5", "--oracle", "whittle")
+        assert (code, err) == (0, "")
+        gain = f"{found['gain']:.5f} ± {found['gain_stderr']:.5f} (simulated), μ* ≤ {found['upper']:.5f} (relaxation)"
+        assert gain in out
 
 
 class TestIndex:

@@ -129,21 +129,21 @@ def solve(
             metavar="ORACLE",
             autocompletion=completion.one_of(lambda: ORACLES),
         ),
-    ] = "exact",
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Store the policy in this file.", metavar="FILE.npz")] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Width of the bracket to aim for; exact oracle only.", metavar="X", show_default="1e-10"),
+        typer.Option(help="Width of the bracket to aim for; means exact.", metavar="X", show_default="1e-10"),
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(
-            help="Gigabytes the tables may take; exact oracle only.", metavar="GB", show_default="at most 0.6"
-        ),
+        typer.Option(help="Gigabytes the tables may take; means exact.", metavar="GB", show_default="at most 0.6"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bracket the best long-run reward, with a proof and a policy.
+
+    By default the oracle is exact where that takes at most a minute and a gigabyte, else whittle.
 
     Example: restless solve paper-2 --oracle whittle
     """
@@ -151,25 +151,22 @@ def solve(
     from restless_bandits.problem import load_problem
 
     stated = load_problem(problem)
-    from restless_bandits import oracles
+    from restless_bandits import oracles, solving
 
+    options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
+    if memory is not None:
+        if not 0 < memory < 1e9:
+            raise ProblemError(f"--memory is {memory:g} GB; it must be positive and finite")
+        options["memory"] = int(memory * 1e9)
     chosen = oracles.find_oracle(oracle)
-    options: dict[str, Any] = {}
-    if chosen.name == "exact":
-        options["report"] = output.progress
-        if tolerance is not None:
-            options["tolerance"] = tolerance
-        if memory is not None:
-            if not 0 < memory < 1e9:
-                raise ProblemError(f"--memory is {memory:g} GB; it must be positive and finite")
-            options["memory"] = int(memory * 1e9)
-    elif tolerance is not None or memory is not None:
+    if options and chosen.name not in ("auto", "exact"):
         raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
     if out is not None:
         check_writable(out)
         if Path(problem).is_file() and same_file(out, problem):
             raise ProblemError(f"--out is {out}, which is the problem itself; name another file")
-    solution = chosen(stated, **options)
+    output.announce(solving.forecast(stated, chosen, options))
+    solution = solving.solve(stated, chosen, report=output.progress, **options)
     if out is not None:
         solution.policy.save(out)
     output.solution(solution, problem, out, as_json)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from restless_bandits import oracles
-from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError, check_known, did_you_mean
+from restless_bandits.oracles.exact import BYTES_PER_BELIEF, joint_beliefs_needed
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.problem import Problem
 from restless_bandits.problem_files import builtin_problems
@@ -27,11 +27,8 @@ from restless_bandits.registry import COMPARATORS
 
 MOST_BELIEFS = 2_000_000
 """Joint beliefs up to which a simulation solves its problem: some seconds."""
-NEEDED_DEVIATION = 1e-11
-"""The deviation of capped laws that the exact oracle comes to need for its default bracket."""
 HOPELESS = 1e9
 """Joint beliefs from which on certifying a built-in problem is not even tried."""
-BYTES_PER_BELIEF = 18
 
 CERTIFIED = resources.files("restless_bandits").joinpath("problems", "certified.json")
 
@@ -69,14 +66,6 @@ def certified_gains() -> dict[str, dict[str, Any]]:
     """Return the gains that ship with the package, by the content of the problem."""
     found: dict[str, dict[str, Any]] = json.loads(CERTIFIED.read_text(encoding="utf-8"))
     return found
-
-
-def joint_beliefs_needed(problem: Problem) -> float:
-    """Return about how many joint beliefs an exact solution takes; infinity where counting alone would take long."""
-    if problem.n_arms > 20 or math.comb(problem.n_arms, problem.plays) > 1000:
-        return math.inf
-    sizes = [arm_beliefs(arm, cap_for(arm, NEEDED_DEVIATION)).size for arm in problem.arms]
-    return JointBeliefs.count(sizes, problem.n_states, problem.plays)
 
 
 @lru_cache(maxsize=4)
