@@ -51,6 +51,11 @@ class Comparator:
         """Whether this is the optimum, known but for rounding, so that the gaps to it add up to the regret."""
         return self.kind in ("certified", "exact")
 
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The ends that are far apart, so that every regret is to be seen against both: those of a bracket."""
+        return ("lower", "upper") if self.kind == "bracket" else ()
+
     def against(self, end: str) -> float:
         """Return the gain, or one of the ends."""
         known = {"gain": self.gain, "lower": self.lower, "upper": self.upper}
