@@ -75,11 +75,12 @@ class Pace:
     """How fast something of known length goes on, and when it will be through.
 
     Marks are (how far, seconds so far). Work that gets rarer, as plans do that last longer and longer, takes a time
-    that grows like a power of the length; the power is read off the last half of what is done.
+    that grows like a power of the length; the power is read off the last half of what is done. It is taken
+    for at most ``most_power``, as at first all is new and much is to be done.
     """
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, length: int, most_power: float = 1.0) -> None:
+        self.length, self.most_power = length, most_power
         self._marks: list[tuple[int, float]] = []
 
     def mark(self, done: int, seconds: float) -> None:
@@ -101,4 +102,25 @@ class Pace:
             return seconds * (1 + math.log2(left))
         earlier, passed = before[-1]
         power = math.log(seconds / passed) / math.log(done / earlier)
-        return float(seconds * left ** min(max(power, 0.0), 1.0))
+        return float(seconds * left ** min(max(power, 0.0), self.most_power))
+
+
+class Watch:
+    """Watches something of known length as it goes on, and reports once if all of it will take long."""
+
+    def __init__(self, length: int, report: Report) -> None:
+        self._pace, self._report = Pace(length), report
+        self._started, self._next, self._told = time.monotonic(), SOON, False
+
+    def at(self, done: int, what: str, times: Callable[[], int] = lambda: 1) -> None:
+        """Take note of how far it is; it will be done so many times, as far as is known by now."""
+        if self._told:
+            return
+        passed = time.monotonic() - self._started
+        if passed > self._next or done & (done - 1) == 0:
+            self._pace.mark(done, passed)
+        if passed > self._next:
+            self._next = 2 * passed
+            if line := warning(times() * self._pace.total, what):
+                self._report(line)
+                self._told = True

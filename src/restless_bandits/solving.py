@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -167,12 +167,16 @@ def forecast(problem: Problem, oracle: str | Oracle = "auto", options: Mapping[s
     if chosen.name == "exact":
         return warning(cost(problem).seconds / cores(), why or f"exact for {problem.n_arms} arms")
 
-    def work(arms: int) -> None:
-        part = Problem(problem.arms[:arms], plays=min(problem.plays, arms))
+    def work(part: Problem) -> None:
         chosen.policy(part)
         oracles.relaxation_bound(part)
 
-    return warning(from_part(problem.n_arms, work), why or f"{chosen.name} for {problem.n_arms} arms")
+    return warning(seconds_from_part(problem, work), why or f"{chosen.name} for {problem.n_arms} arms")
+
+
+def seconds_from_part(problem: Problem, work: Callable[[Problem], object]) -> float:
+    """Return about how many seconds something takes whose time grows with the arms, from what it takes for a few."""
+    return from_part(problem.n_arms, lambda arms: work(Problem(problem.arms[:arms], plays=min(problem.plays, arms))))
 
 
 def _oracle(problem: Problem, oracle: str | Oracle, options: Mapping[str, Any]) -> tuple[Oracle, str | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -16,6 +17,9 @@ from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError, ReaderGoneError
 from restless_bandits.registry import ORACLES
+
+if TYPE_CHECKING:
+    from restless_bandits.problem import Problem
 
 
 class _Commands(TyperGroup):
@@ -115,6 +119,7 @@ def check(
     stated = load_problem(problem)
     if seed is not None and not coupling:
         raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
+    _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     output.diagnosis(diagnose(stated, horizon=horizon), coupled, as_json)
 
@@ -192,7 +197,17 @@ def index(
     arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
     from restless_bandits.oracles import whittle_index
 
+    if arm is None:
+        _announce_by_part(stated, lambda part: [whittle_index(one) for one in part.arms], "index")
     output.indices(stated, [(one, whittle_index(one)) for one in arms], tau_max, as_json)
+
+
+def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what: str) -> None:
+    """Say how long something takes whose time grows with the arms, if that is long."""
+    from restless_bandits.forecasts import warning
+    from restless_bandits.solving import seconds_from_part
+
+    output.announce(warning(seconds_from_part(problem, work), f"{what} of {problem.n_arms} arms"))
 
 
 app.command()(simulate)

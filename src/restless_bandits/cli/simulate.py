@@ -74,6 +74,7 @@ def simulate(
                 ratio=ratio,
                 out=out,
                 progress=advance,
+                announce=output.announce,
             )
     except SimulationInterrupted as stop:
         print(stop, file=sys.stderr)
