@@ -13,8 +13,9 @@ import typer
 from typer.testing import CliRunner
 
 import restless_bandits as rb
+from restless_bandits import forecasts
 from restless_bandits.arrays import plain
-from restless_bandits.cli import completion, main
+from restless_bandits.cli import completion, main, reproduce
 from restless_bandits.cli.app import app
 
 
@@ -156,6 +157,65 @@ class TestSolve:
         found = as_json("solve", "lms-suburban-l", "--memory", "0.0002", "--tolerance", "1e-3")
         assert found["details"]["memory"] <= 200_000
         assert found["upper"] - found["lower"] <= 1e-2
+        assert found["why"] is None
+
+    def test_the_default_says_what_it_takes(self, restless, as_json):
+        found = as_json("solve", "paper-1")
+        assert found["why"] == "exact, as that takes less than a second and up to a megabyte"
+        assert found["gain_stderr"] is None
+        assert found["why"] in restless("solve", "paper-1")[1]
+
+    def test_a_gain_that_must_be_simulated(self, restless, as_json):
+        found = as_json("solve", "queue-5")
+        assert (found["oracle"], found["certified"]) == ("whittle", False)
+        assert found["lower"] <= found["gain"] - 8 * found["gain_stderr"]
+        assert found["gain"] + 8 * found["gain_stderr"] <= found["upper"]
+        code, out, err = restless("solve", "queue-5", "--oracle", "whittle")
+        assert (code, err) == (0, "")
+        gain = f"{found['gain']:.5f} ± {found['gain_stderr']:.5f} (simulated), μ* ≤ {found['upper']:.5f} (relaxation)"
+        assert gain in out
+
+
+class TestLong:
+    """Whatever will take long says so at once, here where everything does."""
+
+    @pytest.fixture
+    def many(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(forecasts, "LONG", 0.0)
+        path = tmp_path / "many.toml"
+        path.write_text(rb.Problem.random(12, 2, seed=3).to_toml())
+        return str(path)
+
+    @pytest.mark.parametrize(
+        ("command", "what"),
+        [("solve", "whittle, as exact would take "), ("check", "check of 12 arms"), ("index", "index of 12 arms")],
+    )
+    @pytest.mark.parametrize("people", [False, True])
+    def test_one_line_in_a_pipe_and_on_a_terminal(self, restless, many, monkeypatch, command, what, people):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: people)
+        code, out, err = restless(command, many, "--json")
+        assert code == 0
+        assert json.loads(out)
+        first, *others = err.splitlines()
+        assert first.startswith("this will take about ")
+        assert what in first
+        assert bool(others) == (people and command == "solve")
+
+    def test_simulate(self, restless, many):
+        words = ("--learner", "restless-ucb", "--horizon", "200", "--runs", "30", "--jobs", "1", "--comparator", "0.9")
+        code, out, err = restless("simulate", many, *words, "--json")
+        assert (code, json.loads(out)["runs"]) == (0, 30)
+        caution, first = err.splitlines()
+        assert caution.startswith("restless-ucb will explore all the 200 slots")
+        assert "30 runs of restless-ucb" in first
+
+    @pytest.mark.parametrize("people", [False, True])
+    def test_reproduce(self, capsys, monkeypatch, people):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: people)
+        with reproduce._progress() as tell:
+            tell(0.0, 100.0, "figure-a")
+            tell(1.0, 110.0, "figure-a")
+        assert capsys.readouterr().err.count("this will take about 100 s") == 1
 
 
 class TestIndex:

@@ -46,6 +46,21 @@ def test_regret(result, ax, log):
     assert len(ax.collections) == 2
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_regret_against_a_bracket(ax, log):
+    found = rb.simulate(rb.Problem.builtin("queue-5"), ["ucb1", "round-robin"], 500, runs=3)
+    plots.regret(found, ax=ax, log=log)
+    drawn = ax.get_lines()
+    assert [line.get_linestyle() for line in drawn] == ["-", "--"] * 2
+    for n, (upper, lower) in enumerate(zip(drawn[::2], drawn[1::2], strict=True)):
+        assert np.array_equal(upper.get_ydata(), found.regret(against="upper")[n].mean(axis=0))
+        means = found.regret(against="lower")[n].mean(axis=0)
+        assert np.array_equal(lower.get_ydata(), means[means > 0] if log else means)
+        assert upper.get_color() == lower.get_color()
+    assert "dashed" in ax.get_ylabel()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ucb1", "round-robin"]
+
+
 def test_what_is_not_positive_is_left_out_on_log_axes(ax):
     slots = np.array([1, 10, 100])
     line = plots.RegretLine("x", slots, np.array([-1.0, 1.0, 2.0]), np.array([-2.0, -1, 1]), np.array([0.0, 2, 3]))

@@ -3,7 +3,7 @@
     import restless_bandits as rb
 
     problem = rb.Problem.builtin("paper-1")
-    solution = rb.oracles.exact(problem)        # .gain .lower .upper .certified .policy
+    solution = rb.solve(problem)                # .gain .lower .upper .certified .policy
 
 Names are loaded when they are first used: importing the package costs next to nothing, and compilers and solvers come
 with what needs them.
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from restless_bandits.learners import ThompsonSampling as ThompsonSampling
     from restless_bandits.learners import learner as learner
     from restless_bandits.oracles import Solution as Solution
-    from restless_bandits.oracles import evaluate as evaluate
     from restless_bandits.policies import IndexPolicy as IndexPolicy
     from restless_bandits.policies import JointPolicy as JointPolicy
     from restless_bandits.policies import Policy as Policy
@@ -52,6 +51,8 @@ if TYPE_CHECKING:
     from restless_bandits.problem_files import builtin_problems as builtin_problems
     from restless_bandits.simulation import SimulationResult as SimulationResult
     from restless_bandits.simulation import simulate as simulate
+    from restless_bandits.solving import evaluate as evaluate
+    from restless_bandits.solving import solve as solve
     from restless_bandits.walks import Walk as Walk
     from restless_bandits.walks import walk as walk
 
@@ -64,11 +65,12 @@ _NAMES = {
     "errors": "ProblemError",
     "estimation": "Estimate NotIdentified estimate",
     "learners": "ColoredUCRL2 DominanceUCB Learner LikelihoodUCB RestlessUCB ThompsonSampling learner",
-    "oracles": "Solution evaluate",
+    "oracles": "Solution",
     "policies": "IndexPolicy JointPolicy Policy load_policy",
     "problem": "Arm Findings Problem TableArm Task load_problem",
     "problem_files": "builtin_problems",
     "simulation": "SimulationResult simulate",
+    "solving": "evaluate solve",
     "walks": "Walk walk",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

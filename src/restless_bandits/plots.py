@@ -57,13 +57,17 @@ STYLE: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class RegretLine:
-    """The mean regret of a learner along slots, with the ends of its confidence intervals."""
+    """The mean regret of a learner along slots, with the ends of its confidence intervals.
+
+    Against a bracket of the optimum it is that against the upper end; ``against_lower`` is the mean against the other.
+    """
 
     label: str
     slots: IntArray
     mean: Array
     low: Array
     high: Array
+    against_lower: Array | None = None
 
 
 def regret_lines(result: SimulationResult, confidence: float = 0.95, kind: str | None = None) -> list[RegretLine]:
@@ -71,13 +75,18 @@ def regret_lines(result: SimulationResult, confidence: float = 0.95, kind: str |
     from scipy import stats
 
     lines = []
-    for spec, values in zip(result.learners, result.regret(kind), strict=True):
+    lower = result.regret(kind, against="lower").mean(axis=1)
+    for spec, values, other in zip(result.learners, result.regret(kind), lower, strict=True):
         mean, runs = values.mean(axis=0), len(values)
         if runs > 1:
             width = stats.t.ppf(0.5 + confidence / 2, runs - 1) * values.std(axis=0, ddof=1) / np.sqrt(runs)
         else:
             width = np.zeros(mean.shape)
-        lines.append(RegretLine(spec, result.checkpoints, mean, mean - width, mean + width))
+        lines.append(
+            RegretLine(
+                spec, result.checkpoints, mean, mean - width, mean + width, other if result.comparator.ends else None
+            )
+        )
     return lines
 
 
@@ -97,7 +106,8 @@ def regret(
 ) -> Axes:
     """Draw mean regret against slots with confidence bands, a line for each learner.
 
-    On log axes what is not positive is left out.
+    Against a bracket of the optimum regret lies between the line, against its upper end, and a dashed one, against its
+    lower end. On log axes what is not positive is left out.
     """
     lines = regret_lines(data, confidence) if isinstance(data, SimulationResult) else data
     ax = _axes(ax)
@@ -110,11 +120,15 @@ def regret(
             low = np.maximum(low, mean / 10)
         ax.plot(slots, mean, color=colour, marker=mark, label=line.label)
         ax.fill_between(slots, low, high, color=colour, alpha=0.2, linewidth=0)
+        if line.against_lower is not None:
+            shown = line.against_lower > 0 if log else np.ones(len(line.slots), dtype=bool)
+            ax.plot(line.slots[shown], line.against_lower[shown], color=colour, linestyle="--", linewidth=1)
     if log:
         ax.set(xscale="log", yscale="log")
     else:
         ax.xaxis.set_major_formatter(lambda slots, _: _short(slots))
-    ax.set(xlabel="slots T", ylabel="regret")
+    both = any(line.against_lower is not None for line in lines)
+    ax.set(xlabel="slots T", ylabel="regret (dashed: against the lower end)" if both else "regret")
     _legend_beside(ax)
     return ax
 

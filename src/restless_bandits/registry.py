@@ -195,7 +195,7 @@ ORACLES = Registry(
     "restless_bandits.oracles",
     {
         "exact": "restless_bandits.oracles.planning:EXACT",
-        "auto": "restless_bandits.oracles.planning:AUTO",
+        "auto": "restless_bandits.oracles.auto:ORACLE",
         "whittle": "restless_bandits.oracles.whittle:ORACLE",
         "myopic": "restless_bandits.oracles.myopic:ORACLE",
         "guha": "restless_bandits.oracles.guha:ORACLE",

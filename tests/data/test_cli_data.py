@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import restless_bandits as rb
+from restless_bandits import forecasts
 from restless_bandits.cli import main
 from tests.data.logs import THREE, paths
 
@@ -186,3 +187,19 @@ def test_refusals_write_nothing(restless, write, tmp_path):
         "use fewer states\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
+
+
+def test_what_takes_long_is_told_at_once(restless, trace, monkeypatch):
+    monkeypatch.setattr(forecasts, "SOON", -1.0)
+    monkeypatch.setattr(forecasts, "LONG", 0.0)
+    read = [trace, "--slot", 60, "--edges", "7,9", "--json"]
+    fitted, played = restless("fit", *read), restless("replay", *read, "--learner", "restless-ucb")
+    for (code, out, err), what in ((fitted, ": fit of 2 arms\n"), (played, ": restless-ucb in 400 slots\n")):
+        assert code == 0
+        assert json.loads(out)
+        assert err.count("this will take about ") == 1
+        assert err.endswith(what)
+    # Two arms of three states; m is 55 of 400 slots and 22 of 100.
+    assert "explore" not in played[2]
+    short = restless("replay", *read, "--learner", "restless-ucb", "--horizon", 100)[2]
+    assert short.startswith("restless-ucb will explore all the 100 slots: it needs at least 132 before")

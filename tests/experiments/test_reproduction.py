@@ -142,7 +142,9 @@ def test_ctrl_c_is_one_sentence(small, tmp_path, interruptible):
     assert process.returncode == 130
     assert out == ""
     assert re.fullmatch(
-        r"Interrupted; what was played is stored in .*out, and the same again goes on from there\n", err
+        r"this will take about [0-9.]+ (s|min|h)\n"
+        r"Interrupted; what was played is stored in .*out, and the same again goes on from there\n",
+        err,
     )
 
 

@@ -104,6 +104,18 @@ def test_other_comparators_are_named(restless):
     assert "that was given" in restless("paper-2", *words, "--comparator", "0.3")[1]
 
 
+def test_a_bracket_shows_both_ends(restless, as_json):
+    words = ("queue-5", "--learner", "myopic", "--horizon", "500", "--runs", "3")
+    (row,) = as_json(*words)["learners"]
+    assert row["regret_mean"] == row["regret_against_upper_mean"]
+    assert row["regret_max"] == row["regret_against_upper_max"]
+    out = restless(*words)[1]
+    for what in ("mean", "max"):
+        low, high = (row[f"regret_against_{end}_{what}"][-1] for end in ("lower", "upper"))
+        assert low < high
+        assert f"{low:.5g} … {high:.5g}" in out
+
+
 def test_a_problem_file_without_a_name(as_json, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("[[arms]]\nrewards=[1,0]\ntransitions=[[0.7,0.3],[0.2,0.8]]\n")

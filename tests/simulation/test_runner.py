@@ -264,6 +264,9 @@ class TestComparator:
         assert high - low == pytest.approx(1000 * (found.comparator.upper - found.comparator.lower))
         summary = found.summary("myopic")
         assert summary["regret_against_lower_mean"][-1] == pytest.approx(low.mean())
+        assert summary["regret_against_upper_mean"] == summary["regret_mean"]
+        assert f"{low.mean():.6g} … {high.mean():.6g} ±" in repr(found)
+        assert {"regret_against_lower", "regret_against_upper"} <= set(dict(found._columns()))
         with pytest.raises(rb.ProblemError, match="too large to price"):
             found.regret("gap")
 

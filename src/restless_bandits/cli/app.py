@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -16,6 +17,9 @@ from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.registry import ORACLES
+
+if TYPE_CHECKING:
+    from restless_bandits.problem import Problem
 
 MOST_LINES = 10_000
 """Lines of a table for people, which is laid out as a whole."""
@@ -121,6 +125,7 @@ def check(
     stated = load_problem(problem)
     if seed is not None and not coupling:
         raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
+    _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     output.diagnosis(diagnose(stated, horizon=horizon), coupled, as_json)
 
@@ -135,21 +140,21 @@ def solve(
             metavar="ORACLE",
             autocompletion=completion.one_of(lambda: ORACLES),
         ),
-    ] = "exact",
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Store the policy in this file.", metavar="FILE.npz")] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Width of the bracket to aim for; exact oracle only.", metavar="X", show_default="1e-10"),
+        typer.Option(help="Width of the bracket to aim for; means exact.", metavar="X", show_default="1e-10"),
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(
-            help="Gigabytes the tables may take; exact oracle only.", metavar="GB", show_default="at most 0.6"
-        ),
+        typer.Option(help="Gigabytes the tables may take; means exact.", metavar="GB", show_default="at most 0.6"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bracket the best long-run reward, with a proof and a policy.
+
+    By default the oracle is exact where that takes at most a minute and a gigabyte, else whittle.
 
     Example: restless solve paper-2 --oracle whittle
     """
@@ -157,25 +162,22 @@ def solve(
     from restless_bandits.problem import load_problem
 
     stated = load_problem(problem)
-    from restless_bandits import oracles
+    from restless_bandits import oracles, solving
 
+    options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
+    if memory is not None:
+        if not 0 < memory < 1e9:
+            raise ProblemError(f"--memory is {memory:g} GB; it must be positive and finite")
+        options["memory"] = int(memory * 1e9)
     chosen = oracles.find_oracle(oracle)
-    options: dict[str, Any] = {}
-    if chosen.name == "exact":
-        options["report"] = output.progress
-        if tolerance is not None:
-            options["tolerance"] = tolerance
-        if memory is not None:
-            if not 0 < memory < 1e9:
-                raise ProblemError(f"--memory is {memory:g} GB; it must be positive and finite")
-            options["memory"] = int(memory * 1e9)
-    elif tolerance is not None or memory is not None:
+    if options and chosen.name not in ("auto", "exact"):
         raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
     if out is not None:
         check_writable(out)
         if Path(problem).is_file() and same_file(out, problem):
             raise ProblemError(f"--out is {out}, which is the problem itself; name another file")
-    solution = chosen(stated, **options)
+    output.announce(solving.forecast(stated, chosen, options))
+    solution = solving.solve(stated, chosen, report=output.progress, **options)
     if out is not None:
         solution.policy.save(out)
     output.solution(solution, problem, out, as_json)
@@ -205,7 +207,17 @@ def index(
     arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
     from restless_bandits.oracles.whittle import whittle_indices
 
+    if arm is None:
+        _announce_by_part(stated, lambda part: whittle_indices(part.arms), "index")
     output.indices(stated, list(zip(arms, whittle_indices(arms), strict=True)), tau_max, as_json)
+
+
+def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what: str) -> None:
+    """Say how long something takes whose time grows with the arms, if that is long."""
+    from restless_bandits.forecasts import warning
+    from restless_bandits.solving import seconds_from_part
+
+    output.announce(warning(seconds_from_part(problem, work), f"{what} of {problem.n_arms} arms"))
 
 
 app.command()(simulate)

@@ -75,7 +75,7 @@ def fit(
     read = _read(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
     from restless_bandits import data
 
-    found = data.fit(read, shape=shape, lags=_numbers(lags, "--lags", int))
+    found = data.fit(read, shape=shape, lags=_numbers(lags, "--lags", int), announce=output.announce)
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
         files[plot] = _picture(found, plot.suffix[1:])
@@ -123,11 +123,10 @@ def replay(
     from restless_bandits import data
     from restless_bandits.learners import DEFAULT
 
-    stretch = {"first": first, "last": last, "horizon": horizon}
+    stretch: Any = {"first": first, "last": last, "horizon": horizon}
+    told: Any = {"report": output.progress, "announce": output.announce}
     with warnings_as_lines():
-        found = data.replay(
-            read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, report=output.progress, **stretch
-        )
+        found = data.replay(read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
     if as_json:
         output.emit(found.as_dict())
     else:

@@ -45,6 +45,12 @@ def say(line: str) -> None:
     print(harmless(line), file=sys.stderr)
 
 
+def announce(line: str | None) -> None:
+    """Tell on stderr that a command will take long, if it will, to people and to programs."""
+    if line is not None:
+        print(line, file=sys.stderr, flush=True)
+
+
 def when_compiling(say: Callable[[str], object]) -> None:
     """Say so once, as soon as something must be compiled that is not kept from an earlier time."""
     from restless_bandits._compile import compiling
@@ -216,17 +222,30 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     table = new_table("", "", title=f"{title}, {found.oracle}")
     table.show_header = False
     table.columns[1].justify = "left"
-    table.add_row("gain", "not evaluated" if found.gain is None else f"{found.gain:.12f}")
+    table.add_row("gain", _gain(found))
     table.add_row("best possible", f"{found.lower:.12f} ≤ μ* ≤ {found.upper:.12f}  (width {found.width:.1e})")
     table.add_row("certified", "[green]yes[/]" if found.certified else "no")
     if found.ratio is not None:
         table.add_row("proved ratio", f"{found.ratio:g}")
     table.add_row("how", plain_text(found.how))
+    if found.why is not None:
+        table.add_row("oracle", plain_text(found.why))
     table.add_row("seconds", f"{found.seconds:.3g}")
     if out is not None:
         table.add_row("policy", plain_text(str(out)))
     show(table)
     tell(found.remark)
+
+
+def _gain(found: Solution) -> str:
+    if found.gain is None:
+        return "not evaluated"
+    if found.gain_stderr is None:
+        return f"{found.gain:.12f}"
+    # Two digits of the standard error, and as many of the gain.
+    digits = min(12, 1 - math.floor(math.log10(found.gain_stderr))) if found.gain_stderr > 0 else 12
+    bound = f" ({found.details['bound']})" if "bound" in found.details else ""
+    return f"{found.gain:.{digits}f} ± {found.gain_stderr:.{digits}f} (simulated), μ* ≤ {found.upper:.{digits}f}{bound}"
 
 
 def measurements(found: Bench, as_json: bool) -> None:

@@ -73,12 +73,23 @@ def reproduce(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[float, float, str], None]]:
-    """A bar with an estimate on stderr for people; a line now and then where nobody watches."""
+    """A bar with an estimate on stderr for people; a line now and then where nobody watches; one at once for both."""
+    from restless_bandits.forecasts import warning
+
+    announced = False
+
+    def announce_first(left: float) -> None:
+        nonlocal announced
+        if not announced:
+            output.announce(warning(left))
+        announced = True
+
     if not sys.stderr.isatty():
         started = told = time.monotonic()
 
         def line(done: float, total: float, what: str) -> None:
             nonlocal told
+            announce_first(total - done)
             if time.monotonic() - told >= QUIET_SECONDS:
                 told = time.monotonic()
                 left = max(0.0, total - done)
@@ -103,6 +114,7 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
         output.when_compiling(lambda words: bar.update(task, description=words))
 
         def update(done: float, total: float, what: str) -> None:
+            announce_first(total - done)
             left = f"about {max(0.0, total - done):.0f} s left"
             bar.update(task, completed=done, total=total, description=what, left=left)
 

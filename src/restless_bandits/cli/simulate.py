@@ -71,6 +71,7 @@ def simulate(
                 ratio=ratio,
                 out=out,
                 progress=advance,
+                announce=output.announce,
             )
     except SimulationInterrupted as stop:
         output.say(str(stop))
@@ -143,12 +144,14 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
     table = output.new_table(*heads, title=title)
     for row in result.summaries():
         alone = result.runs == 1
-        regret = f"{row['regret_mean'][-1]:.5g}"
+        # From the lower to the upper end of a bracket.
+        kinds = [f"regret_against_{end}" for end in result.comparator.ends] or ["regret"]
+        regret, worst = (" … ".join(f"{row[f'{kind}_{what}'][-1]:.5g}" for kind in kinds) for what in ("mean", "max"))
         table.add_row(
             output.plain_text(row["spec"]),
             regret if alone else f"{regret} ± {row['regret_stderr'][-1]:.2g}",
             "–" if alone else f"{row['regret_sd'][-1]:.4g}",
-            f"{row['regret_max'][-1]:.5g}",
+            worst,
             row["regret_kind"],
             f"{row['reward_mean'][-1]:.6f}",
             f"{row['seconds']:.3g}",
@@ -162,12 +165,10 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
 def _comparator_lines(result: SimulationResult) -> list[str]:
     against = result.comparator
     factor = "" if result.ratio == 1.0 else f"{result.ratio:g} times "
-    if against.kind == "bracket":
-        loss = (against.upper - against.lower) * result.ratio * result.horizon
+    if against.ends:
         return [
-            f"regret against {factor}{against.upper:.9g}, the upper end of a bracket of the optimum: "
-            f"{against.lower:.9g} ≤ μ* ≤ {against.upper:.9g}",
-            f"against its lower end every regret is {loss:.5g} less",
+            f"regret against {factor}the lower … the upper end of a bracket of the optimum: "
+            f"{against.lower:.9g} ≤ μ* ≤ {against.upper:.9g}"
         ]
     kinds = {
         "certified": "the certified optimum (ships with the package)",

@@ -35,6 +35,7 @@ from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, likely_chains
+from restless_bandits.forecasts import Report, paced
 from restless_bandits.problem import Arm, Findings, Problem, RewardLaw
 
 SHAPES = ("birth-death", "free")
@@ -175,6 +176,7 @@ def fit(
     lags: Sequence[int] | None = None,
     name: str | None = None,
     strict: bool = True,
+    announce: Report | None = None,
 ) -> Fit:
     """Fit a problem to a trace.
 
@@ -190,6 +192,8 @@ def fit(
         The problem's name; the file's without its ending where not given.
     strict
         Raise ``NotIdentified`` where the log does not tell the moves of an arm; the exception carries the estimate.
+    announce
+        Called with a line that says how long it will take, if that is long.
 
     """
     check_known(shape, SHAPES, "there is no shape")
@@ -197,7 +201,8 @@ def fit(
         raise ProblemError(f"lags is {lags!r}; give a list of whole numbers, such as [1, 2, 5]")
     for lag in () if lags is None else lags:
         whole("a lag", lag, 1, LAST_SLOT - 1)
-    arms = tuple(_fit_arm(trace, arm, shape, lags, strict) for arm in range(trace.n_arms))
+    numbers = paced(range(trace.n_arms), f"fit of {trace.n_arms} arms", announce)
+    arms = tuple(_fit_arm(trace, arm, shape, lags, strict) for arm in numbers)
     stem = trace.source.rpartition(".")[0] or trace.source
     problem = Problem(
         [Arm(one.transitions, one.rewards, name=one.name, reward_law=one.reward_law) for one in arms],

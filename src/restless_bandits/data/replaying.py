@@ -30,6 +30,7 @@ from restless_bandits.data.fitting import fit, mean_rewards
 from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError
+from restless_bandits.forecasts import Report, Watch
 from restless_bandits.learners import Learner, by_label
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
@@ -137,7 +138,8 @@ def replay(
     runs: int = 10,
     seed: int = 0,
     shape: str = "birth-death",
-    report: Callable[[str], None] | None = None,
+    report: Report | None = None,
+    announce: Report | None = None,
 ) -> Replay:
     """Play learners against a stretch of a trace in which every arm was logged in every slot.
 
@@ -157,6 +159,9 @@ def replay(
         Of the chains that players who know the problem are told: see ``fit``.
     report
         Called with a line before each run.
+    announce
+        Called with a line for what should be known at once: how long a learner takes, if that is long, and what it will
+        not get done.
 
     """
     whole("runs", runs)
@@ -175,15 +180,22 @@ def replay(
     # Arms whose rewards are neither 0 or 1 nor fixed by the state.
     drawn = np.array([law == "bernoulli" for law in trace.reward_laws]) & ~np.isin(rewards, (0.0, 1.0)).all(axis=0)
 
+    def times_of(watched: _Watched) -> Callable[[], int]:
+        return lambda: runs if drawn.any() or any(watched.drew) else 1
+
     def play_all(label: str, learner: Learner, task: Task) -> ReplayedLearner:
         totals, pulls = [], []
+        watch = None if announce is None else Watch(slots, announce)
+        if announce is not None and (caution := learner.caution(task)):
+            announce(caution)
         for run in range(runs):
             if report is not None:
                 report(f"{label}: run {run + 1} of up to {runs}, {slots} slots")
             watched = _Watched(learner, [])
             agent = Agent(watched, task, seed=seed, run=run, content=trace.content)
             told = _told(rewards, drawn, int(seed), trace.content, run)
-            chosen = play_along(agent, states, told.item)[:, 0]
+            reward = told.item if watch is None or run else _watched_rewards(told, watch, label, times_of(watched))
+            chosen = play_along(agent, states, reward)[:, 0]
             totals.append(float(rewards[np.arange(slots), chosen].sum()))
             pulls.append(np.bincount(chosen, minlength=trace.n_arms))
             if not any(watched.drew) and not drawn.any():
@@ -194,6 +206,17 @@ def replay(
     played = tuple(play_all(*player, task) for player, task in zip(players.items(), tasks, strict=True))
     arm_totals, hindsight = rewards.sum(axis=0), float(rewards.max(axis=1).sum())
     return Replay(played, trace.names, start, slots, arm_totals, hindsight, int(seed), trace.source, bool(drawn.any()))
+
+
+def _watched_rewards(told: Array, watch: Watch, label: str, times: Callable[[], int]) -> Callable[[int, int], float]:
+    """The rewards of a run that is watched as they are asked for."""
+    what = f"{label} in {len(told)} slots"
+
+    def reward(slot: int, arm: int) -> float:
+        watch.at(slot, what, times)
+        return float(told[slot, arm])
+
+    return reward
 
 
 def _told(rewards: Array, drawn: BoolArray, seed: int, content: str, run: int) -> Array:

@@ -140,6 +140,7 @@ class Work:
         self.say(what)
 
     def play(self) -> None:
+        self.say("beginning")
         play_books(self._groups, self._pool, self._played)
 
     def _played(self, book: Book) -> None:

@@ -53,6 +53,10 @@ class Learner:
     def check(self, task: Task) -> None:
         """Raise ``ProblemError`` if this learner cannot play this task."""
 
+    def caution(self, task: Task, problem: Problem | None = None) -> str | None:
+        """Return what somebody should know before it plays a task, if anything; ``problem`` where that is known."""
+        return None
+
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         """Return what to do next, given all that was seen."""
         raise NotImplementedError

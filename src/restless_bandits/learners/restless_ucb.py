@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from restless_bandits import optimism, oracles
+from restless_bandits import markov, optimism, oracles
 from restless_bandits.arrays import Array, IntArray, positive, whole
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.learners.base import Learner, present_problem, require_choice
@@ -81,6 +81,28 @@ class RestlessUCB(Learner):
             raise ProblemError(f"restless-ucb: anytime is {shortened(self.anytime)}; it must be yes or no")
         if not callable(self.m) and self.m is not None:
             whole("restless-ucb: m", self.m, 1, MOST_SLOTS)
+
+    def caution(self, task: Task, problem: Problem | None = None) -> str | None:
+        """Say how long it explores where that is longer than the horizon.
+
+        An arm takes m(T) visits to its rarest state, whose share of the slots a problem tells; without one, as many to
+        each of its states. Arms are explored one after the other.
+        """
+        if task.horizon is None or self.anytime:
+            return None
+        shares = [1.0 / n for n in task.n_states]
+        if problem is not None:
+            shares = [float(markov.stationary(arm.one_step).min()) for arm in problem.arms]
+        if min(shares) <= 0.0:
+            return f"{self.name} will explore for ever, as some state is never seen again"
+        slots = self.observations(task.horizon) * sum(1.0 / share for share in shares)
+        if slots <= task.horizon:
+            return None
+        about = "at least" if problem is None else "about"
+        return (
+            f"{self.name} will explore all the {task.horizon:,} slots: it needs {about} {slots:,.0f} before it plays "
+            "by what it has seen"
+        )
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         notes = warn_of_violations(self.name, record, task)

@@ -1,5 +1,6 @@
 """Oracles: functions from a problem to a ``Solution``, a policy with a bracket of the best long-run reward.
 
+    rb.oracles.auto(problem)                    # the one below that fits into a minute
     rb.oracles.exact(problem)                   # the optimum, with a proof
     rb.oracles.whittle(problem)                 # Whittle's index policy; also myopic, guha, relaxation, best_arm
     rb.oracles.evaluate(problem, policy)        # what any policy earns, computed
@@ -14,13 +15,13 @@ import time
 from collections.abc import Callable
 
 from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.oracles.auto import auto
 from restless_bandits.oracles.best_arm import best_arm
 from restless_bandits.oracles.bracket import ContradictionError, bracketed
 from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha
 from restless_bandits.oracles.myopic import myopic
-from restless_bandits.oracles.planning import auto
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index

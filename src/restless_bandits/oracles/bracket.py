@@ -82,10 +82,12 @@ def bracketed(
             found = evaluate(problem, policy, most=MOST_EVALUATED)
             gain, own = found.gain, End(found.gain - found.error, found.rounding)
         except ProblemError:
-            how += f"; its gain is not evaluated, as it meets more than {MOST_EVALUATED:,} joint beliefs"
+            how += f"; its gain is not computed, as it meets more than {MOST_EVALUATED:,} joint beliefs"
     if own is not None:
         low = max(fixed, own)
     high = relaxed(problem) if upper is None else upper if isinstance(upper, End) else End(upper)
+    if upper is None or oracle == "relaxation":
+        details = dict(details or {}) | {"bound": "relaxation"}
     least, most = bracket(problem, oracle, low, high)
     certified = own is not None and most - own.value <= CERTIFIED_WIDTH
     seconds = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""What a policy, or fixed arms, earn in the long run, computed and not simulated."""
+"""What a policy, or fixed arms, earn in the long run, computed and not simulated: for that see ``solving``."""
 
 from __future__ import annotations
 
@@ -31,13 +31,19 @@ class Evaluation:
     ``error`` bounds how far ``gain`` may be off; ``classes`` counts the recurrent classes that the policy may end in,
     and ``beliefs`` the joint beliefs that it may meet. With several classes ``error`` holds all rounding, with one
     ``rounding`` bounds what comes on top of it.
+
+    A gain that was simulated has a standard error, ``stderr``, and a confidence interval of 95 %, ``interval``; nothing
+    bounds it, so its ``error`` is infinite, and classes and beliefs are not known. ``how`` says how it was got.
     """
 
     gain: float
     error: float
-    classes: int
-    beliefs: int
+    classes: int | None
+    beliefs: int | None
     rounding: float = 0.0
+    stderr: float | None = None
+    interval: tuple[float, float] | None = None
+    how: str = "computed"
 
 
 def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> Evaluation:
@@ -47,15 +53,7 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     your own may be any ``Policy``; beyond the cap at which an arm has forgotten its state it is asked at the cap.
     Raises ``ProblemError`` where more than ``most`` joint beliefs can be reached.
     """
-    if not isinstance(policy, Policy):
-        raise ProblemError(f"{policy!r} is not a policy; derive one from Policy or take an oracle's")
-    if policy.n_states not in (None, problem.n_states):
-        raise ProblemError(
-            f"the policy is for arms of {policy.n_states} states, but the problem has {problem.n_states}"
-        )
-    plays = getattr(policy, "plays", problem.plays)
-    if plays != problem.plays:
-        raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
+    check_policy(problem, policy)
     caps = caps_for(problem.arms, DEVIATION)
     if isinstance(policy, IndexPolicy):
         caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]
@@ -67,9 +65,23 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
         found, beliefs = follow(problem, joint_beliefs(problem, caps, forget=False), policy, most)
     except TooLargeError:
         raise ProblemError(
-            f"the policy can reach more than {most} joint beliefs, too many to evaluate exactly; simulate it instead"
+            f"the policy can reach more than {most} joint beliefs, too many to evaluate exactly; simulate it: "
+            "rb.evaluate(problem, policy, simulate=True)"
         ) from None
     return Evaluation(found.gain, found.error, found.classes, beliefs, found.rounding)
+
+
+def check_policy(problem: Problem, policy: Policy) -> None:
+    """Refuse what is no policy for a problem."""
+    if not isinstance(policy, Policy):
+        raise ProblemError(f"{policy!r} is not a policy; derive one from Policy or take an oracle's")
+    if policy.n_states not in (None, problem.n_states):
+        raise ProblemError(
+            f"the policy is for arms of {policy.n_states} states, but the problem has {problem.n_states}"
+        )
+    plays = getattr(policy, "plays", problem.plays)
+    if plays != problem.plays:
+        raise ProblemError(f"the policy pulls {plays} arms a slot, but the problem has plays = {problem.plays}")
 
 
 def follow(problem: Problem, joint: JointBeliefs, policy: Policy, most: int = MOST_BELIEFS) -> tuple[ChainGain, int]:

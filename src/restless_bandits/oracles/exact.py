@@ -32,6 +32,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +41,9 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array, positive
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
+from restless_bandits.forecasts import Report
 from restless_bandits.oracles._enclosure import law_errors
-from restless_bandits.oracles._explicit import TooLargeError, explore, solve_multichain
+from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, explore, solve_multichain
 from restless_bandits.oracles._joint import Iterate, sweep_rows
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, relaxed
 from restless_bandits.oracles.evaluation import follow
@@ -60,15 +62,82 @@ WORK = 12_000_000_000
 MOST_SWEEPS = 20_000
 """The same for small tables of chains that hardly move."""
 FIRST_DEVIATION = 1e-3
+SECONDS_PER_OUTCOME = 3e-9
+"""Of one core, measured on the built-in problems: what they take is between half and three times what it comes to."""
+NEEDED_DEVIATION = 1e-11
+"""The deviation of capped laws that the default bracket comes to need."""
+CERTIFYING_DEVIATION = 1e-6
+"""One that leaves room for a certificate: brackets of first levels are some ten times as wide as their deviation."""
+SECONDS_PER_ARMS_SQUARED = 1e-9
+LIMITED_SWEEPS = 3
+"""Sweeps that a table takes which is too short for its problem: one, and one for either end."""
+PILOT = 3_000
+"""Joint beliefs of a table that is iterated to see how many sweeps it takes: some hundredths of a second."""
+SHARE_OF_SWEEPS = 0.6
+"""How many of these a solution by levels takes, the coarser of which do a part of the work of the last."""
+MOST_COUNTED_ARMS, MOST_COUNTED_CHOICES = 20, 1000
+"""Beyond these counting joint beliefs alone would take long."""
 SMALL = 200_000
 """Joint beliefs below which threads and levels in between cost more than they save."""
+
+REPORT_SECONDS = 3.0
+"""How often a long level says how far it is."""
 
 MULTICHAIN = (
     "multichain: an arm has several recurrent classes or a period, so the optimum may depend on the initial states"
 )
 MULTICHAIN_DEVIATION, MULTICHAIN_CAP, MULTICHAIN_TABLE = 1e-15, 4096, 20_000_000
+SECONDS_EXPLORED = 2e-5
+"""Of one core, for an outcome of a joint belief of a multichain problem."""
 
-Report = Callable[[str], None]
+
+@dataclass(frozen=True)
+class Cost:
+    """What the exact oracle will about take, known before it starts."""
+
+    beliefs: float
+    """Joint beliefs for a bracket of the default width; infinity where they are too many to be counted."""
+    seconds: float
+    """Of one core, with no more of them than fit into memory."""
+    certifies: bool
+    """Whether those that fit are enough for a certificate."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes for all joint beliefs."""
+        return self.beliefs * BYTES_PER_BELIEF
+
+
+def joint_beliefs_needed(problem: Problem) -> float:
+    """Return about how many joint beliefs an exact solution takes; infinity where counting alone would take long."""
+    many = problem.n_arms > MOST_COUNTED_ARMS
+    if many or math.comb(problem.n_arms, problem.plays) > MOST_COUNTED_CHOICES:
+        return math.inf
+    return _caps_and_size(problem, NEEDED_DEVIATION)[1]
+
+
+def cost(problem: Problem) -> Cost:
+    """Return what ``exact`` will about take.
+
+    A sweep takes time in proportion to joint beliefs and to the outcomes of what can be pulled. How many it takes shows
+    on a table that is short enough to be iterated at once.
+    """
+    needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem)
+    largest = _memory_to_use(problem) // BYTES_PER_BELIEF
+    # Short caps make short rows, each of which takes time that grows with the square of the arms.
+    row = SECONDS_PER_ARMS_SQUARED * problem.n_arms**2 / (2 * max(problem.n_states) + 1)
+    limited = LIMITED_SWEEPS * min(needed, largest) * outcomes * (SECONDS_PER_OUTCOME + row)
+    if math.isinf(needed):
+        return Cost(needed, limited, certifies=False)
+    if not all(markov.is_ergodic(arm.one_step) for arm in problem.arms):
+        # Those that can be reached are found first, and too many of them end the search.
+        caps = [cap_for(arm, MULTICHAIN_DEVIATION, MULTICHAIN_CAP) for arm in problem.arms]
+        sizes = [arm_beliefs(arm, cap).size for arm, cap in zip(problem.arms, caps, strict=True)]
+        needed = JointBeliefs.count(sizes, problem.n_states, problem.plays)
+        return Cost(needed, SECONDS_EXPLORED * min(needed, MOST_BELIEFS) * outcomes, needed <= MULTICHAIN_TABLE)
+    certifies = _caps_and_size(problem, CERTIFYING_DEVIATION)[1] <= largest
+    seconds = SECONDS_PER_OUTCOME * min(needed, largest) * outcomes * _sweeps_of_a_pilot(problem)
+    return Cost(needed, seconds if certifies else max(seconds, limited), certifies)
 
 
 class _Sweep(NamedTuple):
@@ -95,8 +164,16 @@ class _Sweep(NamedTuple):
 class _Level:
     """Value iteration on one set of capped joint beliefs."""
 
-    def __init__(self, joint: JointBeliefs, values: Array | None, pool: ThreadPoolExecutor, threads: int) -> None:
+    def __init__(
+        self,
+        joint: JointBeliefs,
+        values: Array | None,
+        pool: ThreadPoolExecutor,
+        threads: int,
+        report: Report | None = None,
+    ) -> None:
         self.joint = joint
+        self._report = report
         start = np.zeros(joint.size) if values is None else values
         self.iterate = Iterate(start, np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
         self.updates = 0
@@ -117,10 +194,14 @@ class _Level:
         """Iterate; with a side the least (−1) or the most (1) that laws within the deviations allow, a bound there."""
         limit = self.updates + min(work, MOST_SWEEPS * self.joint.size)
         found = self._sweep(0.0, side)
+        told = time.monotonic()
         while not (enough(found) or found.residual <= self.rounding or self.updates >= limit):
             values, improved, action = self.iterate
             self.iterate = Iterate(improved, values, action)
             found = self._sweep(0.5 * (found.least + found.most), side)
+            if self._report is not None and time.monotonic() - told > REPORT_SECONDS:
+                told = time.monotonic()
+                self._report(f"{self.updates // self.joint.size} sweeps: changes within {found.residual:.1e}")
         return found
 
     def _sweep(self, shift: float, side: int) -> _Sweep:
@@ -157,7 +238,7 @@ def exact(
     threads
         Threads for large tables; all cores by default. The result does not depend on it.
     report
-        Called with a line of text before each level: its caps, joint beliefs and memory.
+        Called with a line of text before each level, its caps, joint beliefs and memory, and every few seconds.
 
     """
     started = time.perf_counter()
@@ -230,7 +311,7 @@ def _solve_by_levels(
         coarser, joint = joint, joint_beliefs(problem, caps)
         if coarser is not None and values is not None:
             values = coarser.refine(values, joint)
-        level = _Level(joint, values, pool, threads)
+        level = _Level(joint, values, pool, threads, report)
         found = level.iterate_until(enough, work)
         work -= level.updates
         log.append({"caps": caps, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
@@ -278,10 +359,25 @@ def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance
     return finer if better != caps and (size <= SMALL or better_size > 1.05 * size) else None
 
 
+def _sweeps_of_a_pilot(problem: Problem) -> float:
+    """About how many sweeps of its last level a solution takes, those of coarser levels counted by their size."""
+    if _caps_and_size(problem, 1.0)[1] > PILOT:
+        return float(max(cap_for(arm, NEEDED_DEVIATION) for arm in problem.arms))
+    caps, size = _caps_and_size(problem, _finest_that_fits(problem, 1.0, FIRST_DEVIATION, PILOT))
+    with ThreadPoolExecutor(1) as pool:
+        level = _Level(joint_beliefs(problem, caps), None, pool, 1)
+    level.iterate_until(lambda sweep: sweep.residual <= NEEDED_DEVIATION)
+    return SHARE_OF_SWEEPS * level.updates / size
+
+
+def _outcomes(problem: Problem) -> int:
+    """What may be seen of all that can be pulled in a joint belief."""
+    return JointBeliefs.count([1] * problem.n_arms, problem.n_states, problem.plays)
+
+
 def _memory_to_use(problem: Problem) -> int:
     """What the tables take if nobody says: not more than can be worked through, nor than half of what is free."""
-    outcomes = JointBeliefs.count([1] * problem.n_arms, problem.n_states, problem.plays)
-    memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // outcomes))
+    memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // _outcomes(problem)))
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -14,7 +14,6 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -31,8 +30,8 @@ from restless_bandits.beliefs import (
 )
 from restless_bandits.oracles import _joint as kernels
 from restless_bandits.oracles.exact import exact
-from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle, whittle_policy
+from restless_bandits.oracles.solution import Oracle
+from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle_policy
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Arm, Problem
 
@@ -197,11 +196,4 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
     return IndexPolicy(tuple(tables), problem.plays)
 
 
-def auto(problem: Problem) -> Solution:
-    """Solve exactly where the table of joint beliefs is small, else by Whittle's index."""
-    found = exact(problem) if isinstance(auto_policy(problem), JointPolicy) else whittle(problem)
-    return replace(found, oracle="auto")
-
-
 EXACT = Oracle("exact", exact, lambda problem: exact(problem).policy, exact_policy)
-AUTO = Oracle("auto", auto, auto_policy, auto_policy)

@@ -20,7 +20,7 @@ class Solution:
 
     ``lower`` ≤ μ* ≤ ``upper`` always holds, up to rounding, which a ``multichain`` answer includes; μ* is the best
     long-run reward a slot from the problem's initial states. ``gain`` is the policy's own long-run reward, ``None``
-    where the problem is too large for that.
+    where the problem is too large for that and nobody has simulated it.
     ``certified`` means that this policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the tolerance
     that was asked for: its gain is at least ``lower``, and ``upper`` is no further away than that.
     """
@@ -38,6 +38,10 @@ class Solution:
     ratio: float | None = None
     """A proved share of μ* that the policy earns at least, for oracles that come with one."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    gain_stderr: float | None = None
+    """The standard error of a gain that was simulated; None where it was computed. No bound rests on such a gain."""
+    why: str | None = None
+    """Why this oracle was taken, where ``auto`` has chosen it."""
 
     @property
     def bias(self) -> Array | None:
@@ -62,10 +66,11 @@ class Solution:
 
     def as_dict(self, stored: str | None = None) -> dict[str, Any]:
         """Return what ``restless solve --json`` prints; ``stored`` is the file that holds the policy, if one does."""
-        numbers = ("oracle", "gain", "lower", "upper", "width", "certified", "seconds", "how", "multichain", "ratio")
+        bracket = ("oracle", "gain", "gain_stderr", "lower", "upper", "width", "certified")
+        others = ("seconds", "how", "why", "multichain", "ratio")
         return {
             "problem": self.problem.name,
-            **{name: getattr(self, name) for name in numbers},
+            **{name: getattr(self, name) for name in (*bracket, *others)},
             "policy": stored,
             "details": dict(self.details),
             "fit": self.problem.findings.as_dict(),
@@ -73,6 +78,8 @@ class Solution:
 
     def __repr__(self) -> str:
         gain = "not evaluated" if self.gain is None else f"{self.gain:.12g}"
+        if self.gain_stderr is not None:
+            gain = f"{self.gain:.6g} ± {self.gain_stderr:.2g} (simulated)"
         mark = "certified" if self.certified else "not certified"
         remark = f"; {self.remark}" if self.remark else ""
         return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}{remark}>"

@@ -10,7 +10,6 @@ arms) to the bound of the relaxation. Every comparator names its kind, so no reg
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from restless_bandits import oracles
-from restless_bandits.beliefs import JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
+from restless_bandits.oracles.exact import BYTES_PER_BELIEF, joint_beliefs_needed
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.problem import Problem
 from restless_bandits.problem_files import builtin_problems
@@ -27,11 +26,8 @@ from restless_bandits.registry import COMPARATORS
 
 MOST_BELIEFS = 2_000_000
 """Joint beliefs up to which a simulation solves its problem: some seconds."""
-NEEDED_DEVIATION = 1e-11
-"""The deviation of capped laws that the exact oracle comes to need for its default bracket."""
 HOPELESS = 1e9
 """Joint beliefs from which on certifying a built-in problem is not even tried."""
-BYTES_PER_BELIEF = 18
 LARGEST_GAIN = 1e9
 """Far beyond what arms can pay, whose rewards lie between 0 and 1, and far below what overflows."""
 
@@ -56,6 +52,11 @@ class Comparator:
         """Whether this is the optimum, known but for rounding, so that the gaps to it add up to the regret."""
         return self.kind in ("certified", "exact")
 
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The ends that are far apart, so that every regret is to be seen against both: those of a bracket."""
+        return ("lower", "upper") if self.kind == "bracket" else ()
+
     def against(self, end: str) -> float:
         """Return the gain, or one of the ends."""
         known = {"gain": self.gain, "lower": self.lower, "upper": self.upper}
@@ -71,14 +72,6 @@ def certified_gains() -> dict[str, dict[str, Any]]:
     """Return the gains that ship with the package, by the content of the problem."""
     found: dict[str, dict[str, Any]] = json.loads(CERTIFIED.read_text(encoding="utf-8"))
     return found
-
-
-def joint_beliefs_needed(problem: Problem) -> float:
-    """Return about how many joint beliefs an exact solution takes; infinity where counting alone would take long."""
-    if problem.n_arms > 20 or math.comb(problem.n_arms, problem.plays) > 1000:
-        return math.inf
-    sizes = [arm_beliefs(arm, cap_for(arm, NEEDED_DEVIATION)).size for arm in problem.arms]
-    return JointBeliefs.count(sizes, problem.n_states, problem.plays)
 
 
 @lru_cache(maxsize=4)

@@ -79,8 +79,15 @@ class Book:
         return Outcomes.stack([self.finished[run] for run in range(runs)])
 
 
-def play_books(groups: Sequence[Sequence[Book]], pool: Pool, entered: Callable[[Book], None] | None = None) -> None:
+def play_books(
+    groups: Sequence[Sequence[Book]],
+    pool: Pool,
+    entered: Callable[[Book], None] | None = None,
+    look: Callable[[], None] | None = None,
+) -> None:
     """Play all that is missing; ``entered`` is told of each book that has got new runs.
+
+    ``look`` is called about twice a second, as long as something is played.
 
     What is finished is stored whatever happens: an interrupt, an error in a run, a disk that is full.
     """
@@ -103,6 +110,8 @@ def play_books(groups: Sequence[Sequence[Book]], pool: Pool, entered: Callable[[
                     book.enter(played)
                 if entered is not None:
                     entered(book)
+            if look is not None and playing:
+                look()
         for book in books:
             book.save()
     except KeyboardInterrupt:

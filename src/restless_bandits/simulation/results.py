@@ -228,9 +228,12 @@ class SimulationResult:
             "pulls_share": one.pulls.mean(axis=0) / self.horizon,
             "plans_mean": float(np.mean([len(lengths) for lengths in one.plan_lengths])),
         }
-        if self.comparator.kind == "bracket":
-            lower = self.regret(kind, learner=learner, against="lower")
-            found["regret_against_lower_mean"] = lower.mean(axis=0)
+        for end in self.comparator.ends:
+            against = self.regret(kind, learner=learner, against=end)
+            found |= {
+                f"regret_against_{end}_mean": against.mean(axis=0),
+                f"regret_against_{end}_max": against.max(axis=0),
+            }
         return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in found.items()}
 
     def summaries(self) -> list[dict[str, Any]]:
@@ -253,6 +256,8 @@ class SimulationResult:
         for kind in self.kinds:
             yield f"{kind}_regret", self.regret(kind)
         yield "regret", self.regret()
+        for end in self.comparator.ends:
+            yield f"regret_against_{end}", self.regret(against=end)
 
     def to_pandas(self) -> Any:
         """Return a long table, a row for each learner, run and checkpoint."""
@@ -371,11 +376,15 @@ class SimulationResult:
     def __repr__(self) -> str:
         kind = self.kinds[-1]
         head = f"<SimulationResult: {self.problem or 'problem'}, T = {self.horizon}, {self.runs} runs, seed {self.seed}"
-        lines = [f"{head}; {kind} regret against {self.comparator.kind} {self.comparator.gain:.12g}"]
+        against = self.comparator
+        known = " … ".join(f"{against.against(end):.12g}" for end in against.ends or ("gain",))
+        lines = [f"{head}; {kind} regret against {against.kind} {known}"]
         width = max(len(spec) for spec in self.learners)
         for spec, values in zip(self.learners, self.regret()[:, :, -1], strict=True):
             error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
-            lines.append(f"  {spec:<{width}}  {values.mean():.6g}{error}  worst {values.max():.6g}")
+            means = self.regret(learner=spec, against="lower")[:, -1].mean(), values.mean()
+            mean = " … ".join(f"{one:.6g}" for one in means[0 if against.ends else 1 :])
+            lines.append(f"  {spec:<{width}}  {mean}{error}  worst {values.max():.6g}")
         return "\n".join(map(harmless, lines + ([f"  {self.remark}"] if self.remark else []))) + ">"
 
 

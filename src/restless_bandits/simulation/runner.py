@@ -13,11 +13,14 @@ import numpy as np
 
 from restless_bandits.arrays import IntArray, number_of, positive, whole
 from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.forecasts import Report, warning
 from restless_bandits.learners import Learner, by_label
+from restless_bandits.oracles.exact import cost
 from restless_bandits.problem import Problem, check_length, check_problem
 from restless_bandits.simulation.cells import MOST_RUNS, Cell, is_priced
 from restless_bandits.simulation.comparator import Comparator, comparator_for, exact_if_small
 from restless_bandits.simulation.engines import open_pool
+from restless_bandits.simulation.outlook import Outlook
 from restless_bandits.simulation.playing import Book, play_books
 from restless_bandits.simulation.pools import Pool
 from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Traces
@@ -59,6 +62,7 @@ def simulate(
     trace: bool = False,
     out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    announce: Report | None = None,
 ) -> SimulationResult:
     """Run learners on a problem.
 
@@ -99,6 +103,9 @@ def simulate(
         A folder in which finished runs are kept; the same call again resumes, and more runs use those that are there.
     progress
         Called with the number of finished runs and of all runs.
+    announce
+        Called with a line for what should be known at once: how long all will take, if that is long, and what a learner
+        will not get done. Without it a single run that takes longer than a minute is a ``RuntimeWarning``.
 
     """
     check_problem(problem)
@@ -118,10 +125,14 @@ def simulate(
         raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
     # A learner that cannot play this problem says so before any work is done.
     for player in players.values():
-        player.task(problem, horizon)
+        caution = player.caution(player.task(problem, horizon), problem)
+        if announce is not None and caution is not None:
+            announce(caution)
     often = any(player.plans_often for player in players.values()) and runs * horizon >= MANY_SLOTS
     with open_pool(engine, jobs, address, often=often, learners=players.values()) as pool:
         folder = None if out is None else open_folder(out)
+        if announce is not None and comparator == "exact" and (line := warning(cost(problem).seconds, "exact")):
+            announce(line)
         compared = comparator_for(problem, comparator, exact_if_small(problem))
         books = []
         for label, player in players.items():
@@ -134,7 +145,7 @@ def simulate(
 
         tell()
         try:
-            play_books([books], pool, tell)
+            play_books([books], pool, tell, Outlook(books, pool.width, announce).look)
         except KeyboardInterrupt:
             counts = {book.cell.label: len(book.finished) for book in books}
             common = min(min(book.missing, default=runs) for book in books)

@@ -168,18 +168,26 @@ def hitting_moments(chain: Array, target: int) -> tuple[Array, Array]:
 
 def _bracket(problem: Problem, number: int, m: int) -> tuple[float, float]:
     """Bounds of the pulls of one arm: max_k E A_k, and that plus √(Σ Var A_k), at the best and the worst start."""
-    first, hit, hit_variance, back, back_variance = _moments(problem, number)
+    first, hit, hit_variance, back, back_variance = _moments(problem)[number]
     again = float(m - 1)  # a whole number beyond 64 bits makes NumPy 1 fall back on Python objects
     longest = (hit + 1 + again * back).max(axis=0)
     spread = np.sqrt((hit_variance + again * back_variance).sum(axis=0))
     return first + float(longest.min()), first + float((longest + spread).max())
 
 
-@lru_cache(maxsize=256)
-def _moments(problem: Problem, number: int) -> tuple[int, Array, Array, Array, Array]:
-    """Pulls before the first transition; mean and variance of hitting times (state, start), of return times (state, 1).
+@lru_cache(maxsize=16)
+def _moments(problem: Problem) -> list[tuple[int, Array, Array, Array, Array]]:
+    """The moments of all arms.
 
     Kept, because the search for the first T at which a bound says anything asks for them a hundred times.
+    """
+    return [_moments_of(problem, number) for number in range(problem.n_arms)]
+
+
+def _moments_of(problem: Problem, number: int) -> tuple[int, Array, Array, Array, Array]:
+    """Pulls before the first transition; moments of hitting times (state, start) and of return times (state, 1).
+
+    Of both the mean and the variance.
     """
     chain = problem.arms[number].one_step
     start, first = _start(problem, number, 0)

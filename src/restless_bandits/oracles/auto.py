@@ -1,0 +1,58 @@
+"""The exact oracle where it takes at most a minute and a gigabyte, by an estimate made before it starts; else Whittle.
+
+Learners that plan with ``auto`` choose by other rules, those of ``planning``: they need no proof, and many plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from restless_bandits.forecasts import Report, duration
+from restless_bandits.oracles.exact import MEMORY, Cost, cost, exact
+from restless_bandits.oracles.planning import auto_policy
+from restless_bandits.oracles.solution import Oracle, Solution
+from restless_bandits.oracles.whittle import whittle
+from restless_bandits.problem import Problem
+
+MOST_SECONDS = 60.0
+"""Of one core, so that the choice does not depend on how many there are."""
+
+
+class Choice(NamedTuple):
+    """Which oracle ``auto`` takes, and why."""
+
+    oracle: str
+    why: str
+
+
+def choose(problem: Problem) -> Choice:
+    """Return what ``auto`` will do, without doing it."""
+    found = cost(problem)
+    if found.certifies and found.seconds <= MOST_SECONDS:
+        seconds = "less than a second" if found.seconds < 1 else f"about {duration(found.seconds)} of one core"
+        megabytes = min(found.memory, MEMORY) / 1e6
+        memory = "a megabyte" if megabytes < 1 else f"{megabytes:.0f} MB"
+        return Choice("exact", f"exact, as that takes {seconds} and up to {memory}")
+    return Choice("whittle", f"whittle, as exact would take {_too_much(problem, found)}")
+
+
+def _too_much(problem: Problem, found: Cost) -> str:
+    if found.certifies:
+        return f"about {duration(found.seconds)} of one core"
+    gigabytes = found.memory / 1e9
+    if gigabytes < 1e6:
+        return f"about {gigabytes:.2g} GB" if gigabytes < 10 else f"about {gigabytes:,.0f} GB"
+    return f"more joint beliefs of {problem.n_arms} arms than any memory holds"
+
+
+def auto(problem: Problem, *, report: Report | None = None) -> Solution:
+    """Solve exactly where that takes at most a minute and a gigabyte, else by Whittle's index; ``why`` says which."""
+    choice = choose(problem)
+    if report is not None:
+        report(choice.why)
+    found = exact(problem, report=report) if choice.oracle == "exact" else whittle(problem)
+    return replace(found, oracle="auto", why=choice.why)
+
+
+ORACLE = Oracle("auto", auto, auto_policy, auto_policy)

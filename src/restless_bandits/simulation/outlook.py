@@ -1,0 +1,93 @@
+"""Says beforehand how long a simulation will take: from its first runs, or from the beginning of one played aside."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from restless_bandits._compile import compiling
+from restless_bandits.forecasts import Pace, Report, duration, warning
+from restless_bandits.learners.base import next_plan
+from restless_bandits.simulation.cells import Cell, world_of
+from restless_bandits.simulation.engine import Run
+from restless_bandits.simulation.playing import Book
+from restless_bandits.streams import plan_generator, world_words
+
+PATIENCE = 1.5
+"""Seconds after which a learner that has not finished a run is tried aside."""
+TRIAL_SECONDS, TRIAL_SLOTS = 1.0, 100_000
+PLANS_POWER = 0.7
+"""The number of plans grows with this power of the slots at most, in the long run: about that of ``likelihood-ucb``."""
+MINUTE = 60.0
+"""Seconds of a single run of which even somebody who wants no reports is warned."""
+
+
+class Outlook:
+    """Looks at the books of a simulation now and then, and says once how long it will take if that is long."""
+
+    def __init__(self, books: Sequence[Book], width: int, report: Report | None) -> None:
+        self._books, self._width, self._report = books, width, report
+        self._tried: dict[int, float] = {}
+        self._told = False
+        self._started = time.monotonic()
+
+    def look(self) -> None:
+        if self._told:
+            return
+        passed = time.monotonic() - self._started
+        seconds = [self._seconds_a_run(n, passed) for n in range(len(self._books))]
+        known = [one for one in seconds if one is not None]
+        if len(known) < len(seconds):
+            return
+        spent = [one * len(book.missing) for one, book in zip(known, self._books, strict=True)]
+        n = int(np.argmax(spent))
+        left = max(sum(spent) / self._width, *(one for one, rest in zip(known, spent, strict=True) if rest), 0.0)
+        cell = self._books[n].cell
+        runs = f"{cell.runs} run{'s' if cell.runs > 1 else ''} of {cell.label}, {duration(known[n])} each"
+        if (line := warning(passed + left, runs)) is None:
+            return
+        if self._report is not None:
+            self._report(line)
+        elif known[n] > MINUTE:
+            warnings.warn(line, RuntimeWarning, stacklevel=2)
+        self._told = True
+
+    def _seconds_a_run(self, n: int, passed: float) -> float | None:
+        """What a run of a book takes, or None where that is not known yet."""
+        finished = [float(one.seconds[0]) for one in self._books[n].finished.values()]
+        if compiling.is_set():
+            # A first run, or one played aside, would be charged for what is compiled only once.
+            return min(finished) if len(finished) > 1 else None
+        if finished:
+            return sum(finished) / len(finished)
+        if passed > PATIENCE and n not in self._tried:
+            self._tried[n] = seconds_by_trial(self._books[n].cell)
+        return self._tried.get(n)
+
+
+def seconds_by_trial(cell: Cell) -> float:
+    """Return about how long a run of a cell takes, from its first second."""
+    task = cell.learner.task(cell.problem, cell.horizon)
+    slots = min(cell.horizon, TRIAL_SLOTS)
+    run = Run(world_of(cell.problem), slots, np.array([slots]), world_words(cell.seed, cell.problem.content, 0))
+    # Slots take the same time always, plans get rarer. The first one has also loaded what they need.
+    pace = Pace(cell.horizon, PLANS_POWER)
+    first, planning, playing = 0.0, 0.0, 0.0
+    until = time.monotonic() + TRIAL_SECONDS
+    while not run.done and time.monotonic() < until:
+        # The thread's own time: others play at the same time.
+        begun = time.thread_time()
+        plan = next_plan(
+            cell.learner, run.record, task, plan_generator(cell.seed, cell.problem.content, 0, run.record.plans)
+        )
+        planned = time.thread_time()
+        run.play(plan)
+        planning, playing = planning + planned - begun, playing + time.thread_time() - planned
+        if run.record.plans == 1:
+            first, planning = planning, 0.0
+        else:
+            pace.mark(run.record.slots, planning)
+    return first + pace.total + playing * cell.horizon / max(run.record.slots, 1)

@@ -1,0 +1,188 @@
+"""Problems solved by the oracle that fits, and policies evaluated: computed where that is possible, else simulated.
+
+    rb.solve(problem)                           # what ``restless solve`` does
+    rb.evaluate(problem, policy, simulate=True)
+
+A simulated gain is the mean over independent runs, so its standard error needs no assumption on how fast a run forgets.
+Of each run the first half is left out, and what is averaged is the mean reward given the true belief, which is less
+noisy than the rewards themselves and has the same mean. If the two halves of what is left still differ by more than
+chance explains, the start is not forgotten, and longer runs are played.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from restless_bandits import oracles
+from restless_bandits.arrays import Array, whole
+from restless_bandits.forecasts import Report, from_part, warning
+from restless_bandits.oracles import Evaluation, Oracle, Solution
+from restless_bandits.oracles._explicit import MOST_BELIEFS
+from restless_bandits.oracles.auto import choose
+from restless_bandits.oracles.evaluation import check_policy
+from restless_bandits.oracles.exact import cost
+from restless_bandits.plans import Forever, Plan
+from restless_bandits.policies import Policy
+from restless_bandits.problem import Problem, check_length
+from restless_bandits.simulation.engine import Run, UnplayablePolicyError, World
+from restless_bandits.simulation.pools import cores
+from restless_bandits.simulation.results import EXPECTED
+from restless_bandits.streams import world_words
+
+RUNS = 32
+SLOTS, FEWEST_SLOTS = 100_000, 10_000
+"""Slots of a run: of several plays as few as leave the whole some seconds, but never fewer than the second."""
+WORK = 1_500_000_000
+"""Arms looked at in all runs where several are pulled in a slot."""
+LONGER, LONGEST = 4, 16
+"""Runs that drift become so many times longer, and in all so many times at most."""
+DRIFT = 0.003
+"""The chance that runs which have forgotten their start are taken for drifting: some are played in vain."""
+CONFIDENCE = 0.95
+
+
+def evaluate(
+    problem: Problem,
+    policy: Policy,
+    *,
+    simulate: bool = False,
+    most: int = MOST_BELIEFS,
+    slots: int | None = None,
+    runs: int = RUNS,
+    seed: int = 0,
+) -> Evaluation:
+    """Return what a policy earns in the long run.
+
+    Parameters
+    ----------
+    problem, policy
+        Any policy that can be computed; for a simulation one that the engine knows.
+    simulate
+        Whether to simulate it; else it is computed, on a small problem, with a bound of its error.
+    most
+        Joint beliefs up to which it is computed; more of them are a ``ProblemError``.
+    slots
+        Slots of each simulated run, the first half of which is left out. Left out itself, 100 000, or more if these
+        show that the start is not forgotten, or fewer of many arms with several plays.
+    runs, seed
+        Independent runs, two at least, and where their draws come from.
+
+    """
+    if not simulate:
+        return oracles.evaluate(problem, policy, most=most)
+    check_policy(problem, policy)
+    runs, seed = whole("runs", runs, 2), whole("seed", seed, 0)
+    world = World(problem)
+    if slots is not None:
+        check_length(whole("slots", slots, 4))
+        return _summary(_halves(world, policy, slots, runs, seed), slots)
+    affordable = SLOTS if problem.plays == 1 else WORK // (runs * problem.n_arms * problem.plays)
+    slots = first = min(SLOTS, max(FEWEST_SLOTS, affordable))
+    while _drifts(halves := _halves(world, policy, slots, runs, seed)) and slots < LONGEST * first:
+        slots *= LONGER
+    return _summary(halves, slots)
+
+
+def _halves(world: World, policy: Policy, slots: int, runs: int, seed: int) -> Array:
+    """Mean expected rewards a slot in the third and in the fourth quarter of each run: (run, quarter)."""
+    marks = np.array([slots // 2, slots // 2 + (slots - slots // 2) // 2, slots])
+    found = np.empty((runs, 2))
+    for number in range(runs):
+        run = Run(world, slots, marks, world_words(seed, world.problem.content, number))
+        run.play(Plan(policy, Forever()))
+        found[number] = np.diff(run.account.at[:, EXPECTED]) / np.diff(marks)
+    return found
+
+
+def _drifts(halves: Array) -> bool:
+    change = halves[:, 1] - halves[:, 0]
+    return abs(float(change.mean())) > _reach(change, 1 - DRIFT)
+
+
+def _stderr(values: Array) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def _reach(values: Array, confidence: float) -> float:
+    """Half the width of the confidence interval of a mean."""
+    from scipy import stats
+
+    return float(stats.t.ppf(0.5 + confidence / 2, len(values) - 1)) * _stderr(values)
+
+
+def _summary(halves: Array, slots: int) -> Evaluation:
+    means = halves.mean(axis=1)
+    gain, reach = float(means.mean()), _reach(means, CONFIDENCE)
+    how = f"simulated in {len(means)} runs of {slots:,} slots, the first half of each left out"
+    if _drifts(halves):
+        how += "; what is left still drifts, so the gain may be further off than its standard error says"
+    return Evaluation(gain, math.inf, None, None, stderr=_stderr(means), interval=(gain - reach, gain + reach), how=how)
+
+
+def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | None = None, **options: Any) -> Solution:
+    """Solve a problem as ``restless solve`` does: by the oracle that fits, a gain that nobody can compute simulated.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    oracle
+        The name of an oracle, or an oracle. ``auto`` is exact where that takes at most a minute and a gigabyte, by an
+        estimate made before it starts, else Whittle's index; ``why`` then says which and why. With options,
+        ``tolerance`` and ``memory``, it is exact.
+    report
+        Called with lines that say how far it is.
+    options
+        Those of the oracle.
+
+    """
+    started = time.perf_counter()
+    chosen, why = _oracle(problem, oracle, options)
+    if report is not None and why is not None:
+        report(why)
+    if chosen.name == "exact":
+        options["report"] = report
+    found = replace(chosen(problem, **options), why=why)
+    if found.gain is not None:
+        return found
+    if report is not None:
+        report("simulating what the policy earns")
+    try:
+        earned = evaluate(problem, found.policy, simulate=True)
+    except UnplayablePolicyError:
+        return found
+    how, seconds = f"{found.how}; {earned.how}", time.perf_counter() - started
+    return replace(found, gain=earned.gain, gain_stderr=earned.stderr, how=how, seconds=seconds)
+
+
+def forecast(problem: Problem, oracle: str | Oracle = "auto", options: Mapping[str, Any] | None = None) -> str | None:
+    """Return a line that says how long ``solve`` will take, and why; None where that is not long."""
+    chosen, why = _oracle(problem, oracle, options or {})
+    if chosen.name == "exact":
+        return warning(cost(problem).seconds / cores(), why or f"exact for {problem.n_arms} arms")
+
+    def work(part: Problem) -> None:
+        chosen.policy(part)
+        oracles.relaxation_bound(part)
+
+    return warning(seconds_from_part(problem, work), why or f"{chosen.name} for {problem.n_arms} arms")
+
+
+def seconds_from_part(problem: Problem, work: Callable[[Problem], object]) -> float:
+    """Return about how many seconds something takes whose time grows with the arms, from what it takes for a few."""
+    return from_part(problem.n_arms, lambda arms: work(Problem(problem.arms[:arms], plays=min(problem.plays, arms))))
+
+
+def _oracle(problem: Problem, oracle: str | Oracle, options: Mapping[str, Any]) -> tuple[Oracle, str | None]:
+    """The oracle that is to solve a problem, and why where that was left open."""
+    found = oracles.find_oracle(oracle)
+    if found.name != "auto":
+        return found, None
+    name, why = ("exact", None) if options else choose(problem)
+    return oracles.find_oracle(name), why
