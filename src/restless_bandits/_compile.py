@@ -27,6 +27,7 @@ class _Watch(event.Listener):
         pass
 
 
+# Numba's events carry no types.
 event.register("numba:compile", _Watch())  # type: ignore[no-untyped-call]
 
 

@@ -57,6 +57,7 @@ class Item:
         return lambda: self.part(work)
 
     def part(self, work: Work) -> Part:
+        """Return the part of an item that plays nothing; others make theirs in what ``begin`` returns."""
         raise NotImplementedError
 
 

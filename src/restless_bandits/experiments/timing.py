@@ -125,32 +125,30 @@ def measure_times(
     For building, the seconds of each round. And how quiet the machine was.
     """
     kept = _Kept(path)
-    jobs: dict[str, Callable[[], object]] = {}
+    jobs: dict[str, Callable[[], object]] = {f"build {arms}": partial(_build, *_observed(arms)) for arms in BUILD_ARMS}
+    specs: dict[str, str] = {}
+    rounds = [BUILDS * list(jobs) for _ in range(table.repeats)]
     cells: dict[tuple[str, int], list[str]] = {}
-    rounds: list[list[str]] = [[] for _ in range(table.repeats)]
     for line in table.lines:
         for name, arms, runs in zip(table.problems, table.arms, table.runs_of(line), strict=True):
             keys = [f"{name} {line.spec} {table.horizon} {seed} {run}" for run in range(runs)]
             cells[line.label, arms] = keys
             jobs |= {key: partial(_play, line.spec, name, table.horizon, seed, run) for run, key in enumerate(keys)}
+            specs |= dict.fromkeys(keys, line.spec)
             for one in rounds[: 1 if runs == 1 else None]:
                 one += keys
-    builders = {f"build {arms}": partial(_build, *_observed(arms)) for arms in BUILD_ARMS}
-    for one in rounds[: table.repeats]:
-        one += BUILDS * list(builders)
-    jobs |= builders
     wanted = Counter(key for one in rounds for key in one)
     if work is not None:
         work.expect(wanted.total())
     # What has been measured before is not measured again: a round keeps what is still to be done of it.
     missing = {key: number - len(kept.clocks(key)) for key, number in wanted.items()}
     rng = np.random.default_rng(seed)
-    warm: set[str] = set()
     for one in rounds:
         for key in rng.permutation(one).tolist():
             if missing[key] > 0:
                 missing[key] -= 1
-                _warm_up(table, key, warm)
+                if key in specs:
+                    _warm_up(specs[key], table.problems[0], table.horizon)
                 kept.add(key, clock(jobs[key]))
             if work is not None:
                 work.timed(what, kept.clocks(key)[-1].spent)
@@ -172,12 +170,10 @@ def _weather(measured: list[list[Clock]]) -> dict[str, float]:
     return {"waited": waited, "jitter": float(np.median(jitter)) if jitter else 1.0}
 
 
-def _warm_up(table: TimeTable, key: str, warm: set[str]) -> None:
-    """Before its first run of all, play one of the learner's on the fewest arms, to load or compile what it needs."""
-    spec = next((line.spec for line in table.lines if f" {line.spec} " in key), None)
-    if spec is not None and spec not in warm:
-        warm.add(spec)
-        _play(spec, table.problems[0], table.horizon, 0, 0)
+@cache
+def _warm_up(spec: str, problem: str, horizon: int) -> None:
+    """Load or compile all that a learner needs, by a run that nobody times."""
+    _play(spec, problem, horizon, 0, 0)
 
 
 def _play(spec: str, problem: str, horizon: int, seed: int, run: int) -> None:
