@@ -81,6 +81,26 @@ class TestLikelihood:
         assert np.isfinite(kernels.log_posterior(np.zeros(4), 3, cells, 1.0, gradient, information))
 
 
+class TestSteps:
+    @given(observations())
+    def test_scores_are_solved_for(self, case):
+        # Near the largest logits, where information is worst scaled, as well as in the middle.
+        n, cells, theta = case
+        size = len(theta)
+        gradient, information, work, step = (
+            np.empty(size),
+            np.empty((size, size)),
+            np.empty((size, size)),
+            np.empty(size),
+        )
+        for point in (theta, np.clip(4 * theta, -kernels.LARGEST_LOGIT, kernels.LARGEST_LOGIT)):
+            kernels.log_posterior(point, n, cells, 1.0, gradient, information)
+            kernels._newton_step(gradient, information, work, step)
+            wanted = np.linalg.solve(information + 1e-9 * np.diag(1 + np.diag(information)), gradient)
+            wanted /= max(1.0, np.abs(wanted).max() / kernels.LARGEST_STEP)
+            assert step == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+
+
 class TestModes:
     @settings(max_examples=25)
     @given(observations())

@@ -3,6 +3,9 @@
 A birth-death chain of n states has 2(n − 1) parameters: for each row the logits of its step down (to a better state)
 and of its step up (to a worse one) against staying; θ = (down of row 1, …, down of row n − 1, up of row 0, …, up of row
 n − 2).
+
+Plain loops throughout: a slice assignment alone would make Numba compile its message for shapes that differ, strings
+and all, which takes seconds before the first result.
 """
 
 from __future__ import annotations
@@ -87,6 +90,16 @@ def _multiply(power: Array, slope: Array, other: Array, other_slope: Array, out:
 
 
 @njit
+def _copy(power: Array, slope: Array, out: Array, out_slope: Array) -> None:
+    n = power.shape[0]
+    for s in range(n):
+        for k in range(n):
+            out[s, k] = power[s, k]
+            for j in range(slope.shape[0]):
+                out_slope[j, s, k] = slope[j, s, k]
+
+
+@njit
 def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, out_slope: Array) -> float:
     """One slot more: ``out = power · chain`` with derivatives; returns the largest change."""
     n = chain.shape[0]
@@ -118,18 +131,17 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
 def _jump(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -> None:
     """Many slots more, by squaring; ``power`` and ``slope`` are replaced."""
     n, parameters = chain.shape[0], slope.shape[0]
-    square, square_slope = chain.copy(), slopes.copy()
+    square, square_slope = np.empty((n, n)), np.empty((parameters, n, n))
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
+    _copy(chain, slopes, square, square_slope)
     while slots > 0:
         if slots & 1:
             _multiply(power, slope, square, square_slope, out, out_slope)
-            power[:] = out
-            slope[:] = out_slope
+            _copy(out, out_slope, power, slope)
         slots >>= 1
         if slots:
             _multiply(square, square_slope, square, square_slope, out, out_slope)
-            square[:] = out
-            square_slope[:] = out_slope
+            _copy(out, out_slope, square, square_slope)
 
 
 @njit
@@ -144,10 +156,13 @@ def log_posterior(
     parameters = 2 * (n - 1)
     chain = chain_of(theta, n)
     slopes = _slopes(chain)
-    power, slope = chain.copy(), slopes.copy()
+    power, slope = np.empty((n, n)), np.empty((parameters, n, n))
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
-    gradient[:] = 0.0
-    information[:] = 0.0
+    _copy(chain, slopes, power, slope)
+    for j in range(parameters):
+        gradient[j] = 0.0
+        for i in range(parameters):
+            information[j, i] = 0.0
     value = 0.0
 
     at = 1
@@ -164,7 +179,9 @@ def log_posterior(
                 settled = change < SETTLED
         at = elapsed[c]
         s = states[c]
-        total = seen[c].sum()
+        total = 0
+        for k in range(n):
+            total += seen[c, k]
         for k in range(n):
             p = power[s, k]
             if p <= IMPOSSIBLE:
@@ -198,6 +215,50 @@ def log_posterior(
 
 
 @njit
+def _newton_step(gradient: Array, information: Array, damped: Array, step: Array) -> None:
+    """Write the step of Fisher scoring, at most ``LARGEST_STEP`` long in any logit; ``damped`` is room for work.
+
+    Elimination without pivots, which damped information, positive definite, does not need.
+    """
+    parameters = gradient.shape[0]
+    for j in range(parameters):
+        step[j] = gradient[j]
+        for i in range(parameters):
+            damped[j, i] = information[j, i]
+        damped[j, j] += 1e-9 * (1.0 + information[j, j])
+    for j in range(parameters):
+        for i in range(j + 1, parameters):
+            factor = damped[i, j] / damped[j, j]
+            step[i] -= factor * step[j]
+            for k in range(j + 1, parameters):
+                damped[i, k] -= factor * damped[j, k]
+    largest = 0.0
+    for j in range(parameters - 1, -1, -1):
+        for k in range(j + 1, parameters):
+            step[j] -= damped[j, k] * step[k]
+        step[j] /= damped[j, j]
+        largest = max(largest, abs(step[j]))
+    if largest > LARGEST_STEP:
+        for j in range(parameters):
+            step[j] *= LARGEST_STEP / largest
+
+
+@njit
+def _moved(theta: Array, scale: float, step: Array, out: Array) -> None:
+    """Write θ + scale · step, within the largest logits."""
+    for j in range(theta.shape[0]):
+        out[j] = min(max(theta[j] + scale * step[j], -LARGEST_LOGIT), LARGEST_LOGIT)
+
+
+@njit
+def _dot(one: Array, other: Array) -> float:
+    total = 0.0
+    for j in range(one.shape[0]):
+        total += one[j] * other[j]
+    return total
+
+
+@njit
 def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, information: Array) -> float:
     """Fisher scoring from ``theta`` up to a mode: it and ``information`` are replaced; returns the log-posterior.
 
@@ -209,38 +270,45 @@ def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, i
     parameters = theta.shape[0]
     gradient, trial_gradient, cut_gradient = np.empty(parameters), np.empty(parameters), np.empty(parameters)
     trial_information, cut_information = np.empty((parameters, parameters)), np.empty((parameters, parameters))
+    trial, cut, step, damped = (
+        np.empty(parameters),
+        np.empty(parameters),
+        np.empty(parameters),
+        np.empty_like(information),
+    )
     value = log_posterior(theta, n, seen, prior, gradient, information)
     for _ in range(MOST_STEPS):
-        damped = information.copy()
-        for j in range(parameters):
-            damped[j, j] += 1e-9 * (1.0 + information[j, j])
-        step = np.linalg.solve(damped, gradient)
-        largest = np.abs(step).max()
-        if largest > LARGEST_STEP:
-            step *= LARGEST_STEP / largest
-        promised = (step * gradient).sum()
+        _newton_step(gradient, information, damped, step)
+        promised = _dot(step, gradient)
         if promised < GAIN or HOPELESS * promised < goal - value:
             break
         moved = False
+        found = value
         for _ in range(12):
-            trial = np.minimum(np.maximum(theta + step, -LARGEST_LOGIT), LARGEST_LOGIT)
+            _moved(theta, 1.0, step, trial)
             found = log_posterior(trial, n, seen, prior, trial_gradient, trial_information)
             if found >= value:
                 moved = True
                 break
-            step *= 0.5
+            for j in range(parameters):
+                step[j] *= 0.5
         if not moved:
             break
-        slope, slope_after = (gradient * step).sum(), (trial_gradient * step).sum()
+        slope, slope_after = _dot(gradient, step), _dot(trial_gradient, step)
         if slope_after < -OVERSHOT * slope:
-            cut = np.minimum(np.maximum(theta + slope / (slope - slope_after) * step, -LARGEST_LOGIT), LARGEST_LOGIT)
+            _moved(theta, slope / (slope - slope_after), step, cut)
             found_there = log_posterior(cut, n, seen, prior, cut_gradient, cut_information)
             if found_there > found:
-                trial, found = cut, found_there
-                trial_gradient[:], trial_information[:] = cut_gradient, cut_information
+                found = found_there
+                trial, cut = cut, trial
+                trial_gradient, cut_gradient = cut_gradient, trial_gradient
+                trial_information, cut_information = cut_information, trial_information
         better = found - value
-        theta[:], value = trial, found
-        gradient[:], information[:] = trial_gradient, trial_information
+        value = found
+        for j in range(parameters):
+            theta[j], gradient[j] = trial[j], trial_gradient[j]
+            for i in range(parameters):
+                information[j, i] = trial_information[j, i]
         if better < GAIN:
             break
     return value
@@ -270,12 +338,12 @@ def move_errors(theta: Array, n: int, covariance: Array) -> Array:
     chain = chain_of(theta, n)
     parameters = theta.shape[0]
     errors = np.empty(parameters)
-    slope = np.zeros(parameters)
+    slope = np.empty(parameters)
     for j in range(parameters):
         row, target = move_of(j, n)
-        slope[:] = 0.0
         for i in range(parameters):
             origin, other = move_of(i, n)
+            slope[i] = 0.0
             if origin == row:
                 slope[i] = chain[row, target] * ((1.0 if i == j else 0.0) - chain[row, other])
         variance = 0.0
