@@ -166,8 +166,8 @@ class Record:
         inside = other.__dict__
         inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
         for name in _CHANGING:
-            inside[name] = inside[name].view()
-            inside[name].flags.writeable = False
+            inside[name] = view = inside[name].view()
+            view.setflags(write=False)
         return other
 
     def remember(self, notes: Mapping[str, Any]) -> None:
@@ -272,6 +272,8 @@ def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
     """Return notes as they are stored and read again, or say that JSON cannot hold them."""
     if not isinstance(notes, Mapping):
         raise ProblemError(f"the notes of a plan are {notes!r}; give a dictionary")
+    if not notes:
+        return {}
     try:
         kept: dict[str, Any] = json.loads(json.dumps(dict(notes), default=_thawed))
     except (TypeError, ValueError) as error:
