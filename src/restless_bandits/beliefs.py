@@ -56,7 +56,7 @@ def columns_of(elapsed: IntArray, cap: int, period: int) -> IntArray:
     return np.where(elapsed <= cap, elapsed - 1, cap - period + (elapsed - cap - 1) % period)
 
 
-def side_by_side(tables: Sequence[npt.NDArray[T]]) -> npt.NDArray[T]:
+def side_by_side(tables: Sequence[npt.NDArray[T]] | npt.NDArray[T]) -> npt.NDArray[T]:
     """Return tables of different sizes in one array; what lies beyond a table is zero and never read."""
     shapes = [table.shape for table in tables]
     if shapes.count(shapes[0]) == len(shapes):

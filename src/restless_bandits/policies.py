@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,15 +101,25 @@ def top_arms(scores: Array, plays: int) -> IntArray:
     return chosen
 
 
+class FlatTables(NamedTuple):
+    """The tables of an ``IndexPolicy`` as kernels take them: one after the other, and where each of them begins."""
+
+    table: Array
+    base: IntArray
+    length: IntArray
+    period: IntArray
+
+
 @dataclass(frozen=True, eq=False)
 class IndexPolicy(Policy):
     """Pull the arms of highest index, an arm's index depending on its own belief alone.
 
     ``tables[arm][s, τ - 1]``; beyond its last column a table stays as it is, or steps back by its period where the arm
-    has one. The last row, one more than there are states, is for an arm never seen.
+    has one. The last row, one more than there are states, is for an arm never seen. Tables of one shape may come as one
+    array, which spares a learner that plans often to take it apart.
     """
 
-    tables: tuple[Array, ...]
+    tables: tuple[Array, ...] | Array
     plays: int = 1
     periods: tuple[int, ...] = ()
 
@@ -118,9 +128,25 @@ class IndexPolicy(Policy):
         """Return the policy of a table for each arm of a problem."""
         return cls(tuple(tables), problem.plays, tuple(table_period(arm) for arm in problem.arms))
 
-    @property
+    @cached_property
     def n_states(self) -> tuple[int, ...]:
+        if isinstance(self.tables, np.ndarray):
+            return (self.tables.shape[1] - 1,) * len(self.tables)
         return tuple(len(table) - 1 for table in self.tables)
+
+    @cached_property
+    def flat(self) -> FlatTables:
+        """All tables in one array."""
+        n = len(self.tables)
+        period = np.array(self.periods) if self.periods else np.ones(n, dtype=np.int64)
+        if isinstance(self.tables, np.ndarray):
+            rows, length = self.tables.shape[1:]
+            base = np.arange(0, n * rows * length, rows * length)
+            return FlatTables(self.tables.reshape(-1), base, np.full(n, length), period)
+        lengths = np.array([table.shape[1] for table in self.tables])
+        sizes = np.array([table.size for table in self.tables])
+        table = np.concatenate([table.reshape(-1) for table in self.tables])
+        return FlatTables(table, np.cumsum(sizes) - sizes, lengths, period)
 
     @cached_property
     def table_periods(self) -> tuple[int, ...]:

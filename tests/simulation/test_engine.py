@@ -130,6 +130,28 @@ def test_every_rule_matches_the_plain_loop(rule, name):
         assert set(run.record.plan_lengths[:-1]) == {7}
 
 
+def test_a_pool_begins_with_the_bin_of_its_cap():
+    problem = PROBLEMS["paper"]
+    assert elapsed_bin(650) == elapsed_bin(720) == elapsed_bin(700) < elapsed_bin(900)
+
+    def plans():
+        for wait in itertools.cycle((650, 720, 900)):
+            yield Plan(SingleArm(0), Slots(wait))
+            yield Plan(SingleArm(1), CountDoubled(cap=700) | Slots(2))
+
+    run = compiled_run(problem, plans(), 30_000, seed=1)
+    assert_same(run, *plain_run(problem, plans(), 30_000, seed=1))
+    assert {1, 2} <= set(run.record.plan_lengths)
+
+
+def test_a_rule_looks_at_its_own_plan_only():
+    problem = PROBLEMS["paper"]
+    plans = [Plan(SingleArm(0), rule) for rule in (Slots(40), CountDoubled(), CountDoubled(strict=True), Forever())]
+    run = compiled_run(problem, plans, 400, seed=2)
+    assert_same(run, *plain_run(problem, plans, 400, seed=2))
+    assert min(run.record.plan_lengths[1:3]) > 10
+
+
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(17, 60), st.integers(1, 9))
 def test_many_arms_take_the_tree_and_choose_alike(seed, n_arms, length):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable, column_of
-from restless_bandits.policies import TIE
+from restless_bandits.policies import TIE, FlatTables
 from restless_bandits.record import N_BINS, elapsed_bin
 
 Word = np.uint64
@@ -66,26 +66,28 @@ class Choice(NamedTuple):
     plays: int
     arm: int = 0
     width: float = 0.0
-    table_base: IntArray = np.zeros(1, dtype=np.int64)
-    table_length: IntArray = np.zeros(1, dtype=np.int64)
-    table_period: IntArray = np.zeros(1, dtype=np.int64)
-    table: Array = np.zeros(1)
+    flat: FlatTables = FlatTables(np.zeros(1), *3 * [np.zeros(1, dtype=np.int64)])
     action: ActionArray = np.zeros(1, dtype=np.int16)
     start: int = 0
     """The action before anything was seen, where the table over joint beliefs has no entry for it."""
 
 
 class Ending(NamedTuple):
-    """A stop rule: see ``plans.RuleTable``."""
+    """A stop rule, see ``plans.RuleTable``, and where the counts within a plan are kept.
+
+    ``left`` says for each count (arm, state, bin) how many more of it end the plan, and is 0 until the plan meets it;
+    a pool lies at its first bin. ``touched`` is room for the numbers of those met, so that nothing need be done for all
+    the others, neither before a plan nor after it.
+    """
 
     slots: int
     every: IntArray
     seen_in: IntArray
     doubled: bool
-    cap: int
+    pool: int
     beyond: int
-    before: IntArray
-    pooled_before: IntArray
+    left: IntArray
+    touched: IntArray
 
 
 class Account(NamedTuple):
@@ -228,10 +230,9 @@ def run_plan(
     # Arrays under names of their own: reaching into the tuples in every slot would cost more than the slot itself.
     arms, law, state_reward = world
     counts, visits, reward_sums, last_state, last_slot = memory
-    table = choice.table
-    every, seen_in, cap, beyond = ending.every, ending.seen_in, ending.cap, ending.beyond
-    count_before, pooled_before = ending.before, ending.pooled_before
-    pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
+    table, table_base, table_length, table_period = choice.flat
+    every, seen_in, pool, beyond = ending.every, ending.seen_in, ending.pool, ending.beyond
+    left, touched, n_touched = ending.left, ending.touched, 0
     gap, checkpoints = account.gap, account.checkpoints
     j_actions, j_offsets, j_strides, _, _, _, _, _, j_numbers, j_cap, j_period = joint
     p_actions, p_offsets, p_strides, _, _, _, _, _, p_numbers, p_cap, p_period = pricing
@@ -261,12 +262,14 @@ def run_plan(
     # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
     indexed = kind in (INDEX, INDEX_MANY)
     now = np.zeros((n_arms, 6), dtype=np.int64)
-    now[:, LAST_STATE], now[:, LAST_SLOT] = last_state, last_slot
-    now[:, LAW_ROW] = arms[:, LAW] + last_state * arms[:, CAP] * arms[:, STATES]
-    if indexed:
-        now[:, INDEX_LENGTH], now[:, INDEX_PERIOD] = choice.table_length, choice.table_period
-        now[:, INDEX_ROW] = choice.table_base + last_state * choice.table_length - 1
-    repeats = now[:, INDEX_PERIOD].max() > 1
+    repeats = False
+    for i in range(n_arms):
+        now[i, LAST_STATE], now[i, LAST_SLOT] = last_state[i], last_slot[i]
+        now[i, LAW_ROW] = arms[i, LAW] + last_state[i] * arms[i, CAP] * arms[i, STATES]
+        if indexed:
+            now[i, INDEX_LENGTH], now[i, INDEX_PERIOD] = table_length[i], table_period[i]
+            now[i, INDEX_ROW] = table_base[i] + last_state[i] * table_length[i] - 1
+            repeats = repeats or table_period[i] > 1
     pulls = np.zeros(n_arms, dtype=np.int64)
     if kind == UCB:
         for i in range(n_arms):
@@ -387,7 +390,8 @@ def run_plan(
             realised += reward
             expected += law[row + states - 1]
 
-            cell = s * N_BINS + _bin_of(elapsed)
+            elapsed_in = _bin_of(elapsed)
+            cell = s * N_BINS + elapsed_in
             visit = arms[arm, ROW] + cell
             visits[visit] += 1
             counts[arms[arm, COUNT] + cell * states + k] += 1
@@ -404,13 +408,16 @@ def run_plan(
                 trace.rewards[slot - 1, p] = reward
 
             if ending.doubled:
-                if elapsed < cap:
-                    count = count_before[visit]
-                    done = done or visits[visit] - count >= max(1, count + beyond)
-                else:
-                    pool = visit // N_BINS
-                    pooled[pool] += 1
-                    done = done or pooled[pool] >= max(1, pooled_before[pool] + beyond)
+                counted = visit - max(0, elapsed_in - pool)
+                if left[counted] == 0:
+                    before = -1
+                    for same in range(counted, visit + 1 if elapsed_in < pool else visit - elapsed_in + N_BINS):
+                        before += visits[same]
+                    left[counted] = max(1, before + beyond)
+                    touched[n_touched] = counted
+                    n_touched += 1
+                left[counted] -= 1
+                done = done or left[counted] == 0
             for e in range(every.shape[0]):
                 if arm == every[e, 0] and elapsed == 1 and s < states:
                     lacking[e] -= visits[visit] == every[e, 1]
@@ -430,7 +437,10 @@ def run_plan(
         if done or slot - started >= ending.slots:
             break
 
-    last_state[:], last_slot[:] = now[:, LAST_STATE], now[:, LAST_SLOT]
+    for i in range(n_arms):
+        last_state[i], last_slot[i] = now[i, LAST_STATE], now[i, LAST_SLOT]
+    for i in range(n_touched):
+        left[touched[i]] = 0
     words[0], words[1], words[2], words[3] = s0, s1, s2, s3
     account.sums[0], account.sums[1], account.sums[2] = realised, expected, cost
     return slot, block

@@ -119,6 +119,9 @@ class Run:
         self.account = kernels.Account(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
         flat = record.flat_counts, record.flat_visits, record.flat_rewards
         self._memory = kernels.Memory(*flat, record.last_state, record.last_slot)
+        # Two numbers for each count, of which the system hands out only those that are used.
+        size = len(record.flat_visits)
+        self._tally = np.zeros(size, dtype=np.int64), np.empty(size, dtype=np.int64)
 
     @property
     def done(self) -> bool:
@@ -127,9 +130,7 @@ class Run:
     def play(self, plan: Plan) -> None:
         """Play a plan to its end, or to the horizon."""
         record = self.record
-        rule = RuleTable.of(plan.until)
-        counts = rule.counts_before(record)
-        ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, rule.beyond, *counts)
+        ending = kernels.Ending(*RuleTable.of(plan.until), *self._tally)
         choice = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
         joint = plan.policy.beliefs.table if isinstance(plan.policy, JointPolicy) else self.world.priced
         started = record.slots
@@ -159,10 +160,7 @@ def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> kernels.Choi
         return kernels.Choice(
             kind=kernels.INDEX_MANY if many else kernels.INDEX,
             plays=plays,
-            table_base=_bases([table.size for table in policy.tables]),
-            table_length=np.array([table.shape[1] for table in policy.tables]),
-            table_period=np.array(policy.table_periods),
-            table=np.concatenate([table.reshape(-1) for table in policy.tables]),
+            flat=policy.flat,
         )
     if isinstance(policy, JointPolicy):
         start = top_arms(policy.action_values(policy.beliefs.start[None]), 1)[0, 0] if at_start else 0
