@@ -42,10 +42,20 @@ BIN_MIDDLES[EXACT_ELAPSED:-1] = np.sqrt(BIN_EDGES[EXACT_ELAPSED:-1]) * np.sqrt(B
 
 
 def elapsed_bin(elapsed: int) -> int:
-    """Return the bin of a number of elapsed slots: ``elapsed − 1`` up to 512, geometric beyond."""
+    """Return the bin of a number of elapsed slots: ``elapsed − 1`` up to 512, geometric beyond.
+
+    In plain Python, for kernels to compile as well.
+    """
     if elapsed <= EXACT_ELAPSED:
         return elapsed - 1
-    return int(np.searchsorted(BIN_EDGES, elapsed, side="right")) - 1
+    low, high = EXACT_ELAPSED, N_BINS
+    while high - low > 1:
+        middle = (low + high) // 2
+        if BIN_EDGES[middle] <= elapsed:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 class Record:
