@@ -57,8 +57,12 @@ def assert_same(run, world, record):
     np.testing.assert_array_equal(run.trace.arms, arms)
     np.testing.assert_array_equal(run.trace.states, [states for _, states, _ in world.history])
     np.testing.assert_array_equal(run.trace.rewards, [rewards for _, _, rewards in world.history])
-    for name in ("flat_counts", "flat_visits", "flat_rewards", "pulls", "last_state", "last_slot"):
+    for name in ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "pulls", "last_state", "last_slot"):
         np.testing.assert_array_equal(getattr(run.record, name), getattr(record, name), err_msg=name)
+    for arm in range(record.n_arms):
+        np.testing.assert_array_equal(record.seen(arm), record.counts(arm).sum(axis=(0, 1)))
+        np.testing.assert_array_equal(record.visits(arm), record.counts(arm).sum(axis=2))
+        assert record.pulls[arm] == record.counts(arm).sum()
     assert run.record.plan_lengths == record.plan_lengths
     assert run.record.slots == record.slots
     assert run.account.sums[0] == pytest.approx(sum(sum(rewards) for _, _, rewards in world.history))

@@ -63,6 +63,7 @@ class Memory(NamedTuple):
 
     counts: IntArray
     visits: IntArray
+    seen: IntArray
     rewards: Array
     last_state: IntArray
     last_slot: IntArray
@@ -261,7 +262,7 @@ def run_plan(
     All tuples come ``plain``.
     """
     arms, law, state_reward = world
-    counts, visits, reward_sums, last_state, last_slot = memory
+    counts, visits, seen, reward_sums, last_state, last_slot = memory
     kind, plays, arm, width, action_at, start = choice
     table, table_base, table_length, table_period = flat
     j_actions, j_offsets, j_strides, j_numbers, j_cap, j_period = joint
@@ -306,8 +307,8 @@ def run_plan(
     pulls = np.zeros(n_arms if kind == UCB else 0, dtype=np.int64)
     if kind == UCB:
         for i in range(n_arms):
-            for visit in range(arms[i, ROW], arms[i, ROW] + (arms[i, STATES] + 1) * N_BINS):
-                pulls[i] += visits[visit]
+            for k in range(arms[i, STATES]):
+                pulls[i] += seen[arms[i, STATE] + k]
 
     # Arms that wait below the end of their table have moving indices; the others rest in the tree.
     leaves, n_moving = 1, 0
@@ -427,6 +428,7 @@ def run_plan(
             visit = now[own + ROW] + cell
             visits[at(visit)] += 1
             counts[at(now[own + COUNT] + cell * states + k)] += 1
+            seen[at(now[own + STATE] + k)] += 1
             reward_sums[at(now[own + STATE] + k)] += reward
             now[own + LAST_STATE] = k
             now[own + LAST_SLOT] = slot

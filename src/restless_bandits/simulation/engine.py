@@ -123,7 +123,7 @@ class Run:
         self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
         at = np.zeros((len(checkpoints), 3))
         self.account = kernels.Account(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
-        flat = record.flat_counts, record.flat_visits, record.flat_rewards
+        flat = record.flat_counts, record.flat_visits, record.flat_seen, record.flat_rewards
         self._memory = kernels.plain(kernels.Memory(*flat, record.last_state, record.last_slot))
         self._priced = kernels.plain(world.priced)
         self._outcomes = kernels.plain(self.account), kernels.plain(self.trace)
