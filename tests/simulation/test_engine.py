@@ -234,6 +234,18 @@ def test_streams_do_not_meet():
     assert plan_generator(0, "ab", 1, 2).random() == plan_generator(0, "ab", 1, 2).random()
 
 
+@given(
+    st.integers(0, 1 << 150),
+    st.one_of(st.just(""), st.text("0123456789abcdef", min_size=1, max_size=64)),
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 40),
+)
+def test_the_generator_of_a_plan_is_that_of_its_coordinates(seed, content, run, plan):
+    key = (int(content[:32] or "0", 16), run, 1, plan)
+    expected = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    assert plan_generator(seed, content, run, plan).random(3).tolist() == expected.random(3).tolist()
+
+
 def test_law_of_what_is_seen():
     """Frequencies after fixed waits against P^τ: chi-square over 8 cells, each at a false-alarm rate of 1e-6 / 8.
 
