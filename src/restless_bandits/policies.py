@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,16 +137,12 @@ class IndexPolicy(Policy):
     @cached_property
     def flat(self) -> FlatTables:
         """All tables in one array."""
-        n = len(self.tables)
-        period = np.array(self.periods) if self.periods else np.ones(n, dtype=np.int64)
         if isinstance(self.tables, np.ndarray):
-            rows, length = self.tables.shape[1:]
-            base = np.arange(0, n * rows * length, rows * length)
-            return FlatTables(self.tables.reshape(-1), base, np.full(n, length), period)
-        lengths = np.array([table.shape[1] for table in self.tables])
+            return FlatTables(self.tables.reshape(-1), *_layout(*self.tables.shape, self.periods))
         sizes = np.array([table.size for table in self.tables])
+        lengths = np.array([table.shape[1] for table in self.tables])
         table = np.concatenate([table.reshape(-1) for table in self.tables])
-        return FlatTables(table, np.cumsum(sizes) - sizes, lengths, period)
+        return FlatTables(table, np.cumsum(sizes) - sizes, lengths, np.array(self.table_periods))
 
     @cached_property
     def table_periods(self) -> tuple[int, ...]:
@@ -176,6 +172,13 @@ class IndexPolicy(Policy):
             if np.isnan(table).any():
                 raise ValueError("a table holds what is not a number")
         return cls(tables, whole("plays", arrays["plays"].tolist(), 1, count), tuple(periods))
+
+
+@lru_cache(maxsize=16)
+def _layout(n_arms: int, rows: int, length: int, periods: tuple[int, ...]) -> tuple[IntArray, IntArray, IntArray]:
+    """Where tables of one shape begin, their lengths and periods; kept for learners that plan often."""
+    size = rows * length
+    return np.arange(0, n_arms * size, size), np.full(n_arms, length), np.array(periods or (1,) * n_arms)
 
 
 @dataclass(frozen=True)
