@@ -286,11 +286,13 @@ def run_plan(
         checkpoint += 1
     next_checkpoint = checkpoints[checkpoint] if checkpoint < checkpoints.shape[0] else horizon + 1
 
-    # States of each watched arm that still lack transitions.
+    # States of each watched arm that still lack transitions. A plan that lacks none lasts for one slot.
     lacking = np.zeros(every.shape[0], dtype=np.int64)
     for e in range(every.shape[0]):
         for s in range(arms[every[e, 0], STATES]):
             lacking[e] += visits[arms[every[e, 0], ROW] + s * N_BINS] < every[e, 1]
+        if lacking[e] == 0:
+            last = min(last, slot + 1)
 
     now = np.empty(at(n_arms) * WIDTH, dtype=np.int64)
     indexed = kind in (PAIR, INDEX, INDICES)
@@ -455,8 +457,10 @@ def run_plan(
                     left[at(counted)] -= 1
                     done = done or left[at(counted)] == 0
                 for e in range(every.shape[0]):
-                    if pulled == every[e, 0] and elapsed == 1 and s < states:
-                        lacking[e] -= visits[visit] == every[e, 1]
+                    complete = elapsed == 1 and s < states and visits[at(visit)] == every[at(e), at(1)]
+                    if complete and pulled == every[at(e), at(0)]:
+                        lacking[e] -= 1
+                        done = done or lacking[e] == 0
                 for e in range(seen_in.shape[0]):
                     done = done or (pulled == seen_in[e, 0] and k == seen_in[e, 1])
             if kind == INDEX and tree[at(leaves + pulled)] > -np.inf:
@@ -465,8 +469,6 @@ def run_plan(
                 moving[at(n_moving)] = pulled
                 n_moving += 1
 
-        for e in range(every.shape[0]):
-            done = done or lacking[e] == 0
         if slot == next_checkpoint:
             sums_at[checkpoint, 0], sums_at[checkpoint, 1], sums_at[checkpoint, 2] = realised, expected, cost
             checkpoint += 1
