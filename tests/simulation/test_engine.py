@@ -106,6 +106,7 @@ def test_joint_policies_match_the_plain_loop(name):
 
 RULES = {
     "slots": Slots(7),
+    "no slots": Slots(0),
     "every": EveryStateSeen(0, 12),
     "every met at once": EveryStateSeen(0, 0),
     "seen": SeenIn(1, 0),

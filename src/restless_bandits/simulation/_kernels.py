@@ -1,8 +1,8 @@
 """The compiled engine: slots of a plan, one after the other, with everything recorded.
 
-Arrays come in named tuples. The state of an arm is drawn when it is pulled, from the exact law of its last seen state
-and elapsed slots; arms nobody looks at cost nothing. Each pull takes two draws, one for the state and one for the
-reward, whatever the reward law, so that the stream of draws depends on the pulls alone.
+Arrays come in tuples, which have names where they are made. The state of an arm is drawn when it is pulled, from the
+exact law of its last seen state and elapsed slots; arms nobody looks at cost nothing. Each pull takes two draws, one
+for the state and one for the reward, whatever the reward law, so that the stream of draws depends on the pulls alone.
 
 Draws come from xoshiro256++ (Blackman, Vigna 2021), whose four words are the stream's state: a few instructions a draw
 where a call into a bit generator would cost more than the rest of the slot.
@@ -276,7 +276,7 @@ def run_plan(
     watched = doubled or every.shape[0] > 0 or seen_in.shape[0] > 0
     chosen = np.zeros(plays, dtype=np.int64)
     scores = np.empty(n_arms)
-    last = min(horizon, slot + most_slots)
+    last = min(horizon, slot + max(1, most_slots))
     n_touched = 0
     s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
 
