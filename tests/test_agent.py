@@ -253,6 +253,7 @@ class TestStoredAgents:
         one.ask()
         one.save(again)
         assert Agent.load(again).record.to_dict() == one.record.to_dict()
+        assert Agent.load(again).record.flat_seen.tolist() == one.record.flat_seen.tolist()
 
     def test_notes_follow_from_the_plan(self, tmp_path):
         path, data = self.stored(tmp_path, digest=False)

@@ -117,3 +117,15 @@ def test_refining_reads_the_value_of_the_cut_belief():
         seen = (slots[0] == 1).sum()
         if seen == 1:
             assert carried[there] == values[here]
+
+
+def test_other_laws_leave_places_as_they_are():
+    problem = Problem.random(3, [2, 3, 2], seed=6, initial="unknown")
+    other = Problem.random(3, [2, 3, 2], seed=7, initial="unknown")
+    one, two = (JointBeliefs([arm_beliefs(arm, 5) for arm in some.arms], 2) for some in (problem, other))
+    table, laws = one.table, one.laws
+    both = one.with_laws(two.arms)
+    for mine, theirs in zip((*both.table, *both.laws), (*two.table, *two.laws), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert both.table is table
+    assert one.laws is laws

@@ -23,6 +23,26 @@ def test_index_policy():
     assert IndexPolicy(policy.tables, plays=2)([0, 0], [1, 1]) == (0, 1)
 
 
+def test_tables_of_one_shape_may_be_one_array(tmp_path):
+    tables = np.random.default_rng(3).random((4, 3, 5))
+    one, apart = IndexPolicy(tables), IndexPolicy(tuple(tables))
+    assert one == apart
+    assert one.n_states == apart.n_states == (2, 2, 2, 2)
+    for mine, theirs in zip(one.flat, apart.flat, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    one.save(tmp_path / "p.npz")
+    assert rb.load_policy(tmp_path / "p.npz") == one
+
+
+def test_flat_tables_lie_one_after_the_other():
+    tables = tuple(np.random.default_rng(4).random(shape) for shape in ((3, 5), (4, 2), (2, 7)))
+    flat = IndexPolicy(tables, periods=(1, 2, 3)).flat
+    assert flat.length.tolist() == [5, 2, 7]
+    assert flat.period.tolist() == [1, 2, 3]
+    for table, base in zip(tables, flat.base, strict=True):
+        np.testing.assert_array_equal(flat.table[base : base + table.size].reshape(table.shape), table)
+
+
 @pytest.mark.parametrize("oracle", ["exact", "whittle"])
 @pytest.mark.parametrize("plays", [1, 2])
 def test_stored_policies_choose_alike(tmp_path, oracle, plays):

@@ -15,6 +15,7 @@ other arms: for four arms this is a thousand times smaller than the product of a
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from bisect import bisect_left
@@ -56,7 +57,7 @@ def columns_of(elapsed: IntArray, cap: int, period: int) -> IntArray:
     return np.where(elapsed <= cap, elapsed - 1, cap - period + (elapsed - cap - 1) % period)
 
 
-def side_by_side(tables: Sequence[npt.NDArray[T]]) -> npt.NDArray[T]:
+def side_by_side(tables: Sequence[npt.NDArray[T]] | npt.NDArray[T]) -> npt.NDArray[T]:
     """Return tables of different sizes in one array; what lies beyond a table is zero and never read."""
     shapes = [table.shape for table in tables]
     if shapes.count(shapes[0]) == len(shapes):
@@ -355,6 +356,13 @@ class JointBeliefs:
         self.plays = plays
         sizes, n_states = tuple(arm.size for arm in arms), tuple(arm.n_states for arm in arms)
         self.actions, self.offsets, self.strides, self.radix, self.order = _blocks(sizes, n_states, plays)
+
+    def with_laws(self, arms: Sequence[ArmBeliefs]) -> JointBeliefs:
+        """Return the same joint beliefs of arms that differ in laws and rewards alone; where they lie is kept."""
+        other = copy.copy(self)
+        other.arms = tuple(arms)
+        vars(other).pop("laws", None)
+        return other
 
     @cached_property
     def table(self) -> JointTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,8 @@ class EveryStateSeen(Rule):
 class CountDoubled(Rule):
     """When some count of (arm, last state, elapsed slots) within the plan reaches max(1, its count before the plan).
 
-    With a cap, all elapsed slots from it on share one count. A strict rule waits for one more than the count before.
+    With a cap, all elapsed slots from it on share one count; a cap above 512 counts as the first of its bin (see
+    ``record``). A strict rule waits for one more than the count before.
     """
 
     cap: int | None = None
@@ -110,8 +111,11 @@ def check_plan(plan: Plan, task: Task, who: str) -> None:
             )
 
 
-@dataclass(frozen=True)
-class RuleTable:
+NEVER = 1 << 62
+"""More slots than any run has."""
+
+
+class RuleTable(NamedTuple):
     """All parts of a rule in the form in which they are checked."""
 
     slots: int
@@ -120,35 +124,34 @@ class RuleTable:
     seen_in: IntArray
     """Rows (arm, state)."""
     doubled: bool
-    cap: int
-    """From which on elapsed slots share one count; more than any wait where they do not."""
+    pool: int
+    """The bin of elapsed slots from which on they share one count; ``N_BINS`` where they do not."""
     beyond: int
     """How many more than the count before a plan the count within it must be: 1 for a strict rule, else 0."""
 
     @classmethod
     def of(cls, rule: Rule) -> RuleTable:
         """Return the table of a rule; any number of rules of one kind may be combined."""
-        parts = _parts(rule)
-        doubled = [part for part in parts if isinstance(part, CountDoubled)]
-        return cls(
-            slots=min((part.count for part in parts if isinstance(part, Slots)), default=1 << 62),
-            every=_rows([(part.arm, part.times) for part in parts if isinstance(part, EveryStateSeen)]),
-            seen_in=_rows([(part.arm, part.state) for part in parts if isinstance(part, SeenIn)]),
-            doubled=bool(doubled),
-            cap=min((part.cap for part in doubled if part.cap), default=1 << 62),
-            beyond=int(all(part.strict for part in doubled)),
-        )
-
-    def counts_before(self, record: Record) -> tuple[IntArray, IntArray]:
-        """Counts at the start of a plan: by (arm, state, bin), and pooled from the cap on by (arm, state)."""
-        if not self.doubled:
-            return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        rows = record.flat_visits.reshape(-1, N_BINS)
-        return record.flat_visits.copy(), rows[:, elapsed_bin(self.cap) :].sum(axis=1)
+        slots, strict, doubled, pool = NEVER, True, False, N_BINS
+        every, seen_in = [], []
+        for part in _parts(rule):
+            if isinstance(part, Slots):
+                slots = min(slots, part.count)
+            elif isinstance(part, CountDoubled):
+                doubled, strict = True, strict and part.strict
+                pool = min(pool, elapsed_bin(part.cap) if part.cap else N_BINS)
+            elif isinstance(part, EveryStateSeen):
+                every.append((part.arm, part.times))
+            elif isinstance(part, SeenIn):
+                seen_in.append((part.arm, part.state))
+        return cls(slots, _rows(every), _rows(seen_in), doubled, pool, int(doubled and strict))
 
 
 def _rows(pairs: list[tuple[int, int]]) -> IntArray:
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2) if pairs else _NO_ROWS
+
+
+_NO_ROWS: IntArray = np.zeros((0, 2), dtype=np.int64)
 
 
 class Watch:
@@ -157,7 +160,7 @@ class Watch:
     def __init__(self, rule: Rule, record: Record) -> None:
         self._table = RuleTable.of(rule)
         self._start = record.slots
-        self._before, self._pooled_before = self._table.counts_before(record)
+        self._before = record.flat_visits.copy() if self._table.doubled else record.flat_visits[:0]
 
     def met(self, record: Record, arms: list[int], previous: list[tuple[int, int]]) -> bool:
         """Whether the plan ends after the slot just recorded.
@@ -176,10 +179,8 @@ class Watch:
         )
 
     def _doubled(self, record: Record, arm: int, state: int, elapsed: int) -> bool:
-        visits = record.visits(arm)[state]
-        row = int(record.row_base[arm]) // N_BINS + state
-        if elapsed >= self._table.cap:
-            before, now = self._pooled_before[row], visits[elapsed_bin(self._table.cap) :].sum()
-        else:
-            before, now = self._before[row * N_BINS + elapsed_bin(elapsed)], visits[elapsed_bin(elapsed)]
-        return bool(now - before >= max(1, before + self._table.beyond))
+        row = int(record.row_base[arm]) + state * N_BINS
+        first = min(elapsed_bin(elapsed), self._table.pool)
+        cells = slice(row + first, row + (N_BINS if first == self._table.pool else first + 1))
+        before, now = int(self._before[cells].sum()), int(record.flat_visits[cells].sum())
+        return now - before >= max(1, before + self._table.beyond)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,15 +101,25 @@ def top_arms(scores: Array, plays: int) -> IntArray:
     return chosen
 
 
+class FlatTables(NamedTuple):
+    """The tables of an ``IndexPolicy`` as kernels take them: one after the other, and where each of them begins."""
+
+    table: Array
+    base: IntArray
+    length: IntArray
+    period: IntArray
+
+
 @dataclass(frozen=True, eq=False)
 class IndexPolicy(Policy):
     """Pull the arms of highest index, an arm's index depending on its own belief alone.
 
     ``tables[arm][s, τ - 1]``; beyond its last column a table stays as it is, or steps back by its period where the arm
-    has one. The last row, one more than there are states, is for an arm never seen.
+    has one. The last row, one more than there are states, is for an arm never seen. Tables of one shape may come as one
+    array, which spares a learner that plans often to take it apart.
     """
 
-    tables: tuple[Array, ...]
+    tables: tuple[Array, ...] | Array
     plays: int = 1
     periods: tuple[int, ...] = ()
 
@@ -118,9 +128,21 @@ class IndexPolicy(Policy):
         """Return the policy of a table for each arm of a problem."""
         return cls(tuple(tables), problem.plays, tuple(table_period(arm) for arm in problem.arms))
 
-    @property
+    @cached_property
     def n_states(self) -> tuple[int, ...]:
+        if isinstance(self.tables, np.ndarray):
+            return (self.tables.shape[1] - 1,) * len(self.tables)
         return tuple(len(table) - 1 for table in self.tables)
+
+    @cached_property
+    def flat(self) -> FlatTables:
+        """All tables in one array."""
+        if isinstance(self.tables, np.ndarray):
+            return FlatTables(self.tables.reshape(-1), *_layout(*self.tables.shape, self.periods))
+        sizes = np.array([table.size for table in self.tables])
+        lengths = np.array([table.shape[1] for table in self.tables])
+        table = np.concatenate([table.reshape(-1) for table in self.tables])
+        return FlatTables(table, np.cumsum(sizes) - sizes, lengths, np.array(self.table_periods))
 
     @cached_property
     def table_periods(self) -> tuple[int, ...]:
@@ -150,6 +172,13 @@ class IndexPolicy(Policy):
             if np.isnan(table).any():
                 raise ValueError("a table holds what is not a number")
         return cls(tables, whole("plays", arrays["plays"].tolist(), 1, count), tuple(periods))
+
+
+@lru_cache(maxsize=16)
+def _layout(n_arms: int, rows: int, length: int, periods: tuple[int, ...]) -> tuple[IntArray, IntArray, IntArray]:
+    """Where tables of one shape begin, their lengths and periods; kept for learners that plan often."""
+    size = rows * length
+    return np.arange(0, n_arms * size, size), np.full(n_arms, length), np.array(periods or (1,) * n_arms)
 
 
 @dataclass(frozen=True)

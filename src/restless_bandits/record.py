@@ -42,10 +42,20 @@ BIN_MIDDLES[EXACT_ELAPSED:-1] = np.sqrt(BIN_EDGES[EXACT_ELAPSED:-1]) * np.sqrt(B
 
 
 def elapsed_bin(elapsed: int) -> int:
-    """Return the bin of a number of elapsed slots: ``elapsed − 1`` up to 512, geometric beyond."""
+    """Return the bin of a number of elapsed slots: ``elapsed − 1`` up to 512, geometric beyond.
+
+    In plain Python, for kernels to compile as well.
+    """
     if elapsed <= EXACT_ELAPSED:
         return elapsed - 1
-    return int(np.searchsorted(BIN_EDGES, elapsed, side="right")) - 1
+    low, high = EXACT_ELAPSED, N_BINS
+    while high - low > 1:
+        middle = (low + high) // 2
+        if BIN_EDGES[middle] <= elapsed:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 class Record:
@@ -67,6 +77,7 @@ class Record:
         self.state_base = np.concatenate([[0], np.cumsum(self.n_states)])
         self.flat_counts: IntArray = np.zeros(self.count_base[-1], dtype=np.int64)
         self.flat_visits: IntArray = np.zeros(self.row_base[-1], dtype=np.int64)
+        self.flat_seen: IntArray = np.zeros(self.state_base[-1], dtype=np.int64)
         self.flat_rewards: Array = np.zeros(self.state_base[-1])
         start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
         self.last_state: IntArray = np.array(start, dtype=np.int64)
@@ -87,7 +98,7 @@ class Record:
     @property
     def pulls(self) -> IntArray:
         """How often each arm was pulled."""
-        return np.add.reduceat(self.flat_visits, self.row_base[:-1])
+        return np.add.reduceat(self.flat_seen, self.state_base[:-1])
 
     @property
     def plans(self) -> int:
@@ -119,7 +130,7 @@ class Record:
 
     def seen(self, arm: int) -> IntArray:
         """How often an arm was seen in each state, each time with a reward."""
-        return np.asarray(self.counts(arm).sum(axis=(0, 1)))
+        return self.flat_seen[self.state_base[arm] : self.state_base[arm + 1]]
 
     def reward_sums(self, arm: int) -> Array:
         """Sums of the rewards that came with each state."""
@@ -142,6 +153,7 @@ class Record:
             column = elapsed_bin(int(self.slots - self.last_slot[arm]))
             self.visits(arm)[s, column] += 1
             self.counts(arm)[s, column, state] += 1
+            self.seen(arm)[state] += 1
             self.reward_sums(arm)[state] += reward
             self.last_state[arm] = state
             self.last_slot[arm] = self.slots
@@ -166,8 +178,8 @@ class Record:
         inside = other.__dict__
         inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
         for name in _CHANGING:
-            inside[name] = inside[name].view()
-            inside[name].flags.writeable = False
+            inside[name] = view = inside[name].view()
+            view.setflags(write=False)
         return other
 
     def remember(self, notes: Mapping[str, Any]) -> None:
@@ -189,7 +201,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, task: Task, data: dict[str, Any]) -> Record:
-        """Return the record that ``to_dict`` wrote; visits follow from the counts.
+        """Return the record that ``to_dict`` wrote; visits and sights follow from the counts.
 
         Raises ``ProblemError`` for what no run can have left: numbers that do not fit each other or the task.
         """
@@ -202,6 +214,7 @@ class Record:
             raise ProblemError(f"counts hold more than can be seen in {record.slots} slots")
         for arm in range(record.n_arms):
             record.visits(arm)[:] = record.counts(arm).sum(axis=2)
+            record.seen(arm)[:] = record.counts(arm).sum(axis=(0, 1))
         sums = data["rewards"]
         if not isinstance(sums, list) or len(sums) != len(record.flat_rewards) or not all(map(is_number, sums)):
             raise ProblemError(f"rewards is {shortened(sums)}; it must be a list of {len(record.flat_rewards)} numbers")
@@ -239,7 +252,7 @@ class Record:
             raise ProblemError(f"rewards of arm {task.names[arm]!r} are not those of what was seen")
 
 
-_CHANGING = ("flat_counts", "flat_visits", "flat_rewards", "last_state", "last_slot")
+_CHANGING = ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "last_state", "last_slot")
 
 
 class _FrozenRecord(Record):
@@ -272,6 +285,8 @@ def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
     """Return notes as they are stored and read again, or say that JSON cannot hold them."""
     if not isinstance(notes, Mapping):
         raise ProblemError(f"the notes of a plan are {notes!r}; give a dictionary")
+    if not notes:
+        return {}
     try:
         kept: dict[str, Any] = json.loads(json.dumps(dict(notes), default=_thawed))
     except (TypeError, ValueError) as error:

@@ -6,6 +6,8 @@ else is run, in whatever order, on however many cores.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +26,26 @@ def world_words(seed: int, content: str, run: int) -> npt.NDArray[np.uint64]:
 
 
 def plan_generator(seed: int, content: str, run: int, plan: int) -> np.random.Generator:
-    """Return the learner's generator for one of its plans."""
-    return np.random.Generator(np.random.PCG64(_sequence(seed, content, run, LEARNER, plan)))
+    """Return the learner's generator for one of its plans: that of ``_sequence(seed, content, run, LEARNER, plan)``."""
+    words = np.array([*_learner_words(seed, content, run), *_words(plan)], dtype=np.uint32)
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+
+
+@lru_cache(maxsize=64)
+def _learner_words(seed: int, content: str, run: int) -> list[int]:
+    """What NumPy makes of the coordinates of all plans of a run; kept, as that takes it longer than the rest."""
+    entropy, key = _words(seed), (int(content[:32] or "0", 16), run, LEARNER)
+    # A seed is filled up to four words, so that it cannot be taken for one with a part of the key.
+    filled = [*entropy, *[0] * (4 - len(entropy))]
+    return [*filled, *(word for number in key for word in _words(number))]
+
+
+def _words(number: int) -> list[int]:
+    """A number in words of 32 bits, the lowest first; zero is one word."""
+    words = [number & 0xFFFFFFFF]
+    while number := number >> 32:
+        words.append(number & 0xFFFFFFFF)
+    return words
 
 
 def check_generator(seed: int, content: str, check: int) -> np.random.Generator:

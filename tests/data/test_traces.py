@@ -63,6 +63,7 @@ def test_record_is_that_of_observe_and_skip():
             slow.skip(1)
     assert later.record().to_dict() == slow.to_dict()
     assert np.array_equal(later.record().flat_visits, slow.flat_visits)
+    assert np.array_equal(later.record().flat_seen, slow.flat_seen)
     assert np.array_equal(later.record([1]).counts(0), slow.counts(1))
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restless_bandits import Arm, Problem, ProblemError, oracles
+from restless_bandits.learners import RoundRobin, thompson
 from restless_bandits.learners.thompson import ThompsonSampling, draw_rewards
 from restless_bandits.plans import AnyOf, CountDoubled, RuleTable, Slots
 from restless_bandits.policies import IndexPolicy, JointPolicy
@@ -113,6 +114,30 @@ def test_draws_follow_the_posterior():
     n = 20_000
     drawn = np.bincount([learner.draw_chains(record, rng)[0] for _ in range(n)], minlength=9)
     assert ((drawn - n * posterior) ** 2 / (n * posterior)).sum() < 44.0
+
+
+def test_every_arm_draws_from_its_own_posterior():
+    arms = [Arm.two_state(0.7, 0.8), Arm(THREE_STATES[0], [1, 0.5, 0]), Arm.two_state(0.4, 0.6), Arm([[1]], [0.5])]
+    support = [*THREE_STATES, *grid([0.3, 0.5, 0.7]), [[1.0]]]
+    learner = ThompsonSampling(support=support)
+    run = play_run(RoundRobin(), World(Problem(arms)), 40, np.array([40]), seed=0, run=0)
+    for seed in range(20):
+        numbers = learner.draw_chains(run.record.frozen(), np.random.default_rng(seed))
+        for arm, u in enumerate(np.random.default_rng(seed).random(4)):
+            below = np.cumsum(learner.posterior(run.record, arm))
+            assert numbers[arm] == np.searchsorted(below[:-1], u, side="right")
+
+
+@pytest.mark.parametrize("law", ["bernoulli", "fixed"])
+def test_rewards_drawn_one_by_one_are_those_drawn_at_once(law, monkeypatch):
+    problem = Problem.random(3, [2, 3, 2], seed=1, reward_law=law)
+    run = play_run(RoundRobin(), World(problem), 50, np.array([50]), seed=0, run=0)
+    draws = []
+    for most in (0, 100):
+        monkeypatch.setattr(thompson, "ONE_BY_ONE", most)
+        draws.append(np.concatenate(draw_rewards(run.record, problem.task(), np.random.default_rng(2))))
+    assert len(draws[0]) == 7
+    np.testing.assert_array_equal(*draws)
 
 
 @given(

@@ -57,8 +57,12 @@ def assert_same(run, world, record):
     np.testing.assert_array_equal(run.trace.arms, arms)
     np.testing.assert_array_equal(run.trace.states, [states for _, states, _ in world.history])
     np.testing.assert_array_equal(run.trace.rewards, [rewards for _, _, rewards in world.history])
-    for name in ("flat_counts", "flat_visits", "flat_rewards", "pulls", "last_state", "last_slot"):
+    for name in ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "pulls", "last_state", "last_slot"):
         np.testing.assert_array_equal(getattr(run.record, name), getattr(record, name), err_msg=name)
+    for arm in range(record.n_arms):
+        np.testing.assert_array_equal(record.seen(arm), record.counts(arm).sum(axis=(0, 1)))
+        np.testing.assert_array_equal(record.visits(arm), record.counts(arm).sum(axis=2))
+        assert record.pulls[arm] == record.counts(arm).sum()
     assert run.record.plan_lengths == record.plan_lengths
     assert run.record.slots == record.slots
     assert run.account.sums[0] == pytest.approx(sum(sum(rewards) for _, _, rewards in world.history))
@@ -102,6 +106,7 @@ def test_joint_policies_match_the_plain_loop(name):
 
 RULES = {
     "slots": Slots(7),
+    "no slots": Slots(0),
     "every": EveryStateSeen(0, 12),
     "every met at once": EveryStateSeen(0, 0),
     "seen": SeenIn(1, 0),
@@ -128,6 +133,28 @@ def test_every_rule_matches_the_plain_loop(rule, name):
     assert_same(run, *plain_run(problem, plans(), 1200, seed=9))
     if rule == "slots":
         assert set(run.record.plan_lengths[:-1]) == {7}
+
+
+def test_a_pool_begins_with_the_bin_of_its_cap():
+    problem = PROBLEMS["paper"]
+    assert elapsed_bin(650) == elapsed_bin(720) == elapsed_bin(700) < elapsed_bin(900)
+
+    def plans():
+        for wait in itertools.cycle((650, 720, 900)):
+            yield Plan(SingleArm(0), Slots(wait))
+            yield Plan(SingleArm(1), CountDoubled(cap=700) | Slots(2))
+
+    run = compiled_run(problem, plans(), 30_000, seed=1)
+    assert_same(run, *plain_run(problem, plans(), 30_000, seed=1))
+    assert {1, 2} <= set(run.record.plan_lengths)
+
+
+def test_a_rule_looks_at_its_own_plan_only():
+    problem = PROBLEMS["paper"]
+    plans = [Plan(SingleArm(0), rule) for rule in (Slots(40), CountDoubled(), CountDoubled(strict=True), Forever())]
+    run = compiled_run(problem, plans, 400, seed=2)
+    assert_same(run, *plain_run(problem, plans, 400, seed=2))
+    assert min(run.record.plan_lengths[1:3]) > 10
 
 
 @settings(max_examples=20)
@@ -206,6 +233,18 @@ def test_streams_do_not_meet():
     firsts = {plan_generator(0, "ab", run, plan).random() for run in range(3) for plan in range(3)}
     assert len(firsts) == 9
     assert plan_generator(0, "ab", 1, 2).random() == plan_generator(0, "ab", 1, 2).random()
+
+
+@given(
+    st.integers(0, 1 << 150),
+    st.one_of(st.just(""), st.text("0123456789abcdef", min_size=1, max_size=64)),
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 40),
+)
+def test_the_generator_of_a_plan_is_that_of_its_coordinates(seed, content, run, plan):
+    key = (int(content[:32] or "0", 16), run, 1, plan)
+    expected = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    assert plan_generator(seed, content, run, plan).random(3).tolist() == expected.random(3).tolist()
 
 
 def test_law_of_what_is_seen():

@@ -142,6 +142,7 @@ class Trace:
             columns = np.searchsorted(BIN_EDGES, np.diff(slots, prepend=0), side="right") - 1
             np.add.at(record.counts(i), (before, columns, states), 1)
             np.add.at(record.visits(i), (before, columns), 1)
+            record.seen(i)[:] = np.bincount(states, minlength=self.sizes[arm])
             record.reward_sums(i)[:] = np.bincount(states, weights=rewards, minlength=self.sizes[arm])
             record.last_state[i], record.last_slot[i] = states[-1], slots[-1]
         record.slots = last - first + 1

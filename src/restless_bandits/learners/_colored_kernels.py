@@ -20,6 +20,7 @@ from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable
 from restless_bandits.policies import TIE
+from restless_bandits.record import N_BINS
 
 STEP = 0.9
 """Lazy steps, because optimistic play is often periodic."""
@@ -79,14 +80,15 @@ def law_balls(counts: IntArray, cap: int, width: float, margin: float, estimate:
     ``counts[s, bin(τ), k]`` are those of a record; all τ from the cap on are one.
     """
     n = counts.shape[2]
-    seen = np.zeros(n)
+    seen = np.empty(n, dtype=np.int64)
     for s in range(n):
         for tau in range(1, cap + 1):
-            seen[:] = 0.0
-            for column in range(tau - 1, counts.shape[1] if tau == cap else tau):
-                for k in range(n):
+            total = 0
+            for k in range(n):
+                seen[k] = 0
+                for column in range(tau - 1, counts.shape[1] if tau == cap else tau):
                     seen[k] += counts[s, column, k]
-            total = seen.sum()
+                total += seen[k]
             colour = (tau - 1) * n + s
             if total > 0:
                 half[colour] = min(1.0, 0.5 * (margin + np.sqrt(width / total)))
@@ -100,6 +102,42 @@ def reward_bounds(seen: IntArray, sums: Array, width: float, bounds: Array) -> N
     for k in range(seen.shape[0]):
         if seen[k] > 0:
             bounds[k] = min(1.0, sums[k] / seen[k] + np.sqrt(width / seen[k]))
+
+
+@njit
+def confidence_sets(
+    n_states: IntArray,
+    caps: IntArray,
+    counts: IntArray,
+    count_base: IntArray,
+    seen: IntArray,
+    sums: Array,
+    state_base: IntArray,
+    log: float,
+    law_width: float,
+    reward_width: float,
+    margin: float,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Return the ``Balls`` of all arms, from the flat arrays of a record.
+
+    What was never observed stays plausible: any law, and the reward 1.
+    """
+    n_arms, widest, most_states = n_states.shape[0], 1 + (n_states * caps).max(), n_states.max()
+    estimate, half = np.zeros((n_arms, widest, most_states)), np.ones((n_arms, widest))
+    least, most, reward = np.zeros((n_arms, widest)), np.ones((n_arms, widest)), np.ones((n_arms, most_states))
+    for i in range(n_arms):
+        n = n_states[i]
+        for b in range(widest):
+            for k in range(n):
+                estimate[i, b, k] = 1 / n
+        own = counts[count_base[i] : count_base[i + 1]].reshape((n + 1, N_BINS, n))
+        law_balls(own, caps[i], law_width * n * log, margin, estimate[i], half[i])
+        first, end = state_base[i], state_base[i + 1]
+        reward_bounds(seen[first:end], sums[first:end], reward_width * log, reward[i])
+        for b in range(widest):
+            least[i, b] = max(estimate[i, b, 0] - half[i, b], 0.0)
+            most[i, b] = min(estimate[i, b, 0] + half[i, b], 1.0)
+    return estimate, half, least, most, reward
 
 
 @njit
@@ -131,13 +169,29 @@ def most_expected(estimate: Array, half: float, payoffs: Array, order: IntArray,
 
 
 @njit
-def promises(balls: Balls, arm: int, size: int, states: int) -> Array:
-    """Return the highest mean reward of pulling an arm in each of its beliefs."""
-    order = np.arange(states)
-    result = np.empty(size)
-    for b in range(size):
-        result[b] = most_expected(balls.estimate[arm, b], balls.half[arm, b], balls.reward[arm], order, states)
-    return result
+def promises(
+    estimate: Array, half: Array, reward: Array, sizes: IntArray, n_states: IntArray, caps: IntArray, numbers: IntArray
+) -> tuple[Array, float]:
+    """Return the highest mean reward of pulling each arm, ``[arm, s, τ − 1]``, and how far promises lie apart.
+
+    That is how far the highest of all lies above the best one that can always be had, by staying on one arm.
+    """
+    tables = np.zeros(numbers.shape)
+    order = np.arange(n_states.max())
+    promise = np.empty(sizes.max())
+    highest, always = -np.inf, -np.inf
+    for i in range(sizes.shape[0]):
+        for k in range(n_states[i]):
+            order[k] = k
+        lowest = np.inf
+        for b in range(sizes[i]):
+            promise[b] = most_expected(estimate[i, b], half[i, b], reward[i], order, n_states[i])
+            lowest, highest = min(lowest, promise[b]), max(highest, promise[b])
+        always = max(always, lowest)
+        for s in range(n_states[i] + 1):
+            for column in range(caps[i]):
+                tables[i, s, column] = promise[numbers[i, s, column]]
+    return tables, highest - always
 
 
 @njit

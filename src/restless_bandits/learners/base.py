@@ -107,7 +107,7 @@ def with_options(word: str, options: str) -> str:
 
 
 def present_problem(
-    record: Record, task: Task, laws: Sequence[Array], rewards: Sequence[Array | Sequence[float]]
+    record: Record, task: Task, laws: Sequence[Array], rewards: Sequence[Array | Sequence[float]] | Array
 ) -> Problem:
     """Return the problem of some chains, or tables of laws, and mean rewards, started from the last states seen."""
     arms: list[AnyArm] = []

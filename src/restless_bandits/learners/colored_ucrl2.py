@@ -129,15 +129,18 @@ class ColoredUCRL2(Learner):
             return Plan(SingleArm(0), until=Forever())
         caps = self.caps(task)
         unseen = tuple((record.last_state == record.n_states).tolist())
-        layout = _layout(task.n_states, task.initial, caps, unseen, bool((record.pulls == 0).any()))
+        layout = _layout(task.n_states, task.initial, caps, unseen, 0 in record.last_slot)
         balls = self.confidence_sets(record, task)
         tolerance = 1.0 / math.sqrt(record.slots + 1)
         until = CountDoubled(cap=max(caps))
-        promises = [kernels.promises(balls, i, arm.size, arm.n_states) for i, arm in enumerate(layout.joint.arms)]
-        if max(arm.max() for arm in promises) - max(arm.min() for arm in promises) <= tolerance:
+        joint = layout.joint.table
+        sets = balls.estimate, balls.half, balls.reward
+        tables, apart = kernels.promises(*sets, layout.sizes, joint.n_states, joint.cap, joint.numbers)
+        if apart <= tolerance:
             # Value iteration would end with its first step, and the greedy choice for zeros is the highest promise.
-            arms = zip(promises, layout.joint.arms, strict=True)
-            return Plan(IndexPolicy(tuple(promise[arm.numbers] for promise, arm in arms)), until)
+            alike = len(set(zip(task.n_states, caps, strict=True))) == 1
+            own = zip(tables, task.n_states, caps, strict=True)
+            return Plan(IndexPolicy(tables if alike else tuple(one[: n + 1, :cap] for one, n, cap in own)), until)
         return Plan(extended_value_iteration(layout, balls, tolerance).policy, until)
 
     def confidence_sets(self, record: Record, task: Task) -> kernels.Balls:
@@ -147,22 +150,12 @@ class ColoredUCRL2(Learner):
         colours = sum(n * cap for n, cap in zip(task.n_states, caps, strict=True))
         # ln(2Ct/δ), with δ = 1/T unless given.
         log = math.log(2 * colours * (record.slots + 1)) - math.log(1 / horizon if self.delta is None else self.delta)
-        widest = max(n * cap for n, cap in zip(task.n_states, caps, strict=True)) + 1
-        most_states = max(task.n_states)
-        # What no observation touches below stays plausible: any law, and the reward 1.
-        estimate = np.zeros((task.n_arms, widest, most_states))
-        half = np.ones((task.n_arms, widest))
-        reward = np.ones((task.n_arms, most_states))
-        for i, (n, cap) in enumerate(zip(task.n_states, caps, strict=True)):
-            estimate[i, :, :n] = 1 / n
-            width = self.law_width * n * log
-            kernels.law_balls(record.counts(i), cap, width, 1 / math.sqrt(horizon), estimate[i], half[i])
-            if task.rewards is not None:
-                reward[i, :n] = task.rewards[i]
-            else:
-                kernels.reward_bounds(record.seen(i), record.reward_sums(i), self.reward_width * log, reward[i])
-        best = estimate[:, :, 0]
-        return kernels.Balls(estimate, half, np.maximum(best - half, 0.0), np.minimum(best + half, 1.0), reward)
+        widths = log, self.law_width, self.reward_width, 1 / math.sqrt(horizon)
+        counted = record.flat_counts, record.count_base, record.flat_seen, record.flat_rewards, record.state_base
+        balls = kernels.Balls(*kernels.confidence_sets(record.n_states, np.array(caps), *counted, *widths))
+        for bounds, known in zip(balls.reward, task.rewards or (), strict=False):
+            bounds[: len(known)] = known
+        return balls
 
 
 def _table_size(task: Task, caps: tuple[int, ...]) -> int:
@@ -174,6 +167,7 @@ class Layout(NamedTuple):
     """Joint beliefs with given caps, and the rows in which value iteration goes through them."""
 
     joint: JointBeliefs
+    sizes: IntArray
     rows: kernels.Rows
 
 
@@ -223,7 +217,7 @@ def _layout(
     places, targets, colours, follows = (np.concatenate(table).astype(np.int32) for table in zip(*tables, strict=True))
     row_base = np.concatenate([[0], np.cumsum([len(place) for place, *_ in tables])])
     steps = (strides.diagonal().copy(), strides[:, inner].T.copy())
-    return Layout(joint, kernels.Rows(row_base, inner, places, targets, colours, follows, *steps, ties))
+    return Layout(joint, sizes, kernels.Rows(row_base, inner, places, targets, colours, follows, *steps, ties))
 
 
 def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> IntArray:
@@ -267,7 +261,7 @@ def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: fl
         replace(arm, law=kernels.favoured(balls, i, arm.size, arm.n_states), rewards=balls.reward[i, : arm.n_states])
         for i, arm in enumerate(layout.joint.arms)
     ]
-    return Optimum(JointPolicy(JointBeliefs(arms, 1), tables.action, bias), *found)
+    return Optimum(JointPolicy(layout.joint.with_laws(arms), tables.action, bias), *found)
 
 
 def _iterate_in_threads(

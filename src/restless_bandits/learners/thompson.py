@@ -29,7 +29,7 @@ geometrically. No regret bound is proved for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -54,12 +54,19 @@ from restless_bandits.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, el
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 SupportOption: TypeAlias = int | tuple[float | Matrix, ...]
 
+Rewards: TypeAlias = Sequence[Array | Sequence[float]] | Array
+"""The mean rewards of each arm's states, a row for each arm."""
+
 SOON = 10_000
 """Slots from which on episodes of the continuous prior grow geometrically, by ``GROWTH``."""
 GROWTH = 0.02
 FIRST_STEPS, STEPS = 20, 6
 """Steps of the sampler at the first plan and at every later one."""
+ONE_BY_ONE = 12
+"""Rewards up to which each is drawn by itself: NumPy takes longer to begin with arrays than for these."""
 SMALLEST = 1e-300
+NO_CHANCE = -746.0
+"""What has no larger logarithm is zero in double precision."""
 LARGEST_SUPPORT = 20_000_000
 """Numbers in the table of log-likelihoods of one support: 160 MB."""
 
@@ -153,35 +160,38 @@ class ThompsonSampling(Learner):
     def posterior(self, record: Record, arm: int) -> Array:
         """Return the probability of each chain of the arm's support, in the order of ``chains``."""
         tables = _tables(self.support, int(record.n_states[arm]), self.pool)
-        return _posterior(record.counts(arm).reshape(-1), tables.log_laws)
+        weights = np.empty(len(tables.chains))
+        _weigh(record.flat_visits, record.flat_counts, *_places(record, arm), tables.log_laws, weights)
+        return weights
 
     def chains(self, n_states: int) -> Array:
         """Return the support of an arm with so many states: a stack of transition matrices."""
         return _tables(self.support, n_states, self.pool).chains
 
-    def draw_chains(self, record: Record, rng: np.random.Generator) -> list[int]:
+    def draw_chains(self, record: Record, rng: np.random.Generator) -> IntArray:
         """Draw one chain of its support for every arm, by its number."""
-        return [_draw(self.posterior(record, arm), u) for arm, u in enumerate(rng.random(record.n_arms).tolist())]
+        numbers = np.empty(record.n_arms, dtype=np.int64)
+        uniforms = rng.random(record.n_arms)
+        counted = record.flat_visits, record.flat_counts, record.row_base, record.count_base
+        for n in set(record.n_states.tolist()):
+            _draw(*counted, record.n_states, n, _tables(self.support, n, self.pool).log_laws, uniforms, numbers)
+        return numbers
 
-    def mean_rewards(self, record: Record, task: Task, rng: np.random.Generator) -> list[list[float]]:
+    def mean_rewards(self, record: Record, task: Task, rng: np.random.Generator) -> Rewards:
         """Draw the mean rewards of every arm, or tell them where they are known."""
         return _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
 
-    def policy(self, record: Record, task: Task, chains: list[int], rewards: list[list[float]]) -> Policy:
+    def policy(self, record: Record, task: Task, chains: Sequence[int] | IntArray, rewards: Rewards) -> Policy:
         """Return what the oracle plays on the drawn problem."""
-        if self.oracle == "whittle" and all(n == 2 for n in task.n_states):
-            scaled = []
+        if self.oracle == "whittle" and set(task.n_states) == {2}:
             indices = _tables(self.support, 2, self.pool).indices
-            for chain, pair in zip(chains, rewards, strict=True):
-                least, most = sorted(pair)
-                scaled.append(least + (most - least) * indices[int(pair[0] < pair[1]), chain])
-            return IndexPolicy(tuple(scaled), task.plays)
+            return IndexPolicy(_stretched(indices, np.asarray(chains), np.asarray(rewards)), task.plays)
         problem = self.problem(task, record, chains, rewards)
         # With known rewards the same few problems are drawn again and again once the posterior has narrowed.
         answer = _remembered_policy if self.rewards == "known" else oracles.policy
         return answer(self.oracle, problem)
 
-    def problem(self, task: Task, record: Record, chains: list[int], rewards: list[list[float]]) -> Problem:
+    def problem(self, task: Task, record: Record, chains: Sequence[int] | IntArray, rewards: Rewards) -> Problem:
         """Return the drawn problem, started from the last states seen."""
         drawn = [self.chains(n)[number] for n, number in zip(task.n_states, chains, strict=True)]
         return present_problem(record, task, drawn, rewards)
@@ -206,24 +216,28 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[
     return chains, notes
 
 
-def _known_rewards(task: Task) -> list[list[float]]:
+def _known_rewards(task: Task) -> Rewards:
     if task.rewards is None:
         raise ProblemError("ts: rewards=known must be told the rewards; make its task with reveal=['rewards']")
-    return [list(row) for row in task.rewards]
+    return task.rewards
 
 
-def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> list[list[float]]:
+def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> Rewards:
     """Draw the mean reward of every state of every arm from its posterior; a fixed one that was seen is known."""
-    sums = record.flat_rewards
-    seen = _seen(record.flat_counts, record.count_base, record.state_base)
-    drawn = rng.beta(1.0 + sums, 1.0 + (seen - sums))
+    sums, seen = record.flat_rewards, record.flat_seen
+    if len(sums) <= ONE_BY_ONE:
+        both = zip(sums.tolist(), seen.tolist(), strict=True)
+        drawn = np.array([rng.beta(1.0 + paid, 1.0 + (times - paid)) for paid, times in both])
+    else:
+        drawn = rng.beta(1.0 + sums, 1.0 + (seen - sums))
     if "fixed" in task.reward_laws:
         fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
         # Draws are made for all alike, so that the stream does not depend on the law; before first sight they stand.
         prior = rng.random(len(drawn))
         drawn = np.where(fixed, np.where(seen > 0, sums / np.maximum(seen, 1), prior), drawn)
-    flat = drawn.tolist()
-    return [flat[low:high] for low, high in pairwise(record.state_base.tolist())]
+    if set(task.n_states) == {2}:
+        return drawn.reshape(-1, 2)
+    return [drawn[low:high] for low, high in pairwise(record.state_base.tolist())]
 
 
 _remembered_policy = lru_cache(maxsize=32)(oracles.policy)
@@ -331,37 +345,77 @@ def _indices(chains: list[Array]) -> Array:
     return indices
 
 
-@njit
-def _posterior(counts: IntArray, log_laws: Array) -> Array:
-    """Weights of the chains from counts, flat, and their log-likelihoods: compiled, as it runs at every episode."""
-    weights = np.zeros(log_laws.shape[1])
-    for cell in range(counts.shape[0]):
-        if counts[cell]:
-            for chain in range(weights.shape[0]):
-                weights[chain] += counts[cell] * log_laws[cell, chain]
-    weights = np.exp(weights - weights.max())
-    shares: Array = weights / weights.sum()
-    return shares
+def _places(record: Record, arm: int) -> tuple[int, int, int, int]:
+    """Where the visits of an arm begin and end, where its counts begin, and its number of states."""
+    first, last = record.row_base[arm : arm + 2].tolist()
+    return first, last, int(record.count_base[arm]), int(record.n_states[arm])
 
 
 @njit
-def _draw(weights: Array, u: float) -> int:
-    """The number that a uniform draw picks from a law."""
-    last: int = weights.shape[0] - 1
-    for number in range(last):
-        u -= weights[number]
-        if u < 0:
-            return number
-    return last
+def _weigh(
+    visits: IntArray, counts: IntArray, first: int, last: int, count_base: int, n: int, log_laws: Array, weights: Array
+) -> None:
+    """Write the posterior of an arm's chains from what was counted of it."""
+    # Most visits are zero: the others are sought first, in a loop without a branch.
+    rows = np.empty(last - first, dtype=np.int64)
+    found = 0
+    for row in range(last - first):
+        rows[np.uint64(found)] = row
+        found += visits[np.uint64(first + row)] != 0
+    for chain in range(weights.shape[0]):
+        weights[chain] = 0.0
+    for i in range(found):
+        for cell in range(rows[i] * n, (rows[i] + 1) * n):
+            times = counts[count_base + cell]
+            if times > 0:
+                for chain in range(weights.shape[0]):
+                    weights[chain] += times * log_laws[np.uint64(cell), np.uint64(chain)]
+    most = weights.max()
+    total = 0.0
+    for chain in range(weights.shape[0]):
+        below = weights[chain] - most
+        # The exponential function takes ten times as long to find out that it is zero.
+        weights[chain] = np.exp(below) if below > NO_CHANCE else 0.0
+        total += weights[chain]
+    for chain in range(weights.shape[0]):
+        weights[chain] /= total
 
 
 @njit
-def _seen(counts: IntArray, count_base: IntArray, state_base: IntArray) -> IntArray:
-    """``record.seen`` of all arms, one after the other: compiled, as NumPy takes longer for it than all of a plan."""
-    seen = np.zeros(state_base[-1], dtype=np.int64)
-    for arm in range(state_base.shape[0] - 1):
-        first, n_states = state_base[arm], state_base[arm + 1] - state_base[arm]
-        for row in range(count_base[arm], count_base[arm + 1], n_states):
-            for k in range(n_states):
-                seen[first + k] += counts[row + k]
-    return seen
+def _draw(
+    visits: IntArray,
+    counts: IntArray,
+    row_base: IntArray,
+    count_base: IntArray,
+    n_states: IntArray,
+    n: int,
+    log_laws: Array,
+    uniforms: Array,
+    numbers: IntArray,
+) -> None:
+    """Write the number of the chain that a uniform draw picks from the posterior, for every arm of n states."""
+    weights = np.empty(log_laws.shape[1])
+    for arm in range(n_states.shape[0]):
+        if n_states[arm] == n:
+            _weigh(visits, counts, row_base[arm], row_base[arm + 1], count_base[arm], n, log_laws, weights)
+            left = uniforms[arm]
+            number = 0
+            while number < weights.shape[0] - 1:
+                left -= weights[number]
+                if left < 0:
+                    break
+                number += 1
+            numbers[arm] = number
+
+
+@njit
+def _stretched(indices: Array, chains: IntArray, rewards: Array) -> Array:
+    """Return the indices of all arms, those of their chains between the lower and the higher of their two rewards."""
+    stretched = np.empty((chains.shape[0], indices.shape[2], indices.shape[3]))
+    for arm in range(chains.shape[0]):
+        least, most = min(rewards[arm, 0], rewards[arm, 1]), max(rewards[arm, 0], rewards[arm, 1])
+        own = indices[int(rewards[arm, 0] < rewards[arm, 1]), chains[arm]]
+        for s in range(own.shape[0]):
+            for column in range(own.shape[1]):
+                stretched[arm, s, column] = least + (most - least) * own[s, column]
+    return stretched

@@ -38,7 +38,9 @@ def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
     if plans == 0 or plans & (plans - 1):
         return {} if before is None else {"violations": before}
     told = [list(violation) for violation in before or ()]
-    for arm in range(task.n_arms):
+    # Of an arm that was not pulled since the last look, nothing else could be said.
+    looked_at = sum(record.plan_lengths[: plans // 2])
+    for arm in np.flatnonzero(record.last_slot > looked_at).tolist():
         found = (_rewards_out_of_order(record, task, arm), _jump(record, arm), _hop(record, arm))
         for number, text in enumerate(found, start=1):
             if text and [arm, number] not in told:

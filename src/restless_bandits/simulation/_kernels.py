@@ -1,8 +1,8 @@
 """The compiled engine: slots of a plan, one after the other, with everything recorded.
 
-Arrays come in named tuples. The state of an arm is drawn when it is pulled, from the exact law of its last seen state
-and elapsed slots; arms nobody looks at cost nothing. Each pull takes two draws, one for the state and one for the
-reward, whatever the reward law, so that the stream of draws depends on the pulls alone.
+Arrays come in tuples, which have names where they are made. The state of an arm is drawn when it is pulled, from the
+exact law of its last seen state and elapsed slots; arms nobody looks at cost nothing. Each pull takes two draws, one
+for the state and one for the reward, whatever the reward law, so that the stream of draws depends on the pulls alone.
 
 Draws come from xoshiro256++ (Blackman, Vigna 2021), whose four words are the stream's state: a few instructions a draw
 where a call into a bit generator would cost more than the rest of the slot.
@@ -10,7 +10,7 @@ where a call into a bit generator would cost more than the rest of the slot.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,23 +18,32 @@ import numpy.typing as npt
 from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable, column_of
-from restless_bandits.policies import TIE
+from restless_bandits.policies import TIE, FlatTables
 from restless_bandits.record import N_BINS, elapsed_bin
 
 Word = np.uint64
 Words = npt.NDArray[np.uint64]
+Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 
-INDEX, INDEX_MANY, JOINT, SINGLE, CYCLE, UCB = range(6)
-"""Kinds of policies. ``INDEX_MANY`` keeps arms whose index has stopped moving in a tournament tree."""
+PAIR, INDEX, INDICES, JOINT, SINGLE, CYCLE, UCB = range(7)
+"""Kinds of policies. The arm of highest index is pulled: ``PAIR`` is for two arms, ``INDEX`` for any number, of which
+it keeps those whose index has stopped moving in a tournament tree. ``INDICES`` is for several plays."""
 
-STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, FIXED = range(8)
+at = np.uint64
+"""For places in arrays: of one that could be negative Numba asks so at every access, a third of the time of a slot."""
+
+STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, FIXED = map(at, range(8))
 """Columns of ``World.arms``: numbers of states, cap and period of the laws, where its laws, states, rows of visits and
-counts begin, and whether its rewards are fixed. Side by side, because one slot needs all of them for one arm."""
+counts begin, and whether its rewards are fixed."""
 
-LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = range(6)
-"""Columns of what is known of each arm within a plan: the belief, and where its laws and its indices begin."""
+LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = map(at, range(8, 14))
+"""Columns that a plan adds: the belief, and where the arm's laws and its indices begin."""
 
-_column_of, _bin_of = inlined(column_of), inlined(elapsed_bin)
+WIDTH = at(16)
+"""Columns of an arm in all, side by side because a slot needs nearly all of them for one arm; two spare ones make it a
+power of two, quick to multiply by."""
+
+_column_of, _bin_of = inlined(column_of), njit(elapsed_bin)
 
 
 class World(NamedTuple):
@@ -54,6 +63,7 @@ class Memory(NamedTuple):
 
     counts: IntArray
     visits: IntArray
+    seen: IntArray
     rewards: Array
     last_state: IntArray
     last_slot: IntArray
@@ -66,26 +76,42 @@ class Choice(NamedTuple):
     plays: int
     arm: int = 0
     width: float = 0.0
-    table_base: IntArray = np.zeros(1, dtype=np.int64)
-    table_length: IntArray = np.zeros(1, dtype=np.int64)
-    table_period: IntArray = np.zeros(1, dtype=np.int64)
-    table: Array = np.zeros(1)
     action: ActionArray = np.zeros(1, dtype=np.int16)
     start: int = 0
     """The action before anything was seen, where the table over joint beliefs has no entry for it."""
 
 
+class Blocks(NamedTuple):
+    """What of a ``JointTable`` tells where a joint belief lies."""
+
+    actions: IntArray
+    offsets: IntArray
+    strides: IntArray
+    numbers: IntArray
+    cap: IntArray
+    period: IntArray
+
+    @classmethod
+    def of(cls, table: JointTable) -> Blocks:
+        return cls(table.actions, table.offsets, table.strides, table.numbers, table.cap, table.period)
+
+
 class Ending(NamedTuple):
-    """A stop rule: see ``plans.RuleTable``."""
+    """A stop rule, see ``plans.RuleTable``, and where the counts within a plan are kept.
+
+    ``left`` says for each count (arm, state, bin) how many more of it end the plan, and is 0 until the plan meets it;
+    a pool lies at its first bin. ``touched`` is room for the numbers of those met, so that nothing need be done for all
+    the others, neither before a plan nor after it.
+    """
 
     slots: int
     every: IntArray
     seen_in: IntArray
     doubled: bool
-    cap: int
+    pool: int
     beyond: int
-    before: IntArray
-    pooled_before: IntArray
+    left: IntArray
+    touched: IntArray
 
 
 class Account(NamedTuple):
@@ -110,7 +136,16 @@ class Trace(NamedTuple):
     rewards: Array
 
 
-@inlined
+NO_TABLES = FlatTables(np.zeros(1), *3 * [np.zeros(1, dtype=np.int64)])
+"""In the place of indices, for policies of other kinds."""
+
+
+def plain(named: Tuple) -> Tuple:
+    """Return a named tuple as a plain one: Numba takes those apart in a third of the time."""
+    return cast(Tuple, tuple(named))
+
+
+@njit
 def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Word, Word]:
     """Draw a double in [0, 1) and step the stream, whose words stay in registers between draws."""
     mixed = s0 + s3
@@ -129,6 +164,7 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
 def _place(
     block: int,
     slot: int,
+    n_arms: int,
     now: IntArray,
     actions: IntArray,
     offsets: IntArray,
@@ -138,17 +174,17 @@ def _place(
     period: IntArray,
 ) -> int:
     """Where the present joint belief lies in a table over them, given the action of the slot before."""
-    place: int = offsets[block]
-    for i in range(now.shape[0]):
+    place: int = offsets[at(block)]
+    for i in range(n_arms):
+        own = at(i) * WIDTH
         fresh = False
         for p in range(actions.shape[1]):
-            fresh = fresh or actions[block, p] == i
-        digit = now[i, LAST_STATE]
+            fresh = fresh or actions[at(block), at(p)] == i
+        digit = now[own + LAST_STATE]
         if not fresh:
-            column = _column_of(slot - now[i, LAST_SLOT], cap[i], period[i])
-            # Unsigned places spare the checks for negative ones.
-            digit = numbers[np.uint64(i), np.uint64(digit), np.uint64(column)]
-        place += digit * strides[block, i]
+            column = _column_of(slot - now[own + LAST_SLOT], cap[at(i)], period[at(i)])
+            digit = numbers[at(i), at(digit), at(column)]
+        place += digit * strides[at(block), at(i)]
     return place
 
 
@@ -171,19 +207,17 @@ def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
     for p in range(plays):
         most = -np.inf
         for i in range(n):
-            most = max(most, scores[i])
-        for i in range(n):
-            if scores[i] >= most - TIE or scores[i] == most:
-                chosen[p] = i
-                scores[i] = -np.inf
-                break
-    for p in range(1, plays):
-        arm = chosen[p]
-        q = p - 1
-        while q >= 0 and chosen[q] > arm:
-            chosen[q + 1] = chosen[q]
-            q -= 1
-        chosen[q + 1] = arm
+            most = max(most, scores[at(i)])
+        best = 0
+        while scores[at(best)] < most - TIE and scores[at(best)] != most:
+            best += 1
+        scores[at(best)] = -np.inf
+        # The arms so far are in order: the new one goes where it belongs.
+        place = p
+        while place > 0 and chosen[place - 1] > best:
+            chosen[place] = chosen[place - 1]
+            place -= 1
+        chosen[place] = best
 
 
 @njit
@@ -214,8 +248,9 @@ def run_plan(
     world: World,
     memory: Memory,
     choice: Choice,
-    joint: JointTable,
-    pricing: JointTable,
+    flat: FlatTables,
+    joint: Blocks,
+    pricing: Blocks,
     ending: Ending,
     account: Account,
     trace: Trace,
@@ -224,213 +259,228 @@ def run_plan(
 
     ``block`` is the action of the last slot, −1 before the first where no block holds the start. ``joint`` is the table
     of the policy, ``pricing`` that of the gaps; both number actions alike. Returns the last slot played and its action.
+    All tuples come ``plain``.
     """
-    # Arrays under names of their own: reaching into the tuples in every slot would cost more than the slot itself.
     arms, law, state_reward = world
-    counts, visits, reward_sums, last_state, last_slot = memory
-    table = choice.table
-    every, seen_in, cap, beyond = ending.every, ending.seen_in, ending.cap, ending.beyond
-    count_before, pooled_before = ending.before, ending.pooled_before
-    pooled = np.zeros(pooled_before.shape[0], dtype=np.int64)
-    gap, checkpoints = account.gap, account.checkpoints
-    j_actions, j_offsets, j_strides, _, _, _, _, _, j_numbers, j_cap, j_period = joint
-    p_actions, p_offsets, p_strides, _, _, _, _, _, p_numbers, p_cap, p_period = pricing
-    actions_at = choice.action
+    counts, visits, seen, reward_sums, last_state, last_slot = memory
+    kind, plays, arm, width, action_at, start = choice
+    table, table_base, table_length, table_period = flat
+    j_actions, j_offsets, j_strides, j_numbers, j_cap, j_period = joint
+    p_actions, p_offsets, p_strides, p_numbers, p_cap, p_period = pricing
+    most_slots, every, seen_in, doubled, pool, beyond, left, touched = ending
+    sums, checkpoints, sums_at, gap, start_gap = account
+    trace_arms, trace_states, trace_rewards = trace
     n_arms = arms.shape[0]
-    plays = choice.plays
-    kind = choice.kind
     priced = gap.shape[0] > 0
-    tracing = trace.arms.shape[0] > 0
+    tracing = trace_arms.shape[0] > 0
+    watched = doubled or every.shape[0] > 0 or seen_in.shape[0] > 0
     chosen = np.zeros(plays, dtype=np.int64)
     scores = np.empty(n_arms)
-    started = slot
+    last = min(horizon, slot + max(1, most_slots))
+    n_touched = 0
     s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
 
-    realised, expected, cost = account.sums[0], account.sums[1], account.sums[2]
+    realised, expected, cost = sums[0], sums[1], sums[2]
     checkpoint = 0
     while checkpoint < checkpoints.shape[0] and checkpoints[checkpoint] <= slot:
         checkpoint += 1
+    next_checkpoint = checkpoints[checkpoint] if checkpoint < checkpoints.shape[0] else horizon + 1
 
-    # States of each watched arm that still lack transitions.
+    # States of each watched arm that still lack transitions. A plan that lacks none lasts for one slot.
     lacking = np.zeros(every.shape[0], dtype=np.int64)
     for e in range(every.shape[0]):
-        arm = every[e, 0]
-        for s in range(arms[arm, STATES]):
-            lacking[e] += visits[arms[arm, ROW] + s * N_BINS] < every[e, 1]
+        for s in range(arms[every[e, 0], STATES]):
+            lacking[e] += visits[arms[every[e, 0], ROW] + s * N_BINS] < every[e, 1]
+        if lacking[e] == 0:
+            last = min(last, slot + 1)
 
-    # Indices begin one before τ = 1, so that the elapsed slots are added as they are.
-    indexed = kind in (INDEX, INDEX_MANY)
-    now = np.zeros((n_arms, 6), dtype=np.int64)
-    now[:, LAST_STATE], now[:, LAST_SLOT] = last_state, last_slot
-    now[:, LAW_ROW] = arms[:, LAW] + last_state * arms[:, CAP] * arms[:, STATES]
-    if indexed:
-        now[:, INDEX_LENGTH], now[:, INDEX_PERIOD] = choice.table_length, choice.table_period
-        now[:, INDEX_ROW] = choice.table_base + last_state * choice.table_length - 1
-    repeats = now[:, INDEX_PERIOD].max() > 1
-    pulls = np.zeros(n_arms, dtype=np.int64)
+    now = np.empty(at(n_arms) * WIDTH, dtype=np.int64)
+    indexed = kind in (PAIR, INDEX, INDICES)
+    for i in range(n_arms):
+        own = at(i) * WIDTH
+        for column in range(arms.shape[1]):
+            now[own + at(column)] = arms[i, column]
+        now[own + LAST_STATE], now[own + LAST_SLOT] = last_state[i], last_slot[i]
+        now[own + LAW_ROW] = arms[i, LAW] + last_state[i] * arms[i, CAP] * arms[i, STATES]
+        if indexed:
+            now[own + INDEX_LENGTH], now[own + INDEX_PERIOD] = table_length[i], table_period[i]
+            # One before τ = 1, so that the elapsed slots are added as they are.
+            now[own + INDEX_ROW] = table_base[i] + last_state[i] * table_length[i] - 1
+    pulls = np.zeros(n_arms if kind == UCB else 0, dtype=np.int64)
     if kind == UCB:
         for i in range(n_arms):
-            pulls[i] = visits[arms[i, ROW] : arms[i, ROW] + (arms[i, STATES] + 1) * N_BINS].sum()
+            for k in range(arms[i, STATES]):
+                pulls[i] += seen[arms[i, STATE] + k]
 
     # Arms that wait below the end of their table have moving indices; the others rest in the tree.
     leaves, n_moving = 1, 0
-    moving, tree = np.zeros(1, dtype=np.int64), np.zeros(2)
-    if kind == INDEX_MANY:
+    if kind == INDEX:
         while leaves < n_arms:
             leaves *= 2
-        tree = np.full(2 * leaves, -np.inf)
-        moving = np.empty(n_arms, dtype=np.int64)
-        for i in range(n_arms):
-            if slot + 1 - now[i, LAST_SLOT] < now[i, INDEX_LENGTH] or now[i, INDEX_PERIOD] > 1:
-                moving[n_moving] = i
-                n_moving += 1
-            else:
-                tree[leaves + i] = table[now[i, INDEX_ROW] + now[i, INDEX_LENGTH]]
+    tree = np.empty(2 * leaves)
+    moving = np.empty(n_arms, dtype=np.int64)
+    if kind == INDEX:
+        for i in range(leaves):
+            tree[leaves + i] = -np.inf
+            if i < n_arms:
+                if slot + 1 - last_slot[i] < table_length[i] or table_period[i] > 1:
+                    moving[n_moving] = i
+                    n_moving += 1
+                else:
+                    tree[leaves + i] = table[now[at(i) * WIDTH + INDEX_ROW] + table_length[i]]
         for node in range(leaves - 1, 0, -1):
             tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
-    while slot < horizon:
+    while slot < last:
         slot += 1
-        if kind == INDEX:
-            most = -np.inf
-            for i in range(n_arms):
-                column = min(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH])
-                if repeats:
-                    column = 1 + _column_of(slot - now[i, LAST_SLOT], now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
-                scores[i] = table[now[i, INDEX_ROW] + column]
-                most = max(most, scores[i])
-            if plays > 1:
-                _take_best(scores, chosen, plays)
-            elif n_arms == 2:
-                chosen[0] = 1 if scores[0] < scores[1] - TIE else 0
-            else:
-                # Leaving at the winner lets the processor guess it and go on before the scores are in.
-                best = 0
-                while scores[best] < most - TIE:
-                    best += 1
-                chosen[0] = best
-        elif kind == INDEX_MANY:
+        if kind == PAIR:
+            column = min(slot - now[LAST_SLOT], now[INDEX_LENGTH])
+            first = table[at(now[INDEX_ROW] + column)]
+            column = min(slot - now[WIDTH + LAST_SLOT], now[WIDTH + INDEX_LENGTH])
+            second = table[at(now[WIDTH + INDEX_ROW] + column)]
+            arm = 1 if first < second - TIE else 0
+        elif kind == INDEX:
             most = -np.inf
             kept = 0
             for m in range(n_moving):
-                i = moving[m]
-                elapsed = slot - now[i, LAST_SLOT]
-                if elapsed < now[i, INDEX_LENGTH] or now[i, INDEX_PERIOD] > 1:
-                    column = _column_of(elapsed, now[i, INDEX_LENGTH], now[i, INDEX_PERIOD])
-                    scores[i] = table[now[i, INDEX_ROW] + 1 + column]
-                    most = max(most, scores[i])
-                    moving[kept] = i
+                i = moving[at(m)]
+                own = at(i) * WIDTH
+                elapsed = slot - now[own + LAST_SLOT]
+                length, period = now[own + INDEX_LENGTH], now[own + INDEX_PERIOD]
+                if elapsed < length or period > 1:
+                    score = table[at(now[own + INDEX_ROW] + 1 + _column_of(elapsed, length, period))]
+                    scores[at(i)] = score
+                    most = max(most, score)
+                    moving[at(kept)] = i
                     kept += 1
                 else:
-                    _raise_leaf(tree, leaves, i, table[now[i, INDEX_ROW] + now[i, INDEX_LENGTH]])
+                    _raise_leaf(tree, leaves, i, table[at(now[own + INDEX_ROW] + length)])
             n_moving = kept
             most = max(most, tree[1])
-            best = n_arms
+            arm = n_arms
             if tree[1] >= most - TIE:
-                best = _first_leaf(tree, leaves, most - TIE)
+                arm = _first_leaf(tree, leaves, most - TIE)
             for m in range(n_moving):
-                if scores[moving[m]] >= most - TIE and moving[m] < best:
-                    best = moving[m]
-            chosen[0] = best
+                i = moving[at(m)]
+                if scores[at(i)] >= most - TIE and i < arm:
+                    arm = i
         elif kind == JOINT:
-            action = choice.start
+            action = start
             if block >= 0:
-                place = _place(block, slot, now, j_actions, j_offsets, j_strides, j_numbers, j_cap, j_period)
-                action = actions_at[place]
-            for p in range(plays):
+                place = _place(block, slot, n_arms, now, j_actions, j_offsets, j_strides, j_numbers, j_cap, j_period)
+                action = int(action_at[at(place)])
+            arm = j_actions[at(action), at(0)]
+            for p in range(1, plays):
                 chosen[p] = j_actions[action, p]
-        elif kind == UCB:
+            chosen[0] = arm
+        elif kind != SINGLE or plays > 1:
             for i in range(n_arms):
-                scores[i] = np.inf
-                if pulls[i] > 0:
-                    total = 0.0
-                    for k in range(arms[i, STATES]):
-                        total += reward_sums[arms[i, STATE] + k]
-                    scores[i] = total / pulls[i] + np.sqrt(choice.width * np.log(slot) / pulls[i])
+                own = at(i) * WIDTH
+                elapsed = slot - now[own + LAST_SLOT]
+                if kind == INDICES:
+                    column = _column_of(elapsed, now[own + INDEX_LENGTH], now[own + INDEX_PERIOD])
+                    scores[at(i)] = table[at(now[own + INDEX_ROW] + 1 + column)]
+                elif kind == UCB:
+                    scores[at(i)] = np.inf
+                    if pulls[i] > 0:
+                        total = 0.0
+                        for k in range(now[own + STATES]):
+                            total += reward_sums[at(now[own + STATE] + k)]
+                        scores[at(i)] = total / pulls[i] + np.sqrt(width * np.log(slot) / pulls[i])
+                else:
+                    scores[at(i)] = np.inf if kind == SINGLE and i == arm else float(elapsed)
             _take_best(scores, chosen, plays)
-        elif kind == SINGLE and plays == 1:
-            chosen[0] = choice.arm
-        else:
-            for i in range(n_arms):
-                scores[i] = slot - now[i, LAST_SLOT]
-            if kind == SINGLE:
-                scores[choice.arm] = np.inf
-            _take_best(scores, chosen, plays)
+            if plays == 1:
+                arm = chosen[0]
 
-        action = chosen[0] if plays == 1 else _number_of(chosen, p_actions)
+        action = arm if plays == 1 else _number_of(chosen, p_actions)
         if priced:
             if block < 0:
-                cost += account.start_gap[action]
+                cost += start_gap[action]
             else:
-                place = _place(block, slot, now, p_actions, p_offsets, p_strides, p_numbers, p_cap, p_period)
-                cost += gap[place, action]
+                place = _place(block, slot, n_arms, now, p_actions, p_offsets, p_strides, p_numbers, p_cap, p_period)
+                cost += gap[at(place), at(action)]
         block = action
 
         done = False
         for p in range(plays):
-            arm = chosen[p]
-            states = arms[arm, STATES]
-            s = now[arm, LAST_STATE]
-            elapsed = slot - now[arm, LAST_SLOT]
-            row = now[arm, LAW_ROW] + _column_of(elapsed, arms[arm, CAP], arms[arm, PERIOD]) * states
+            pulled = arm if plays == 1 else chosen[p]
+            own = at(pulled) * WIDTH
+            states = now[own + STATES]
+            s = now[own + LAST_STATE]
+            elapsed = slot - now[own + LAST_SLOT]
+            column = _column_of(elapsed, now[own + CAP], now[own + PERIOD])
+            row = now[own + LAW_ROW] + column * states
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
             # Counting instead of searching: a state cannot be predicted, and a wrong guess costs ten comparisons.
             k = 0
             if states == 2:
-                k += u >= law[row]
+                k += u >= law[at(row)]
             else:
                 for j in range(states - 1):
-                    k += u >= law[row + j]
-            mean = state_reward[arms[arm, STATE] + k]
+                    k += u >= law[at(row + j)]
+            mean = state_reward[at(now[own + STATE] + k)]
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
-            reward = mean if arms[arm, FIXED] else 1.0 * (u < mean)
+            reward = mean if now[own + FIXED] else 1.0 * (u < mean)
             realised += reward
-            expected += law[row + states - 1]
+            expected += law[at(row + states - 1)]
 
-            cell = s * N_BINS + _bin_of(elapsed)
-            visit = arms[arm, ROW] + cell
-            visits[visit] += 1
-            counts[arms[arm, COUNT] + cell * states + k] += 1
-            reward_sums[arms[arm, STATE] + k] += reward
-            pulls[arm] += 1
-            now[arm, LAST_STATE] = k
-            now[arm, LAST_SLOT] = slot
-            now[arm, LAW_ROW] += (k - s) * (arms[arm, CAP] * states)
+            elapsed_in = _bin_of(elapsed)
+            cell = s * N_BINS + elapsed_in
+            visit = now[own + ROW] + cell
+            visits[at(visit)] += 1
+            counts[at(now[own + COUNT] + cell * states + k)] += 1
+            seen[at(now[own + STATE] + k)] += 1
+            reward_sums[at(now[own + STATE] + k)] += reward
+            now[own + LAST_STATE] = k
+            now[own + LAST_SLOT] = slot
+            now[own + LAW_ROW] += (k - s) * (now[own + CAP] * states)
             if indexed:
-                now[arm, INDEX_ROW] += (k - s) * now[arm, INDEX_LENGTH]
+                now[own + INDEX_ROW] += (k - s) * now[own + INDEX_LENGTH]
+            if kind == UCB:
+                pulls[pulled] += 1
             if tracing:
-                trace.arms[slot - 1, p] = arm
-                trace.states[slot - 1, p] = k
-                trace.rewards[slot - 1, p] = reward
+                trace_arms[slot - 1, p] = pulled
+                trace_states[slot - 1, p] = k
+                trace_rewards[slot - 1, p] = reward
 
-            if ending.doubled:
-                if elapsed < cap:
-                    count = count_before[visit]
-                    done = done or visits[visit] - count >= max(1, count + beyond)
-                else:
-                    pool = visit // N_BINS
-                    pooled[pool] += 1
-                    done = done or pooled[pool] >= max(1, pooled_before[pool] + beyond)
-            for e in range(every.shape[0]):
-                if arm == every[e, 0] and elapsed == 1 and s < states:
-                    lacking[e] -= visits[visit] == every[e, 1]
-            for e in range(seen_in.shape[0]):
-                done = done or (arm == seen_in[e, 0] and k == seen_in[e, 1])
-            if kind == INDEX_MANY and tree[leaves + arm] > -np.inf:
+            if watched:
+                if doubled:
+                    counted = visit - max(0, elapsed_in - pool)
+                    if left[at(counted)] == 0:
+                        before = -1
+                        for same in range(counted, visit + 1 if elapsed_in < pool else visit - elapsed_in + N_BINS):
+                            before += visits[at(same)]
+                        left[at(counted)] = max(1, before + beyond)
+                        touched[at(n_touched)] = counted
+                        n_touched += 1
+                    left[at(counted)] -= 1
+                    done = done or left[at(counted)] == 0
+                for e in range(every.shape[0]):
+                    complete = elapsed == 1 and s < states and visits[at(visit)] == every[at(e), at(1)]
+                    if complete and pulled == every[at(e), at(0)]:
+                        lacking[e] -= 1
+                        done = done or lacking[e] == 0
+                for e in range(seen_in.shape[0]):
+                    done = done or (pulled == seen_in[e, 0] and k == seen_in[e, 1])
+            if kind == INDEX and tree[at(leaves + pulled)] > -np.inf:
                 # In the tree it has a place only while it rests.
-                _raise_leaf(tree, leaves, arm, -np.inf)
-                moving[n_moving] = arm
+                _raise_leaf(tree, leaves, pulled, -np.inf)
+                moving[at(n_moving)] = pulled
                 n_moving += 1
 
-        for e in range(every.shape[0]):
-            done = done or lacking[e] == 0
-        if checkpoint < checkpoints.shape[0] and slot == checkpoints[checkpoint]:
-            account.at[checkpoint, 0], account.at[checkpoint, 1], account.at[checkpoint, 2] = realised, expected, cost
+        if slot == next_checkpoint:
+            sums_at[checkpoint, 0], sums_at[checkpoint, 1], sums_at[checkpoint, 2] = realised, expected, cost
             checkpoint += 1
-        if done or slot - started >= ending.slots:
+            next_checkpoint = checkpoints[checkpoint] if checkpoint < checkpoints.shape[0] else horizon + 1
+        if done:
             break
 
-    last_state[:], last_slot[:] = now[:, LAST_STATE], now[:, LAST_SLOT]
+    for i in range(n_arms):
+        own = at(i) * WIDTH
+        last_state[i], last_slot[i] = now[own + LAST_STATE], now[own + LAST_SLOT]
+    for i in range(n_touched):
+        left[touched[i]] = 0
     words[0], words[1], words[2], words[3] = s0, s1, s2, s3
-    account.sums[0], account.sums[1], account.sums[2] = realised, expected, cost
+    sums[0], sums[1], sums[2] = realised, expected, cost
     return slot, block

@@ -11,20 +11,28 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, JointTable, arm_beliefs, cap_for
+from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner, next_plan
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.plans import Plan, RuleTable
-from restless_bandits.policies import TIE, Cycle, EmpiricalUCB, IndexPolicy, JointPolicy, Policy, SingleArm, top_arms
+from restless_bandits.policies import (
+    TIE,
+    Cycle,
+    EmpiricalUCB,
+    FlatTables,
+    IndexPolicy,
+    JointPolicy,
+    Policy,
+    SingleArm,
+    top_arms,
+)
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
 from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.streams import plan_generator, world_words
 
 LAW_DEVIATION = 1e-15
-MANY_ARMS = 3
-"""Arms from which on indices that have stopped moving are kept in a tree."""
 LARGEST_GAP_TABLE = 40_000_000
 
 
@@ -70,12 +78,10 @@ class World:
         table[:, kernels.ROW] = record.row_base[:-1]
         table[:, kernels.COUNT] = record.count_base[:-1]
         table[:, kernels.FIXED] = [arm.reward_law == "fixed" for arm in problem.arms]
-        self.arrays = kernels.World(
-            arms=table,
-            law=np.concatenate([np.column_stack([arm.law[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]),
-            reward=np.concatenate([arm.rewards for arm in problem.arms]),
-        )
-        self.priced = _no_table(problem) if pricing is None else pricing.beliefs.table
+        laws = [np.column_stack([arm.law[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
+        rewards = np.concatenate([arm.rewards for arm in problem.arms])
+        self.arrays = kernels.plain(kernels.World(table, np.concatenate(laws), rewards))
+        self.priced = _no_blocks(problem) if pricing is None else kernels.Blocks.of(pricing.beliefs.table)
         self.gap = np.zeros((0, 1)) if pricing is None else pricing.gap
         self.start_gap = np.zeros(1) if pricing is None else pricing.start_gap
 
@@ -91,14 +97,14 @@ def _bases(sizes: list[int]) -> IntArray:
     return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
 
 
-def _no_table(problem: Problem) -> JointTable:
+def _no_blocks(problem: Problem) -> kernels.Blocks:
     """The actions of a problem alone, in the place of a table over joint beliefs."""
     n, plays = problem.n_arms, problem.plays
     # Too many choices for any table over joint beliefs: then nobody asks for their numbers.
     listed = itertools.combinations(range(n), plays) if math.comb(n, plays) <= MOST_CHOICES else ()
     flat, square, cube = (np.zeros((1,) * axes, dtype=np.int64) for axes in (1, 2, 3))
     actions = np.array(list(listed), dtype=np.int64).reshape(-1, plays)
-    return JointTable(actions, flat, square, square, flat, flat, square, square, cube, flat, flat)
+    return kernels.Blocks(actions, flat, square, cube, flat, flat)
 
 
 class UnplayablePolicyError(ProblemError):
@@ -117,8 +123,13 @@ class Run:
         self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
         at = np.zeros((len(checkpoints), 3))
         self.account = kernels.Account(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
-        flat = record.flat_counts, record.flat_visits, record.flat_rewards
-        self._memory = kernels.Memory(*flat, record.last_state, record.last_slot)
+        flat = record.flat_counts, record.flat_visits, record.flat_seen, record.flat_rewards
+        self._memory = kernels.plain(kernels.Memory(*flat, record.last_state, record.last_slot))
+        self._priced = kernels.plain(world.priced)
+        self._outcomes = kernels.plain(self.account), kernels.plain(self.trace)
+        # Two numbers for each count, of which the system hands out only those that are used.
+        size = len(record.flat_visits)
+        self._tally = np.zeros(size, dtype=np.int64), np.empty(size, dtype=np.int64)
 
     @property
     def done(self) -> bool:
@@ -127,13 +138,10 @@ class Run:
     def play(self, plan: Plan) -> None:
         """Play a plan to its end, or to the horizon."""
         record = self.record
-        rule = RuleTable.of(plan.until)
-        counts = rule.counts_before(record)
-        ending = kernels.Ending(rule.slots, rule.every, rule.seen_in, rule.doubled, rule.cap, rule.beyond, *counts)
-        choice = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
-        joint = plan.policy.beliefs.table if isinstance(plan.policy, JointPolicy) else self.world.priced
-        started = record.slots
-        game = (self.world.arrays, self._memory, choice, joint, self.world.priced, ending, self.account, self.trace)
+        ending = kernels.plain(kernels.Ending(*RuleTable.of(plan.until), *self._tally))
+        choice, flat, joint = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
+        priced, started = self._priced, record.slots
+        game = (self.world.arrays, self._memory, choice, flat, joint or priced, priced, ending, *self._outcomes)
         record.slots, self.block = kernels.run_plan(self.words, started, self.horizon, self.block, *game)
         record.plan_lengths.append(record.slots - started)
 
@@ -151,29 +159,34 @@ def play_run(
     return played
 
 
-def _choice(policy: Policy, problem: Problem, *, at_start: bool) -> kernels.Choice:
-    """A policy as the engine takes it; ``at_start`` where a table over joint beliefs may have no entry yet."""
+def _choice(
+    policy: Policy, problem: Problem, *, at_start: bool
+) -> tuple[kernels.Choice, FlatTables, kernels.Blocks | None]:
+    """A policy as the engine takes it, with its tables of indices and its joint beliefs, if it has any.
+
+    ``at_start`` where a table over joint beliefs may have no entry yet.
+    """
     plays = problem.plays
+    flat, blocks = kernels.NO_TABLES, None
     if isinstance(policy, IndexPolicy):
-        many = problem.n_arms > MANY_ARMS and plays == 1
-        return kernels.Choice(
-            kind=kernels.INDEX_MANY if many else kernels.INDEX,
-            plays=plays,
-            table_base=_bases([table.size for table in policy.tables]),
-            table_length=np.array([table.shape[1] for table in policy.tables]),
-            table_period=np.array(policy.table_periods),
-            table=np.concatenate([table.reshape(-1) for table in policy.tables]),
-        )
-    if isinstance(policy, JointPolicy):
+        flat = policy.flat
+        kind = kernels.INDEX if plays == 1 else kernels.INDICES
+        if plays == 1 and problem.n_arms == 2 and max(policy.table_periods) == 1:
+            kind = kernels.PAIR
+        choice = kernels.Choice(kind, plays)
+    elif isinstance(policy, JointPolicy):
         start = top_arms(policy.action_values(policy.beliefs.start[None]), 1)[0, 0] if at_start else 0
-        return kernels.Choice(kernels.JOINT, plays, action=policy.action, start=int(start))
-    if isinstance(policy, SingleArm):
-        return kernels.Choice(kernels.SINGLE, plays, arm=policy.arm)
-    if isinstance(policy, Cycle):
-        return kernels.Choice(kernels.CYCLE, plays)
-    if isinstance(policy, EmpiricalUCB):
-        return kernels.Choice(kernels.UCB, plays, width=float(policy.width))
-    raise UnplayablePolicyError(
-        f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
-        "Cycle or EmpiricalUCB"
-    )
+        choice = kernels.Choice(kernels.JOINT, plays, action=policy.action, start=int(start))
+        blocks = kernels.plain(kernels.Blocks.of(policy.beliefs.table))
+    elif isinstance(policy, SingleArm):
+        choice = kernels.Choice(kernels.SINGLE, plays, arm=policy.arm)
+    elif isinstance(policy, Cycle):
+        choice = kernels.Choice(kernels.CYCLE, plays)
+    elif isinstance(policy, EmpiricalUCB):
+        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width))
+    else:
+        raise UnplayablePolicyError(
+            f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
+            "Cycle or EmpiricalUCB"
+        )
+    return kernels.plain(choice), kernels.plain(flat), blocks
