@@ -73,6 +73,16 @@ def compiled_in_turns(request, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def silently_compiled():
+    """A command that a test runs in this process says nothing of compiling: whether there is any to do depends on the
+    tests before it.
+    """
+    from restless_bandits._compile import compiling_long
+
+    compiling_long.set()
+
+
+@pytest.fixture(autouse=True, scope="session")
 def interruptible():
     """Ctrl-C means Ctrl-C: a shell starts what it sends to the background with interrupts ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

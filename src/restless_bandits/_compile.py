@@ -2,33 +2,87 @@
 
 Kernels take and return plain arrays. They are compiled at their first call, kept on disk where that is possible,
 release the interpreter lock, and never use fast-math: results are the same on every run and in every thread.
+
+Compiling takes most of a first command's time, so it is watched, for those who want to know, and nothing is made that
+nobody needs: kernels are not called from C, and the garbage collector rests meanwhile. Numba itself is loaded with the
+first kernel, not with this module.
 """
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Callable
-from threading import Event
+from functools import cache
+from threading import Event, Timer
 from typing import Any, Literal, TypeVar, cast
 
-import numba
-from numba.core import event
-
 F = TypeVar("F", bound=Callable[..., Any])
+
+LONG = 2.0
+"""Seconds of compiling after which somebody who waits should be told."""
 
 compiling = Event()
 """Set as soon as something is compiled that was not kept on disk, here or in a process that plays for this one."""
 
+compiling_long = Event()
+"""Set when that has taken ``LONG`` seconds in one process."""
 
-class _Watch(event.Listener):
-    def on_start(self, event: event.Event) -> None:
+
+class _Watch:
+    """What happens around a compilation. One kernel makes others compile within it; the outermost counts.
+
+    Numba compiles in one thread at a time, and begins and ends within its lock.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._started = 0.0
+        self._spent = 0.0
+        self._collecting = False
+        self._timer = Timer(0.0, compiling_long.set)
+
+    def begin(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
         compiling.set()
+        self._collecting = gc.isenabled()
+        gc.disable()
+        self._started = time.monotonic()
+        if self._spent < LONG:
+            self._timer = Timer(LONG - self._spent, compiling_long.set)
+            self._timer.daemon = True
+            self._timer.start()
 
-    def on_end(self, event: event.Event) -> None:
-        pass
+    def end(self) -> None:
+        self._depth -= 1
+        if self._depth > 0:
+            return
+        self._spent += time.monotonic() - self._started
+        self._timer.cancel()
+        if self._collecting:
+            gc.enable()
 
 
-# Numba's events carry no types.
-event.register("numba:compile", _Watch())  # type: ignore[no-untyped-call]
+@cache
+def _numba() -> Any:
+    """Numba, watched."""
+    import numba
+    from numba.core import event
+
+    watch = _Watch()
+
+    class Listener(event.Listener):
+        def on_start(self, event: event.Event) -> None:
+            watch.begin()
+
+        def on_end(self, event: event.Event) -> None:
+            watch.end()
+
+    # Numba's events carry no types.
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+    return numba
 
 
 def njit(function: F) -> F:
@@ -37,14 +91,18 @@ def njit(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a helper into the kernels that call it: handing arrays on in an inner loop would cost too much."""
+    """Compile a helper into the kernels that call it: handing arrays on in an inner loop would cost too much.
+
+    It also compiles sooner where there is one call: Numba optimises what is called once more with every caller.
+    """
     return _compile(function, "always")
 
 
 def _compile(function: F, inline: Literal["never", "always"]) -> F:
+    options = {"nogil": True, "fastmath": False, "inline": inline, "no_cfunc_wrapper": True}
     try:
-        compiled = numba.njit(cache=True, nogil=True, fastmath=False, inline=inline)(function)
+        compiled = _numba().njit(cache=True, **options)(function)
     except RuntimeError:
         # Numba finds no folder to write to and says so here, before it compiles anything.
-        compiled = numba.njit(nogil=True, fastmath=False, inline=inline)(function)
+        compiled = _numba().njit(**options)(function)
     return cast(F, compiled)

@@ -1,21 +1,23 @@
 """The command line, ``restless``: what each command takes and prints is a contract, see the README.
 
 Exit code 0 means done; 2 means bad input, told in one sentence on stderr. With ``--json`` a command prints one JSON
-object on stdout and nothing else there; progress goes to stderr. An answer that cannot be printed ends with 1, and a
-command that is stopped with 130 (Ctrl-C) or 143 (SIGTERM), with a sentence too. The library is imported inside the
-functions of all modules here, so that ``--help`` and completion answer at once.
+object on stdout and nothing else there; progress goes to stderr, and so does a line where compiling takes long. An
+answer that cannot be printed ends with 1, and a command that is stopped with 130 (Ctrl-C) or 143 (SIGTERM), with a
+sentence too. The library is imported inside the functions of all modules here, so that ``--help`` and completion answer
+at once.
 """
 
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import signal
 import sys
 from typing import Any
 
-from restless_bandits.cli.output import INTERRUPTED, say
+from restless_bandits.cli.output import INTERRUPTED, say, tell_of_compiling
 from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
 
 UNPRINTED, BAD_INPUT, TERMINATED = 1, 2, 143
@@ -32,6 +34,9 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show ≤ gets a question mark, not a traceback; stderr is so by itself.
         sys.stdout.reconfigure(errors="replace")
+    # A command loads a thousand modules, and may compile: the collector would go through all of it again and again.
+    gc.set_threshold(100_000, 50, 100)
+    tell_of_compiling()
     terminated = False
 
     def terminate(*_: object) -> None:

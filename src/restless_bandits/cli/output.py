@@ -7,7 +7,8 @@ import json
 import math
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,15 +52,17 @@ def announce(line: str | None) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def when_compiling(say: Callable[[str], object]) -> None:
-    """Say so once, as soon as something must be compiled that is not kept from an earlier time."""
-    from restless_bandits._compile import compiling
+@cache
+def tell_of_compiling() -> None:
+    """Say on stderr that something is compiled, once, if that takes long: to people and to programs."""
+    from restless_bandits._compile import compiling_long
 
     def wait() -> None:
-        compiling.wait()
-        say("compiling, once")
+        compiling_long.wait()
+        say("compiling, once: a first command takes some seconds longer")
 
-    threading.Thread(target=wait, daemon=True).start()
+    if not compiling_long.is_set():
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def console() -> Console:

@@ -96,7 +96,6 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
                 passed = told - started
                 print(f"{done / total:4.0%} after {passed:.0f} s, about {left:.0f} s left: {what}", file=sys.stderr)
 
-        output.when_compiling(lambda words: print(words, file=sys.stderr))
         yield line
         return
     from rich.console import Console
@@ -111,7 +110,6 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("preparing", total=None, left="")
-        output.when_compiling(lambda words: bar.update(task, description=words))
 
         def update(done: float, total: float, what: str) -> None:
             announce_first(total - done)

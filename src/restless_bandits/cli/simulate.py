@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restless_bandits.cli import completion, options, output
+from restless_bandits.cli import ahead, completion, options, output
 from restless_bandits.errors import ProblemError, harmless, shortened
 from restless_bandits.registry import COMPARATORS, DEFAULT
 
@@ -55,6 +55,7 @@ def simulate(
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 
+    ahead.compile_slots_ahead()
     try:
         with _progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
@@ -113,10 +114,9 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
         # Without a total until the comparator is there, which may take some seconds.
         title = harmless(title)
         task = bar.add_task(title, total=None)
-        output.when_compiling(lambda words: bar.update(task, description=f"{title}: {words}"))
 
         def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=title if done else None)
+            bar.update(task, completed=done, total=total)
 
         yield advance
 

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import Array, IntArray
 
 LARGEST_LOGIT = 14.0
@@ -58,7 +58,7 @@ def move_of(j: int, n: int) -> tuple[int, int]:
     return (j + 1, j) if j < n - 1 else (j - (n - 1), j - (n - 1) + 1)
 
 
-@njit
+@inlined
 def _slopes(chain: Array) -> Array:
     """The derivatives of the chain with respect to each parameter, which moves its own row alone."""
     n = chain.shape[0]
@@ -99,7 +99,7 @@ def _copy(power: Array, slope: Array, out: Array, out_slope: Array) -> None:
                 out_slope[j, s, k] = slope[j, s, k]
 
 
-@njit
+@inlined
 def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, out_slope: Array) -> float:
     """One slot more: ``out = power · chain`` with derivatives; returns the largest change."""
     n = chain.shape[0]
@@ -127,7 +127,7 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
     return change
 
 
-@njit
+@inlined
 def _jump(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -> None:
     """Many slots more, by squaring; ``power`` and ``slope`` are replaced."""
     n, parameters = chain.shape[0], slope.shape[0]

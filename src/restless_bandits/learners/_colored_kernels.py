@@ -104,6 +104,12 @@ def reward_bounds(seen: IntArray, sums: Array, width: float, bounds: Array) -> N
             bounds[k] = min(1.0, sums[k] / seen[k] + np.sqrt(width / seen[k]))
 
 
+@inlined
+def _in_order(order: IntArray, count: int) -> None:
+    for k in range(count):
+        order[k] = k
+
+
 @njit
 def confidence_sets(
     n_states: IntArray,
@@ -177,12 +183,11 @@ def promises(
     That is how far the highest of all lies above the best one that can always be had, by staying on one arm.
     """
     tables = np.zeros(numbers.shape)
-    order = np.arange(n_states.max())
+    order = np.empty(n_states.max(), dtype=np.int64)
     promise = np.empty(sizes.max())
     highest, always = -np.inf, -np.inf
     for i in range(sizes.shape[0]):
-        for k in range(n_states[i]):
-            order[k] = k
+        _in_order(order, n_states[i])
         lowest = np.inf
         for b in range(sizes[i]):
             promise[b] = most_expected(estimate[i, b], half[i, b], reward[i], order, n_states[i])
@@ -197,9 +202,18 @@ def promises(
 @njit
 def favoured(balls: Balls, arm: int, size: int, states: int) -> Array:
     """Return the law of highest mean reward in each belief of an arm."""
-    order = np.argsort(-balls.reward[arm, :states], kind="mergesort")
-    law = balls.estimate[arm, :size, :states].copy()
+    reward = balls.reward[arm]
+    order = np.empty(states, dtype=np.int64)
+    for k in range(states):
+        place = k
+        while place > 0 and reward[order[place - 1]] < reward[k]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = k
+    law = np.empty((size, states))
     for b in range(size):
+        for k in range(states):
+            law[b, k] = balls.estimate[arm, b, k]
         moved = min(balls.half[arm, b], 1.0 - law[b, order[0]])
         law[b, order[0]] += moved
         for i in range(states - 1, 0, -1):
@@ -215,8 +229,8 @@ def _larger(first: float, second: float) -> float:
     return first if first > second else second
 
 
-@njit
-def sweep(
+@inlined
+def _sweep(
     tables: Tables,
     block: int,
     low: int,
@@ -245,16 +259,20 @@ def sweep(
     bulk = inner_states * (caps[inner] - 1)
     inner_least, inner_most = least_chance[inner, :width], most_chance[inner, :width]
     target_stride = table.strides[block, inner]
-    largest = n_states.max()
-    order = np.arange(largest)
-    payoffs = np.empty(largest)
+    largest = 0
+    for j in range(n_arms):
+        largest = max(largest, n_states[j])
+    order, payoffs = np.empty(largest, dtype=np.int64), np.empty(largest)
     q, top = np.empty(width), np.empty(width)
-    chosen = np.zeros(width, dtype=np.int16)
+    chosen = np.empty(width, dtype=np.int16)
     # Extremes are kept place by place, since a single one would make each step wait for the one before.
-    least, most = np.full(width, np.inf), np.full(width, -np.inf)
+    least, most = np.empty(width), np.empty(width)
+    for d in range(width):
+        chosen[d], least[d], most[d] = 0, np.inf, -np.inf
 
     for r in range(low, high):
-        top[:] = -np.inf
+        for d in range(width):
+            top[d] = -np.inf
         for j in range(n_arms):
             states = n_states[j]
             base = np.int64(after[r, j])
@@ -265,7 +283,7 @@ def sweep(
                 for d in range(width):
                     q[d] = low_payoff + chance[d] * rise
             elif j == inner:
-                order[:states] = np.arange(states)
+                _in_order(order, states)
                 for k in range(states):
                     payoffs[k] = reward[j, k] + values[base + k * outcome_stride[j]]
                 for d in range(width):
@@ -291,7 +309,7 @@ def sweep(
                         q[d] = values[np.uint64(other + e)] + r1 + _larger(lowest * rise, highest * rise)
             else:
                 belief = colour[r, j]
-                order[:states] = np.arange(states)
+                _in_order(order, states)
                 for d in range(width):
                     next_place = base + (d + inner_states if d < bulk else d) * inner_stride[j]
                     for k in range(states):
@@ -329,19 +347,21 @@ def sweep(
         else:
             for d in range(width):
                 improved[np.uint64(start + d)] = values[np.uint64(start + d)] + STEP * (top[d] - shift)
-    return least.min(), most.max()
+    for d in range(width):
+        least[0], most[0] = min(least[0], least[d]), max(most[0], most[d])
+    return least[0], most[0]
 
 
 @njit
 def sweep_part(
     tables: Tables, part: int, parts: int, shift: float, greedy: bool, rows: Rows, table: JointTable, balls: Balls
 ) -> tuple[float, float]:
-    """One step on one of so many equal parts of every block: see ``sweep``."""
+    """One step on one of so many equal parts of every block: see ``_sweep``."""
     least, most = np.inf, -np.inf
     for block in range(rows.inner.shape[0]):
         begin, count = rows.row_base[block], rows.row_base[block + 1] - rows.row_base[block]
         low, high = begin + count * part // parts, begin + count * (part + 1) // parts
-        found = sweep(tables, block, low, high, shift, greedy, rows, table, balls)
+        found = _sweep(tables, block, low, high, shift, greedy, rows, table, balls)
         least, most = min(least, found[0]), max(most, found[1])
     return least, most
 

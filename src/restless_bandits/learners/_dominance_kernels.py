@@ -21,7 +21,10 @@ def _contraction(counts: IntArray, elapsed: int, level: float) -> float:
     """An upper bound of max_k Pr(≤ k | best) − Pr(≤ k | worst), both seen so many slots ago."""
     n_states = counts.shape[2]
     best, worst = counts[0, elapsed - 1], counts[n_states - 1, elapsed - 1]
-    from_best, from_worst = best.sum(), worst.sum()
+    from_best, from_worst = 0, 0
+    for k in range(n_states):
+        from_best += best[k]
+        from_worst += worst[k]
     if from_best == 0 or from_worst == 0:
         return 1.0
     most = 0.0
@@ -45,10 +48,14 @@ def choose_cap(counts: IntArray, level: float, negligible: float, longest: int, 
     n_states = counts.shape[2]
     if n_states == 1:
         return 1, 0.0
-    gaps = np.array([_contraction(counts, tau, level) for tau in range(1, min(LOOKS, longest) + 1)])
+    gaps = np.empty(min(LOOKS, longest))
+    least = 1.0
+    for look in range(gaps.shape[0]):
+        gaps[look] = _contraction(counts, look + 1, level)
+        least = min(least, gaps[look])
     cap = longest if fixed else 1
     left = _memory(gaps, cap)
-    if not fixed and gaps.min() == 1.0:
+    if not fixed and least == 1.0:
         return longest, 1.0
     while left > negligible and cap < longest:
         cap += 1
@@ -68,11 +75,21 @@ def _memory(gaps: Array, elapsed: int) -> float:
 @njit
 def _running_bounds(bounds: Array, seen: IntArray, level: float, more: float) -> None:
     """Write bounds of Pr(≤ k), and as much more, from how often each state was seen; nothing where none was."""
-    total, below = seen.sum(), 0
+    total, below = 0, 0
+    for k in range(seen.shape[0]):
+        total += seen[k]
     if total:
         for k in range(bounds.shape[0]):
             below += seen[k]
             bounds[k] = min(1.0, kl_upper(below / total, level / total) + more)
+
+
+@njit
+def _forget(upper: Array, tau: int) -> None:
+    """Give all last states the bounds of the best one at some τ."""
+    for s in range(1, upper.shape[1]):
+        for k in range(upper.shape[2]):
+            upper[tau, s, k] = upper[tau, 0, k]
 
 
 @njit
@@ -93,7 +110,7 @@ def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array
                 for k in range(n_states):
                     pooled[k] += counts[s, column, k]
         _running_bounds(upper[cap, 0], pooled, level, memory)
-    upper[cap, 1:] = upper[cap, 0]
+    _forget(upper, cap)
     return upper
 
 
@@ -155,7 +172,7 @@ def tighten(upper: Array) -> None:
                 for k in range(n_states - 1):
                     for before in range(1, cap):
                         upper[cap, 0, k] = min(upper[cap, 0, k], upper[before, 0, k])
-                upper[cap, 1:] = upper[cap, 0]
+                _forget(upper, cap)
             _order(upper, tau)
         if n_states == 2:
             for tau in range(2, cap + 1):
@@ -173,7 +190,9 @@ def shortened(upper: Array, precision: float) -> Array:
     cap, n_states = upper.shape[0] - 1, upper.shape[1]
     if n_states == 1:
         return upper
-    least = upper[cap, 0].copy()
+    least = np.empty(n_states - 1)
+    for k in range(n_states - 1):
+        least[k] = upper[cap, 0, k]
     cut = cap
     while cut > 1:
         near = True
@@ -184,11 +203,15 @@ def shortened(upper: Array, precision: float) -> Array:
         if not near:
             break
         cut -= 1
-    short = upper[: cut + 1].copy()
+    short = np.empty((cut + 1, n_states, n_states - 1))
+    for tau in range(cut + 1):
+        for s in range(n_states):
+            for k in range(n_states - 1):
+                short[tau, s, k] = upper[tau, s, k]
     for tau in range(cut + 1, cap + 1):
         for k in range(n_states - 1):
             short[cut, 0, k] = max(short[cut, 0, k], upper[tau, 0, k])
-    short[cut, 1:] = short[cut, 0]
+    _forget(short, cut)
     return short
 
 

@@ -1,4 +1,9 @@
-"""Compiled homotopy of Whittle's index: see ``whittle``."""
+"""Compiled homotopy of Whittle's index: see ``whittle``.
+
+Plain loops, where an expression of whole arrays would be shorter, compile in a third of the time. A number that comes
+out of ``int`` is none that Numba knows, and for which it would compile what is called anew; only where a row is renewed
+from its start on does that pay, as places known not to be negative need no check.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +88,8 @@ def _policy_row(row: Array, state: int, sigma: int, pulls: Pulls, regime: int) -
     """Write one row of the linear system of a policy and return its right-hand side, affine in the subsidy."""
     law, mean, discount = pulls
     _, n, length = law.shape
-    row[:] = 0.0
+    for k in range(n):
+        row[k] = 0.0
     if regime == REGIME_STOP and sigma == length:
         row[state] = 1.0
         return 0.0, 0.0
@@ -211,7 +217,7 @@ def _net_value(law: Array, mean: Array, s: int, t: int, price: float, h: Array) 
     return value
 
 
-@njit
+@inlined
 def _stopping_values(pulls: Pulls, price: float, sigma: IntArray) -> Array:
     """Optimal stopping at subsidy = gain = price: pulling pays R − price, waiting is free, never pulling is worth 0.
 
@@ -221,18 +227,20 @@ def _stopping_values(pulls: Pulls, price: float, sigma: IntArray) -> Array:
     """
     law, mean = pulls.law, pulls.mean
     _, n, length = law.shape
-    h = np.zeros(n)
-    trial = sigma.copy()
+    h, trial = np.empty(n), np.empty(n, dtype=np.int64)
+    for s in range(n):
+        h[s], trial[s] = 0.0, sigma[s]
     system = np.empty((n, n))
     right = np.empty((n, 1))
-    stop = int(REGIME_STOP)  # not a constant, for which Numba would compile what is called anew
+    stop = int(REGIME_STOP)
     for _ in range(10_000):
         for s in range(n):
             c0, c1 = _policy_row(system[s], s, trial[s], pulls, stop)
             right[s, 0] = c0 + price * c1
         if _solve_in_place(system, right) < 1e-11:
             break
-        h[:] = right[:, 0]
+        for s in range(n):
+            h[s] = right[s, 0]
         changed = False
         for s in range(n):
             best = h[s] + 1e-11 * (1.0 + abs(h[s]))
@@ -251,7 +259,7 @@ def _stopping_values(pulls: Pulls, price: float, sigma: IntArray) -> Array:
     return h
 
 
-@njit
+@inlined
 def _enter_stopping(pulls: Pulls, price: float, h: Array, threshold: float, waits: Waits) -> tuple[int, float]:
     """Find the beliefs that stay active when stopping sets in: those better than waiting by more than a threshold.
 
@@ -295,36 +303,45 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     """
     rows, n, length = law.shape
     pulls = Pulls(law, mean, discount)
-    index = np.full((rows, length), np.nan)
-    active, kept = np.ones((rows, length), dtype=np.bool_), np.ones((rows, length), dtype=np.bool_)
+    index = np.empty((rows, length))
+    active, kept = np.empty((rows, length), dtype=np.bool_), np.empty((rows, length), dtype=np.bool_)
     after = np.empty((rows, length), dtype=np.int64)
-    after[:, :] = np.arange(1, length + 1)
-    sigma = np.zeros(rows, dtype=np.int64)
-    lengths = np.full(rows, length)
-    for s in range(n, rows):
+    sigma, lengths = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    roots, turns = np.empty(rows), np.empty(rows, dtype=np.int64)
+    base, slope = np.empty((rows, length)), np.empty((rows, length))
+    d0, d1 = np.empty((rows, length)), np.empty((rows, length))
+    change, nothing = np.empty((rows, length)), np.empty((rows, length))
+    remaining = 0
+    for s in range(rows):
+        sigma[s], lengths[s], turns[s] = 0, length, -1
+        for t in range(length):
+            index[s, t], active[s, t], kept[s, t], after[s, t] = np.nan, True, True, t + 1
+            d0[s, t], d1[s, t], nothing[s, t] = -np.inf, 0.0, 0.0
         # A law that waiting does not change has two indices: that of the end of the table, and one for all before it.
-        if discount == 1.0 and (law[s] == law[s, :, :1]).all():
+        constant = discount == 1.0 and s >= n
+        for k in range(n):
+            for t in range(length):
+                constant = constant and law[s, k, t] == law[s, k, 0]
+        if constant:
             lengths[s] = min(2, length)
             after[s, lengths[s] - 1] = lengths[s]
+        remaining += lengths[s]
     waits = Waits(active, kept, after, sigma, lengths)
-    fades = np.array([discount**wait for wait in range(length)])
-    regime = REGIME_LOOP if discount == 1.0 else REGIME_STOP
+    fades = np.empty(length)
+    for wait in range(length):
+        fades[wait] = discount**wait
+    regime = int(REGIME_LOOP) if discount == 1.0 else int(REGIME_STOP)
 
     system, inverse, work = np.empty((n, n)), np.empty((n, n)), np.empty((n, n))
     solved = np.empty((n, n + 2))
     row, difference, pushed = np.empty(n), np.empty(n), np.empty(n)
     c0, c1, x0, x1 = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    base, slope = np.empty((rows, length)), np.empty((rows, length))
-    d0, d1 = np.full((rows, length), -np.inf), np.zeros((rows, length))
+    direction = np.empty(n)
     x, values, gaps = Affine(x0, x1), Affine(base, slope), Affine(d0, d1)
-    change, nothing = np.empty((rows, length)), np.zeros((rows, length))
-    roots = np.empty(rows)
-    turns = np.full(rows, -1)
-    stale, earliest, latest = ALL_ROWS, 0, 0
+    stale, earliest, latest = ALL_ROWS, int(0), int(0)  # noqa: RUF046, UP018
 
     m = -np.inf
     worst = 0.0
-    remaining = lengths.sum()
     # Rank-one updates are cheap and lose digits; a fresh solution every so often keeps both cost and error small.
     refresh_every = max(2, n // 2)
     updates = refresh_every
@@ -332,24 +349,30 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         if updates >= refresh_every:
             for s in range(n):
                 c0[s], c1[s] = _policy_row(system[s], s, sigma[s], pulls, regime)
-            solved[:, :n], solved[:, n], solved[:, n + 1] = np.eye(n), c0, c1
-            work[:, :] = system
+                for k in range(n):
+                    work[s, k] = system[s, k]
+                    solved[s, k] = 1.0 if k == s else 0.0
+                solved[s, n], solved[s, n + 1] = c0[s], c1[s]
             if _solve_in_place(work, solved) < 1e-13:
                 return index, False, worst, False
-            inverse[:, :], x0[:], x1[:] = solved[:, :n], solved[:, n], solved[:, n + 1]
+            for s in range(n):
+                for k in range(n):
+                    inverse[s, k] = solved[s, k]
+                x0[s], x1[s] = solved[s, n], solved[s, n + 1]
             _write_values(base, mean, x0, 0.0, pulls, lengths, regime)
             _write_values(slope, nothing, x1, 1.0, pulls, lengths, regime)
             updates = 0
             stale = ALL_ROWS
+        turn_s = int(0)  # noqa: RUF046, UP018
         for s in range(rows):
-            if stale == ALL_ROWS:
-                worst = _renew_gaps(s, 0, lengths[s] - 1, m, worst, gaps, values, x, waits, fades, regime)
-            elif stale == s:
-                worst = _renew_gaps(s, earliest, latest, m, worst, gaps, values, x, waits, fades, regime)
-            else:
-                continue
-            roots[s], turns[s] = _first_turn(s, m, turns[s], gaps, waits)
-        turn_s = int(np.argmin(roots))
+            if stale in (ALL_ROWS, s):
+                if stale == ALL_ROWS:
+                    worst = _renew_gaps(s, 0, lengths[s] - 1, m, worst, gaps, values, x, waits, fades, regime)
+                else:
+                    worst = _renew_gaps(s, earliest, latest, m, worst, gaps, values, x, waits, fades, regime)
+                roots[s], turns[s] = _first_turn(s, m, turns[s], gaps, waits)
+            if roots[s] < roots[turn_s]:
+                turn_s = s
         turn_t = turns[turn_s]
         if turn_t < 0:
             return index, False, worst, False
@@ -358,9 +381,12 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         if regime == REGIME_LOOP and after[turn_s, turn_t] == lengths[turn_s]:
             # At m° the loop neither gains nor loses, so stopping where its relative value is least costs nothing. The
             # weights of the right-hand sides in the gain tell which states the loop returns to.
-            worst = max(worst, np.where(active, -np.inf, d0 + m * d1).max())
-            d0[:, :], d1[:, :] = -np.inf, 0.0
-            regime = REGIME_STOP
+            for s in range(rows):
+                for t in range(length):
+                    if not active[s, t]:
+                        worst = max(worst, d0[s, t] + m * d1[s, t])
+                    d0[s, t], d1[s, t] = -np.inf, 0.0
+            regime = int(REGIME_STOP)
             least, stop = np.inf, -1
             for s in range(n):
                 value = x0[s] + m * x1[s] if s < n - 1 else 0.0
@@ -373,14 +399,18 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                 turned, advantage = _enter_stopping(pulls, m, h, threshold, waits)
                 for s in range(n):
                     _policy_row(work[s], s, sigma[s], pulls, regime)
-                solved[:, :] = 0.0
+                    for k in range(n + 2):
+                        solved[s, k] = 0.0
                 if threshold > 1e-9 or _solve_in_place(work, solved) >= 1e-11:
                     break
                 # Beliefs that seem better active by rounding alone close a loop; ask for more.
                 threshold *= 10.0
             worst = max(worst, advantage)
-            index[:, :] = np.where(active & ~kept, m, index)
-            active &= kept
+            for s in range(rows):
+                for t in range(length):
+                    if active[s, t] and not kept[s, t]:
+                        index[s, t] = m
+                    active[s, t] = active[s, t] and kept[s, t]
             remaining -= turned
             updates = refresh_every
             continue
@@ -415,8 +445,8 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
             continue
         step0 = c0[turn_s] - new_c0
         step1 = c1[turn_s] - new_c1
-        direction = inverse[:, turn_s] / scale
-        pushed[:] = 0.0
+        for k in range(n):
+            direction[k], pushed[k] = inverse[k, turn_s] / scale, 0.0
         for k in range(n):
             step0 += difference[k] * x0[k]
             step1 += difference[k] * x1[k]
@@ -427,15 +457,17 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
             x1[k] -= step1 * direction[k]
             for j in range(n):
                 inverse[k, j] -= direction[k] * pushed[j]
-        system[turn_s] = row
+        for k in range(n):
+            system[turn_s, k] = row[k]
         c0[turn_s], c1[turn_s] = new_c0, new_c1
         _write_values(change, nothing, direction, 0.0, pulls, lengths, regime)
         for s in range(rows):
             for t in range(lengths[s]):
                 base[s, t] -= step0 * change[s, t]
                 slope[s, t] -= step1 * change[s, t]
-    worst = max(worst, (d0 + m * d1).max())
-    for s in range(n, rows):
+    for s in range(rows):
+        for t in range(length):
+            worst = max(worst, d0[s, t] + m * d1[s, t])
         if lengths[s] < length:
             index[s, length - 1] = index[s, 1]
             for t in range(1, length - 1):

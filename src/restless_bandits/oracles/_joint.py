@@ -127,24 +127,32 @@ def sweep_rows(
     plays = actions.shape[1]
     inner = order[n_arms - 1]
     width = radix[block, inner]
-    in_block = np.zeros(n_arms, dtype=np.bool_)
-    for p in range(plays):
-        in_block[actions[block, p]] = True
+    in_block = np.empty(n_arms, dtype=np.bool_)
+    for i in range(n_arms):
+        in_block[i] = False
+        for p in range(plays):
+            in_block[i] = in_block[i] or actions[block, p] == i
 
-    row_belief = first[inner, :width].copy() if in_block[inner] else np.arange(width)
-    row_after = passive[inner][row_belief]
-    row_law = np.ascontiguousarray(law[inner][row_belief].T)
-    row_deviation = deviation[inner][row_belief]
-    capped = row_deviation.max() > 0.0
+    row_belief, row_after = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
+    row_law, row_deviation = np.empty((n_states[inner], width)), np.empty(width)
+    capped = False
     # Waiting turns most beliefs into the next one, which makes for contiguous reads; the rest are mended one by one.
     contiguous = not in_block[inner]
-    odd = np.flatnonzero(row_after != np.arange(1, width + 1)) if contiguous else np.arange(width)
-    n_odd = odd.shape[0]
+    odd, n_odd = np.empty(width, dtype=np.int64), 0
+    for d in range(width):
+        b = first[inner, d] if in_block[inner] else d
+        row_belief[d], row_after[d], row_deviation[d] = b, passive[inner, b], deviation[inner, b]
+        for k in range(n_states[inner]):
+            row_law[k, d] = law[inner, b, k]
+        capped = capped or row_deviation[d] > 0.0
+        if not contiguous or row_after[d] != d + 1:
+            odd[n_odd] = d
+            n_odd += 1
     odd_q = np.empty(n_odd)
 
     belief, after = np.empty(n_arms, dtype=np.int64), np.empty(n_arms, dtype=np.int64)
-    digits = np.zeros(n_arms, dtype=np.int64)
-    outcome, others = np.zeros(plays, dtype=np.int64), np.empty(plays, dtype=np.int64)
+    digits = np.empty(n_arms, dtype=np.int64)
+    outcome, others = np.empty(plays, dtype=np.int64), np.empty(plays, dtype=np.int64)
     n_outcomes = 1
     for a in range(actions.shape[0]):
         count = 1
@@ -279,7 +287,6 @@ def sweep_rows(
     return least, most, lower, upper
 
 
-@njit
 def iterate_values(
     iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointLaws
 ) -> float:
@@ -288,23 +295,66 @@ def iterate_values(
     On return ``iterate`` holds v and the greedy choice for it. Links, where there are any, make it many times faster on
     small tables. Returns the span: more than the tolerance only where the sweeps have run out.
     """
+    # Two kernels: with links nobody should wait for ``sweep_rows``, the largest of all, to be compiled.
+    if len(links.belief):
+        return _iterate_linked(iterate, tolerance, most_sweeps, links, table, laws)
+    return _iterate_rows(iterate, tolerance, most_sweeps, table, laws)
+
+
+@njit
+def _iterate_rows(iterate: Iterate, tolerance: float, most_sweeps: int, table: JointTable, laws: JointLaws) -> float:
     inner = table.order[table.order.shape[0] - 1]
     # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
     start, plain = int(0), int(0)  # noqa: RUF046, UP018
     shift, span = 0.0, np.inf
     for sweep in range(most_sweeps):
-        if links.belief.shape[0] > 0:
-            least, most = _sweep_linked(iterate, shift, links, table, laws)
-        else:
-            least, most = np.inf, -np.inf
-            for block in range(table.actions.shape[0]):
-                rows = (table.offsets[block + 1] - table.offsets[block]) // table.radix[block, inner]
-                low, high, _, _ = sweep_rows(iterate, block, start, rows, shift, plain, table, laws)
-                least, most = min(least, low), max(most, high)
+        least, most = np.inf, -np.inf
+        for block in range(table.actions.shape[0]):
+            rows = (table.offsets[block + 1] - table.offsets[block]) // table.radix[block, inner]
+            low, high, _, _ = sweep_rows(iterate, block, start, rows, shift, plain, table, laws)
+            least, most = min(least, low), max(most, high)
         span = most - least
         if span <= tolerance or sweep == most_sweeps - 1:
             break
-        iterate.values[:] = iterate.improved
+        for z in range(iterate.values.shape[0]):
+            iterate.values[z] = iterate.improved[z]
+        shift = 0.5 * (least + most)
+    return span
+
+
+@njit
+def _iterate_linked(
+    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointLaws
+) -> float:
+    """Plain steps as in ``sweep_rows``, on all joint beliefs at once."""
+    values, improved, action = iterate
+    belief, after = links
+    strides, n_states, law, reward = table.strides, table.n_states, laws.law, laws.reward
+    size, n_arms = belief.shape
+    shift, span = 0.0, np.inf
+    for sweep in range(most_sweeps):
+        least, most = np.inf, -np.inf
+        for z in range(size):
+            top = -np.inf
+            chosen = 0
+            for i in range(n_arms):
+                b = belief[z, i]
+                q = reward[i, b]
+                target, stride = after[z, i], strides[i, i]
+                for k in range(n_states[i]):
+                    q += law[i, b, k] * values[target + k * stride]
+                if q > top + TIE:
+                    chosen = i
+                top = max(top, q)
+            change = top - values[z]
+            least, most = min(least, change), max(most, change)
+            improved[z] = values[z] + STEP * (change - shift)
+            action[z] = chosen
+        span = most - least
+        if span <= tolerance or sweep == most_sweeps - 1:
+            break
+        for z in range(size):
+            values[z] = improved[z]
         shift = 0.5 * (least + most)
     return span
 
@@ -318,15 +368,15 @@ def settle(chain: Array, deviation: float, longest: int) -> tuple[Array, float]:
     """
     n = chain.shape[0]
     laws = np.empty((longest, n, n))
-    laws[0] = chain
     for step in range(longest):
-        if step > 0:
-            for s in range(n):
-                for k in range(n):
+        for s in range(n):
+            for k in range(n):
+                total = chain[s, k]
+                if step > 0:
                     total = 0.0
                     for m in range(n):
                         total += laws[step - 1, s, m] * chain[m, k]
-                    laws[step, s, k] = total
+                laws[step, s, k] = total
         worst = 0.0
         for s in range(n):
             for other in range(s):
@@ -362,35 +412,6 @@ def link(table: JointTable) -> Links:
                         target += waited[other] * strides[i, other]
                 after[z, i] = target
     return Links(belief, after)
-
-
-@njit
-def _sweep_linked(
-    iterate: Iterate, shift: float, links: Links, table: JointTable, laws: JointLaws
-) -> tuple[float, float]:
-    """One plain step as in ``sweep_rows`` on all joint beliefs: the range of T v − v."""
-    values, improved, action = iterate
-    belief, after = links
-    strides, n_states, law, reward = table.strides, table.n_states, laws.law, laws.reward
-    size, n_arms = belief.shape
-    least, most = np.inf, -np.inf
-    for z in range(size):
-        top = -np.inf
-        chosen = 0
-        for i in range(n_arms):
-            b = belief[z, i]
-            q = reward[i, b]
-            target, stride = after[z, i], strides[i, i]
-            for k in range(n_states[i]):
-                q += law[i, b, k] * values[target + k * stride]
-            if q > top + TIE:
-                chosen = i
-            top = max(top, q)
-        change = top - values[z]
-        least, most = min(least, change), max(most, change)
-        improved[z] = values[z] + STEP * (change - shift)
-        action[z] = chosen
-    return least, most
 
 
 @njit

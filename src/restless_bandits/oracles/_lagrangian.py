@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import inlined, njit
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.oracles._enclosure import UNIT
 from restless_bandits.oracles._homotopy import _solve_in_place
@@ -98,7 +98,7 @@ def _best_wait(
     return best, most
 
 
-@njit
+@inlined
 def _loop(
     law: Array, mean: Array, subsidy: float, sigma: IntArray, h: Array, values: Array
 ) -> tuple[float, float, bool]:
@@ -137,7 +137,7 @@ def _loop(
     return gain, rest, True
 
 
-@njit
+@inlined
 def _stop(law: Array, mean: Array, price: float, h: Array, values: Array) -> None:
     """Values ``h`` where resting for ever is optimal: pulling pays R − price, waiting is free, never is worth 0."""
     n = len(h)
@@ -166,7 +166,7 @@ def _stop(law: Array, mean: Array, price: float, h: Array, values: Array) -> Non
             h[s] = right[s, 0]
 
 
-@njit
+@inlined
 def _advantages(law: Array, mean: Array, gain: float, subsidy: float, h: Array, out: Array) -> tuple[float, float]:
     """Write the advantage of pulling over resting in every belief to ``out``.
 

@@ -21,9 +21,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Protocol, runtime_checkable
 
-from restless_bandits._compile import compiling
+from restless_bandits._compile import compiling, compiling_long
 from restless_bandits.errors import harmless
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
+
+COMPILING = (compiling, compiling_long)
+"""What workers tell the process that started them."""
 
 
 @runtime_checkable
@@ -90,9 +93,10 @@ class ProcessPool:
         self.width = width
         # Spawned, not forked: a fork in the presence of threads can stop for ever.
         spawn = multiprocessing.get_context("spawn")
-        compiles = spawn.Event()
-        threading.Thread(target=_hand_on, args=(compiles, compiling), daemon=True).start()
-        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker, initargs=(compiles,))
+        flags = (spawn.Event(), spawn.Event())
+        for theirs, ours in zip(flags, COMPILING, strict=True):
+            threading.Thread(target=_hand_on, args=(theirs, ours), daemon=True).start()
+        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker, initargs=(flags,))
 
     def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
         return self._pool.submit(play_runs, cell, numbers)
@@ -118,10 +122,10 @@ def _hand_on(known: _Flag, told: _Flag) -> None:
     told.set()
 
 
-def begin_worker(compiles: _Flag | None = None) -> None:
-    """Leave Ctrl-C to the parent, tell it when something is compiled, and do not outlive it."""
-    if compiles is not None:
-        threading.Thread(target=_hand_on, args=(compiling, compiles), daemon=True).start()
+def begin_worker(flags: Sequence[_Flag] = ()) -> None:
+    """Leave Ctrl-C to the parent, tell it by flags when something is compiled, and do not outlive it."""
+    for ours, parents in zip(COMPILING, flags, strict=False):
+        threading.Thread(target=_hand_on, args=(ours, parents), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.showwarning = _warn_in_one_line
     parent = multiprocessing.parent_process()

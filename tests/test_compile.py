@@ -1,0 +1,233 @@
+"""Compiling: what it leaves alone, when it is told of, and the process that does a part of it ahead."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from threading import Event, Thread
+from types import SimpleNamespace
+
+import pytest
+
+from restless_bandits import _compile
+from restless_bandits.cli import ahead
+from restless_bandits.simulation import _kernels, pools
+
+LINE = "compiling, once: a first command takes some seconds longer\n"
+IMPATIENT = "_compile.LONG = 1e-3; main()"
+
+
+class Timers:
+    """Clock and timers of ``_compile``, which go when they are told to."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.delays, self.running = 0.0, [], 0
+        monkeypatch.setattr(_compile, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(_compile, "Timer", self.make)
+
+    def make(self, delay, function):
+        return SimpleNamespace(start=lambda: self.start(delay), cancel=self.cancel)
+
+    def start(self, delay):
+        self.delays.append(delay)
+        self.running += 1
+
+    def cancel(self):
+        self.running = 0
+
+
+@pytest.fixture
+def timers(monkeypatch):
+    return Timers(monkeypatch)
+
+
+class TestWatch:
+    def test_seconds_of_all_compilations_add_up_to_the_long_ones(self, timers):
+        watch = _compile._Watch()
+        watch.begin()
+        timers.now += 1.5
+        watch.begin()
+        timers.now += 0.25
+        watch.end()
+        assert (timers.delays, timers.running) == ([_compile.LONG], 1)
+        watch.end()
+        assert timers.running == 0
+        timers.now += 100.0
+        watch.begin()
+        assert (timers.delays, timers.running) == ([_compile.LONG, _compile.LONG - 1.75], 1)
+        timers.now += 5.0
+        watch.end()
+        watch.begin()
+        watch.end()
+        assert len(timers.delays) == 2
+
+    def test_long_ones_are_told_of_while_they_last(self, monkeypatch):
+        told = Event()
+        monkeypatch.setattr(_compile, "compiling_long", told)
+        monkeypatch.setattr(_compile, "LONG", 0.01)
+        watch = _compile._Watch()
+        watch.begin()
+        assert told.wait(60)
+        watch.end()
+
+    @pytest.mark.parametrize("collecting", [True, False])
+    def test_the_collector_is_left_as_it_was(self, collecting, timers):
+        before = gc.isenabled()
+        (gc.enable if collecting else gc.disable)()
+        try:
+            watch = _compile._Watch()
+            watch.begin()
+            watch.begin()
+            watch.end()
+            assert not gc.isenabled()
+            watch.end()
+            assert gc.isenabled() == collecting
+        finally:
+            (gc.enable if before else gc.disable)()
+
+    def test_a_kernel_that_does_not_compile_ends_it_too(self):
+        @_compile.njit
+        def kernel(x):
+            return x.nothing
+
+        assert gc.isenabled()
+        with pytest.raises(Exception, match="nothing"):
+            kernel(1)
+        assert gc.isenabled()
+
+
+def command(*words, kernels, code="main()"):
+    """The command in a process of its own with a folder of kernels; ``code`` says what happens in it."""
+    lines = f"import sys\nfrom restless_bandits import _compile\nfrom restless_bandits.cli import main\n{code}"
+    done = subprocess.run(
+        [sys.executable, "-c", lines, *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(kernels)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def compiled_long():
+    """What a worker does that has compiled for long, but for the rest."""
+    _compile.compiling_long.set()
+    return True
+
+
+class TestTelling:
+    @pytest.mark.parametrize("word", ["solve", "check"])
+    def test_once_and_never_again(self, word, tmp_path):
+        first, again = (command(word, "paper-1", "--json", kernels=tmp_path, code=IMPATIENT) for _ in range(2))
+        assert first.stderr == LINE
+        assert again.stderr == ""
+        answers = [{k: v for k, v in json.loads(one.stdout).items() if k != "seconds"} for one in (first, again)]
+        assert answers[0] == answers[1]
+
+    def test_the_library_says_nothing(self, tmp_path):
+        code = (
+            "_compile.LONG = 1e-3\nfrom restless_bandits.learners._bounds import kl_upper\n"
+            "kl_upper(0.5, 0.1)\nprint(_compile.compiling_long.is_set())"
+        )
+        done = command(kernels=tmp_path, code=code)
+        assert (done.stdout, done.stderr) == ("True\n", "")
+
+    def test_workers_tell_whoever_started_them(self, monkeypatch):
+        flags = (Event(), Event())
+        monkeypatch.setattr(pools, "COMPILING", flags)
+        pool = pools.ProcessPool(1)
+        try:
+            assert pool._pool.submit(compiled_long).result()
+            assert flags[1].wait(60)
+            assert not flags[0].is_set()
+        finally:
+            pool.close()
+
+
+class TestAhead:
+    @pytest.fixture
+    def begin(self, monkeypatch):
+        """Ask for the process, let something be compiled, and return the words of what was started."""
+        compiling, threads, started = Event(), [], []
+
+        def thread(**options):
+            threads.append(Thread(**options))
+            return threads[-1]
+
+        def start(words, **_):
+            assert compiling.is_set()
+            started.append(words)
+            return SimpleNamespace(kill=lambda: None)
+
+        def begin():
+            ahead.compile_slots_ahead()
+            ahead.compile_slots_ahead()
+            compiling.set()
+            for one in threads:
+                one.join()
+            return started
+
+        monkeypatch.setattr(_compile, "compiling", compiling)
+        monkeypatch.setattr(pools, "cores", lambda: 2)
+        monkeypatch.setattr(ahead, "threading", SimpleNamespace(Thread=thread))
+        monkeypatch.setattr(ahead.subprocess, "Popen", start)
+        monkeypatch.setattr(ahead, "_compile_after", lambda *_: None)
+        ahead.compile_slots_ahead.cache_clear()
+        yield begin
+        ahead.compile_slots_ahead.cache_clear()
+
+    def test_starts_once_and_only_when_something_must_be_compiled(self, begin):
+        assert [words[0] for words in begin()] == [sys.executable]
+
+    def test_not_on_a_single_core(self, begin, monkeypatch):
+        monkeypatch.setattr(pools, "cores", lambda: 1)
+        assert begin() == []
+
+    def test_not_where_no_folder_can_be_written(self, begin, monkeypatch):
+        monkeypatch.setattr(_kernels, "run_plan", SimpleNamespace(stats=SimpleNamespace(cache_path=None)))
+        assert begin() == []
+
+    def test_a_process_that_cannot_start_is_nobodys_loss(self, begin, monkeypatch):
+        failures = []
+
+        def fail(*_, **__):
+            raise OSError
+
+        monkeypatch.setattr(ahead.subprocess, "Popen", fail)
+        monkeypatch.setattr("threading.excepthook", failures.append)
+        assert begin() == []
+        assert failures == []
+
+    @pytest.mark.parametrize("late", [False, True])
+    def test_the_kernel_waits_for_it(self, late):
+        happened = []
+
+        def wait(seconds):
+            happened.append("waited")
+            if late:
+                raise subprocess.TimeoutExpired("", seconds)
+
+        kernel = SimpleNamespace(compile=lambda signature: happened.append(signature))
+        ahead._compile_after(SimpleNamespace(wait=wait), kernel)
+        assert happened == []
+        kernel.compile("types")
+        assert happened == ["waited", "types"]
+
+    def test_what_was_compiled_ahead_is_found(self, tmp_path):
+        code = f"{ahead.PLAY_A_SLOT}; print(_compile.compiling.is_set())"
+        first, again = (command(kernels=tmp_path, code=code).stdout for _ in range(2))
+        assert (first, again) == ("True\n", "False\n")
+
+    def test_the_slot_played_ahead_has_the_types_of_all_others(self):
+        code = (
+            "import restless_bandits as rb\n"
+            "from restless_bandits.simulation import _kernels\n"
+            f"{ahead.PLAY_A_SLOT}\n"
+            "for problem in (rb.Problem.builtin('paper-1'), rb.Problem.random(3, 3, seed=1, plays=2)):\n"
+            "    rb.simulate(problem, ['ucb1', 'informed'], 20, runs=1, comparator=0.4, engine='threads')\n"
+            "print(len(_kernels.run_plan.signatures))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "1\n"
