@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import restless_bandits as rb
 from restless_bandits import estimation
+from restless_bandits.estimation import _arms as arms
 from restless_bandits.estimation import _kernels as kernels
 from restless_bandits.estimation import sampling
-from restless_bandits.record import Record
+from restless_bandits.record import BIN_MIDDLES, Record
 from restless_bandits.simulation.engine import World, play_run
 
 
@@ -206,6 +208,36 @@ class TestRefusals:
 
 
 class TestSampler:
+    def test_candidates_are_those_of_numpy(self):
+        # Two modes in three dimensions, drawn by hand from the same stream.
+        rng = np.random.default_rng(5)
+        half = rng.standard_normal((2, 3, 3))
+        information = half @ half.transpose(0, 2, 1) + np.eye(3)
+        modes = arms.Modes(rng.standard_normal((2, 3)), np.array([0.3, 0.0]), information)
+        proposal = sampling.proposal_of(modes, 2)
+        covariance = np.linalg.inv(information)
+        shares = np.exp(modes.value) * np.sqrt(np.linalg.det(covariance))
+        shares = np.maximum(shares / shares.max(), sampling.LEAST_WEIGHT)
+        assert np.allclose(proposal.weights, shares / shares.sum())
+        for seed in range(20):
+            mine, theirs = np.random.default_rng(seed), np.random.default_rng(seed)
+            m = int(theirs.random() >= proposal.weights[0])
+            normal = theirs.standard_normal(3)
+            wide = np.sqrt(sampling.FREEDOM / theirs.chisquare(sampling.FREEDOM))
+            expected = modes.theta[m] + wide * np.linalg.cholesky(covariance[m]) @ normal
+            assert np.allclose(sampling.draw_candidate(mine, proposal), expected)
+            assert mine.random() == theirs.random()
+        theta = rng.standard_normal((2, 3))
+        laws = [
+            sum(
+                w * stats.multivariate_t(centre, scale, sampling.FREEDOM).pdf(one)
+                for w, centre, scale in zip(proposal.weights, modes.theta, covariance, strict=True)
+            )
+            for one in theta
+        ]
+        ours = [sampling.log_density(one, proposal) for one in theta]
+        assert ours[1] - ours[0] == pytest.approx(np.log(laws[1] / laws[0]))
+
     def grid_posterior(self, cells):
         """Mean and variance of (P(0,0), P(1,1)) under the posterior of a two-state chain, by a fine grid."""
         values = (np.arange(400) + 0.5) / 400
@@ -234,10 +266,11 @@ class TestSampler:
             record.observe([0], [state], [0.0])
         cells = estimation.observations_of(record, 0)
         modes = estimation.modes_of(cells, 2)
-        theta, total, drawn = modes[0].theta, 0, []
+        room = (np.stack([getattr(mode, name) for mode in modes]) for name in ("theta", "value", "information"))
+        proposal = sampling.proposal_of(arms.Modes(*room), len(modes))
+        theta, total, drawn = modes[0].theta.copy(), 0, []
         for _ in range(6000):
-            theta, accepted = sampling.metropolis(cells, 2, 1.0, modes, theta, 3, rng)
-            total += accepted
+            total += sampling.metropolis(rng, cells, 2, 1.0, proposal, theta, 3)
             drawn.append(np.diag(kernels.chain_of(theta, 2)))
         drawn = np.array(drawn)
         means, positive = self.grid_posterior(cells)
@@ -246,3 +279,91 @@ class TestSampler:
         error = drawn.std(axis=0) / np.sqrt(len(drawn) / 3)
         assert (np.abs(drawn.mean(axis=0) - means) < 5 * error).all()
         assert abs((drawn.sum(axis=1) > 1).mean() - positive) < 5 * np.sqrt(0.25 / 2000)
+
+
+class TestAllArms:
+    def record(self):
+        problem = rb.Problem.random(n_arms=6, n_states=2, seed=3)
+        more = [arm.named(f"more {i}") for i, arm in enumerate(rb.Problem.random(n_arms=2, n_states=4, seed=4).arms)]
+        record = played(rb.Problem([*problem.arms, rb.Arm([[1.0]], [0.5]), *more]), "ucb1", 400)
+        record.plan_lengths = []
+        return record
+
+    def test_what_was_seen(self):
+        record = self.record()
+        for arm, n in enumerate(record.n_states):
+            cells = [
+                (int(middle), s, record.counts(arm)[s, b].tolist())
+                for b, middle in enumerate(BIN_MIDDLES)
+                for s in range(n)
+                if record.visits(arm)[s, b]
+            ]
+            elapsed, states, seen = estimation.observations_of(record, arm)
+            assert list(zip(elapsed.tolist(), states.tolist(), seen.tolist(), strict=True)) == cells
+
+    def test_the_same_modes_and_errors_as_one_by_one(self):
+        record = self.record()
+        fits = estimation.fit_from_last(record)
+        for arm, n in enumerate(record.n_states.tolist()):
+            mine = slice(fits.first[arm], fits.first[arm + 1])
+            if n > 1:
+                best = estimation.modes_of(estimation.observations_of(record, arm), n)[0]
+                assert np.array_equal(fits.theta[mine], best.theta)
+                assert np.array_equal(fits.errors[mine], estimation.move_errors(best))
+            assert fits.notes["modes"][arm] == fits.theta[mine].tolist()
+
+    def test_arms_that_did_not_change_are_left_alone(self):
+        record = self.record()
+        record.plan_lengths.append(record.slots)
+        record.remember(estimation.fit_from_last(record).notes)
+        # One arm is seen again; another one's mode is moved aside, and nobody looks there.
+        record.observe([0], [1], [0.0])
+        moved = [list(theta) for theta in record.notes["modes"]]
+        moved[0], moved[1] = [0.1, 0.2], [0.3, 0.4]
+        record.notes["modes"] = moved
+        again = estimation.fit_from_last(record)
+        assert again.notes["modes"][1:] == moved[1:]
+        fresh = estimation.modes_of(estimation.observations_of(record, 0), 2)[0]
+        assert np.allclose(kernels.chain_of(again.theta[:2], 2), kernels.chain_of(fresh.theta, 2), atol=1e-3)
+
+    def test_a_thorough_look_comes_to_every_arm_that_changed(self):
+        record = self.record()
+        for plans in range(1, 2 * estimation.THOROUGH + 1):
+            record.plan_lengths.append(1)
+            record.observe([0 if plans % 2 else 3], [0], [1.0])
+            notes = estimation.fit_from_last(record).notes
+            assert notes["fitted"] == record.pulls.tolist()
+            if plans % estimation.THOROUGH == 0:
+                assert notes["searched"] == record.pulls.tolist()
+            elif plans > estimation.THOROUGH:
+                assert notes["searched"] != record.pulls.tolist()
+            record.remember(notes)
+
+    @pytest.mark.parametrize(
+        "notes",
+        [
+            {"modes": [[0.0, 0.0]]},
+            {"modes": [[0.0, 99.0]] * 2},
+            {"modes": [[0.0, 0.0]] * 2, "fitted": [1]},
+            {"modes": [[0.0, 0.0]] * 2, "fitted": [1, 0.5]},
+            {"modes": [[0.0, 0.0]] * 2, "fitted": [1, 1], "searched": [[1], [2]]},
+        ],
+    )
+    def test_notes_that_nobody_left(self, notes):
+        record = Record((2, 2), (1, 1))
+        record.remember(notes)
+        with pytest.raises(rb.ProblemError, match="the notes of the last plan hold"):
+            estimation.fit_from_last(record)
+
+    @given(st.integers(1, 6), st.integers(0, 10**6))
+    def test_small_matrices(self, n, seed):
+        rng = np.random.default_rng(seed)
+        half = rng.standard_normal((n, n))
+        matrix = half @ half.T + 0.1 * np.eye(n)
+        lower = arms.root(matrix)
+        assert np.allclose(lower, np.linalg.cholesky(matrix), atol=1e-9)
+        assert np.allclose(arms.inverse_root(lower) @ lower, np.eye(n), atol=1e-9)
+        assert np.allclose(arms.inverse(matrix), np.linalg.inv(matrix), atol=1e-8)
+
+    def test_no_direction_is_left_without_information(self):
+        assert np.isfinite(arms.inverse(np.array([[1.0, 1.0 + 1e-15], [1.0 + 1e-15, 1.0]]))).all()

@@ -276,9 +276,16 @@ class _FrozenLengths(Sequence[int]):
 
 
 def frozen_note(note: Any) -> Any:
+    """Return what a learner sees of a note: it cannot be changed."""
+    # Notes of many arms hold thousands of numbers: none of these takes a call of its own.
     if isinstance(note, Mapping):
         return MappingProxyType({key: frozen_note(entry) for key, entry in note.items()})
-    return tuple(frozen_note(entry) for entry in note) if isinstance(note, list | tuple) else note
+    if isinstance(note, list | tuple):
+        return tuple([entry if type(entry) in _FROZEN_ALREADY else frozen_note(entry) for entry in note])
+    return note
+
+
+_FROZEN_ALREADY = (float, int, str, bool)
 
 
 def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:

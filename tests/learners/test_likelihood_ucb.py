@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import restless_bandits as rb
+from restless_bandits.estimation import fit_from_last
 from restless_bandits.learners import LikelihoodUCB, learner
 from restless_bandits.learners._bounds import (
     binary_divergence,
@@ -16,8 +17,11 @@ from restless_bandits.learners._bounds import (
     monotone_fit,
     monotone_upper_bounds,
 )
-from restless_bandits.learners.likelihood_ucb import moved_chain, optimistic_slots
+from restless_bandits.learners.likelihood_ucb import optimistic_slots
 from restless_bandits.oracles import planning
+from restless_bandits.oracles._indices import birth_death_limits
+from restless_bandits.oracles.whittle import flat_arms
+from restless_bandits.plans import CountDoubled
 from restless_bandits.policies import IndexPolicy, JointPolicy
 from restless_bandits.record import Record
 from restless_bandits.simulation.engine import World, play_run
@@ -145,6 +149,29 @@ class TestPlanner:
             width = min(mine.shape[1], theirs.shape[1])
             assert np.abs(mine[:5, :width] - theirs[:5, :width]).max() < 5e-3
 
+    @pytest.mark.parametrize(("n_arms", "n_states", "plays"), [(6, 2, 1), (6, 3, 2), (12, 2, 1), (12, 4, 3)])
+    def test_from_arrays_as_from_a_problem(self, n_arms, n_states, plays):
+        problem = rb.Problem.random(n_arms=n_arms, n_states=n_states, seed=2, plays=plays)
+        arms = flat_arms(problem.arms)
+        assert np.allclose(birth_death_limits(arms.n_states, arms.chains), arms.limits, atol=1e-12)
+        for slots, lasting in ((10, 0), (10**5, 0), (10**7, 10**6)):
+            policy = planning.auto_policy(problem, slots, lasting)
+            quick = planning.plan_without_table(arms, plays, slots, lasting)
+            if quick is None:
+                assert n_arms <= planning.MOST_TABLE_ARMS
+            else:
+                assert quick == policy
+
+    def test_arrays_are_for_tables_that_do_not_fit(self):
+        for name, slots, fits in (("paper-2", 10, True), ("lms-urban-l", 10, False), ("queue-5", 10**6, False)):
+            arms = flat_arms(rb.Problem.builtin(name).arms)
+            assert (planning.plan_without_table(arms, 1, slots, 0) is None) == fits
+
+    def test_a_chain_that_does_not_forget_takes_the_long_way(self):
+        arms = [*rb.Problem.random(n_arms=11, n_states=2, seed=2).arms, rb.Arm([[0, 1], [1, 0]], [1, 0])]
+        policy = planning.auto_policy(rb.Problem(arms), 1000)
+        assert policy == rb.oracles.policy("whittle", rb.Problem(arms))
+
     def test_tables_grow_with_time(self):
         assert planning.most_beliefs_at(100) == planning.SMALL_TABLE
         assert planning.most_beliefs_at(10**6) == 200_000
@@ -170,9 +197,9 @@ class TestLearner:
         record = play_run(
             rb.learner("round-robin"), World(rb.Problem.builtin("queue-5")), 3000, np.array([3000]), seed=0, run=0
         ).record
-        for arm in range(4):
-            mode = LikelihoodUCB().mode(record, arm)
-            plain, better = moved_chain(mode, 0.0), moved_chain(mode, 2.0)
+        fits = fit_from_last(record)
+        widths = (np.zeros(4), np.full(4, 2.0))
+        for plain, better in zip(*(fits.chains(width).reshape(4, 5, 5) for width in widths), strict=True):
             assert np.allclose(better.sum(axis=1), 1)
             assert (better >= 0).all()
             assert (np.cumsum(better, axis=1) >= np.cumsum(plain, axis=1) - 1e-12).all()
@@ -195,6 +222,16 @@ class TestLearner:
         mine, theirs = result.regret("gap")[:, :, -1]
         assert mine.mean() < theirs.mean() / 25
         assert mine.max() < theirs.mean() / 5
+
+    def test_many_arms_do_not_end_plans_more_often(self):
+        # A plan that explores ends by a doubled count of a state whatever the wait: every other wait of every other arm
+        # would be one more count to double.
+        ends = {}
+        for n_arms in (3, 4, 30):
+            task = rb.Problem.random(n_arms=n_arms, n_states=2, seed=1).task()
+            plan = rb.learner("likelihood-ucb").plan(Record.of(task).frozen(), task, np.random.default_rng(0))
+            ends[n_arms] = next(rule.cap for rule in plan.until.rules if isinstance(rule, CountDoubled))
+        assert ends == {3: None, 4: 1, 30: 1}
 
     def test_known_rewards_and_fixed_ones(self):
         arms = [

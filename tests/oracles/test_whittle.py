@@ -9,7 +9,13 @@ import restless_bandits as rb
 from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm, markov
 from restless_bandits.beliefs import cap_for
 from restless_bandits.oracles import evaluation, lagrangian, whittle, whittle_index
-from restless_bandits.oracles.whittle import LAW_DEVIATION, whittle_indices
+from restless_bandits.oracles.whittle import (
+    LAW_DEVIATION,
+    flat_arms,
+    index_by_homotopy,
+    index_tables,
+    whittle_indices,
+)
 from tests.reference import subsidised_advantage
 
 NOT_INDEXABLE = Arm(
@@ -122,6 +128,25 @@ def test_index_of_chains_that_do_not_mix(chain):
     assert np.isfinite(found.table).all()
     if np.array_equal(chain, np.eye(3)):
         np.testing.assert_allclose(found.table[:3], np.repeat([[0.9], [0.5], [0.1]], 8, axis=1), atol=1e-6)
+
+
+def test_many_arms_in_one_call():
+    mixed = [arm for n in (2, 3, 2, 4) for arm in Problem.random(2, n, seed=n, initial="unknown").arms]
+    mixed.append(Arm([[1.0]], [0.4]))
+    lengths = np.arange(5, 5 + len(mixed))
+    tables = index_tables(flat_arms(mixed), lengths)
+    for arm, length, table in zip(mixed, lengths.tolist(), tables, strict=True):
+        alone = whittle_index(arm, length=length) if arm.n_states == 2 else index_by_homotopy(arm, length, length)
+        np.testing.assert_allclose(table, alone.table, atol=1e-12)
+
+
+def test_the_closed_form_does_not_lose_digits_on_long_tables():
+    # Of an arm that takes ten thousand slots to forget, with powers that were multiplied up and those of NumPy.
+    stay, come, tau = 0.9995, 0.0012, np.arange(2, 10_001)
+    memory, rest = stay - come, come / (1 - stay + come)
+    omega = rest + memory**tau * (1 - rest)
+    table = whittle_index(Arm([[stay, 1 - stay], [come, 1 - come]], [1, 0]), length=10_000).table
+    np.testing.assert_allclose(table[0, 1:], omega / (1 - stay + omega), rtol=0, atol=1e-13)
 
 
 def odd_arms():

@@ -12,7 +12,7 @@ from restless_bandits import Arm, IndexPolicy, Problem
 from restless_bandits.plans import CountDoubled, EveryStateSeen, Forever, Plan, SeenIn, Slots, Watch
 from restless_bandits.policies import Cycle, EmpiricalUCB, SingleArm
 from restless_bandits.record import BIN_EDGES, N_BINS, Record, elapsed_bin
-from restless_bandits.simulation.engine import Pricing, Run, World
+from restless_bandits.simulation.engine import Pricing, Run, World, play_run
 from restless_bandits.streams import plan_generator, world_words
 from tests import reference
 
@@ -265,3 +265,13 @@ def test_law_of_what_is_seen():
                     expected = counts.sum() * laws[tau, s]
                     assert ((counts - expected) ** 2 / expected).sum() < 28.4
     assert cells >= 3
+
+
+def test_what_was_seen_follows_from_the_counts():
+    problem = rb.Problem.random(n_arms=5, n_states=3, seed=1, plays=2)
+    record = play_run(rb.learner("ucb1"), World(problem), 500, np.array([500]), seed=0, run=0).record
+    again = Record.from_dict(problem.task(), record.to_dict())
+    assert np.array_equal(again.flat_seen, record.flat_seen)
+    for arm in range(5):
+        assert np.array_equal(record.seen(arm), record.counts(arm).sum(axis=(0, 1)))
+    assert np.array_equal(record.pulls, [record.visits(arm).sum() for arm in range(5)])

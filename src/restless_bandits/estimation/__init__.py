@@ -19,25 +19,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, positive
+from restless_bandits.arrays import Array, IntArray, positive
 from restless_bandits.errors import ProblemError
+from restless_bandits.estimation import _arms as arms
 from restless_bandits.estimation import _kernels as kernels
+from restless_bandits.estimation._arms import RIVAL as RIVAL
 from restless_bandits.estimation._kernels import Observations as Observations
 from restless_bandits.estimation._kernels import chain_of as chain_of
-from restless_bandits.record import BIN_MIDDLES, Record
+from restless_bandits.record import Record
 
 PRIOR = 1.0
-RIVAL = 3.0
-"""Modes whose log-posterior is less than this below the best are kept."""
 THOROUGH = 4
 """Every so many plans modes are looked for from more starts."""
 LONG_WAIT = 10
 """Slots of a wait for which slower chains are tried than those of ``starts``."""
-DIFFERENT = 1e-3
-"""Modes whose chains differ by less are one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +138,18 @@ def _estimate_arm(record: Record, arm: int, name: str, prior: float) -> ArmEstim
     return ArmEstimate(name, observations, modes, rewards, errors, identified)
 
 
+def counts_of(record: Record) -> arms.Counts:
+    """Return the counts of a record as kernels take them: always read-only, or they would be compiled twice."""
+    counts, visits, seen = (flat.view() for flat in (record.flat_counts, record.flat_visits, record.flat_seen))
+    for view in (counts, visits, seen):
+        view.setflags(write=False)
+    bases = record.count_base, record.row_base, record.state_base
+    return arms.Counts(counts, visits, seen, *bases, record.n_states)
+
+
 def observations_of(record: Record, arm: int) -> Observations:
     """Return what was seen of an arm, without its first sight."""
-    bins, states = np.divmod(np.flatnonzero(record.visits(arm)[:-1].T), record.n_states[arm])
-    return BIN_MIDDLES[bins], states, record.counts(arm)[states, bins]
+    return arms.gather(arm, counts_of(record))
 
 
 def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tuple[Mode, ...], bool]:
@@ -149,7 +157,7 @@ def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tup
 
     And whether the data say more of every move than the prior does.
     """
-    best, *rivals = modes_of(seen, n, [*starts(n), *_slow_starts(seen, n)], prior=prior)
+    best, *rivals = modes_of(seen, n, [*arms.standard_starts(n), *_slow_starts(seen, n)], prior=prior)
     kept = [best] + [rival for rival in rivals if rival.value > best.value - RIVAL]
     modes = tuple(Mode(chain_of(one.theta, n), _errors(one, n), one.value) for one in kept)
     return modes, _data_outweigh_prior(best, n, prior)
@@ -179,7 +187,7 @@ class LogitMode:
 
     @property
     def covariance(self) -> Array:
-        return np.asarray(np.linalg.inv(self.information), dtype=np.float64)
+        return arms.inverse(self.information)
 
 
 def move_errors(mode: LogitMode) -> Array:
@@ -187,66 +195,100 @@ def move_errors(mode: LogitMode) -> Array:
     return kernels.move_errors(mode.theta, (len(mode.theta) + 2) // 2, mode.covariance)
 
 
-def climb(seen: Observations, n: int, prior: float, start: Array, goal: float = -np.inf) -> LogitMode:
-    """Climb to a mode from a start; no further than shows that it will not be as high as ``goal``."""
-    theta = np.array(start, dtype=np.float64)
-    information = np.empty((len(theta), len(theta)))
-    value = kernels.climb(theta, n, seen, prior, goal, information)
-    return LogitMode(theta, value, information)
-
-
 def modes_of(
     seen: Observations, n: int, begin: Sequence[Array] | None = None, *, prior: float = PRIOR, thorough: bool = True
 ) -> list[LogitMode]:
-    """Return the different modes that climbs from some starts and from rivals of the best end in, the best first.
+    """Return the different modes of some observations, the best first: see ``_arms.find_modes``.
 
-    The first rival has the opposite correlation. Thorough, there are more: two waits for each of two rows are two
-    quadratic equations, and each row alone may have settled on the wrong root. A climb that would end more than
-    ``RIVAL`` below the best is given up, and stands in the list where it stopped.
+    Climbs begin where told, else from chains that move as often as not, seldom, and nearly always.
     """
-    found = [climb(seen, n, prior, start) for start in (starts(n) if begin is None else begin)]
-    best = max(found, key=lambda one: one.value)
-    rivals = [kernels.twin_of(best.theta, n)]
-    if thorough:
-        rivals += _mirrors(best.theta, n)
-    found += [climb(seen, n, prior, rival, goal=best.value - RIVAL) for rival in rivals]
-    modes: list[LogitMode] = []
-    for one in sorted(found, key=lambda one: -one.value):
-        chain = chain_of(one.theta, n)
-        if all(np.abs(chain - chain_of(other.theta, n)).max() > DIFFERENT for other in modes):
-            modes.append(one)
-    return modes
+    starts = arms.standard_starts(n) if begin is None else np.array(begin)
+    modes = arms.room_for(starts)
+    found = arms.find_modes(seen, n, starts, prior, thorough, modes)
+    return [LogitMode(modes.theta[m], float(modes.value[m]), modes.information[m]) for m in range(found)]
 
 
-def noted_theta(record: Record, name: str, arm: int) -> Array | None:
-    """Return the θ of an arm that the notes of the last plan keep under a name, None where there are none."""
-    last = record.notes.get(name)
-    if last is None:
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """The likeliest chain of every arm on the scale of logits, and the standard errors of its moves: flat arrays.
+
+    Those of an arm begin at ``first[arm]``, in the order of θ; an arm of one state has none.
+    """
+
+    n_states: IntArray
+    first: IntArray
+    theta: Array
+    errors: Array
+    notes: dict[str, Any]
+    """What the next plan must find in the record to go on from here."""
+
+    def chains(self, widths: Array) -> Array:
+        """Return all chains, flat, with moves so many standard errors better than the likeliest ones."""
+        return arms.moved_chains(self.theta, self.first, self.errors, widths, self.n_states)
+
+
+def fit_from_last(record: Record) -> Fits:
+    """Fit the chains of all arms, going on from the last plan: only arms of which something was seen since then.
+
+    Every ``THOROUGH`` plans those that have changed since the last time are looked at from more starts.
+    """
+    thorough = record.plans % THOROUGH == 0
+    first = first_logits(record)
+    pulls, counts = record.pulls, counts_of(record)
+    before = {name: _noted_pulls(record, name) for name in ("fitted", "searched")}
+    last, errors = noted_thetas(record, "modes"), noted_thetas(record, "errors")
+    stale = pulls != before["searched" if thorough else "fitted"]
+    if last is None or errors is None:
+        stale[:] = True
+    theta = np.zeros(first[-1]) if last is None else last
+    errors = np.zeros(first[-1]) if errors is None else errors
+    for arm in np.flatnonzero(stale & (record.n_states > 1)).tolist():
+        mine, n = slice(first[arm], first[arm + 1]), int(record.n_states[arm])
+        begin = None if last is None else [theta[mine]]
+        best = modes_of(arms.gather(arm, counts), n, begin, thorough=thorough)[0]
+        theta[mine], errors[mine] = best.theta, move_errors(best)
+    notes = {
+        "modes": by_arm(theta, first),
+        "errors": by_arm(errors, first),
+        "fitted": pulls.tolist(),
+        "searched": (pulls if thorough else before["searched"]).tolist(),
+    }
+    return Fits(record.n_states, first, theta, errors, notes)
+
+
+def first_logits(record: Record) -> IntArray:
+    """Return where the logits of each arm begin among those of all, and where the last ones end."""
+    return np.concatenate([[0], np.cumsum(2 * (record.n_states - 1))])
+
+
+def by_arm(theta: Array, first: IntArray) -> list[list[float]]:
+    """Return the logits of every arm as notes keep them."""
+    flat = theta.tolist()
+    return [flat[low:high] for low, high in pairwise(first.tolist())]
+
+
+def noted_thetas(record: Record, name: str) -> Array | None:
+    """Return the logits of all arms, flat, that the notes of the last plan keep under a name, None if they do not."""
+    noted = record.notes.get(name)
+    if noted is None:
         return None
-    theta = np.array(last[arm], dtype=np.float64)
-    if theta.shape != (2 * (record.n_states[arm] - 1),) or not (np.abs(theta) <= kernels.LARGEST_LOGIT).all():
-        raise ProblemError(f"the notes of the last plan hold {name} that are no logits of the moves of arm {arm}")
-    return theta
+    # An arm of one state has no logits: notes may hold nothing in their place.
+    if [len(theta or ()) for theta in noted] == (2 * (record.n_states - 1)).tolist():
+        found = np.array([logit for theta in noted for logit in theta or ()], dtype=np.float64)
+        if (np.abs(found) <= kernels.LARGEST_LOGIT).all():
+            return found
+    raise ProblemError(f"the notes of the last plan hold {name} that are no numbers for the moves of every arm")
 
 
-def modes_from_last(record: Record, arm: int) -> list[LogitMode]:
-    """Return ``modes_of`` an arm, from the best of the last plan, which its notes keep; now and then thoroughly."""
-    last = noted_theta(record, "modes", arm)
-    begin = None if last is None else [last]
-    n = int(record.n_states[arm])
-    return modes_of(observations_of(record, arm), n, begin, thorough=record.plans % THOROUGH == 0)
-
-
-def _mirrors(theta: Array, n: int) -> list[Array]:
-    """For two states the chain with the moves of one row reversed; else fast chains."""
-    if n != 2:
-        return [np.full(len(theta), 1.0)]
-    return [theta * np.array(signs) for signs in ((1.0, -1.0), (-1.0, 1.0))]
-
-
-def starts(n: int) -> list[Array]:
-    """Chains that move as often as not, seldom, and nearly always."""
-    return [np.full(2 * (n - 1), logit) for logit in (0.0, -2.0, 2.0)]
+def _noted_pulls(record: Record, name: str) -> IntArray:
+    """Return how often each arm had been pulled when it was last fitted; less than never where it was not."""
+    noted = record.notes.get(name)
+    if noted is None:
+        return np.full(record.n_arms, -1)
+    found = np.array(noted)
+    if found.dtype != np.int64 or found.shape != (record.n_arms,):
+        raise ProblemError(f"the notes of the last plan hold {name} that are no pulls of every arm")
+    return found
 
 
 def _errors(mode: LogitMode, n: int) -> Array:

@@ -258,7 +258,7 @@ def _dot(one: Array, other: Array) -> float:
     return total
 
 
-@njit
+@inlined
 def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, information: Array) -> float:
     """Fisher scoring from ``theta`` up to a mode: it and ``information`` are replaced; returns the log-posterior.
 

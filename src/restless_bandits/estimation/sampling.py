@@ -1,80 +1,195 @@
-"""Draws from the posterior of a birth-death chain, by independence Metropolis.
+"""Draws from the posterior of birth-death chains, by independence Metropolis.
 
 Candidates come from a mixture of multivariate t laws with five degrees of freedom, one at each mode with the scale of
 Fisher's information there, weighted by the mode's share of the posterior (Laplace), but never below ``LEAST_WEIGHT``: a
 chain that is on one side of "λ or −λ" must be able to cross. The chain of draws goes on from the last one, and its
 stationary law is the posterior, exactly.
+
+Compiled, with NumPy's own generator: Numba draws from it what NumPy would.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits.arrays import Array
-from restless_bandits.estimation import LogitMode, Observations
-from restless_bandits.estimation import _kernels as kernels
+from restless_bandits._compile import njit
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.estimation import PRIOR, THOROUGH, by_arm, counts_of, first_logits, noted_thetas
+from restless_bandits.estimation._arms import (
+    Counts,
+    Modes,
+    find_modes,
+    gather,
+    inverse,
+    inverse_root,
+    moved_chains,
+    room_for,
+    root,
+    standard_starts,
+)
+from restless_bandits.estimation._kernels import LARGEST_LOGIT, Observations, log_posterior
+from restless_bandits.record import Record
 
 FREEDOM = 5.0
 LEAST_WEIGHT = 0.1
+FIRST_STEPS, STEPS = 20, 6
+"""Steps of the sampler at the first plan and at every later one."""
 
 
-class Proposal:
-    """The mixture from which candidates are drawn."""
+class Draws(NamedTuple):
+    """A chain for every arm, flat, and what the next plan must find in its notes."""
 
-    def __init__(self, modes: Sequence[LogitMode]) -> None:
-        roots = [np.linalg.cholesky(mode.covariance) for mode in modes]
-        sizes = np.array([np.log(np.diag(root)).sum() for root in roots])
-        logs = np.array([mode.value for mode in modes]) + sizes
-        weights = np.maximum(np.exp(logs - logs.max()), LEAST_WEIGHT)
-        self.weights: Array = weights / weights.sum()
-        self.centres = np.stack([mode.theta for mode in modes])
-        self._roots = np.stack(roots)
-        self._inverse_roots = np.stack([np.linalg.inv(root) for root in roots])
-        # Logarithms of the weights and scales; the constant of the t law is common to all and cancels.
-        self._logs = np.log(self.weights) - sizes
-
-    def draw(self, rng: np.random.Generator) -> Array:
-        m = min(int(np.searchsorted(np.cumsum(self.weights), rng.random(), side="right")), len(self.weights) - 1)
-        normal = rng.standard_normal(self.centres.shape[1])
-        scale = math.sqrt(FREEDOM / rng.chisquare(FREEDOM))
-        return np.asarray(self.centres[m] + scale * (self._roots[m] @ normal))
-
-    def log_density(self, theta: Array) -> float:
-        """The logarithm of the mixture's density, up to a constant."""
-        away = np.einsum("mij,mj->mi", self._inverse_roots, theta - self.centres)
-        size = self.centres.shape[1]
-        logs = self._logs - 0.5 * (FREEDOM + size) * np.log1p((away**2).sum(axis=1) / FREEDOM)
-        most = logs.max()
-        return float(most + math.log(np.exp(logs - most).sum()))
+    chains: Array
+    notes: dict[str, list[list[float]]]
 
 
+def draw_from_posterior(record: Record, rng: np.random.Generator) -> Draws:
+    """Draw a chain for every arm from the posterior over birth-death chains, going on from the last draws."""
+    first = first_logits(record)
+    last, begin = noted_thetas(record, "modes"), noted_thetas(record, "draws")
+    modes = np.zeros(first[-1]) if last is None else last
+    draws = np.zeros(first[-1]) if begin is None else begin
+    thorough, steps = record.plans % THOROUGH == 0, FIRST_STEPS if begin is None else STEPS
+    _draw_arms(rng, counts_of(record), first, modes, last is not None, draws, begin is not None, thorough, PRIOR, steps)
+    chains = moved_chains(draws, first, np.zeros(first[-1]), np.zeros(record.n_arms), record.n_states)
+    return Draws(chains, {"modes": by_arm(modes, first), "draws": by_arm(draws, first)})
+
+
+class Proposal(NamedTuple):
+    """The mixture from which candidates are drawn: what belongs to each mode, in its order."""
+
+    centres: Array
+    weights: Array
+    roots: Array
+    inverse_roots: Array
+    logs: Array
+    """Logarithms of the weights and scales; the constant of the t law is common to all and cancels."""
+
+
+@njit
+def proposal_of(modes: Modes, count: int) -> Proposal:
+    """Return the mixture of the first modes."""
+    size = modes.theta.shape[1]
+    roots, inverses = np.empty((count, size, size)), np.empty((count, size, size))
+    weights, logs = np.empty(count), np.empty(count)
+    for m in range(count):
+        scale = root(inverse(modes.information[m]))
+        back = inverse_root(scale)
+        logs[m] = 0.0
+        for i in range(size):
+            logs[m] += math.log(scale[i, i])
+            for j in range(size):
+                roots[m, i, j], inverses[m, i, j] = scale[i, j], back[i, j]
+        weights[m] = modes.value[m] + logs[m]
+    most = weights.max()
+    for m in range(count):
+        weights[m] = max(math.exp(weights[m] - most), LEAST_WEIGHT)
+    total = weights.sum()
+    for m in range(count):
+        weights[m] /= total
+        logs[m] = math.log(weights[m]) - logs[m]
+    return Proposal(modes.theta[:count], weights, roots, inverses, logs)
+
+
+@njit
+def draw_candidate(rng: np.random.Generator, proposal: Proposal) -> Array:
+    """Draw from the mixture."""
+    count, size = proposal.centres.shape
+    u, m, below = rng.random(), 0, proposal.weights[0]
+    while below <= u and m < count - 1:
+        m += 1
+        below += proposal.weights[m]
+    normal = np.empty(size)
+    for j in range(size):
+        normal[j] = rng.standard_normal()
+    scale = math.sqrt(FREEDOM / rng.chisquare(FREEDOM))
+    found = np.empty(size)
+    for i in range(size):
+        total = 0.0
+        for j in range(i + 1):
+            total += proposal.roots[m, i, j] * normal[j]
+        found[i] = proposal.centres[m, i] + scale * total
+    return found
+
+
+@njit
+def log_density(theta: Array, proposal: Proposal) -> float:
+    """The logarithm of the mixture's density, up to a constant."""
+    count, size = proposal.centres.shape
+    logs = np.empty(count)
+    for m in range(count):
+        away = 0.0
+        for i in range(size):
+            total = 0.0
+            for j in range(i + 1):
+                total += proposal.inverse_roots[m, i, j] * (theta[j] - proposal.centres[m, j])
+            away += total * total
+        logs[m] = proposal.logs[m] - 0.5 * (FREEDOM + size) * math.log1p(away / FREEDOM)
+    most: float = logs.max()
+    total = 0.0
+    for m in range(count):
+        total += math.exp(logs[m] - most)
+    return most + math.log(total)
+
+
+@njit
+def _excess(theta: Array, n: int, seen: Observations, prior: float, proposal: Proposal) -> float:
+    """How much likelier a chain is than the mixture makes it, as a logarithm."""
+    size = theta.shape[0]
+    for j in range(size):
+        if abs(theta[j]) > LARGEST_LOGIT:
+            return -np.inf
+    gradient, information = np.empty(size), np.empty((size, size))
+    return log_posterior(theta, n, seen, prior, gradient, information) - log_density(theta, proposal)
+
+
+@njit
 def metropolis(
-    seen: Observations,
-    n: int,
-    prior: float,
-    modes: Sequence[LogitMode],
-    start: Array,
-    steps: int,
-    rng: np.random.Generator,
-) -> tuple[Array, int]:
-    """Make some steps from ``start``; return where they end and how many candidates were accepted."""
-    proposal = Proposal(modes)
-    gradient, information = np.empty(len(start)), np.empty((len(start), len(start)))
-
-    def excess(theta: Array) -> float:
-        if np.abs(theta).max() > kernels.LARGEST_LOGIT:
-            return -math.inf
-        return kernels.log_posterior(theta, n, seen, prior, gradient, information) - proposal.log_density(theta)
-
-    theta, now = start, excess(start)
+    rng: np.random.Generator, seen: Observations, n: int, prior: float, proposal: Proposal, theta: Array, steps: int
+) -> int:
+    """Make some steps from ``theta``, which is replaced; return how many candidates were accepted."""
+    now = _excess(theta, n, seen, prior, proposal)
     accepted = 0
     for _ in range(steps):
-        candidate = proposal.draw(rng)
-        then = excess(candidate)
+        candidate = draw_candidate(rng, proposal)
+        then = _excess(candidate, n, seen, prior, proposal)
         if math.log(1.0 - rng.random()) < then - now:
-            theta, now = candidate, then
+            now = then
+            for j in range(theta.shape[0]):
+                theta[j] = candidate[j]
             accepted += 1
-    return theta, accepted
+    return accepted
+
+
+@njit
+def _draw_arms(
+    rng: np.random.Generator,
+    record: Counts,
+    first: IntArray,
+    modes: Array,
+    modes_known: bool,
+    draws: Array,
+    draws_known: bool,
+    thorough: bool,
+    prior: float,
+    steps: int,
+) -> None:
+    """Replace the modes of all arms and the draws: both go on from where they were, if that is known."""
+    for arm in range(record.n_states.shape[0]):
+        n = record.n_states[arm]
+        if n == 1:
+            continue
+        size = 2 * (n - 1)
+        seen = gather(arm, record)
+        mode, drawn = modes[first[arm] : first[arm + 1]], draws[first[arm] : first[arm + 1]]
+        starts = mode.copy().reshape(1, size) if modes_known else standard_starts(n)
+        found = room_for(starts)
+        count = find_modes(seen, n, starts, prior, thorough, found)
+        for j in range(size):
+            mode[j] = found.theta[0, j]
+            if not draws_known:
+                drawn[j] = mode[j]
+        metropolis(rng, seen, n, prior, proposal_of(found, count), drawn, steps)

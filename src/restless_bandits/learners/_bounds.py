@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from restless_bandits._compile import njit
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, BoolArray, IntArray
 
 
 @njit
@@ -97,4 +97,22 @@ def monotone_upper_bounds(sums: Array, counts: IntArray, level: float) -> Array:
     bounds = kl_upper_bounds(sums, counts, level + cost)
     for k in range(1, sums.shape[0]):
         bounds[k] = min(bounds[k], bounds[k - 1])
+    return bounds
+
+
+@njit
+def arm_upper_bounds(sums: Array, counts: IntArray, first: IntArray, levels: Array, ordered: BoolArray) -> Array:
+    """Upper bounds of the mean rewards of all arms, flat, each arm at its own level and from ``first[arm]`` on.
+
+    ``monotone_upper_bounds`` for arms whose states are ordered, else those of every state on its own.
+    """
+    bounds = np.empty(sums.shape[0])
+    for arm in range(levels.shape[0]):
+        low, high = first[arm], first[arm + 1]
+        if ordered[arm]:
+            found = monotone_upper_bounds(sums[low:high], counts[low:high], levels[arm])
+        else:
+            found = kl_upper_bounds(sums[low:high], counts[low:high], levels[arm])
+        for k in range(high - low):
+            bounds[low + k] = found[k]
     return bounds

@@ -37,7 +37,9 @@ follow the time played.
 
 *Oracles*: the proof wants a plan that is good in every belief. Value iteration over joint beliefs is (``exact``, to a
 tolerance of .05/√t); for many two-state arms the balanced dual is, at half the optimum (``dual``, ``guarded``);
-``whittle`` comes without proof. Arms that break the assumptions are played as well, without proof.
+``whittle`` comes without proof. Arms that break the assumptions are played as well, without proof. ``auto`` with more
+than ``MOST_TABLE_ARMS`` arms makes no claim and is quick: Whittle's index on coarser laws, pooled from ``MANY_CAP``
+slots on, and episodes that end when an arm was left from a state as often as before, whatever the waits.
 """
 
 from __future__ import annotations
@@ -56,11 +58,18 @@ from restless_bandits.learners import _dominance_kernels as kernels
 from restless_bandits.learners._bounds import kl_upper_bounds
 from restless_bandits.learners.base import Learner, present_problem, require_choice, require_horizon, require_one_play
 from restless_bandits.learners.violations import warn_of_violations
+from restless_bandits.oracles._indices import table_index
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy
-from restless_bandits.oracles.planning import LARGEST_TABLE, MOST_SWEEPS, iterated, most_beliefs_at
+from restless_bandits.oracles.planning import (
+    LARGEST_TABLE,
+    MOST_SWEEPS,
+    MOST_TABLE_ARMS,
+    iterated,
+    most_beliefs_at,
+)
 from restless_bandits.oracles.whittle import whittle_policy
 from restless_bandits.plans import CountDoubled, Forever, Plan, Rule, SeenIn, Slots
-from restless_bandits.policies import JointPolicy, Policy, SingleArm
+from restless_bandits.policies import IndexPolicy, JointPolicy, Policy, SingleArm
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import EXACT_ELAPSED, Record
 
@@ -68,6 +77,8 @@ LONGEST_CAP = EXACT_ELAPSED
 """Elapsed slots up to which laws are told apart unless a cap is given."""
 COARSEST, LOSS = 1e-3, 0.05
 """Tolerance of a plan: LOSS/√t, which adds at most 2.5 LOSS √T to the regret, and at most COARSEST."""
+MANY_TOLERANCE, MANY_CAP = 1e-2, 64
+"""The tolerance of laws, and the elapsed slots up to which they are told apart, where there are many arms."""
 SHORTEST_TABLE = 8
 """Exact planning is refused where not even so many elapsed slots an arm would fit into a table."""
 
@@ -97,7 +108,7 @@ class DominanceUCB(Learner):
     oracle
         What plans: ``exact`` (value iteration over joint beliefs), ``dual`` or ``guarded`` (the balanced dual, or
         Whittle's index guarded by it; two-state arms and one play), ``whittle``, or ``auto``: exact while the table is
-        small for the slots played, else guarded where that is possible, else whittle.
+        small for the slots played, else guarded where that is possible and there are at most 10 arms, else whittle.
     rewards
         ``learned``, or ``known``.
     cap
@@ -144,18 +155,23 @@ class DominanceUCB(Learner):
         if task.n_arms == task.plays:
             return Plan(SingleArm(0, task.plays), until=Forever())
         notes = warn_of_violations(self.name, record, task)
-        tolerance = min(COARSEST, LOSS / math.sqrt(record.slots + 1))
+        tolerance = MANY_TOLERANCE if self._many(task) else min(COARSEST, LOSS / math.sqrt(record.slots + 1))
         arms = self.optimistic_arms(record, task, tolerance)
         return Plan(self.policy(arms, record, task, tolerance), self.until(arms, record, task), notes)
 
     def until(self, arms: list[OptimisticArm], record: Record, task: Task) -> Rule:
         """When the episode that begins now ends."""
-        rule: Rule = CountDoubled(cap=max(arm.cap for arm in arms)) | Slots(record.slots // 2 + 5)
+        cap = 1 if self._many(task) else max(arm.cap for arm in arms)
+        rule: Rule = CountDoubled(cap=cap) | Slots(record.slots // 2 + 5)
         if task.rewards is None:
             for i, arm in enumerate(arms):
                 for k in np.flatnonzero(arm.seen <= 1).tolist():
                     rule = rule | SeenIn(i, k)
         return rule
+
+    def _many(self, task: Task) -> bool:
+        """Whether there are so many arms that plans are neither exact nor guarded, and must be quick."""
+        return self.oracle == "auto" and task.n_arms > MOST_TABLE_ARMS
 
     def log_level(self, slots: int, task: Task) -> float:
         """The level of the bounds after so many slots."""
@@ -172,7 +188,7 @@ class DominanceUCB(Learner):
         level = self.log_level(record.slots, task)
         time = max(2, record.slots + 1)
         # Within the coming episode no arm can wait longer than this.
-        longest = self.cap or min(LONGEST_CAP, 3 * time // 2 + 6)
+        longest = self.cap or min(MANY_CAP if self._many(task) else LONGEST_CAP, 3 * time // 2 + 6)
         arms = []
         for i in range(task.n_arms):
             counts, seen, sums = record.counts(i), record.seen(i), record.reward_sums(i)
@@ -189,6 +205,10 @@ class DominanceUCB(Learner):
 
     def policy(self, arms: list[OptimisticArm], record: Record, task: Task, tolerance: float) -> Policy:
         """Return what the oracle plays on the optimistic problem."""
+        if self._many(task):
+            tables = tuple(table_index(arm.laws[1:].swapaxes(0, 1).copy(), arm.rewards) for arm in arms)
+            if all(table.size for table in tables):
+                return IndexPolicy(tables, task.plays)
         if self.oracle in ("auto", "exact"):
             most = most_beliefs_at(record.slots) if self.oracle == "auto" else LARGEST_TABLE
             cut = tolerance

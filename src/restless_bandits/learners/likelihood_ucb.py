@@ -13,30 +13,33 @@ correlation (now and then from more starts: see ``estimation``). Two kinds of pl
 
 Optimistic plans last max(5M, t^(2/3)/2) slots, M the most states of an arm, and are made as long as they have taken
 fewer than ``explore``·t^(2/3) slots in all; otherwise the mode is followed until 1.1 t. A count of (arm, last state,
-elapsed slots) that has doubled ends an optimistic plan too.
+elapsed slots) that has doubled ends an optimistic plan too; with more than ``FEW_ARMS`` arms one of (arm, last state).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array, IntArray, positive, whole
-from restless_bandits.estimation import LogitMode, chain_of, modes_from_last, move_errors
-from restless_bandits.learners._bounds import kl_upper_bounds, monotone_upper_bounds
-from restless_bandits.learners.base import Learner, present_problem, require_choice
+from restless_bandits.arrays import Array, positive, whole
+from restless_bandits.estimation import Fits, fit_from_last
+from restless_bandits.learners._bounds import arm_upper_bounds
+from restless_bandits.learners._present import policy_on, present_arms
+from restless_bandits.learners.base import Learner, require_choice
 from restless_bandits.learners.violations import warn_of_violations
-from restless_bandits.optimism import optimistic_chain
+from restless_bandits.oracles._indices import FlatArms
 from restless_bandits.plans import CountDoubled, Plan, Slots
-from restless_bandits.problem import Problem, Task
+from restless_bandits.problem import Task
 from restless_bandits.record import Record
 
 GROWTH = 0.1
+FEW_ARMS = 3
+"""Arms up to which counts of every wait are told apart where a plan ends by a doubled count."""
 
 
 @dataclass(frozen=True)
@@ -72,50 +75,40 @@ class LikelihoodUCB(Learner):
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         notes = warn_of_violations(self.name, record, task)
         t = record.slots + 1
-        modes = [self.mode(record, arm) for arm in range(task.n_arms)]
+        fits = fit_from_last(record)
         spent = optimistic_slots(record.notes, record)
         optimistic = spent < self.explore * t ** (2 / 3)
         if optimistic:
             disordered = [arm for arm, assumption in notes.get("violations", ()) if assumption == 1]
-            problem = self.optimistic_problem(record, task, modes, disordered)
+            arms = self.optimistic_arms(record, task, fits, disordered)
             slots = max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
         else:
-            problem = self.likeliest_problem(record, task, modes)
+            arms = self.likeliest_arms(record, task, fits)
             slots = math.ceil(GROWTH * t)
-        thetas = [None if mode is None else mode.theta.tolist() for mode in modes]
-        notes |= {"modes": thetas, "optimistic": optimistic, "spent": spent}
-        # A doubled count tells much to a plan that explores and next to nothing to one that follows the mode.
-        until = Slots(slots) | CountDoubled() if optimistic else Slots(slots)
+        notes |= fits.notes | {"optimistic": optimistic, "spent": spent}
+        # A doubled count tells much to a plan that explores and next to nothing to one that follows the mode. With many
+        # arms some count of a state and a wait is nearly always new: there all waits count together.
+        doubled = CountDoubled(cap=1 if task.n_arms > FEW_ARMS else None)
+        until = Slots(slots) | doubled if optimistic else Slots(slots)
         # What is followed for long is worth more planning; optimistic plans are many and short.
         lasting = 0 if optimistic else slots
-        return Plan(oracles.policy(self.oracle, problem, slots=t, lasting=lasting), until, notes)
+        return Plan(policy_on(self.oracle, arms, record, task, lasting), until, notes)
 
-    def mode(self, record: Record, arm: int) -> LogitMode | None:
-        """The likeliest chain of an arm, on the scale of logits; None for an arm of one state."""
-        return modes_from_last(record, arm)[0] if record.n_states[arm] > 1 else None
-
-    def likeliest_problem(self, record: Record, task: Task, modes: list[LogitMode | None]) -> Problem:
+    def likeliest_arms(self, record: Record, task: Task, fits: Fits) -> FlatArms:
         """The mode, with mean rewards."""
+        seen, sums = record.flat_seen, record.flat_rewards
+        return _arms(record, task, fits, 0.0, (sums + 0.5) / (seen + 1), unseen=0.5)
 
-        def mean(_: int, seen: IntArray, sums: Array) -> Array:
-            return (sums + 0.5) / (seen + 1)
-
-        return _problem(record, task, [moved_chain(mode, 0.0) for mode in modes], mean, unseen=0.5)
-
-    def optimistic_problem(
-        self, record: Record, task: Task, modes: list[LogitMode | None], disordered: Sequence[int] = ()
-    ) -> Problem:
+    def optimistic_arms(self, record: Record, task: Task, fits: Fits, disordered: Sequence[int] = ()) -> FlatArms:
         """Moves as favourable as the standard errors allow, and rewards at their upper bounds.
 
         Bounds fall with the state but for arms that are ``disordered``: seen to pay more in worse states.
         """
         level = self.alpha * math.log(record.slots + 1)
-        width = math.sqrt(2 * level)
-
-        def bound(arm: int, seen: IntArray, sums: Array) -> Array:
-            return (kl_upper_bounds if arm in disordered else monotone_upper_bounds)(sums, seen, level)
-
-        return _problem(record, task, [moved_chain(mode, width) for mode in modes], bound, unseen=1.0)
+        levels, ordered = np.full(task.n_arms, level), np.ones(task.n_arms, dtype=np.bool_)
+        ordered[list(disordered)] = False
+        bounds = arm_upper_bounds(record.flat_rewards, record.flat_seen, record.state_base, levels, ordered)
+        return _arms(record, task, fits, math.sqrt(2 * level), bounds, unseen=1.0)
 
 
 def optimistic_slots(notes: Mapping[str, Any], record: Record) -> int:
@@ -124,23 +117,16 @@ def optimistic_slots(notes: Mapping[str, Any], record: Record) -> int:
     return whole("likelihood-ucb: spent", notes.get("spent", 0), 0, record.slots) + last
 
 
-def moved_chain(mode: LogitMode | None, width: float) -> Array:
-    """The chain whose moves are ``width`` standard errors better than the mode's; of one state without a mode."""
-    if mode is None:
-        return np.ones((1, 1))
-    n = (len(mode.theta) + 2) // 2
-    # Of moves to better states first, from the second state on; then of moves to worse ones.
-    errors = width * move_errors(mode)
-    worse, better = np.append(errors[n - 1 :], 0.0), np.append(0.0, errors[: n - 1])
-    return optimistic_chain(chain_of(mode.theta, n), worse, better)
+def _arms(record: Record, task: Task, fits: Fits, width: float, rewards: Array, unseen: float) -> FlatArms:
+    """Chains so many standard errors better than the mode, with learned rewards unless they are known.
 
-
-def _problem(
-    record: Record, task: Task, chains: list[Array], reward: Callable[[int, IntArray, Array], Array], unseen: float
-) -> Problem:
-    """The present problem, with learned rewards unless they are known; a fixed one that was seen is known."""
-    rewards: Sequence[Array | Sequence[float]] = task.rewards or [
-        record.mean_rewards(arm, unseen) if law == "fixed" else reward(arm, record.seen(arm), record.reward_sums(arm))
-        for arm, law in enumerate(task.reward_laws)
-    ]
-    return present_problem(record, task, chains, rewards)
+    A fixed reward that was seen is known, too.
+    """
+    if task.rewards is not None:
+        rewards = np.concatenate(task.rewards)
+    elif "fixed" in task.reward_laws:
+        fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
+        seen = record.flat_seen
+        means = np.where(seen > 0, record.flat_rewards / np.maximum(seen, 1), unseen)
+        rewards = np.where(fixed, means, rewards)
+    return present_arms(record, fits.chains(np.full(task.n_arms, width)), rewards)

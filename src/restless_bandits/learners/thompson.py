@@ -41,7 +41,8 @@ from restless_bandits import markov, oracles
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray, probability, whole
 from restless_bandits.errors import ProblemError, shortened
-from restless_bandits.estimation import PRIOR, chain_of, modes_from_last, noted_theta, observations_of, sampling
+from restless_bandits.estimation import sampling
+from restless_bandits.learners._present import policy_on, present_arms
 from restless_bandits.learners.base import Learner, present_problem, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles.myopic import table_length
@@ -60,8 +61,6 @@ Rewards: TypeAlias = Sequence[Array | Sequence[float]] | Array
 SOON = 10_000
 """Slots from which on episodes of the continuous prior grow geometrically, by ``GROWTH``."""
 GROWTH = 0.02
-FIRST_STEPS, STEPS = 20, 6
-"""Steps of the sampler at the first plan and at every later one."""
 ONE_BY_ONE = 12
 """Rewards up to which each is drawn by itself: NumPy takes longer to begin with arrays than for these."""
 SMALLEST = 1e-300
@@ -139,10 +138,10 @@ class ThompsonSampling(Learner):
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         if self.prior == "continuous":
             notes = warn_of_violations(self.name, record, task)
-            drawn, draws = draw_from_posterior(record, rng)
-            problem = present_problem(record, task, drawn, self.mean_rewards(record, task, rng))
-            policy = oracles.policy(self.oracle, problem, slots=record.slots + 1)
-            return Plan(policy, self.until(record), notes | draws)
+            draws = sampling.draw_from_posterior(record, rng)
+            arms = present_arms(record, draws.chains, np.concatenate(self.mean_rewards(record, task, rng)))
+            policy = policy_on(self.oracle, arms, record, task)
+            return Plan(policy, self.until(record), notes | draws.notes)
         chains = self.draw_chains(record, rng)
         rewards = self.mean_rewards(record, task, rng)
         return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
@@ -195,25 +194,6 @@ class ThompsonSampling(Learner):
         """Return the drawn problem, started from the last states seen."""
         drawn = [self.chains(n)[number] for n, number in zip(task.n_states, chains, strict=True)]
         return present_problem(record, task, drawn, rewards)
-
-
-def draw_from_posterior(record: Record, rng: np.random.Generator) -> tuple[list[Array], dict[str, Any]]:
-    """Draw a chain for every arm from the posterior over birth-death chains, going on from the last draws.
-
-    Returns the notes to go on from as well.
-    """
-    chains = [np.ones((1, 1))] * record.n_arms
-    notes: dict[str, Any] = {name: [[] for _ in chains] for name in ("modes", "draws")}
-    for arm, n in enumerate(record.n_states.tolist()):
-        if n == 1:
-            continue
-        modes = modes_from_last(record, arm)
-        last = noted_theta(record, "draws", arm)
-        first, steps = (modes[0].theta, FIRST_STEPS) if last is None else (last, STEPS)
-        theta, _ = sampling.metropolis(observations_of(record, arm), n, PRIOR, modes, first, steps, rng)
-        chains[arm] = chain_of(theta, n)
-        notes["modes"][arm], notes["draws"][arm] = modes[0].theta.tolist(), theta.tolist()
-    return chains, notes
 
 
 def _known_rewards(task: Task) -> Rewards:

@@ -32,11 +32,11 @@ import scipy  # its parts load when they are first used, which is not at every s
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._homotopy import whittle_homotopy
+from restless_bandits.oracles._indices import table_index
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.whittle import DISCOUNTED_TOLERANCE, NEAR_ONE, whittle_index
+from restless_bandits.oracles.whittle import whittle_index
 from restless_bandits.policies import TIE, IndexPolicy
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
 
@@ -284,11 +284,9 @@ def _whittle_table(arm: AnyArm, length: int) -> Array | None:
     """Whittle's index, the first crossing where an arm is not indexable, and None where there is none."""
     if isinstance(arm, Arm):
         return whittle_index(arm, length=length).table
-    laws = index_laws(arm, length)
     # A copy, since Numba would compile everything anew for a table that cannot be written.
-    law = laws.transpose(0, 2, 1).copy()
-    table, _, _, solved = whittle_homotopy(law, laws @ arm.rewards, NEAR_ONE, DISCOUNTED_TOLERANCE)
-    return table if solved else None
+    table = table_index(index_laws(arm, length).copy(), arm.rewards.copy())
+    return table if table.size else None
 
 
 ORACLE = Oracle("guha", guha, guha_policy, accepts=_check, ordered=True)

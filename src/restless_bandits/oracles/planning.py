@@ -26,12 +26,12 @@ from restless_bandits.beliefs import (
     forgetting_beliefs,
     remembering_beliefs,
     side_by_side,
-    table_period,
 )
 from restless_bandits.oracles import _joint as kernels
+from restless_bandits.oracles._indices import FlatArms, settled_lengths
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.solution import Oracle
-from restless_bandits.oracles.whittle import index_by_homotopy, two_state_index, whittle_policy
+from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_policy
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Arm, Problem
 
@@ -50,6 +50,8 @@ LARGEST_TABLE = 400_000
 LINKED_TABLE = 1_000_000
 """Joint beliefs up to which links are worth their memory."""
 HUGE_TABLE = 20_000_000
+MOST_TABLE_ARMS = 10
+"""Arms beyond which no table over joint beliefs is tried: if each of them had but three beliefs, none would fit."""
 LONGEST_CAP = 2_000
 INDEX_DEVIATION, TWO_STATE_DEVIATION = 3e-3, 1e-9
 LONGEST_INDEX = 300
@@ -131,6 +133,8 @@ def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) ->
     played = 10_000_000 if slots is None else slots
     if problem.n_arms == problem.plays:
         return whittle_policy(problem)
+    if problem.n_arms > MOST_TABLE_ARMS:
+        return quick_whittle(problem)
     allowed = most_beliefs_at(played)
     fine = joint_plan(problem, precision_at(played), most_beliefs=min(allowed, MEDIUM_TABLE))
     if fine is not None:
@@ -177,23 +181,49 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
 
 
 def quick_whittle(problem: Problem) -> IndexPolicy:
+    """Plan by Whittle's index on short tables: see ``index_plan``. Arms that do not forget take the long way."""
+    chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic]
+    if len(chains) < problem.n_arms:
+        return whittle_policy(problem)
+    return index_plan(flat_arms(chains), problem.plays) or whittle_policy(problem)
+
+
+def index_plan(arms: FlatArms, plays: int) -> IndexPolicy | None:
     """Plan by Whittle's index on tables that end where laws are within ``INDEX_DEVIATION`` of each other.
 
-    Two states take the closed form, on longer tables, for next to nothing. An arm that is not indexable keeps the first
-    subsidy at which each belief turns passive. The table of an arm that takes long to forget, as one whose best state
-    is seldom seen does under optimism, ends after ``LONGEST_INDEX`` slots.
+    Two states take the closed form, on longer tables, for next to nothing. The table of another arm that takes long to
+    forget, as one whose best state is seldom seen does under optimism, ends after ``LONGEST_INDEX`` slots. None where
+    the systems behind an index are singular.
     """
-    tables = []
-    for arm in problem.arms:
-        two = arm.n_states == 2
-        if not isinstance(arm, Arm):
-            return whittle_policy(problem)
-        laws, reached = kernels.settle(arm.chain, TWO_STATE_DEVIATION if two else INDEX_DEVIATION, LONGEST_CAP)
-        if reached > INDEX_DEVIATION and table_period(arm) > 1:
-            return whittle_policy(problem)
-        length = len(laws) if two else min(len(laws), LONGEST_INDEX)
-        tables.append(two_state_index(arm, length) if two else index_by_homotopy(arm, length, length).table)
-    return IndexPolicy(tuple(tables), problem.plays)
+    lengths = settled_lengths(arms, INDEX_DEVIATION, TWO_STATE_DEVIATION, LONGEST_CAP)
+    lengths = np.where(arms.n_states == 2, lengths, np.minimum(lengths, LONGEST_INDEX))
+    tables = index_tables(arms, lengths)
+    return None if tables is None else IndexPolicy(tables, plays)
+
+
+def plan_without_table(arms: FlatArms, plays: int, slots: int, lasting: int) -> IndexPolicy | None:
+    """Return what ``auto_policy`` plans where a table over joint beliefs would be too large; None where one may do.
+
+    From arrays, because making a problem of many arms takes longer than planning.
+    """
+    return None if _tables_fit(arms, plays, slots, lasting) else index_plan(arms, plays)
+
+
+def _tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
+    """Whether ``auto_policy`` may take a table over joint beliefs."""
+    if len(arms.n_states) > MOST_TABLE_ARMS:
+        return False
+    states = arms.n_states.tolist()
+
+    def size(deviation: float) -> int:
+        """The least that a table may have whose laws agree within a deviation."""
+        caps = settled_lengths(arms, deviation, deviation, LONGEST_CAP)
+        return JointBeliefs.count((arms.n_states * (caps - 1) + 1).tolist(), states, plays)
+
+    coarse = size(COARSEST)
+    if coarse <= most_beliefs_at(slots) or len(states) == plays:
+        return True
+    return coarse > LARGEST_TABLE and size(ROUGH[-1]) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting)
 
 
 EXACT = Oracle("exact", exact, lambda problem: exact(problem).policy, exact_policy)

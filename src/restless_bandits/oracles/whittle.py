@@ -29,7 +29,9 @@ import numpy as np
 from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.beliefs import caps_for, table_period
 from restless_bandits.errors import ProblemError, check_known
+from restless_bandits.oracles import _indices as kernels
 from restless_bandits.oracles._homotopy import whittle_homotopy
+from restless_bandits.oracles._indices import DISCOUNTED_TOLERANCE, NEAR_ONE, FlatArms
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_lengths
 from restless_bandits.oracles.relaxation import lagrangian_policy
@@ -39,11 +41,6 @@ from restless_bandits.problem import AnyArm, Arm, Problem
 
 Method = Literal["auto", "closed-form", "homotopy"]
 
-INDEXABLE_TOLERANCE = 1e-9
-ROUNDING = 1e-13
-"""Rounding errors of values, in the slots that the return to the rarest state takes: values are as large as these."""
-NEAR_ONE = 1.0 - 1e-7
-DISCOUNTED_TOLERANCE = 1e-6
 LAW_DEVIATION = 1e-13
 """The homotopy runs on laws up to their limits, so that the end of its table does not show in the indices."""
 PERIODS = 8
@@ -76,66 +73,33 @@ class ArmIndex:
         return found | {"violation": self.violation, "method": self.method}
 
 
-def two_state_tables(chains: Array, rewards: Array, lengths: IntArray) -> list[Array]:
-    """Return the closed form of two-state arms for τ = 1..length each: rows for state 0, state 1, never seen."""
-    arms = np.arange(len(chains))
-    good = np.where(rewards[:, 0] >= rewards[:, 1], 0, 1)
-    p11, p01 = chains[arms, good, good], chains[arms, 1 - good, good]
-    # Tables one after the other, with the numbers of an arm in every one of its columns.
-    end = np.cumsum(lengths)
-    tau = np.arange(1, end[-1] + 1) - np.repeat(end - lengths, lengths)
-    index, falling = np.empty((3, len(tau))), np.repeat(p11 < p01, lengths)
-    for where, closed_form in ((~falling, _positive_index), (falling, _negative_index)):
-        index[:, where] = closed_form(np.repeat(p11, lengths)[where], np.repeat(p01, lengths)[where], tau[where])
-    index[:2] = np.where(np.repeat(good, lengths) == 0, index[:2], index[1::-1])
-    low, high = rewards[arms, 1 - good], rewards[arms, good]
-    index = np.repeat(low, lengths) + np.repeat(high - low, lengths) * index
-    return [index[:, stop - size : stop].copy() for stop, size in zip(end.tolist(), lengths.tolist(), strict=True)]
+def flat_arms(arms: Sequence[Arm]) -> FlatArms:
+    """Return chains as kernels take them."""
+    flat = (np.concatenate([getattr(arm, name).ravel() for arm in arms]) for name in ("chain", "rewards", "stationary"))
+    return FlatArms(np.array([arm.n_states for arm in arms]), *flat)
+
+
+def index_tables(arms: FlatArms, lengths: IntArray) -> tuple[Array, ...] | None:
+    """Return Whittle's index of many chains for τ = 1..length each: the closed form of two states, else the homotopy.
+
+    Each has a row for every state and one for an arm never seen. An arm that is not indexable keeps the first subsidy
+    at which each belief turns passive. None where the systems behind an index are singular.
+    """
+    rows = arms.n_states + 1
+    ends = np.cumsum(rows * lengths)
+    base, flat = ends - rows * lengths, np.empty(ends[-1])
+    kernels.two_state_tables(arms, base, lengths, flat)
+    if (arms.n_states != 2).any() and not kernels.homotopy_tables(arms, base, lengths, flat):
+        return None
+    places = zip(base.tolist(), ends.tolist(), rows.tolist(), strict=True)
+    return tuple(flat[start:end].reshape(n, -1) for start, end, n in places)
 
 
 def two_state_index(arm: Arm, length: int) -> Array:
-    """Return the closed form of one arm: see ``two_state_tables``."""
-    return two_state_tables(arm.chain[None], arm.rewards[None], np.array([length]))[0]
-
-
-def _positive_index(p11: Array, p01: Array, tau: IntArray) -> tuple[Array, Array, Array]:
-    """λ ≥ 0: after good the belief falls to ω°, after bad it rises to it; for the belief (bad, τ) k is τ itself.
-
-    Here as for λ < 0 the index of (good, τ), of (bad, τ) and of an arm never seen, one column a τ.
-    """
-    memory = p11 - p01
-    # Frozen: one look tells for ever, so an arm never seen is worth what it may turn out to be.
-    frozen = memory == 1.0
-    rest = p01 / np.where(frozen, 1.0, 1.0 - memory)
-    omega = rest + memory**tau * (1.0 - rest)
-    good = np.where(tau == 1, p11, omega / (1.0 - p11 + omega))
-    fall = -p01 * memory**tau
-    later = rest * (1.0 - memory ** (tau + 1))
-    below = 1.0 - p11 + fall * tau + later
-    bad = np.divide(fall * (tau + 1) + later, below, out=np.zeros(len(tau)), where=below > 0)
-    bad = np.where((tau == 1) & ~frozen, p01, bad)
-    never = rest / np.where(frozen, 1.0, 1.0 - p11 + rest)
-    return np.where(frozen, 1.0, good), np.where(frozen, 0.0, bad), np.where(frozen, 1.0, never)
-
-
-def _negative_index(p11: Array, p01: Array, tau: IntArray) -> tuple[Array, Array, Array]:
-    """λ < 0: beliefs hop from side to side of ω°, and every pair of pieces meets continuously."""
-    memory = p11 - p01
-    rest = p01 / (1.0 - memory)
-    after_good = rest + memory * (p11 - rest)
-
-    def index(omega: Array) -> Array:
-        inside = np.clip(omega, p11, p01)
-        below = np.minimum(inside, rest)
-        rise = rest + memory * (below - rest) - below
-        low = (p01 - rise) / (1.0 + p01 - after_good + rise)
-        plateau = p01 / (1.0 + p01 - after_good)
-        high = p01 / (1.0 + p01 - inside)
-        pieces = np.where(omega < rest, low, np.where(omega < after_good, plateau, high))
-        return np.where((omega <= p11) | (omega >= p01), omega, pieces)
-
-    fade = np.power(memory, tau)
-    return index(rest + fade * (1.0 - rest)), index(rest * (1.0 - fade)), index(rest)
+    """Return the closed form of an arm of two states for τ = 1..length: rows for state 0, state 1, never seen."""
+    found = index_tables(flat_arms([arm]), np.array([length]))
+    assert found is not None  # the closed form solves nothing
+    return found[0]
 
 
 def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "auto") -> ArmIndex:
@@ -166,10 +130,8 @@ def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> l
     found: dict[int, ArmIndex] = {}
     closed = {i: arm for i, arm in enumerate(arms) if closed_form and _is_closed(arm)}
     if closed:
-        chains, rewards = (np.array([getattr(arm, name) for arm in closed.values()]) for name in ("chain", "rewards"))
-        for i, table in zip(
-            closed, two_state_tables(chains, rewards, np.array([lengths[i] for i in closed])), strict=True
-        ):
+        tables = index_tables(flat_arms(list(closed.values())), np.array([lengths[i] for i in closed]))
+        for i, table in zip(closed, tables or (), strict=True):
             found[i] = ArmIndex(table, indexable=True, violation=0.0, method="closed form")
     others = [i for i in range(len(arms)) if i not in found]
     for i, settled in zip(others, caps_for([arms[i] for i in others], LAW_DEVIATION), strict=True):
@@ -192,8 +154,7 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
     solved, method = False, "homotopy"
     if arm.is_ergodic:
         rarest = float(law[:-1, :, -1].max(axis=0).min())
-        tolerance = max(INDEXABLE_TOLERANCE, min(ROUNDING / max(rarest, ROUNDING), DISCOUNTED_TOLERANCE))
-        table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, tolerance)
+        table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, kernels.violation_tolerance(rarest))
     if not solved:
         method = "homotopy at a vanishing discount"
         table, indexable, violation, solved = whittle_homotopy(law, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)

@@ -1,0 +1,30 @@
+"""What learners plan on that look at all arms at once: arms as arrays, started from the last states seen."""
+
+from __future__ import annotations
+
+from restless_bandits import oracles
+from restless_bandits.arrays import Array
+from restless_bandits.learners.base import present_problem
+from restless_bandits.oracles._indices import FlatArms, birth_death_limits
+from restless_bandits.oracles.planning import plan_without_table
+from restless_bandits.policies import Policy
+from restless_bandits.problem import Task
+from restless_bandits.record import Record
+
+
+def present_arms(record: Record, chains: Array, rewards: Array) -> FlatArms:
+    """Return arms with birth-death chains and mean rewards that lie one after the other."""
+    return FlatArms(record.n_states, chains, rewards, birth_death_limits(record.n_states, chains))
+
+
+def policy_on(oracle: str, arms: FlatArms, record: Record, task: Task, lasting: int = 0) -> Policy:
+    """Return what an oracle plays on some arms in the coming slots, ``lasting`` of them if that is known.
+
+    A problem is made of the arms only where it is needed: with many of them that takes longer than planning.
+    """
+    slots = record.slots + 1
+    quick = plan_without_table(arms, task.plays, slots, lasting) if oracle == "auto" else None
+    if quick is not None:
+        return quick
+    problem = present_problem(record, task, arms.chain_list(), arms.reward_list())
+    return oracles.policy(oracle, problem, slots=slots, lasting=lasting)

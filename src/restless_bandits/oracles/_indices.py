@@ -1,0 +1,205 @@
+"""Compiled tables of Whittle's index, of many arms in one call: the closed form of two states, and the homotopy.
+
+Tables lie one after the other: that of an arm begins at ``base[arm]`` and has a row of ``lengths[arm]`` slots for every
+state and one more for an arm never seen.
+
+For two states, with ω the chance to see the good state, ω° its limit and λ the chain's memory, see ``whittle``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from restless_bandits._compile import njit
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.oracles._homotopy import whittle_homotopy
+from restless_bandits.oracles._joint import settle
+
+INDEXABLE_TOLERANCE = 1e-9
+ROUNDING = 1e-13
+"""Rounding errors of values, in the slots that the return to the rarest state takes: values are as large as these."""
+NEAR_ONE = 1.0 - 1e-7
+DISCOUNTED_TOLERANCE = 1e-6
+FRESH = 16
+"""Slots after which a power is taken anew, so that the rounding of products does not add up."""
+
+
+class FlatArms(NamedTuple):
+    """Chains, mean rewards and stationary laws of many arms, each one after the other in one array."""
+
+    n_states: IntArray
+    chains: Array
+    rewards: Array
+    limits: Array
+
+    def chain_list(self) -> list[Array]:
+        """The chain of each arm."""
+        ends = np.cumsum(self.n_states**2)
+        return [chain.reshape(n, n) for chain, n in zip(np.split(self.chains, ends[:-1]), self.n_states, strict=True)]
+
+    def reward_list(self) -> list[Array]:
+        """The rewards of each arm."""
+        return np.split(self.rewards, np.cumsum(self.n_states)[:-1])
+
+
+@njit
+def violation_tolerance(rarest: float) -> float:
+    """What an advantage must exceed to violate indexability, for an arm whose rarest state has such a chance."""
+    return max(INDEXABLE_TOLERANCE, min(ROUNDING / max(rarest, ROUNDING), DISCOUNTED_TOLERANCE))
+
+
+@njit
+def birth_death_limits(n_states: IntArray, chains: Array) -> Array:
+    """The stationary laws of birth-death chains whose every state but the best one can be left for a better one."""
+    limits = np.empty(n_states.sum())
+    at, state = 0, 0
+    for n in n_states:
+        total, weight = 1.0, 1.0
+        limits[state] = 1.0
+        for k in range(n - 1):
+            # What goes up from one state to the next comes down again.
+            weight *= chains[at + k * n + k + 1] / chains[at + (k + 1) * n + k]
+            limits[state + k + 1] = weight
+            total += weight
+        for k in range(n):
+            limits[state + k] /= total
+        at, state = at + n * n, state + n
+    return limits
+
+
+@njit
+def settled_lengths(arms: FlatArms, deviation: float, two_deviation: float, longest: int) -> IntArray:
+    """After how many slots the laws of each arm have forgotten its state, up to a deviation; ``longest`` at most.
+
+    Arms of two states have a deviation of their own.
+    """
+    lengths = np.empty(arms.n_states.shape[0], dtype=np.int64)
+    at = 0
+    for i in range(lengths.shape[0]):
+        n = arms.n_states[i]
+        if n == 2:
+            memory = abs(arms.chains[at] - arms.chains[at + 2])
+            left, length = memory, 1
+            while left > two_deviation and length < longest:
+                left *= memory
+                length += 1
+            lengths[i] = length
+        else:
+            lengths[i] = settle(arms.chains[at : at + n * n].copy().reshape(n, n), deviation, longest)[0].shape[0]
+        at += n * n
+    return lengths
+
+
+@njit
+def two_state_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: Array) -> None:
+    """Write the closed form of every arm of two states."""
+    at, state = 0, 0
+    for i in range(lengths.shape[0]):
+        n = arms.n_states[i]
+        if n == 2:
+            # Of the better state: the good one may be either.
+            good = 0 if arms.rewards[state] >= arms.rewards[state + 1] else 1
+            low, high = arms.rewards[state + 1 - good], arms.rewards[state + good]
+            stay, come = arms.chains[at + 3 * good], arms.chains[at + 2 - good]
+            _two_state_table(stay, come, low, high - low, good, lengths[i], base[i], tables)
+        at, state = at + n * n, state + n
+
+
+@njit
+def _two_state_table(
+    stay: float, come: float, low: float, span: float, good: int, length: int, base: int, tables: Array
+) -> None:
+    """The closed form of one arm: ``stay`` and ``come`` are the chances to stay good and to turn good."""
+    after_good, after_bad = base + good * length, base + (1 - good) * length
+    memory = stay - come
+    frozen = memory == 1.0
+    rest = 0.0 if frozen else come / (1.0 - memory)
+    never = 1.0
+    if not frozen:
+        never = rest / (1.0 - stay + rest) if memory >= 0.0 else _hopping_index(rest, stay, come, rest)
+    fade = 1.0
+    for t in range(length):
+        tau = t + 1
+        fade = memory**tau if t % FRESH == 0 else fade * memory
+        if frozen:
+            # One look tells for ever, so an arm never seen is worth what it may turn out to be.
+            from_good, from_bad = 1.0, 0.0
+        elif memory < 0.0:
+            from_good = _hopping_index(rest + fade * (1.0 - rest), stay, come, rest)
+            from_bad = _hopping_index(rest * (1.0 - fade), stay, come, rest)
+        elif t == 0:
+            from_good, from_bad = stay, come
+        else:
+            omega = rest + fade * (1.0 - rest)
+            from_good = omega / (1.0 - stay + omega)
+            fall = -come * fade
+            later = rest * (1.0 - memory * fade)
+            below = 1.0 - stay + fall * tau + later
+            from_bad = (fall * (tau + 1) + later) / below if below > 0.0 else 0.0
+        tables[after_good + t] = low + span * from_good
+        tables[after_bad + t] = low + span * from_bad
+        tables[base + 2 * length + t] = low + span * never
+
+
+@njit
+def _hopping_index(omega: float, stay: float, come: float, rest: float) -> float:
+    """λ < 0: beliefs hop from side to side of ω°, and every pair of pieces meets continuously."""
+    if omega <= stay or omega >= come:
+        return omega
+    memory = stay - come
+    after_good = rest + memory * (stay - rest)
+    if omega < rest:
+        rise = rest + memory * (omega - rest) - omega
+        return (come - rise) / (1.0 + come - after_good + rise)
+    return come / (1.0 + come - (after_good if omega < after_good else omega))
+
+
+@njit
+def homotopy_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: Array) -> bool:
+    """Write the index of every arm that has not two states; returns whether all systems behind them could be solved."""
+    at, state = 0, 0
+    for i in range(lengths.shape[0]):
+        n, length = arms.n_states[i], lengths[i]
+        if n != 2:
+            laws = settle(arms.chains[at : at + n * n].copy().reshape(n, n), 0.0, length)[0]
+            law, mean = np.empty((n + 1, n, length)), np.zeros((n + 1, length))
+            for t in range(length):
+                # A chain that has stopped moving before stays as it is.
+                source = min(t, laws.shape[0] - 1)
+                for s in range(n + 1):
+                    for k in range(n):
+                        law[s, k, t] = laws[source, s, k] if s < n else arms.limits[state + k]
+                        mean[s, t] += law[s, k, t] * arms.rewards[state + k]
+            rarest = 1.0
+            for k in range(n):
+                often = 0.0
+                for s in range(n):
+                    often = max(often, law[s, k, length - 1])
+                rarest = min(rarest, often)
+            table, _, _, solved = whittle_homotopy(law, mean, 1.0, violation_tolerance(rarest))
+            if not solved:
+                return False
+            for s in range(n + 1):
+                for t in range(length):
+                    tables[base[i] + s * length + t] = table[s, t]
+        at, state = at + n * n, state + n
+    return True
+
+
+@njit
+def table_index(laws: Array, rewards: Array) -> Array:
+    """Whittle's index of an arm that is a table of laws ``[s, τ - 1, k]``, at a discount of nearly 1.
+
+    Of no size where the systems behind it are singular.
+    """
+    rows, length, n = laws.shape
+    law, mean = np.empty((rows, n, length)), np.zeros((rows, length))
+    for s in range(rows):
+        for t in range(length):
+            for k in range(n):
+                law[s, k, t] = laws[s, t, k]
+                mean[s, t] += laws[s, t, k] * rewards[k]
+    table, _, _, solved = whittle_homotopy(law, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
+    return table if solved else np.empty((0, 0))
