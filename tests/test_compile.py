@@ -62,6 +62,17 @@ class TestWatch:
         watch.end()
         assert len(timers.delays) == 2
 
+    def test_its_clock_stands_still_meanwhile(self, timers, monkeypatch):
+        monkeypatch.setattr(_compile, "_watch", watch := _compile._Watch())
+        timers.now = 10.0
+        assert _compile.clock() == 10.0
+        watch.begin()
+        timers.now = 14.0
+        assert _compile.clock() == 10.0
+        watch.end()
+        timers.now = 15.0
+        assert _compile.clock() == 11.0
+
     def test_long_ones_are_told_of_while_they_last(self, monkeypatch):
         told = Event()
         monkeypatch.setattr(_compile, "compiling_long", told)

@@ -86,6 +86,13 @@ def test_parts_that_take_long_are_told_once(clock):
     assert paced("abc", "", None) == "abc"
 
 
+def test_a_clock_of_ones_own():
+    # Ten seconds pass for each part by that clock, whatever the time.
+    lines = []
+    assert list(paced("abcd", "letters", lines.append, iter([0, 0, 10, 20, 30]).__next__)) == list("abcd")
+    assert lines == ["this will take about 40 s: letters"]
+
+
 @pytest.mark.parametrize(("times", "words"), [(1, []), (3, ["this will take about 15 s: steps"])])
 def test_what_goes_on_is_watched(clock, times, words):
     lines = []

@@ -11,9 +11,11 @@ first kernel, not with this module.
 from __future__ import annotations
 
 import gc
+import inspect
 import time
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from threading import Event, Timer
 from typing import Any, Literal, TypeVar, cast
 
@@ -55,6 +57,11 @@ class _Watch:
             self._timer.daemon = True
             self._timer.start()
 
+    @property
+    def spent(self) -> float:
+        """Seconds of compiling so far."""
+        return self._spent + (time.monotonic() - self._started if self._depth else 0.0)
+
     def end(self) -> None:
         self._depth -= 1
         if self._depth > 0:
@@ -65,24 +72,39 @@ class _Watch:
             gc.enable()
 
 
+_watch = _Watch()
+
+
+def clock() -> float:
+    """Seconds of a clock that stands still while something is compiled, which happens only once."""
+    return time.monotonic() - _watch.spent
+
+
 @cache
 def _numba() -> Any:
     """Numba, watched."""
     import numba
     from numba.core import event
 
-    watch = _Watch()
-
     class Listener(event.Listener):
         def on_start(self, event: event.Event) -> None:
-            watch.begin()
+            _watch.begin()
 
         def on_end(self, event: event.Event) -> None:
-            watch.end()
+            _watch.end()
 
     # Numba's events carry no types.
     event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
     return numba
+
+
+def is_kept(kernel: Any) -> bool:
+    """Whether a kernel is on disk from an earlier time, as far as files tell without being read."""
+    folder = kernel.stats.cache_path
+    if folder is None:
+        return False
+    made = Path(inspect.getfile(kernel.py_func)).stat().st_mtime
+    return any(path.stat().st_mtime >= made for path in Path(folder).glob(f"*.{kernel.py_func.__name__}-*.nbi"))
 
 
 def njit(function: F) -> F:

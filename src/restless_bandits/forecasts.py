@@ -56,15 +56,17 @@ def from_part(n: int, work: Callable[[int], object]) -> float:
     return seconds
 
 
-def paced(parts: Sequence[T], what: str, report: Report | None) -> Iterable[T]:
+def paced(
+    parts: Sequence[T], what: str, report: Report | None, clock: Callable[[], float] | None = None
+) -> Iterable[T]:
     """Hand on parts to be worked at one by one; report once, as soon as it shows, that all of them will take long."""
-    return parts if report is None else _paced(parts, what, report)
+    return parts if report is None else _paced(parts, what, report, clock or time.monotonic)
 
 
-def _paced(parts: Sequence[T], what: str, report: Report) -> Iterator[T]:
-    started, told = time.monotonic(), False
+def _paced(parts: Sequence[T], what: str, report: Report, clock: Callable[[], float]) -> Iterator[T]:
+    started, told = clock(), False
     for done, part in enumerate(parts):
-        passed = time.monotonic() - started
+        passed = clock() - started
         if done and not told and passed > SOON and (line := warning(passed * len(parts) / done, what)):
             report(line)
             told = True

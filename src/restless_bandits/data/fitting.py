@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import markov
+from restless_bandits._compile import clock
 from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
@@ -201,7 +202,7 @@ def fit(
         raise ProblemError(f"lags is {lags!r}; give a list of whole numbers, such as [1, 2, 5]")
     for lag in () if lags is None else lags:
         whole("a lag", lag, 1, LAST_SLOT - 1)
-    numbers = paced(range(trace.n_arms), f"fit of {trace.n_arms} arms", announce)
+    numbers = paced(range(trace.n_arms), f"fit of {trace.n_arms} arms", announce, clock)
     arms = tuple(_fit_arm(trace, arm, shape, lags, strict) for arm in numbers)
     stem = trace.source.rpartition(".")[0] or trace.source
     problem = Problem(
