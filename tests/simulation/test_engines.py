@@ -98,7 +98,8 @@ def test_auto_starts_processes_only_from_guarded_scripts(tmp_path, end, player):
     (tmp_path / "script.py").write_text(MAIN + end)
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [player]
+    # Where a run takes long, its beginning is played aside as well, here, to tell how long.
+    assert set(done.stdout.split()) - {"parent"} == {player} - {"parent"}
 
 
 def test_what_cannot_be_sent_is_played_here(tmp_path):

@@ -11,6 +11,8 @@ import numpy as np
 from restless_bandits._compile import compiling
 from restless_bandits.forecasts import Pace, Report, duration, warning
 from restless_bandits.learners.base import next_plan
+from restless_bandits.plans import Plan
+from restless_bandits.problem import Task
 from restless_bandits.simulation.cells import Cell, world_of
 from restless_bandits.simulation.engine import Run
 from restless_bandits.simulation.playing import Book
@@ -19,6 +21,8 @@ from restless_bandits.streams import plan_generator, world_words
 PATIENCE = 1.5
 """Seconds after which a learner that has not finished a run is tried aside."""
 TRIAL_SECONDS, TRIAL_SLOTS = 1.0, 100_000
+FIRST_SLOTS = 300
+"""Slots by which learners have made plans of every kind."""
 PLANS_POWER = 0.7
 """The number of plans grows with this power of the slots at most, in the long run: about that of ``likelihood-ucb``."""
 MINUTE = 60.0
@@ -71,8 +75,7 @@ class Outlook:
 def seconds_by_trial(cell: Cell) -> float:
     """Return about how long a run of a cell takes, from its first second."""
     task = cell.learner.task(cell.problem, cell.horizon)
-    slots = min(cell.horizon, TRIAL_SLOTS)
-    run = Run(world_of(cell.problem), slots, np.array([slots]), world_words(cell.seed, cell.problem.content, 0))
+    run = _beginning(cell, TRIAL_SLOTS)
     # Slots take the same time always, plans get rarer. The first one has also loaded what they need.
     pace = Pace(cell.horizon, PLANS_POWER)
     first, planning, playing = 0.0, 0.0, 0.0
@@ -80,9 +83,7 @@ def seconds_by_trial(cell: Cell) -> float:
     while not run.done and time.monotonic() < until:
         # The thread's own time: others play at the same time.
         begun = time.thread_time()
-        plan = next_plan(
-            cell.learner, run.record, task, plan_generator(cell.seed, cell.problem.content, 0, run.record.plans)
-        )
+        plan = _next_plan(cell, run, task)
         planned = time.thread_time()
         run.play(plan)
         planning, playing = planning + planned - begun, playing + time.thread_time() - planned
@@ -91,3 +92,24 @@ def seconds_by_trial(cell: Cell) -> float:
         else:
             pace.mark(run.record.slots, planning)
     return first + pace.total + playing * cell.horizon / max(run.record.slots, 1)
+
+
+def play_beginning(cell: Cell) -> None:
+    """Play the first slots of a cell, for nothing but what is compiled on the way."""
+    task = cell.learner.task(cell.problem, cell.horizon)
+    run = _beginning(cell, FIRST_SLOTS)
+    with warnings.catch_warnings():
+        # Whatever there is to warn of will be said when it counts.
+        warnings.simplefilter("ignore")
+        while not run.done:
+            run.play(_next_plan(cell, run, task))
+
+
+def _beginning(cell: Cell, most: int) -> Run:
+    slots = min(cell.horizon, most)
+    return Run(world_of(cell.problem), slots, np.array([slots]), world_words(cell.seed, cell.problem.content, 0))
+
+
+def _next_plan(cell: Cell, run: Run, task: Task) -> Plan:
+    rng = plan_generator(cell.seed, cell.problem.content, 0, run.record.plans)
+    return next_plan(cell.learner, run.record, task, rng)

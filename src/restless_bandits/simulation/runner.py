@@ -11,18 +11,20 @@ from pathlib import Path
 
 import numpy as np
 
+from restless_bandits._compile import is_kept
 from restless_bandits.arrays import IntArray, number_of, positive, whole
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.forecasts import Report, warning
 from restless_bandits.learners import Learner, by_label
 from restless_bandits.oracles.exact import cost
 from restless_bandits.problem import Problem, check_length, check_problem
+from restless_bandits.simulation._kernels import run_plan
 from restless_bandits.simulation.cells import MOST_RUNS, Cell, is_priced
 from restless_bandits.simulation.comparator import Comparator, comparator_for, exact_if_small
 from restless_bandits.simulation.engines import open_pool
-from restless_bandits.simulation.outlook import Outlook
+from restless_bandits.simulation.outlook import Outlook, play_beginning
 from restless_bandits.simulation.playing import Book, play_books
-from restless_bandits.simulation.pools import Pool
+from restless_bandits.simulation.pools import Pool, ProcessPool
 from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Traces
 from restless_bandits.simulation.storage import Store, open_folder
 
@@ -145,6 +147,9 @@ def simulate(
 
         tell()
         try:
+            if isinstance(pool, ProcessPool) and not is_kept(run_plan):
+                # What takes most of the time is compiled here, and taken from disk by all: else each would do it anew.
+                play_beginning(books[0].cell)
             play_books([books], pool, tell, Outlook(books, pool.width, announce).look)
         except KeyboardInterrupt:
             counts = {book.cell.label: len(book.finished) for book in books}
