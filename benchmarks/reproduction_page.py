@@ -9,18 +9,18 @@ tests/test_reproduction_page.py compares the two.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import DOCS, filled
 from restless_bandits.experiments.design import design
 from restless_bandits.experiments.writing import amount, error_of, seconds, slots
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE, KEPT = DOCS / "reproduction.md", DOCS / "reproduction"
 
 Results = dict[str, Any]
@@ -49,11 +49,7 @@ def results() -> Results:
 
 def written(page: str, found: Results) -> str:
     """Return the page with every marked part made from the results."""
-
-    def part(mark: re.Match[str]) -> str:
-        return f"<!-- {mark[1]} -->\n\n{PARTS[mark[1]](found)}\n\n<!-- end -->"
-
-    return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
+    return filled(page, {name: partial(part, found) for name, part in PARTS.items()})
 
 
 OUTCOMES = ("holds from T", "holds", "does not hold here", "not yet", "undecided", "no violation")

@@ -1,0 +1,157 @@
+"""What learners earn on many arms, as a share of what Whittle's index earns: ``python -m benchmarks.earnings``.
+
+Problems are ``Problem.random(n_arms=N, n_states=M, seed=11, plays=…)``. Whittle's player knows the problem; its reward
+is the measure. Learners that need not know their horizon are read at 1e4 along a run of 1e5. A cell gets
+``MOST_SECONDS``, and is left out where that is not enough for a run. Numbers of arms pick the problems; what was
+measured is kept in docs/benchmarks/earnings.json, and the page and its figure are written from that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import restless_bandits as rb
+from benchmarks import pages
+from restless_bandits import plots
+from restless_bandits.simulation.cells import Cell
+from restless_bandits.simulation.outlook import seconds_by_trial
+
+KEPT = "earnings"
+SEED = 11
+HORIZONS = (10_000, 100_000)
+SIZES = (2, 10, 30, 100, 1_000)
+RUNS = {2: 16, 10: 16, 30: 8, 100: 4, 1_000: 1}
+LEARNERS = ("likelihood-ucb", "posterior", "ts-9", "ucb1", "restless-ucb", "best-arm")
+ANEW = ("restless-ucb",)
+"""Learners that are told their horizon."""
+MOST_SECONDS = 120.0
+
+
+Earned = list[list[float]]
+"""Mean rewards a slot, of every run at every horizon."""
+
+
+class Setting(NamedTuple):
+    n_arms: int
+    n_states: int
+    plays: int
+
+    @property
+    def key(self) -> str:
+        return f"N = {self.n_arms}, M = {self.n_states}, plays = {self.plays}"
+
+    def problem(self) -> rb.Problem:
+        return rb.Problem.random(n_arms=self.n_arms, n_states=self.n_states, seed=SEED, plays=self.plays)
+
+
+def settings() -> Iterator[Setting]:
+    for n_arms in SIZES:
+        for n_states in (2, 4):
+            for plays in (1, 5):
+                if plays < n_arms:
+                    yield Setting(n_arms, n_states, plays)
+
+
+def earned(problem: rb.Problem, spec: str, runs: int) -> Earned | None:
+    """Return the mean rewards a slot of each run at every horizon; None for a learner that cannot play, or not soon."""
+    learner = rb.learner(spec)
+    try:
+        learner.task(problem, HORIZONS[-1])
+    except rb.ProblemError:
+        return None
+    trial = Cell(problem, learner, spec, HORIZONS[-1], HORIZONS[-1:], seed=0, runs=runs)
+    runs = min(runs, int(MOST_SECONDS / seconds_by_trial(trial)))
+    if runs == 0:
+        return None
+
+    groups = [[horizon] for horizon in HORIZONS] if spec in ANEW else [list(HORIZONS)]
+    found: list[list[float]] = [[] for _ in range(runs)]
+    for horizons in groups:
+        result = rb.simulate(problem, spec, horizons[-1], runs=runs, checkpoints=horizons, comparator=1.0)
+        for run, rewards in enumerate(result.realised_reward[0] / np.array(horizons)):
+            found[run] += rewards.tolist()
+    return found
+
+
+def tables(kept: dict[str, Any]) -> str:
+    """The tables of docs/benchmarks.md: percent of Whittle's reward, the mean and the worst of some runs."""
+    lines = []
+    for t, horizon in enumerate(HORIZONS):
+        lines += [f"T = {horizon:.0e}".replace("e+0", "e"), ""]
+        lines += [
+            "| | runs | " + " | ".join(f"`{spec}`" for spec in LEARNERS) + " |",
+            "|---" * (len(LEARNERS) + 2) + "|",
+        ]
+        for setting in settings():
+            cells = kept.get(setting.key)
+            if cells is not None:
+                shown = [_share(cells[spec], cells["whittle"], t) for spec in LEARNERS]
+                lines.append(f"| {setting.key} | " + " | ".join(shown) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _share(mine: Earned | None, whittle: Earned | None, t: int) -> str:
+    if mine is None or whittle is None:
+        return "–"
+    shares = 100 * np.array(mine)[:, t] / np.array(whittle)[:, t].mean()
+    return f"{shares.mean():.1f} ({shares.min():.1f} of {len(shares)})"
+
+
+def figure(kept: dict[str, Any]) -> None:
+    """Shares by the number of arms, for one play: a panel for each number of states and horizon."""
+    from matplotlib.figure import Figure
+
+    with plots.style():
+        drawn = Figure(figsize=(10, 7), layout="constrained")
+        axes = drawn.subplots(2, 2, sharex=True, sharey=True)
+        for row, n_states in enumerate((2, 4)):
+            for t, horizon in enumerate(HORIZONS):
+                ax = axes[row, t]
+                for i, spec in enumerate(LEARNERS):
+                    points = [
+                        (setting.n_arms, np.mean(cells[spec], axis=0)[t] / np.mean(cells["whittle"], axis=0)[t])
+                        for setting in settings()
+                        if setting.n_states == n_states and setting.plays == 1
+                        if (cells := kept.get(setting.key)) is not None and cells[spec] is not None
+                    ]
+                    if points:
+                        x, y = zip(*points, strict=True)
+                        ax.plot(x, 100 * np.array(y), plots.MARKS[i] + "-", color=plots.COLOURS[i], label=spec)
+                ax.set_xscale("log")
+                ax.set_title(f"{n_states} states, T = {horizon:.0e}".replace("e+0", "e"))
+                ax.grid(alpha=0.3)
+        for ax in axes[1]:
+            ax.set_xticks(SIZES, [f"{size}" for size in SIZES])
+            ax.set_xlabel("arms")
+        for ax in axes[:, 0]:
+            ax.set_ylabel("% of Whittle's reward")
+        axes[0, 0].legend()
+        drawn.savefig(pages.FOLDER / "earnings.png", dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("arms", nargs="*", type=int, help="only problems with so many arms; all by default")
+    chosen = parser.parse_args()
+    for setting in settings():
+        if chosen.arms and setting.n_arms not in chosen.arms:
+            continue
+        problem, cells = setting.problem(), {}
+        for spec in ("whittle", *LEARNERS):
+            started = time.perf_counter()
+            cells[spec] = earned(problem, spec, RUNS[setting.n_arms])
+            shown = _share(cells[spec], cells["whittle"], 1)
+            print(f"{setting.key}, {spec}: {shown} % at T = 1e5, {time.perf_counter() - started:.1f} s", flush=True)
+        pages.keep(KEPT, pages.load(KEPT) | {setting.key: cells})
+    figure(pages.load(KEPT))
+    pages.write()
+
+
+if __name__ == "__main__":
+    main()
