@@ -12,7 +12,9 @@ import pytest
 
 from restless_bandits import _compile
 from restless_bandits.cli import ahead
-from restless_bandits.simulation import _kernels, pools
+from restless_bandits.problem import Problem
+from restless_bandits.simulation import _kernels, pools, runner
+from restless_bandits.simulation.outlook import play_beginning
 
 LINE = "compiling, once: a first command takes some seconds longer\n"
 IMPATIENT = "_compile.LONG = 1e-3; main()"
@@ -106,6 +108,39 @@ class TestWatch:
         with pytest.raises(Exception, match="nothing"):
             kernel(1)
         assert gc.isenabled()
+
+
+def test_what_is_kept_on_disk(tmp_path):
+    def some_kernel():
+        pass
+
+    def kernel(folder):
+        return SimpleNamespace(stats=SimpleNamespace(cache_path=folder), py_func=some_kernel)
+
+    assert not _compile.is_kept(kernel(None))
+    assert not _compile.is_kept(kernel(str(tmp_path)))
+    (tmp_path / "test_compile.other_kernel-1.py311.nbi").touch()
+    assert not _compile.is_kept(kernel(str(tmp_path)))
+    index = tmp_path / "test_compile.some_kernel-1.py311.nbi"
+    index.touch()
+    assert _compile.is_kept(kernel(str(tmp_path)))
+    # Older than its source: Numba will not take it.
+    os.utime(index, (0, 0))
+    assert not _compile.is_kept(kernel(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("engine", "kept", "begun"), [("processes", False, 1), ("processes", True, 0), ("threads", False, 0)]
+)
+def test_processes_find_compiled_what_they_need(engine, kept, begun, monkeypatch):
+    cells = []
+    monkeypatch.setattr(runner, "is_kept", lambda kernel: kept)
+    monkeypatch.setattr(runner, "play_beginning", lambda cell: (cells.append(cell), play_beginning(cell)))
+    result = runner.simulate(Problem.builtin("paper-1"), "ucb1", 500, runs=2, jobs=1, engine=engine)
+    assert [cell.label for cell in cells] == begun * ["ucb1"]
+    # What is played beforehand leaves no trace.
+    alone = runner.simulate(Problem.builtin("paper-1"), "ucb1", 500, runs=2, jobs=1, engine="threads")
+    assert (result.realised_reward == alone.realised_reward).all()
 
 
 def command(*words, kernels, code="main()"):
