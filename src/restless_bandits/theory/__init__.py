@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from restless_bandits.limits import Limit as Limit
+from restless_bandits.limits import regret_limit as regret_limit
 from restless_bandits.optimism import exploration_count as exploration_count
 from restless_bandits.optimism import gap as gap
 from restless_bandits.optimism import optimistic_problem as optimistic_problem

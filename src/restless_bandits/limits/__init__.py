@@ -1,0 +1,12 @@
+"""How little regret is possible on a problem, and the nearest confusing model of an arm, on which it depends.
+
+Stands above the learners, so that those which explore by it can ask: ``nearest_confusing``.
+"""
+
+from __future__ import annotations
+
+from restless_bandits.limits.arena import Arena as Arena
+from restless_bandits.limits.confusion import Confusing as Confusing
+from restless_bandits.limits.confusion import nearest_confusing as nearest_confusing
+from restless_bandits.limits.regret import Limit as Limit
+from restless_bandits.limits.regret import regret_limit as regret_limit

@@ -1,0 +1,126 @@
+"""What optimal play looks at, and which arms that identifies.
+
+A pull without a gap costs nothing, so a player can make it for ever where such pulls alone lead back to it: these
+pairs of joint belief and arm are the maximal end components of the pulls without a gap. All that they show is known
+to any learner in the long run, for free. An arm is *identified* if the laws of the beliefs in which they look at it
+determine its chain, and every state's reward is shown.
+
+Whether laws determine a chain is decided by rank: with J the derivatives of all laws in question by the free entries
+of the chain, each divided by the root of its probability, JᵀJ is Fisher's information. The smallest singular value of J
+is the *margin*. Full rank means that no chain nearby has the same laws. Another one far away may: even waits alone
+cannot tell λ from −λ. So a chain of the same laws is also searched for from many starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy  # its parts load when they are first used
+
+from restless_bandits.arrays import Array, BoolArray
+from restless_bandits.limits import _kernels as kernels
+from restless_bandits.limits.arena import Arena
+from restless_bandits.problem import Arm
+
+LEAST_MARGIN = 1e-6
+"""The smallest singular value with which a chain counts as determined."""
+STEP = 1e-6
+"""Of numerical derivatives."""
+TWIN_STARTS = 12
+SAME_LAWS = 1e-12
+"""A divergence, over all beliefs that are looked at, up to which laws are the same."""
+APART = 1e-3
+"""A distance of two chains from which on they are not the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class FreePlay:
+    """The pulls that optimal play can make for ever."""
+
+    free: BoolArray
+    """``[joint belief, arm]``."""
+    looked: tuple[BoolArray, ...]
+    """For each arm the beliefs in which it is pulled."""
+    smallest: float
+    """The smallest gap of all other pulls where optimal play rests: had it been zero, more would be free."""
+
+
+def free_play(arena: Arena) -> FreePlay:
+    """Return what optimal play looks at, ties included."""
+    table, laws = arena.joint.table, arena.joint.laws
+    belief, after = arena.links
+    free: BoolArray = arena.gap == 0.0
+    size, n_arms = free.shape
+    moves = [
+        (i, after[:, i] + k * table.strides[i, i], laws.law[i, belief[:, i], k] > 0)
+        for i in range(n_arms)
+        for k in range(int(table.n_states[i]))
+    ]
+    while True:
+        source, target = [], []
+        for i, place, can in moves:
+            rows = np.flatnonzero(free[:, i] & can)
+            source.append(rows)
+            target.append(place[rows])
+        rows, columns = np.concatenate(source), np.concatenate(target)
+        graph = scipy.sparse.csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(size, size))
+        label = scipy.sparse.csgraph.connected_components(graph, connection="strong")[1]
+        kept = free.copy()
+        for i, place, can in moves:
+            # A pull that may lead elsewhere cannot be made for ever.
+            kept[:, i] &= ~can | ((label[place] == label) & free[place].any(axis=1))
+        if (kept == free).all():
+            break
+        free = kept
+    looked = []
+    for i, arm in enumerate(arena.joint.arms):
+        one = np.zeros(arm.size, dtype=bool)
+        one[belief[free[:, i], i]] = True
+        looked.append(one)
+    resting = free.any(axis=1)
+    others = arena.gap[resting][~free[resting]]
+    return FreePlay(free, tuple(looked), float(others.min(initial=np.inf)))
+
+
+def margin(arm: Arm, looked: BoolArray, cap: int) -> float:
+    """Return how well some beliefs determine an arm: 0 where they do not show every state."""
+    law = kernels.laws_of(arm.chain, cap)
+    if not looked.any() or not (law[looked] > 0).any(axis=0).all():
+        return 0.0
+    columns = []
+    for s in range(arm.n_states):
+        moves = np.flatnonzero(arm.chain[s] > 0)
+        for k in moves[:-1]:
+            # Half as far where a probability is small, so that all stay between zero and one.
+            step = min(STEP, 0.5 * arm.chain[s, k], 0.5 * arm.chain[s, moves[-1]])
+            move = np.zeros_like(arm.chain)
+            move[s, k], move[s, moves[-1]] = step, -step
+            change = kernels.laws_of(arm.chain + move, cap) - kernels.laws_of(arm.chain - move, cap)
+            columns.append((change[looked] / (2 * step) / np.sqrt(np.maximum(law[looked], 1e-12))).ravel())
+    if not columns:
+        return np.inf
+    return float(np.linalg.svd(np.array(columns), compute_uv=False)[-1])
+
+
+def twins(arm: Arm, looked: BoolArray, cap: int) -> list[Arm]:
+    """Return other chains with the same laws in all beliefs that are looked at, as far as a search finds them."""
+    possible = arm.chain > 0
+    free = int(possible.sum()) - arm.n_states
+    if free == 0:
+        return []
+    law = kernels.laws_of(arm.chain, cap)
+    size, n = law.shape
+    search = kernels.Search(
+        law, np.array(arm.rewards), looked / looked.sum(), possible, False, True, cap,
+        np.zeros(size), np.zeros((size, n)), 0.0, 0.0, 0.0,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    found: list[Array] = []
+    for _ in range(TWIN_STARTS):
+        distance, logits, _ = kernels.nearest_model(rng.normal(scale=2.0, size=free), search, 400 * free)
+        chain = kernels.chain_of(logits, possible)
+        others = [arm.chain, *found]
+        if distance <= SAME_LAWS and min(float(np.abs(chain - one).max()) for one in others) > APART:
+            found.append(chain)
+    return [replace(arm, transitions=chain) for chain in found]

@@ -1,0 +1,480 @@
+"""The least regret that any learner can have on a problem: C such that lim inf R(T)/ln T ≥ C.
+
+With Δ the gaps of the optimal solution, θ the problem, and KL what a pull tells of another model θ' (state and reward),
+
+    C = min Σ w(z, a) Δ(z, a)   over measures w that the process of joint beliefs can carry,
+        such that Σ w(z, a) KL(z, a) ≥ 1 for every confusing θ',
+
+and θ' is confusing if it has the laws of θ wherever optimal play looks, and a larger optimum (Graves, Lai 1997;
+Burnetas, Katehakis 1997; Ok, Proutiere, Tranos 2018). See docs/theory/limit.md for the proof.
+
+The dual of it reads: the largest Σ λ_j over confusing models θ_j such that no policy earns more than μ* when every pull
+pays a bonus Σ λ_j KL_j on top of its reward. So both sides are solved with the solver at hand. *Columns* are policies:
+the best one for the bonus explores too little or too much, and tells what exploration costs and shows. *Rows* are
+models: the one that the present exploration rules out least (``confusion``). A linear program holds the two together.
+
+All this is a search, on a table of joint beliefs that is short. What it found is then held against the table of the
+exact solution. Each model is confusing because the exact oracle proves that its optimum lies above μ*; and the bonus
+pays nobody because a potential φ is found with Δ ≥ Σ λ_j KL_j + E φ(after) − φ for every pull that is not free. That
+is ``lower``. The other end is what the exploration found costs, divided by how far the nearest confusing model that a
+search from several starts finds is ruled out: no proof.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy  # its parts load when they are first used
+
+from restless_bandits.arrays import ActionArray, Array
+from restless_bandits.beliefs import JointBeliefs, cap_for, joint_beliefs
+from restless_bandits.errors import ProblemError
+from restless_bandits.forecasts import Report, warning
+from restless_bandits.limits import _kernels as kernels
+from restless_bandits.limits.arena import Arena
+from restless_bandits.limits.confusion import Confusing, divergence, extremes, moved, nearest_confusing
+from restless_bandits.limits.identification import LEAST_MARGIN, FreePlay, free_play, margin, twins
+from restless_bandits.oracles.exact import exact, joint_beliefs_needed
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.policies import JointPolicy
+from restless_bandits.problem import Arm, Problem, check_problem
+
+MOST_ARMS, MOST_STATES = 3, 3
+MOST_TWO_STATE_ARMS = 4
+MOST_BELIEFS = 2_000_000
+SECONDS_PER_BELIEF = 4e-5
+"""Of one core, measured on the built-in problems."""
+SEARCH_BELIEFS = 30_000
+"""Joint beliefs of the table on which the search goes on, unless its caps would become shorter than is reasonable."""
+FINEST, COARSEST = 1e-8, 1e-3
+ZERO = 1e-8
+"""Gaps up to here count as none: the exact solution's are off by less."""
+COLUMNS, ROWS = 60, 40
+ENOUGH = 2e-4
+"""Relative: what a new policy or a new model must change to be taken in."""
+PUSH = 1e-4
+"""By how much, first, a model is moved away from the true arm whose optimum is not proved to lie above μ*."""
+MOST_PUSHED = 0.5
+SLACK = 1e-8
+"""Added to what every slot of an excursion is worth in the proof, as room for rounding."""
+MOST_SWEEPS = 5_000
+SHORT = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
+"""Shares by which the bonus is cut until the proof goes through."""
+
+
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """How little regret is possible: what any learner that is good everywhere loses at least for each unit of ln T.
+
+    ``lower`` is proved up to the caps and the rounding of the exact solution; ``upper`` is what a search found. Both
+    are 0 where optimal play identifies all arms. Where ``exact`` is false, models that differ in one arm at a time were
+    all that was looked at: then ``lower`` still holds, and the constant itself may lie above ``upper``.
+    """
+
+    problem: Problem
+    slope: float
+    lower: float
+    upper: float
+    exact: bool
+    unused: tuple[str, ...]
+    """The arms that optimal play does not identify."""
+    model: Problem | None
+    """The nearest confusing problem; of several, the one that counts most."""
+    policy: JointPolicy | None
+    """The exploration that costs so little; of several that are mixed, the one that bears most of the cost."""
+    margin: float
+    """The smallest singular value, over all identified arms, of what optimal play shows of a chain."""
+    how: str
+    seconds: float
+
+    @property
+    def sentence(self) -> str:
+        """What it means, in one line."""
+        if not self.unused:
+            return "limit: 0, optimal play identifies every arm, so nothing forces regret to grow with ln T"
+        names = " and ".join(self.unused)
+        if self.upper == 0.0:
+            return f"limit: 0, optimal play does not identify {names}, but no model of it would pay"
+        if math.isinf(self.upper):
+            return f"limit: not known, optimal play identifies {names} in part, and that is not covered"
+        more = "" if self.exact else ", one arm at a time"
+        return (
+            f"limit: {self.slope:.4g} (from {self.lower:.5g} to {self.upper:.5g}{more}): any learner that is good "
+            f"everywhere loses at least so much for each unit of ln T, as optimal play does not show {names}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as ``restless check --limit --json`` prints it."""
+        names = ("slope", "lower", "upper", "exact", "unused", "margin", "how", "seconds")
+        model = None
+        if self.model is not None:
+            pairs = zip(self.problem.arms, self.model.arms, strict=True)
+            changed = [arm for before, arm in pairs if arm != before and isinstance(arm, Arm)]
+            model = [{"name": arm.name, "transitions": arm.transitions, "rewards": arm.rewards} for arm in changed]
+        return {name: getattr(self, name) for name in names} | {"model": model}
+
+    def __repr__(self) -> str:
+        return f"<Limit: {self.slope:.6g}, {self.lower:.6g} to {self.upper:.6g}>"
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """A policy, what it costs a slot, and how often it pulls each arm in each of its beliefs."""
+
+    action: ActionArray
+    cost: float
+    pulls: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Balance:
+    """The solution of the linear program: how much of each policy, what each model weighs, and what all costs."""
+
+    amounts: Array
+    weights: Array
+    cost: float
+
+
+class _Program:
+    """The linear program over policies and models of one arena."""
+
+    def __init__(self, arena: Arena, *, most: bool = False) -> None:
+        self.arena, self._most = arena, most
+        self.columns: list[_Column] = []
+        self.rows: list[tuple[int, Arm]] = []
+        self._bonus: list[Array] = []
+
+    def add_model(self, arm: int, model: Arm) -> None:
+        true = self.arena.problem.arms[arm]
+        assert isinstance(true, Arm)
+        self.rows.append((arm, model))
+        self._bonus.append(divergence(true, model, self.arena.caps[arm], most=self._most))
+
+    def add_policy(self, action: ActionArray, play: kernels.Play) -> bool:
+        """Take a policy in; False where it costs nothing, as optimal play does, or shows nothing of any model."""
+        column = _Column(action, play.cost, play.pulls)
+        if play.cost <= 0.0 or not any(self._shown(column, j) > 0 for j in range(len(self.rows))):
+            return False
+        self.columns.append(column)
+        return True
+
+    def _shown(self, column: _Column, row: int) -> float:
+        arm, bonus = self.rows[row][0], self._bonus[row]
+        return float(column.pulls[arm, : len(bonus)] @ bonus)
+
+    def bonus(self, weights: Array) -> dict[int, Array]:
+        """What pulls pay on top of their rewards, arm by arm."""
+        total: dict[int, Array] = {}
+        for weight, (arm, _), bonus in zip(weights, self.rows, self._bonus, strict=True):
+            total[arm] = total.get(arm, np.zeros(len(bonus))) + weight * bonus
+        return total
+
+    def solve(self) -> _Balance:
+        """Balance what policies cost against what they show of each model."""
+        # In units of what each policy costs, so that rare excursions weigh as much as constant ones.
+        shown = np.array([[self._shown(one, j) / one.cost for one in self.columns] for j in range(len(self.rows))])
+        found = scipy.optimize.linprog(np.ones(len(self.columns)), A_ub=-shown, b_ub=-np.ones(len(self.rows)))
+        assert found.x is not None, found.message
+        amounts = found.x / [one.cost for one in self.columns]
+        return _Balance(amounts, np.maximum(0.0, -found.ineqlin.marginals), float(found.x.sum()))
+
+    def balance(self) -> _Balance:
+        """Take in policies until no other one pays for itself by the bonus."""
+        for _ in range(COLUMNS):
+            found = self.solve()
+            solved = self.arena.solve(bonus=self.bonus(found.weights))
+            earned = sum(
+                float(solved.play.pulls[i, : len(bonus)] @ bonus) for i, bonus in self.bonus(found.weights).items()
+            )
+            if earned * (1.0 - ENOUGH) <= solved.play.cost or not self.add_policy(solved.action, solved.play):
+                break
+        return self.solve()
+
+    def pulls(self, balance: _Balance, arm: int) -> Array:
+        """How often an arm is pulled in each of its beliefs, for each unit of ln T."""
+        size = self.arena.joint.arms[arm].size
+        total: Array = sum(
+            (x * one.pulls[arm, :size] for x, one in zip(balance.amounts, self.columns, strict=True)), np.zeros(size)
+        )
+        return total
+
+
+def regret_limit(problem: Problem, *, announce: Report | None = None) -> Limit:
+    """Return the least slope of regret in ln T that any learner can have which is good on every problem.
+
+    For two or three arms of up to three states, and up to four of two states, with one play; chains and mean rewards
+    count as unknown, the order of states and the zeros of the chains as known. Takes seconds to minutes;
+    ``announce`` is called with a line of text if it will be long.
+
+    >>> import restless_bandits as rb
+    >>> regret_limit(rb.Problem.builtin("paper-1")).slope
+    0.0
+    """
+    started = time.perf_counter()
+    _accept(problem)
+    solution = exact(problem)
+    if not solution.certified or solution.bias is None or not isinstance(solution.policy, JointPolicy):
+        raise ProblemError("the exact oracle does not certify its optimum, and the limit of regret rests on that")
+    table = Arena(problem, solution.policy.beliefs, ZERO, solution.bias)
+    known = _Known(problem, solution, table, free_play(table))
+    made = f"joint beliefs: {table.joint.size:,}; smallest gap of a pull that is not free: {known.play.smallest:.2g}"
+    if known.margin < np.inf:
+        made += f"; margin of identification: {known.margin:.2g}"
+
+    def limit(lower: float, upper: float, how: str, **found: Any) -> Limit:
+        unused = tuple(problem.arms[i].name for i in known.unused)
+        details = {"exact": len(unused) < 2, "model": None, "policy": None} | found
+        middle = lower if math.isinf(upper) else 0.5 * (lower + upper)
+        seconds = time.perf_counter() - started
+        return Limit(
+            problem, middle, lower, upper, unused=unused, margin=known.margin, seconds=seconds, how=how, **details
+        )
+
+    if not known.unused:
+        return limit(0.0, 0.0, f"rank of what optimal play shows; {made}")
+    arena = _search_arena(known)
+    line = warning(SECONDS_PER_BELIEF * table.joint.size, "a search for models that optimal play cannot tell apart")
+    if announce is not None and line is not None:
+        announce(line)
+    found = _search(arena, known)
+    if known.in_part:
+        names = " and ".join(problem.arms[i].name for i in known.in_part)
+        made += f"; {names} identified in part: other models of it are left out, so only the lower end holds"
+    if found is None:
+        return limit(
+            0.0, math.inf if known.in_part else 0.0, f"no confusing model pays; {made}", exact=not known.in_part
+        )
+    lower, upper, model, policy, parts = _prove(arena, known, *found)
+    how = (
+        f"{len(found[0].rows)} models and {len(found[0].columns)} policies, {parts}; lower end by a potential on the "
+        f"table of the exact solution, upper end by a search; {made}"
+    )
+    details = {"exact": len(known.unused) < 2 and not known.in_part, "model": model, "policy": policy}
+    return limit(lower, math.inf if known.in_part else upper, how, **details)
+
+
+def _accept(problem: Problem) -> None:
+    """Refuse what the program is not made for."""
+    check_problem(problem)
+    if problem.plays != 1:
+        raise ProblemError(f"plays is {problem.plays}; the limit of regret is for one play")
+    sizes = problem.n_states
+    most = MOST_TWO_STATE_ARMS if max(sizes) <= 2 else MOST_ARMS
+    if len(sizes) > most or max(sizes) > MOST_STATES:
+        raise ProblemError(
+            f"the problem has {len(sizes)} arms of up to {max(sizes)} states; the limit of regret is for {MOST_ARMS} "
+            f"arms of up to {MOST_STATES} states, or {MOST_TWO_STATE_ARMS} of two"
+        )
+    for arm in problem.arms:
+        if not isinstance(arm, Arm) or not arm.is_ergodic:
+            raise ProblemError(
+                f"arm {arm.name!r} is no chain that forgets where it started; the limit of regret needs such arms"
+            )
+    needed = joint_beliefs_needed(problem)
+    if needed > MOST_BELIEFS:
+        raise ProblemError(
+            f"the exact solution takes {needed:,.0f} joint beliefs, and the limit of regret is for up to "
+            f"{MOST_BELIEFS:,}; its chains forget too slowly"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """The exact solution and what optimal play shows of the arms."""
+
+    problem: Problem
+    solution: Solution
+    table: Arena
+    play: FreePlay
+
+    def arm(self, i: int) -> Arm:
+        arm = self.problem.arms[i]
+        assert isinstance(arm, Arm)
+        return arm
+
+    @cached_property
+    def margins(self) -> list[float]:
+        return [margin(self.arm(i), looked, self.table.caps[i]) for i, looked in enumerate(self.play.looked)]
+
+    @cached_property
+    def never(self) -> list[int]:
+        """The arms that optimal play leaves alone."""
+        return [i for i, looked in enumerate(self.play.looked) if not looked.any()]
+
+    @cached_property
+    def in_part(self) -> list[int]:
+        """The arms that are looked at, and yet not determined by their laws, not even among models nearby."""
+        return [i for i, one in enumerate(self.margins) if one < LEAST_MARGIN and i not in self.never]
+
+    @cached_property
+    def doubles(self) -> list[tuple[int, Arm]]:
+        """Models that optimal play cannot tell from an arm, and that would pay."""
+        found = []
+        for i, looked in enumerate(self.play.looked):
+            if self.margins[i] >= LEAST_MARGIN:
+                found += [(i, twin) for twin in twins(self.arm(i), looked, self.table.caps[i]) if self.pays(i, twin)]
+        return found
+
+    @cached_property
+    def unused(self) -> list[int]:
+        return sorted({*self.never, *self.in_part, *(i for i, _ in self.doubles)})
+
+    @cached_property
+    def margin(self) -> float:
+        """Of the arms that are identified."""
+        return min((one for i, one in enumerate(self.margins) if i not in self.unused), default=math.inf)
+
+    def changed(self, arm: int, model: Arm) -> Problem:
+        """The problem with another model of one arm."""
+        arms = [model if i == arm else one for i, one in enumerate(self.problem.arms)]
+        return Problem(arms, name=self.problem.name)
+
+    def pays(self, arm: int, model: Arm) -> bool:
+        """Whether the optimum with another model is proved to lie above that of the problem."""
+        return exact(self.changed(arm, model)).lower > self.solution.upper
+
+
+def _search_arena(known: _Known) -> Arena:
+    """The table on which models and policies are searched for: the finest that is small."""
+    problem, deviation = known.problem, FINEST
+    while True:
+        caps = [cap_for(arm, deviation) for arm in problem.arms]
+        sizes = [(cap - 1) * n + 1 for cap, n in zip(caps, problem.n_states, strict=True)]
+        if JointBeliefs.count(sizes, problem.n_states, 1) <= SEARCH_BELIEFS or deviation >= COARSEST:
+            return Arena(problem, joint_beliefs(problem, caps), ZERO)
+        deviation *= 10.0
+
+
+def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
+    """Take in models and policies by turns until neither changes anything; None if no model pays."""
+    program = _Program(arena)
+    for arm, twin in known.doubles:
+        _take_in(program, arm, twin, 1.0)
+    arms = []
+    for arm in known.never:
+        # As if it were pulled in every slot, until exploration is known better.
+        weights = np.zeros(arena.joint.arms[arm].size)
+        weights[arena.joint.arms[arm].first] = known.arm(arm).stationary
+        found = _nearest(program, arm, weights, extremes(known.arm(arm)))
+        if found is not None:
+            arms.append(arm)
+            _take_in(program, arm, found.model)
+    if not program.rows:
+        return None
+    for _ in range(ROWS):
+        balance = program.balance()
+        for thorough in (False, True):
+            nearer = [_nearest_of_program(program, balance, arm, thorough) for arm in arms]
+            fresh = [one for one in nearer if one is not None and one.distance < 1.0 - ENOUGH]
+            for one in fresh:
+                _take_in(program, one.arm, one.model)
+            if fresh:
+                break
+        if not fresh:
+            break
+    return program, program.solve()
+
+
+def _take_in(program: _Program, arm: int, model: Arm, beyond: float = 1.02) -> None:
+    """Add a model, and with it the policy that is best a little beyond it, which explores what tells the two apart."""
+    program.add_model(arm, model)
+    arena = program.arena
+    true = arena.problem.arms[arm]
+    assert isinstance(true, Arm)
+    solved = arena.solve(arm, moved(true, model, beyond))
+    program.add_policy(solved.action, arena.follow(solved.action))
+
+
+def _nearest_of_program(program: _Program, balance: _Balance, arm: int, thorough: bool) -> Confusing | None:
+    """The model of an arm that the present exploration rules out least; thoroughly from all starts."""
+    weighed = [(w, model) for w, (i, model) in zip(balance.weights, program.rows, strict=True) if i == arm]
+    heaviest = max(range(len(weighed)), key=lambda j: weighed[j][0])
+    starts = [weighed[j][1] for j in {heaviest, len(weighed) - 1}]
+    true = program.arena.problem.arms[arm]
+    assert isinstance(true, Arm)
+    return _nearest(program, arm, program.pulls(balance, arm), extremes(true) if thorough else starts)
+
+
+def _nearest(program: _Program, arm: int, weights: Array, starts: Sequence[Arm]) -> Confusing | None:
+    found = [nearest_confusing(program.arena, arm, weights, start) for start in starts]
+    return min((one for one in found if one is not None), key=lambda one: one.distance, default=None)
+
+
+def _prove(
+    arena: Arena, known: _Known, program: _Program, balance: _Balance
+) -> tuple[float, float, Problem, JointPolicy, str]:
+    """Hold what the search found against the table of the exact solution; return both ends, model, policy, a remark."""
+    table = known.table
+    place = arena.joint.refine(np.arange(arena.joint.size, dtype=np.float64), table.joint).astype(np.int64)
+    final = _Program(table, most=True)
+    for weight, (arm, model) in zip(balance.weights, program.rows, strict=True):
+        if weight > ENOUGH * balance.weights.sum():
+            final.add_model(arm, _proved_to_pay(known, arm, model))
+    for amount, column in zip(balance.amounts, program.columns, strict=True):
+        if amount * column.cost > ENOUGH * balance.cost:
+            action = column.action[place]
+            final.add_policy(action, table.follow(action))
+    found, short = final.solve(), 1.0
+    for attempt in range(len(SHORT)):
+        if _nobody_is_paid(known, final, (1.0 - SHORT[attempt]) * found.weights):
+            short = SHORT[attempt]
+            break
+        solved = table.solve(bonus=final.bonus(found.weights))
+        if final.add_policy(solved.action, solved.play):
+            found = final.solve()
+    lower = (1.0 - short) * float(found.weights.sum())
+    distances = []
+    for arm in sorted({arm for arm, _ in final.rows}):
+        fine = final.pulls(found, arm)
+        if arm in known.never:
+            weights = _folded(fine, known.problem.n_states[arm], arena.joint.arms[arm].size)
+            # The search has just looked from all other starts, for all but the same weights.
+            near = _nearest(program, arm, weights, [model for i, model in final.rows if i == arm])
+            distances.append(1.0 if near is None else min(1.0, near.distance))
+    upper = max(lower, found.cost / min(distances, default=1.0))
+    arm, model = final.rows[int(np.argmax(found.weights))]
+    spent = found.amounts * [one.cost for one in final.columns]
+    first = int(np.argmax(spent))
+    policy = JointPolicy(table.joint, final.columns[first].action, table.values)
+    parts = f"of which the first bears {spent[first] / spent.sum():.0%} of the cost"
+    return lower, upper, known.changed(arm, model), policy, parts
+
+
+def _proved_to_pay(known: _Known, arm: int, model: Arm) -> Arm:
+    """A confusing model, moved away from the true arm until its optimum is proved to lie above μ*."""
+    push, further = PUSH, model
+    while not known.pays(arm, further):
+        if push > MOST_PUSHED:
+            raise ProblemError(
+                f"a model of arm {known.arm(arm).name!r} seems to pay, but no optimum above that of the problem can be "
+                "proved; the limit of regret is out of reach here"
+            )
+        further = moved(known.arm(arm), model, 1.0 + push)
+        push *= 2.0
+    return further
+
+
+def _nobody_is_paid(known: _Known, program: _Program, weights: Array) -> bool:
+    """Whether a potential proves that bonuses of so much make no excursion worth its cost."""
+    table, joint = known.table, known.table.joint
+    net = np.zeros(joint.laws.reward.shape)
+    for arm, bonus in program.bonus(weights).items():
+        net[arm, : len(bonus)] = bonus
+    worst, _ = kernels.excursion_values(
+        net, table.gap, known.play.free, table.links, joint.table.strides, joint.table.n_states, joint.laws.law,
+        SLACK, MOST_SWEEPS,
+    )  # fmt: skip
+    return bool(worst <= 0.0)
+
+
+def _folded(weights: Array, n_states: int, size: int) -> Array:
+    """Weights on the beliefs of a long cap, on those of a shorter one."""
+    rows = weights[:-1].reshape(n_states, -1)
+    length = (size - 1) // n_states
+    return np.append(rows[:, :length].reshape(-1), weights[-1] + rows[:, length:].sum())
