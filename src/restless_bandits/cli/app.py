@@ -111,6 +111,9 @@ def check(
     coupling: Annotated[
         bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")
     ] = False,
+    limit: Annotated[
+        bool, typer.Option("--limit", help="Compute the least regret that any learner can have, for each unit of ln T.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Draws of the coupling.", show_default="0", metavar="SEED")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -120,14 +123,15 @@ def check(
     """
     from restless_bandits.diagnosis import check as diagnose
     from restless_bandits.problem import load_problem
-    from restless_bandits.theory import check_coupling
+    from restless_bandits.theory import check_coupling, regret_limit
 
     stated = load_problem(problem)
     if seed is not None and not coupling:
         raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
     _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
-    output.diagnosis(diagnose(stated, horizon=horizon), coupled, as_json)
+    least = regret_limit(stated, announce=output.announce) if limit else None
+    output.diagnosis(diagnose(stated, horizon=horizon), coupled, least, as_json)
 
 
 @app.command()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from restless_bandits.diagnosis import Bounds, Diagnosis
+    from restless_bandits.limits import Limit
     from restless_bandits.oracles import ArmIndex, Solution
     from restless_bandits.problem import AnyArm, Problem
     from restless_bandits.simulation.bench import Bench
@@ -140,11 +141,12 @@ def problem(stated: Problem, as_json: bool) -> None:
         sys.stdout.write(stated.to_toml())
 
 
-def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool) -> None:
+def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, limit: Limit | None, as_json: bool) -> None:
     from restless_bandits.assumptions import ASSUMPTIONS
 
     if as_json:
-        emit(found.as_dict() | ({} if coupled is None else {"coupling": coupled.as_dict()}))
+        asked = {"coupling": coupled, "limit": limit}
+        emit(found.as_dict() | {name: one.as_dict() for name, one in asked.items() if one is not None})
         return
     assumptions = new_table("assumption", "holds", "worst arm", "state", "value", title=f"{found.problem.name}")
     for key, one in found.assumptions.items():
@@ -170,6 +172,7 @@ def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool) ->
     if found.bounds is not None:
         lines += _bound_lines(found.bounds)
     show(assumptions, arms, *lines, "", *([] if coupled is None else _coupling_parts(coupled)))
+    tell(None if limit is None else limit.sentence)
     tell(found.problem.findings.remark("checked for"))
 
 
