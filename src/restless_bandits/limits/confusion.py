@@ -62,19 +62,17 @@ class Confusing:
 
 
 def extremes(arm: Arm) -> list[Arm]:
-    """Return models that pay if any do: all rewards at their highest, and chains that seek the best state, or stay."""
-    found = []
-    best = int(np.argmax(arm.rewards))
-    towards = np.eye(arm.n_states)[[best] * arm.n_states]
-    sticky = 0.9 * np.eye(arm.n_states) + 0.1 * towards
-    if arm.reward_law == "bernoulli":
-        found.append(replace(arm, rewards=arm.rewards + 0.99 * (1.0 - arm.rewards)))
-    if arm.n_states > 1:
-        possible = arm.chain > 0
-        for aim in (towards, sticky):
+    """Return models to search from, which pay if any do: high rewards, and chains that seek the best state or stay."""
+    n, possible = arm.n_states, arm.chain > 0
+    best = np.eye(n)[[int(np.argmax(arm.rewards))] * n]
+    stay, leave = np.eye(n), (1.0 - np.eye(n)) / max(1, n - 1)
+    high = arm.rewards + (0.99 * (1.0 - arm.rewards) if arm.reward_law == "bernoulli" else 0.0)
+    found = [replace(arm, rewards=high)] if arm.reward_law == "bernoulli" else []
+    if n > 1:
+        for aim, rewards in ((best, arm.rewards), (0.9 * stay + 0.1 * best, arm.rewards), (stay, high), (leave, high)):
             # Moves that cannot be made leave their share to the rest of the row.
-            rows = np.where(possible, 0.97 * aim + 0.03 / arm.n_states, 0.0)
-            found.append(replace(arm, transitions=rows / rows.sum(axis=1, keepdims=True)))
+            rows = np.where(possible, 0.9 * aim + 0.1 * arm.chain + 1e-3, 0.0)
+            found.append(replace(arm, transitions=rows / rows.sum(axis=1, keepdims=True), rewards=rewards))
     return found
 
 
@@ -112,6 +110,7 @@ def nearest_confusing(
     true = arena.problem.arms[arm]
     assert isinstance(true, Arm)
     best: Confusing | None = None
+    looked = weights > 0
     model, worse, excess = start, 0, 1.0
     for _ in range(MOST_LINEAR):
         # As long as a model pays far too much, its solution need not be precise.
@@ -121,7 +120,7 @@ def nearest_confusing(
             break
         model, solved = paying
         excess = solved.gain - arena.gain
-        distance = float(weights @ divergence(true, model, arena.caps[arm]))
+        distance = float(divergence(true, model, arena.caps[arm])[looked] @ weights[looked])
         change = distance - best.distance if best is not None else -distance
         if best is None or change < 0.0:
             best = Confusing(arm, model, distance, solved.gain)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -52,7 +52,10 @@ SECONDS_PER_BELIEF = 4e-5
 """Of one core, measured on the built-in problems."""
 SEARCH_BELIEFS = 30_000
 """Joint beliefs of the table on which the search goes on, unless its caps would become shorter than is reasonable."""
-FINEST, COARSEST = 1e-8, 1e-3
+FINEST, COARSEST = 1e-7, 1e-3
+"""Deviations at which caps of such tables may lie."""
+LEAST_CAPS = (64, 40, 24, 16, 8)
+"""Caps that no arm's may lie below: the first with which the table is still small, or else the last."""
 ZERO = 1e-8
 """Gaps up to here count as none: the exact solution's are off by less."""
 COLUMNS, ROWS = 60, 40
@@ -199,9 +202,8 @@ class _Program:
     def pulls(self, balance: _Balance, arm: int) -> Array:
         """How often an arm is pulled in each of its beliefs, for each unit of ln T."""
         size = self.arena.joint.arms[arm].size
-        total: Array = sum(
-            (x * one.pulls[arm, :size] for x, one in zip(balance.amounts, self.columns, strict=True)), np.zeros(size)
-        )
+        columns = zip(balance.amounts, self.columns, strict=True)
+        total: Array = sum((amount * one.pulls[arm, :size] for amount, one in columns), np.zeros(size))
         return total
 
 
@@ -221,7 +223,9 @@ def regret_limit(problem: Problem, *, announce: Report | None = None) -> Limit:
     solution = exact(problem)
     if not solution.certified or solution.bias is None or not isinstance(solution.policy, JointPolicy):
         raise ProblemError("the exact oracle does not certify its optimum, and the limit of regret rests on that")
-    table = Arena(problem, solution.policy.beliefs, ZERO, solution.bias)
+    solved = solution.policy.beliefs
+    joint = _joint_beliefs(problem, [arm.cap for arm in solved.arms])
+    table = Arena(problem, joint, ZERO, solved.refine(solution.bias, joint))
     known = _Known(problem, solution, table, free_play(table))
     made = f"joint beliefs: {table.joint.size:,}; smallest gap of a pull that is not free: {known.play.smallest:.2g}"
     if known.margin < np.inf:
@@ -304,13 +308,16 @@ class _Known:
 
     @cached_property
     def never(self) -> list[int]:
-        """The arms that optimal play leaves alone."""
-        return [i for i, looked in enumerate(self.play.looked) if not looked.any()]
+        """The arms that optimal play leaves alone, without those that one look tells all of."""
+        arms = self.problem.arms
+        unknown = [arm.n_states > 1 or arm.reward_law == "bernoulli" for arm in arms]
+        return [i for i, looked in enumerate(self.play.looked) if unknown[i] and not looked.any()]
 
     @cached_property
     def in_part(self) -> list[int]:
         """The arms that are looked at, and yet not determined by their laws, not even among models nearby."""
-        return [i for i, one in enumerate(self.margins) if one < LEAST_MARGIN and i not in self.never]
+        looked = [one.any() for one in self.play.looked]
+        return [i for i, one in enumerate(self.margins) if one < LEAST_MARGIN and looked[i]]
 
     @cached_property
     def doubles(self) -> list[tuple[int, Arm]]:
@@ -340,15 +347,29 @@ class _Known:
         return exact(self.changed(arm, model)).lower > self.solution.upper
 
 
+def _joint_beliefs(problem: Problem, caps: Sequence[int]) -> JointBeliefs:
+    """The joint beliefs of a problem; caps leave room for other models, which may forget more slowly."""
+
+    def size(caps: Sequence[int]) -> int:
+        beliefs = [(cap - 1) * n + 1 for cap, n in zip(caps, problem.n_states, strict=True)]
+        return JointBeliefs.count(beliefs, problem.n_states, 1)
+
+    for least in LEAST_CAPS:
+        longer = [max(cap, least) if n > 1 else 1 for cap, n in zip(caps, problem.n_states, strict=True)]
+        if size(longer) <= max(SEARCH_BELIEFS, size(caps)):
+            break
+    return joint_beliefs(problem, longer)
+
+
 def _search_arena(known: _Known) -> Arena:
     """The table on which models and policies are searched for: the finest that is small."""
-    problem, deviation = known.problem, FINEST
-    while True:
-        caps = [cap_for(arm, deviation) for arm in problem.arms]
-        sizes = [(cap - 1) * n + 1 for cap, n in zip(caps, problem.n_states, strict=True)]
-        if JointBeliefs.count(sizes, problem.n_states, 1) <= SEARCH_BELIEFS or deviation >= COARSEST:
-            return Arena(problem, joint_beliefs(problem, caps), ZERO)
+    deviation, arena = FINEST, known.table
+    while arena.joint.size > SEARCH_BELIEFS and deviation < 2.0 * COARSEST:
+        joint = _joint_beliefs(known.problem, [cap_for(arm, deviation) for arm in known.problem.arms])
+        if joint.size <= SEARCH_BELIEFS or deviation > 0.5 * COARSEST:
+            arena = Arena(known.problem, joint, ZERO)
         deviation *= 10.0
+    return arena
 
 
 def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
@@ -361,14 +382,15 @@ def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
         # As if it were pulled in every slot, until exploration is known better.
         weights = np.zeros(arena.joint.arms[arm].size)
         weights[arena.joint.arms[arm].first] = known.arm(arm).stationary
-        found = _nearest(program, arm, weights, extremes(known.arm(arm)))
+        starts = (nearest_confusing(arena, arm, weights, start) for start in extremes(known.arm(arm)))
+        found = next((one for one in starts if one is not None), None)
         if found is not None:
             arms.append(arm)
             _take_in(program, arm, found.model)
     if not program.rows:
         return None
+    balance = program.balance()
     for _ in range(ROWS):
-        balance = program.balance()
         for thorough in (False, True):
             nearer = [_nearest_of_program(program, balance, arm, thorough) for arm in arms]
             fresh = [one for one in nearer if one is not None and one.distance < 1.0 - ENOUGH]
@@ -378,7 +400,8 @@ def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
                 break
         if not fresh:
             break
-    return program, program.solve()
+        balance = program.balance()
+    return program, balance
 
 
 def _take_in(program: _Program, arm: int, model: Arm, beyond: float = 1.02) -> None:
@@ -395,10 +418,14 @@ def _nearest_of_program(program: _Program, balance: _Balance, arm: int, thorough
     """The model of an arm that the present exploration rules out least; thoroughly from all starts."""
     weighed = [(w, model) for w, (i, model) in zip(balance.weights, program.rows, strict=True) if i == arm]
     heaviest = max(range(len(weighed)), key=lambda j: weighed[j][0])
-    starts = [weighed[j][1] for j in {heaviest, len(weighed) - 1}]
-    true = program.arena.problem.arms[arm]
-    assert isinstance(true, Arm)
-    return _nearest(program, arm, program.pulls(balance, arm), extremes(true) if thorough else starts)
+    quick = {heaviest, len(weighed) - 1}
+    if not thorough:
+        starts = [weighed[j][1] for j in quick]
+    else:
+        true = program.arena.problem.arms[arm]
+        assert isinstance(true, Arm)
+        starts = [model for j, (w, model) in enumerate(weighed) if w > 0.0 and j not in quick] + extremes(true)
+    return _nearest(program, arm, program.pulls(balance, arm), starts)
 
 
 def _nearest(program: _Program, arm: int, weights: Array, starts: Sequence[Arm]) -> Confusing | None:
@@ -412,36 +439,39 @@ def _prove(
     """Hold what the search found against the table of the exact solution; return both ends, model, policy, a remark."""
     table = known.table
     place = arena.joint.refine(np.arange(arena.joint.size, dtype=np.float64), table.joint).astype(np.int64)
-    final = _Program(table, most=True)
+    final, amounts = _Program(table, most=True), []
     for weight, (arm, model) in zip(balance.weights, program.rows, strict=True):
         if weight > ENOUGH * balance.weights.sum():
             final.add_model(arm, _proved_to_pay(known, arm, model))
     for amount, column in zip(balance.amounts, program.columns, strict=True):
-        if amount * column.cost > ENOUGH * balance.cost:
+        if amount * column.cost > 1e-6 * balance.cost:
             action = column.action[place]
-            final.add_policy(action, table.follow(action))
+            if final.add_policy(action, table.follow(action)):
+                amounts.append(amount)
+    explored = replace(balance, amounts=np.array(amounts))
+    spent = explored.amounts * [one.cost for one in final.columns]
+    first = int(np.argmax(spent))
+    policy = JointPolicy(table.joint, final.columns[first].action, table.values)
+    distances = [1.0]
+    for arm in {arm for arm, _ in program.rows} & set(known.never):
+        size = arena.joint.arms[arm].size
+        weights = _folded(final.pulls(explored, arm), known.problem.n_states[arm], size)
+        # The search has just looked from all other starts, for all but the same weights.
+        near = _nearest(program, arm, weights, [model for i, model in final.rows if i == arm])
+        distances += [] if near is None else [near.distance]
+
     found, short = final.solve(), 1.0
-    for attempt in range(len(SHORT)):
-        if _nobody_is_paid(known, final, (1.0 - SHORT[attempt]) * found.weights):
-            short = SHORT[attempt]
+    for share in SHORT:
+        if _nobody_is_paid(known, final, (1.0 - share) * found.weights):
+            short = share
             break
         solved = table.solve(bonus=final.bonus(found.weights))
         if final.add_policy(solved.action, solved.play):
             found = final.solve()
     lower = (1.0 - short) * float(found.weights.sum())
-    distances = []
-    for arm in sorted({arm for arm, _ in final.rows}):
-        fine = final.pulls(found, arm)
-        if arm in known.never:
-            weights = _folded(fine, known.problem.n_states[arm], arena.joint.arms[arm].size)
-            # The search has just looked from all other starts, for all but the same weights.
-            near = _nearest(program, arm, weights, [model for i, model in final.rows if i == arm])
-            distances.append(1.0 if near is None else min(1.0, near.distance))
-    upper = max(lower, found.cost / min(distances, default=1.0))
+    # The search stops where another model would change next to nothing.
+    upper = max(lower, (1.0 + ENOUGH) * float(spent.sum()) / min(distances))
     arm, model = final.rows[int(np.argmax(found.weights))]
-    spent = found.amounts * [one.cost for one in final.columns]
-    first = int(np.argmax(spent))
-    policy = JointPolicy(table.joint, final.columns[first].action, table.values)
     parts = f"of which the first bears {spent[first] / spent.sum():.0%} of the cost"
     return lower, upper, known.changed(arm, model), policy, parts
 
