@@ -105,7 +105,7 @@ class Limit:
         if self.upper == 0.0:
             return f"limit: 0, optimal play does not identify {names}, but no model of it would pay"
         if math.isinf(self.upper):
-            return f"limit: not known, optimal play identifies {names} in part, and that is not covered"
+            return f"limit: at least {self.lower:.4g}, but optimal play shows a part of {names}, which is not covered"
         more = "" if self.exact else ", one arm at a time"
         return (
             f"limit: {self.slope:.4g} (from {self.lower:.5g} to {self.upper:.5g}{more}): any learner that is good "
