@@ -61,6 +61,8 @@ ZERO = 1e-8
 COLUMNS, ROWS = 60, 40
 ENOUGH = 2e-4
 """Relative: what a new policy or a new model must change to be taken in."""
+PROOF_TOLERANCE = 3e-8
+"""Width of the bracket of a confusing model's optimum: models are found with ``confusion.MARGIN`` to spare."""
 PUSH = 1e-4
 """By how much, first, a model is moved away from the true arm whose optimum is not proved to lie above μ*."""
 MOST_PUSHED = 0.5
@@ -344,7 +346,7 @@ class _Known:
 
     def pays(self, arm: int, model: Arm) -> bool:
         """Whether the optimum with another model is proved to lie above that of the problem."""
-        return exact(self.changed(arm, model)).lower > self.solution.upper
+        return exact(self.changed(arm, model), tolerance=PROOF_TOLERANCE).lower > self.solution.upper
 
 
 def _joint_beliefs(problem: Problem, caps: Sequence[int]) -> JointBeliefs:
