@@ -15,7 +15,7 @@ for others: if its player pulls the arm x_b times a slot in belief b, and v_k is
 
 On that, the nearest model takes no further solution: for a given chain the rewards have a closed form up to one root,
 and the chain, of two parameters for two states, is found by Nelder and Mead's simplex in compiled code. Linearised
-anew at what was found, this takes some five solutions to come to rest. A model found so is a local minimum; several
+anew at what was found, this takes about ten solutions to come to rest. A model found so is a local minimum; several
 starts make it likely that it is the smallest one, and nothing proves it.
 
 What another model may be: the chain keeps the zeros of the true one, rewards of arms whose better states come first
