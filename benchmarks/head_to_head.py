@@ -26,15 +26,15 @@ HORIZONS = (10_000, 100_000, 1_000_000)
 MOST_RUNS, FEWEST_RUNS = 100, 4
 SECONDS = 16.0
 """Seconds of one core that a learner gets on a problem, unless ``MORE_SECONDS`` says otherwise."""
-MORE_SECONDS = {"likelihood-ucb": 2000.0, "dominance-ucb": 100.0, "restless-ucb": 100.0}
+MORE_SECONDS = {"likelihood-ucb": 2000.0, "likelihood-dominance": 100.0, "restless-ucb": 100.0}
 TOO_LONG = 60.0
 """Seconds of a run beyond which a learner is left out."""
-SLOW = {"queue-5": ("posterior", "dominance-ucb", "colored-ucrl2:cap=10")}
+SLOW = {"queue-5": ("posterior", "likelihood-dominance", "colored-ucrl2:cap=10")}
 """Known to take longer than that; even a trial would."""
 LEARNERS = (
     "likelihood-ucb",
     "posterior",
-    "dominance-ucb",
+    "likelihood-dominance",
     "restless-ucb",
     "restless-ucb:anytime=yes",
     "colored-ucrl2:cap=10",
@@ -133,7 +133,7 @@ def figure(cells: dict[str, dict[str, Cell]], path: Path) -> None:
     """Regret at the longest horizon over that of Restless-UCB."""
     from matplotlib.figure import Figure
 
-    shown = ("likelihood-ucb", "posterior", "dominance-ucb", "colored-ucrl2:cap=10", "ts-9", "ts-4", "ucb1")
+    shown = ("likelihood-ucb", "posterior", "likelihood-dominance", "colored-ucrl2:cap=10", "ts-9", "ts-4", "ucb1")
     with plots.style():
         drawn = Figure(figsize=(10, 4.2), layout="constrained")
         ax = drawn.subplots()

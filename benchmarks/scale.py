@@ -166,7 +166,12 @@ def _rows() -> list[Row]:
         Row("default, M = 2, N = 1000, T = 1e5", None, 90, partial(run_of, default, 1_000, 2, t5)),
         Row("default, M = 2, N = 100, 5 plays, T = 1e4", 39, 5.0, partial(run_of, default, 100, 2, t4, 5)),
         Row("default, M = 4, N = 100, T = 1e4", 111, 15, partial(run_of, default, 100, 4, t4)),
-        Row("dominance-ucb, M = 2, N = 100, T = 1e4", 140, 10, partial(run_of, "dominance-ucb", 100, 2, t4)),
+        Row(
+            "likelihood-dominance, M = 2, N = 100, T = 1e4",
+            140,
+            10,
+            partial(run_of, "likelihood-dominance", 100, 2, t4),
+        ),
         Row("posterior, M = 2, N = 100, T = 1e4", 60, 8.0, partial(run_of, "posterior", 100, 2, t4)),
         Row("ts-9, M = 2, N = 100, T = 1e4", 1.6, 1.0, partial(run_of, "ts-9", 100, 2, t4)),
         Row("a plan of the default, N = 100, p99", 362, 15, partial(slowest_plans, default, 100, t4), "ms"),

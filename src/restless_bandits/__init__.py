@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from restless_bandits.estimation import NotIdentified as NotIdentified
     from restless_bandits.estimation import estimate as estimate
     from restless_bandits.learners import ColoredUCRL2 as ColoredUCRL2
-    from restless_bandits.learners import DominanceUCB as DominanceUCB
     from restless_bandits.learners import Learner as Learner
+    from restless_bandits.learners import LikelihoodDominance as LikelihoodDominance
     from restless_bandits.learners import LikelihoodUCB as LikelihoodUCB
     from restless_bandits.learners import RestlessUCB as RestlessUCB
     from restless_bandits.learners import ThompsonSampling as ThompsonSampling
@@ -64,7 +64,7 @@ _NAMES = {
     "diagnosis": "Diagnosis check",
     "errors": "ProblemError",
     "estimation": "Estimate NotIdentified estimate",
-    "learners": "ColoredUCRL2 DominanceUCB Learner LikelihoodUCB RestlessUCB ThompsonSampling learner",
+    "learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling learner",
     "oracles": "Solution",
     "policies": "IndexPolicy JointPolicy Policy load_policy",
     "problem": "Arm Findings Problem TableArm Task load_problem",

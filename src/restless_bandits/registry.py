@@ -162,7 +162,7 @@ LEARNERS = Registry(
     {
         "likelihood-ucb": "restless_bandits.learners.likelihood_ucb:LikelihoodUCB",
         "restless-ucb": "restless_bandits.learners.restless_ucb:RestlessUCB",
-        "dominance-ucb": "restless_bandits.learners.dominance_ucb:DominanceUCB",
+        "likelihood-dominance": "restless_bandits.learners.likelihood_dominance:LikelihoodDominance",
         "colored-ucrl2": "restless_bandits.learners.colored_ucrl2:ColoredUCRL2",
         "ts": "restless_bandits.learners.thompson:ThompsonSampling",
         "rca": "restless_bandits.learners.weak:RCA",
@@ -183,6 +183,7 @@ COMPARATORS = ("auto", *INFORMED)
 """What regret can be measured against, besides a number."""
 
 ALIASES = {
+    "dominance-ucb": "likelihood-dominance",
     "ts-9": "ts:support=9",
     "ts-4": "ts:support=4",
     "posterior": "ts:oracle=auto,prior=continuous",

@@ -12,7 +12,7 @@ from restless_bandits.testing import check_learner, trial_problems
 from tests import reference
 
 SPECS = [
-    *(name for name in learner_names() if name not in ("colored-ucrl2", "informed")),
+    *(name for name in learner_names() if name not in ("colored-ucrl2", "informed", "dominance-ucb")),
     "colored-ucrl2:cap=4",
     "restless-ucb:rewards=known,radius=none,m=7",
     "restless-ucb:oracle=exact,m=4,radius=counts",

@@ -252,7 +252,7 @@ VIOLATORS = {
 }
 
 
-@pytest.mark.parametrize("spec", ["likelihood-ucb", "restless-ucb", "posterior", "dominance-ucb"])
+@pytest.mark.parametrize("spec", ["likelihood-ucb", "restless-ucb", "posterior", "likelihood-dominance"])
 @pytest.mark.parametrize("number", VIOLATORS)
 def test_violations_are_named_and_do_no_harm(spec, number):
     problem = rb.Problem(VIOLATORS[number])

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.learners.base import Learner, parse_option, split_outside_brackets
 from restless_bandits.learners.colored_ucrl2 import ColoredUCRL2
-from restless_bandits.learners.dominance_ucb import DominanceUCB
+from restless_bandits.learners.likelihood_dominance import LikelihoodDominance
 from restless_bandits.learners.likelihood_ucb import LikelihoodUCB
 from restless_bandits.learners.restless_ucb import RestlessUCB
 from restless_bandits.learners.simple import UCB1, Informed, RoundRobin
@@ -27,9 +27,9 @@ __all__ = [
     "RCA",
     "UCB1",
     "ColoredUCRL2",
-    "DominanceUCB",
     "Informed",
     "Learner",
+    "LikelihoodDominance",
     "LikelihoodUCB",
     "RestlessUCB",
     "RoundRobin",
@@ -48,7 +48,9 @@ def learner(spec: str) -> Learner:
     ``package.module:Class``.
     """
     short, _, more = spec.partition(":")
-    full = ALIASES[short.strip()] + ("," + more if more else "") if short.strip() in ALIASES else spec
+    full = ALIASES.get(short.strip(), spec)
+    if full is not spec and more:
+        full += ("," if ":" in full else ":") + more
     word, rest = LEARNERS.split(full)
     kind = LEARNERS.find(word, ALIASES)
     if not (isinstance(kind, type) and issubclass(kind, Learner)):

@@ -1,4 +1,18 @@
-"""Compiled parts of ``dominance_ucb``: confidence bounds by colour, and what they imply for each other."""
+"""Compiled bounds of the laws of arms with more than two states: by colour, and what they imply for each other.
+
+A *colour* is (last state s, elapsed slots τ). The law of what is seen depends on it alone, so its observations are
+independent draws, and for each k there is a Bernoulli KL bound U(s, τ, k) of Pr(state ≤ k), 1 where nothing was seen.
+Bounds of different colours imply each other, and each is lowered to what the others imply:
+
+(a) Pr(≤ k) grows with k; (b) and falls with s;
+(c) the law after τ₁ slots, pushed through the rows of τ₂, bounds that of τ₁ + τ₂;
+(d) from the cap on all states count as one pooled colour, plus what the laws still remember there, and the law of the
+    best state, which falls with τ, bounds everything later.
+
+*The cap* needs no mixing time. The largest difference that the last state makes, D(τ) = max_k Pr(≤ k | best) −
+Pr(≤ k | worst), obeys D(τ + τ') ≤ D(τ) D(τ') on a monotone chain. Upper bounds of D at τ = 1..8 come from the same
+observations, their powers bound the memory at every τ, and the cap is the first τ at which this is negligible.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +22,6 @@ from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.learners._bounds import kl_upper
 
-ROUNDS = 2
-"""Passes over all tightenings of two states: what (e) gains, (c) uses once more. More states have no (e)."""
 SHORT = 16
 """Elapsed slots of the shorter part of a composition."""
 LOOKS = 8
@@ -39,11 +51,11 @@ def _contraction(counts: IntArray, elapsed: int, level: float) -> float:
 
 
 @njit
-def choose_cap(counts: IntArray, level: float, negligible: float, longest: int, fixed: bool) -> tuple[int, float]:
+def choose_cap(counts: IntArray, level: float, negligible: float, longest: int) -> tuple[int, float]:
     """Return the cap of an arm, and an upper bound of what its laws still remember there.
 
     With D(τ) the largest difference that the last state makes to Pr(≤ k), D(τ + τ') ≤ D(τ) D(τ'): powers of D at a few
-    τ bound it everywhere. The cap is the first at which the bound is negligible, at most ``longest``, or that if fixed.
+    τ bound it everywhere. The cap is the first at which the bound is negligible, at most ``longest``.
     """
     n_states = counts.shape[2]
     if n_states == 1:
@@ -53,10 +65,10 @@ def choose_cap(counts: IntArray, level: float, negligible: float, longest: int, 
     for look in range(gaps.shape[0]):
         gaps[look] = _contraction(counts, look + 1, level)
         least = min(least, gaps[look])
-    cap = longest if fixed else 1
-    left = _memory(gaps, cap)
-    if not fixed and least == 1.0:
+    if least == 1.0:
         return longest, 1.0
+    cap = 1
+    left = _memory(gaps, cap)
     while left > negligible and cap < longest:
         cap += 1
         left = min(left, _memory(gaps, cap))
@@ -141,12 +153,6 @@ def _compose(upper: Array, tau: int) -> None:
         if first > SHORT and tau - first > SHORT:
             first = tau - SHORT
         rest = tau - first
-        if n_states == 2:
-            # The same by hand: an arm's plan spends most of its time here.
-            bad, rise = upper[rest, 1, 0], upper[rest, 0, 0] - upper[rest, 1, 0]
-            for s in range(rows):
-                upper[tau, s, 0] = min(upper[tau, s, 0], bad + upper[first, s, 0] * rise)
-            continue
         for s in range(rows):
             for k in range(n_states - 1):
                 total = upper[rest, n_states - 1, k]
@@ -159,26 +165,19 @@ def _compose(upper: Array, tau: int) -> None:
 def tighten(upper: Array) -> None:
     """Lower the bounds to what they imply for each other; those that bound the truth of a monotone chain still do.
 
-    (a) in k, (b) in the last state, (c) by composition, (d) at the cap below the best row, all states alike, (e) for
-    two states in τ: the best row falls, the worst rises, and the worst stays below every best one.
+    (a) in k, (b) in the last state, (c) by composition, (d) at the cap below the best row, all states alike.
     """
     cap, n_states = upper.shape[0] - 1, upper.shape[1]
     if n_states == 1:
         return
-    for _ in range(ROUNDS if n_states == 2 else 1):
-        for tau in range(1, cap + 1):
-            _compose(upper, tau)
-            if tau == cap:
-                for k in range(n_states - 1):
-                    for before in range(1, cap):
-                        upper[cap, 0, k] = min(upper[cap, 0, k], upper[before, 0, k])
-                _forget(upper, cap)
-            _order(upper, tau)
-        if n_states == 2:
-            for tau in range(2, cap + 1):
-                upper[tau, 0, 0] = min(upper[tau, 0, 0], upper[tau - 1, 0, 0])
-            for tau in range(cap - 1, 0, -1):
-                upper[tau, 1, 0] = min(upper[tau, 1, 0], upper[tau + 1, 1, 0])
+    for tau in range(1, cap + 1):
+        _compose(upper, tau)
+        if tau == cap:
+            for k in range(n_states - 1):
+                for before in range(1, cap):
+                    upper[cap, 0, k] = min(upper[cap, 0, k], upper[before, 0, k])
+            _forget(upper, cap)
+        _order(upper, tau)
 
 
 @njit
@@ -240,13 +239,13 @@ def as_laws(upper: Array) -> Array:
 
 @njit
 def optimistic_laws(
-    counts: IntArray, level: float, negligible: float, longest: int, fixed: bool, precision: float
+    counts: IntArray, level: float, negligible: float, longest: int, precision: float
 ) -> tuple[Array, int]:
     """Return laws that dominate an arm's, from its counts ``[s, bin(τ), k]``, and the cap from which they are pooled.
 
     ``as_laws`` tells their form.
     """
-    cap, memory = choose_cap(counts, level, negligible, longest, fixed)
+    cap, memory = choose_cap(counts, level, negligible, longest)
     upper = raw_bounds(counts, cap, memory, level)
     tighten(upper)
     return as_laws(shortened(upper, precision)), cap

@@ -101,7 +101,8 @@ def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Gener
 
 def with_options(word: str, options: str) -> str:
     """Return a spec: a name or home with options, or the short name that stands for both."""
-    short = {spec: name for name, spec in ALIASES.items()}
+    # An alias without options is a former name.
+    short = {spec: name for name, spec in ALIASES.items() if ":" in spec}
     full = f"{word}:{options}" if options else word
     return short.get(full, full)
 

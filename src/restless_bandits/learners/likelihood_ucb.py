@@ -1,7 +1,7 @@
 """Likelihood-UCB: use every observation through its likelihood, explore by optimism, commit to the mode.
 
-No regret bound is proved for this learner; ``dominance-ucb`` is the one with a proof. What it has is the least regret
-that was measured.
+No regret bound is proved for this learner; ``likelihood-dominance`` is the one with a proof. What it has is the least
+regret that was measured.
 
 Interleaved observations are samples of P^τ, and their counts are sufficient for the chain (see ``estimation``). At
 every plan the mode of the posterior of each arm is found anew, from the last mode and from its twin of opposite

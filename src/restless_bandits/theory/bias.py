@@ -7,7 +7,7 @@ the bias over all beliefs; ``bias_between_successors`` reads U off it.
 
 What is proved, for two states: the law of a state not looked at, from whichever start, lies between the rows of P, so
 after a pull the two lines of a coupling agree but for |λ|, and U ≤ |λ|(1 + U), U ≤ |λ|/(1 − |λ|). That is less than a
-quarter of the paper's. For more states see Lemma 3 of docs/theory/dominance.md.
+quarter of the paper's. For more states see Lemma 5 of docs/theory/likelihood-dominance.md.
 
 Differs from the paper: its proof sums over slots what laws that nobody looks at differ by, while the arm is looked at
 whenever the policy says, which depends on what was seen; and it uses the inequality of Lemma 13, which is false (see

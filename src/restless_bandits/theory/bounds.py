@@ -23,8 +23,8 @@ Differs from the paper:
 
   where g bounds the total variation between laws and Φ_i − 1 the bias between the states of arm i in R'. For two states
   Φ_i = 1/(1 − |λ_i| − 2 rad). Where P(k,k+1) + P(k+1,k) ≤ 1 − 2 rad, so that P' is certain to be stochastically
-  monotone, Φ_i is also at most the largest number of pulls until the best state is seen (``least_potential``; Lemma 3
-  of docs/theory/dominance.md). A chain with neither has Φ_i = ∞, and the bound says nothing.
+  monotone, Φ_i is also at most the largest number of pulls until the best state is seen (``least_potential``; Lemma 5
+  of docs/theory/likelihood-dominance.md). A chain with neither has Φ_i = ∞, and the bound says nothing.
 - c1 is the largest that Assumption 4 allows. The proof holds with any smaller one of at least 3 rad(T), for which a
   smaller λ_max may be given.
 """

@@ -1,45 +1,33 @@
-"""Optimism by dominance, colour by colour: plan on laws that are at least as good as the true ones, each from its own
-observations.
+"""Likelihood dominance: plan on laws at least as good as those of every chain that the observations leave possible.
 
-A *colour* is (arm, last state s, elapsed slots τ). The law of what is seen depends on the colour alone, so its
-observations are independent draws, and for each k an upper confidence bound U(s, τ, k) of Pr(state ≤ k) makes an upper
-law. Where Assumptions 1 to 3 of Wang, Huang, Lui (2020) hold, values fall with the states, so a problem whose laws
-dominate the true ones and whose rewards are at least as high is worth at least as much: plan on that, follow the plan
-until something has been seen twice as often, plan again. No observation is thrown away (as by Restless-UCB), and the
-upper laws are there before anything is planned (colored-UCRL2 finds them within its value iteration). Õ(√T) regret for
-exact plans; docs/theory/dominance.md has the proof, and a table of what the program does otherwise. Feeding dominating
-laws to an offline oracle is known from combinatorial bandits (SDCB: Chen, Hu, Li, Li, Liu, Lu 2016).
+For a two-state arm whose chain is θ, G_θ(s, τ) is the chance to find it good τ slots after it was seen in s. Where
+Assumptions 1 to 3 of Wang, Huang, Lui (2020) hold, values fall with the states, so a problem whose laws dominate the
+true ones and whose rewards are at least as high is worth at least as much. After t slots, with L the likelihood of all
+that was seen of the arm, interleaved or not, and q the uniform law on 0 ≤ P(2, 1) ≤ P(1, 1) ≤ 1,
 
-The bounds are Bernoulli KL bounds at a level (ln t, or that of the theorem), 1 where nothing was seen. Bounds of
-different colours imply each other, and each is lowered to what the others imply:
+    C = {θ : ln L(θ) ≥ ln ∫ L dq − ln t},    U(s, τ) = max over C of G_θ(s, τ):
 
-(a) Pr(≤ k) grows with k; (b) and falls with s;
-(c) the law after τ₁ slots, pushed through the rows of τ₂, bounds that of τ₁ + τ₂;
-(d) from the cap on all states count as one pooled colour, plus what the laws still remember there, and the law of the
-    best state, which falls with τ, bounds everything later;
-(e) two states: the best row falls with τ, the worst rises, and never above the best.
+the learner plans on the table of laws U, follows the plan until something has been seen twice as often, and plans
+again. √T regret for exact plans; docs/theory/likelihood-dominance.md has the theorem, its proof, and a table of what
+the program does otherwise. Feeding dominating laws to an offline oracle is known from combinatorial bandits (SDCB:
+Chen, Hu, Li, Li, Liu, Lu 2016); confidence sets from mixtures of likelihoods go back to Darling and Robbins.
 
-*The cap* needs no mixing time and no exploration of its own. The largest difference that the last state makes,
-D(τ) = max_k Pr(≤ k | best) − Pr(≤ k | worst), obeys D(τ + τ') ≤ D(τ) D(τ') on a monotone chain. Upper bounds of D at
-τ = 1..8 come from the same observations, their powers bound the memory at every τ, the cap is the first τ at which this
-is at most 1/t, and what is left there is added to the pooled bound. Until that is known, and where an arm does not
-forget within ``LONGEST_CAP`` slots, the pooled bound says little and (c) and the best row do the work. A cap that is
-given is used with the memory it leaves, so it costs sharpness and never optimism.
+``_likelihood_sets`` bounds U from above and the integral from below, both with a proof, so that the table is never
+below the truth where C holds it. Mean rewards have KL bounds at the level ln t, each state for itself, lowered to those
+of better states.
 
-*Episodes* end when the count of a colour in them reaches its count before, or at slot 1.5 t + 5. Reward cells, of
-which the theorem says the same, have no such rule of their own except while a state was seen at most once. Beyond
-that the colours' rule does it up to constants: an episode visits no colour more often than all of the past did, so a
-state is expected in it at most as often as it was expected in the past, and how often it was seen in the past is at
-least half of that, less a multiple of the level, unless the confidence bounds fail.
+*More than two states.* No such bounds are known to us that would be quick enough. There every *colour* (last state s,
+elapsed slots τ) bounds Pr(state ≤ k) by its own observations (``_dominance_kernels``): also dominating, also with a
+proof, but what was seen at one τ says little of another.
 
-*Without a horizon* nothing changes but that ``level=theorem``, a function of T, is refused: ln t and the memory 1/t
-follow the time played.
+*Episodes* end when the count of some (arm, last state, elapsed slots) in them reaches its count before, or at slot
+1.1 t + 5, or when a state is seen for the first or second time.
 
 *Oracles*: the proof wants a plan that is good in every belief. Value iteration over joint beliefs is (``exact``, to a
 tolerance of .05/√t); for many two-state arms the balanced dual is, at half the optimum (``dual``, ``guarded``);
 ``whittle`` comes without proof. Arms that break the assumptions are played as well, without proof. ``auto`` with more
-than ``MOST_TABLE_ARMS`` arms makes no claim and is quick: Whittle's index on coarser laws, pooled from ``MANY_CAP``
-slots on, and episodes that end when an arm was left from a state as often as before, whatever the waits.
+than ``MOST_TABLE_ARMS`` arms makes no claim and is quick: Whittle's index on coarser laws, told apart for ``MANY_CAP``
+slots, and episodes that end when an arm was left from a state as often as before, whatever the waits.
 """
 
 from __future__ import annotations
@@ -51,12 +39,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, positive, whole
+from restless_bandits.arrays import Array, IntArray, positive
 from restless_bandits.beliefs import JointBeliefs, forgetting_beliefs
 from restless_bandits.errors import ProblemError
-from restless_bandits.learners import _dominance_kernels as kernels
 from restless_bandits.learners._bounds import kl_upper_bounds
-from restless_bandits.learners.base import Learner, present_problem, require_choice, require_horizon, require_one_play
+from restless_bandits.learners._dominance_kernels import optimistic_laws
+from restless_bandits.learners._likelihood_sets import dominating_laws
+from restless_bandits.learners.base import Learner, present_problem, require_choice, require_one_play
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles._indices import table_index
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy
@@ -74,9 +63,13 @@ from restless_bandits.problem import Problem, Task
 from restless_bandits.record import EXACT_ELAPSED, Record
 
 LONGEST_CAP = EXACT_ELAPSED
-"""Elapsed slots up to which laws are told apart unless a cap is given."""
+"""Elapsed slots up to which laws are told apart."""
+GROWTH = 10
+"""An episode lasts at most a tenth of the slots before it, and five more."""
 COARSEST, LOSS = 1e-3, 0.05
 """Tolerance of a plan: LOSS/√t, which adds at most 2.5 LOSS √T to the regret, and at most COARSEST."""
+ROUGHEST = 0.1
+"""Laws may be cut where they agree to this if a table of joint beliefs fits then: index policies lose more."""
 MANY_TOLERANCE, MANY_CAP = 1e-2, 64
 """The tolerance of laws, and the elapsed slots up to which they are told apart, where there are many arms."""
 SHORTEST_TABLE = 8
@@ -93,49 +86,38 @@ class OptimisticArm:
     seen: IntArray
     """How often each state was seen."""
     cap: int
-    """Elapsed slots from which on observations were pooled."""
+    """Elapsed slots from which on all count as one."""
 
 
 @dataclass(frozen=True)
-class DominanceUCB(Learner):
-    """Optimistic episodes on dominating laws.
+class LikelihoodDominance(Learner):
+    """Optimistic episodes on laws that dominate those of every likely chain.
 
     Parameters
     ----------
     level
-        How sure the bounds are, n · kl(estimate, bound) ≤ level: ``ln-t``, ``theorem`` (the union bound of the theorem,
-        which needs the horizon), or a positive number that scales ln t; below 1 nothing is proved.
+        Scales the level ln t of the confidence sets; below 1 nothing is proved.
     oracle
         What plans: ``exact`` (value iteration over joint beliefs), ``dual`` or ``guarded`` (the balanced dual, or
         Whittle's index guarded by it; two-state arms and one play), ``whittle``, or ``auto``: exact while the table is
         small for the slots played, else guarded where that is possible and there are at most 10 arms, else whittle.
     rewards
         ``learned``, or ``known``.
-    cap
-        Elapsed slots from which on they count as one, for every arm; found by itself if left out.
 
     """
 
-    name: ClassVar[str] = "dominance-ucb"
+    name: ClassVar[str] = "likelihood-dominance"
     plans_often: ClassVar[bool] = True
-    level: str | float = "ln-t"
+    level: float = 1.0
     oracle: str = "auto"
     rewards: str = "learned"
-    cap: int | None = None
 
     def __post_init__(self) -> None:
         require_choice(self, "oracle", self.oracle, ("auto", "exact", "dual", "guarded", "whittle"))
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
-        if isinstance(self.level, str):
-            require_choice(self, "level", self.level, ("theorem", "ln-t"))
-        else:
-            positive(f"{self.name}: level", self.level)
-        if self.cap is not None:
-            whole(f"{self.name}: cap", self.cap, most=EXACT_ELAPSED)
+        positive(f"{self.name}: level", self.level)
 
     def check(self, task: Task) -> None:
-        if self.level == "theorem":
-            require_horizon(self, task)
         if task.n_arms == task.plays:
             return
         if self.oracle in ("dual", "guarded"):
@@ -162,7 +144,7 @@ class DominanceUCB(Learner):
     def until(self, arms: list[OptimisticArm], record: Record, task: Task) -> Rule:
         """When the episode that begins now ends."""
         cap = 1 if self._many(task) else max(arm.cap for arm in arms)
-        rule: Rule = CountDoubled(cap=cap) | Slots(record.slots // 2 + 5)
+        rule: Rule = CountDoubled(cap=cap) | Slots(record.slots // GROWTH + 5)
         if task.rewards is None:
             for i, arm in enumerate(arms):
                 for k in np.flatnonzero(arm.seen <= 1).tolist():
@@ -173,26 +155,20 @@ class DominanceUCB(Learner):
         """Whether there are so many arms that plans are neither exact nor guarded, and must be quick."""
         return self.oracle == "auto" and task.n_arms > MOST_TABLE_ARMS
 
-    def log_level(self, slots: int, task: Task) -> float:
-        """The level of the bounds after so many slots."""
-        if self.level == "theorem":
-            # ln(2C'T²): two sides, T counts each, to be wrong with probability 1/T. The C' bounds are those of laws by
-            # colour, of laws pooled from any cap on, and of rewards.
-            bounds = sum((n + 1) * (self.cap or LONGEST_CAP) * (n - 1) + n for n in task.n_states)
-            return math.log(2 * bounds) + 2 * math.log(require_horizon(self, task))
-        scale = 1.0 if self.level == "ln-t" else float(self.level)
-        return scale * math.log(max(2, slots + 1))
-
     def optimistic_arms(self, record: Record, task: Task, tolerance: float = 0.0) -> list[OptimisticArm]:
         """The laws and rewards to plan on; tables end where all that follows agrees within the tolerance."""
-        level = self.log_level(record.slots, task)
         time = max(2, record.slots + 1)
+        level = self.level * math.log(time)
         # Within the coming episode no arm can wait longer than this.
-        longest = self.cap or min(MANY_CAP if self._many(task) else LONGEST_CAP, 3 * time // 2 + 6)
+        longest = min(MANY_CAP if self._many(task) else LONGEST_CAP, 11 * time // 10 + 6)
         arms = []
-        for i in range(task.n_arms):
+        for i, n_states in enumerate(task.n_states):
             counts, seen, sums = record.counts(i), record.seen(i), record.reward_sums(i)
-            laws, cap = kernels.optimistic_laws(counts, level, 1 / time, longest, self.cap is not None, tolerance)
+            if n_states == 2:
+                laws = dominating_laws(counts, level, longest, tolerance)
+                cap = len(laws) - 1
+            else:
+                laws, cap = optimistic_laws(counts, level, 1 / time, longest, tolerance)
             if task.rewards is not None:
                 rewards = np.array(task.rewards[i])
             elif task.reward_laws[i] == "fixed":
@@ -211,8 +187,9 @@ class DominanceUCB(Learner):
                 return IndexPolicy(tables, task.plays)
         if self.oracle in ("auto", "exact"):
             most = most_beliefs_at(record.slots) if self.oracle == "auto" else LARGEST_TABLE
+            coarsest = math.inf if self.oracle == "exact" else ROUGHEST
             cut = tolerance
-            while _table_size(arms, task) > most and self.oracle == "exact":
+            while _table_size(arms, task) > most and 4 * cut <= coarsest:
                 # Coarser laws, by ever larger steps, until their table fits; they still dominate.
                 cut *= 4
                 arms = self.optimistic_arms(record, task, cut)
@@ -253,8 +230,8 @@ def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, 
     policy, span = iterated(beliefs, plays, tolerance, linked=False)
     if span > tolerance:
         warnings.warn(
-            f"{DominanceUCB.name}: a plan took more than {MOST_SWEEPS} sweeps of value iteration and was cut short; "
-            "it plays on, without a proof",
+            f"{LikelihoodDominance.name}: a plan took more than {MOST_SWEEPS} sweeps of value iteration and was cut "
+            "short; it plays on, without a proof",
             RuntimeWarning,
             stacklevel=2,
         )
