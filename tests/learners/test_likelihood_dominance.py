@@ -15,7 +15,7 @@ from restless_bandits.learners.likelihood_dominance import LikelihoodDominance, 
 from restless_bandits.oracles.guha import balanced_dual, guarded_policy
 from restless_bandits.plans import CountDoubled, SeenIn, Slots
 from restless_bandits.policies import IndexPolicy, JointPolicy, SingleArm
-from restless_bandits.record import Record
+from restless_bandits.record import N_BINS, Record
 from restless_bandits.simulation.engine import World, play_run
 
 RNG = np.random.default_rng(11)
@@ -225,6 +225,38 @@ def test_with_many_observations_the_laws_are_close_to_the_most_of_the_set():
             most, more = (power_of(best[which], worst[which], tau).max(axis=1) for which in (sure, likely))
             assert (laws[tau, :2, 0] >= most).all()
             assert (laws[tau, :2, 0] - more <= 0.06 * (more - truth) + 2e-4).all()
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from([0.5, 3.0, 12.0]))
+def test_no_set_is_too_small_whatever_was_seen(seed, level):
+    """Counts that no chain would leave behind, long waits, states that were never left or never kept."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros((3, N_BINS, 2), dtype=np.int64)
+    for _ in range(int(rng.integers(1, 5))):
+        pulls = 1 + int(rng.exponential(10 ** rng.uniform(0, 3)))
+        good = int(rng.choice([0, pulls, rng.binomial(pulls, rng.random()), rng.binomial(pulls, 0.02)]))
+        counts[rng.integers(2), rng.choice([0, 0, 1, 2, 5, 20, 100, 400])] += [good, pulls - good]
+    laws = sets.dominating_laws(counts, level, 150, 0.0)
+    # Finest where likelihoods of long waits are sharp: at slow chains and at both ends of the stationary chance.
+    log_chance, angle = np.meshgrid(np.linspace(-15, 0, 400), (np.arange(200) + 0.5) / 400 * math.pi, indexing="ij")
+    chance, share = np.exp(log_chance).ravel().clip(max=1 - 1e-15), np.sin(angle).ravel() ** 2
+    weight = 2 * chance**2 * (15 / 399) * np.sin(2 * angle).ravel() * math.pi / 400
+
+    def chances(tau):
+        redrawn = -np.expm1(tau * np.log1p(-chance))
+        return 1 - (1 - share) * redrawn, share * redrawn
+
+    values = np.zeros(len(chance))
+    for b in np.flatnonzero(counts.sum(axis=(0, 2))):
+        for s, good in enumerate(chances(b + 1)):
+            values += counts[s, b, 0] * np.log(good.clip(1e-300)) + counts[s, b, 1] * np.log((1 - good).clip(1e-300))
+    peak = values.max()
+    # Half a nat, for what the grid misses of a sharp peak.
+    inside = values >= peak + math.log(np.sum(weight * np.exp(values - peak))) + 0.5 - level
+    for tau in (1, 3, 10, 60, 149):
+        for s, good in enumerate(chances(tau)):
+            assert laws[min(tau, len(laws) - 1), s, 0] >= good[inside].max(initial=0.0) - 1e-9
 
 
 @settings(max_examples=25)
