@@ -131,7 +131,7 @@ def check(
     _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     least = regret_limit(stated, announce=output.announce) if limit else None
-    output.diagnosis(diagnose(stated, horizon=horizon), coupled, least, as_json)
+    output.diagnosis(diagnose(stated, horizon=horizon), coupled, as_json, least)
 
 
 @app.command()

@@ -141,7 +141,7 @@ def problem(stated: Problem, as_json: bool) -> None:
         sys.stdout.write(stated.to_toml())
 
 
-def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, limit: Limit | None, as_json: bool) -> None:
+def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool, limit: Limit | None = None) -> None:
     from restless_bandits.assumptions import ASSUMPTIONS
 
     if as_json:
