@@ -89,8 +89,8 @@ def tables(kept: dict[str, Any]) -> str:
     for t, horizon in enumerate(HORIZONS):
         lines += [f"T = {horizon:.0e}".replace("e+0", "e"), ""]
         lines += [
-            "| | runs | " + " | ".join(f"`{spec}`" for spec in LEARNERS) + " |",
-            "|---" * (len(LEARNERS) + 2) + "|",
+            "| | " + " | ".join(f"`{spec}`" for spec in LEARNERS) + " |",
+            "|---" * (len(LEARNERS) + 1) + "|",
         ]
         for setting in settings():
             cells = kept.get(setting.key)
@@ -136,7 +136,7 @@ def figure(kept: dict[str, Any]) -> None:
             ax.set_xlabel("arms")
         for ax in axes[:, 0]:
             ax.set_ylabel("% of Whittle's reward")
-        axes[0, 0].legend()
+        drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(LEARNERS))
         drawn.savefig(pages.FOLDER / "earnings.png", dpi=110)
 
 

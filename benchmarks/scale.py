@@ -204,7 +204,8 @@ def table(kept: dict[str, list[float]]) -> str:
             before = "–" if row.before is None else f"{row.before:g}"
             met = "yes" if found <= row.wanted and peak <= MOST_MEMORY else "**no**"
             peaks = f"{peak:.2f}" if row.unit in ("s", "ms") else ""
-            lines.append(f"| {row.name} | {before} | {row.wanted:g} {row.unit} | {found:.2g} | {peaks} | {met} |")
+            shown = f"{found:.2g}" if found < 100 else f"{found:.0f}"
+            lines.append(f"| {row.name} | {before} | {row.wanted:g} {row.unit} | {shown} | {peaks} | {met} |")
     return "\n".join(lines)
 
 
