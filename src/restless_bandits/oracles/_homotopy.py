@@ -338,6 +338,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     c0, c1, x0, x1 = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     direction = np.empty(n)
     x, values, gaps = Affine(x0, x1), Affine(base, slope), Affine(d0, d1)
+    # By int(), here and below, as for a literal Numba would compile what it is handed to once more.
     stale, earliest, latest = ALL_ROWS, int(0), int(0)  # noqa: RUF046, UP018
 
     m = -np.inf
