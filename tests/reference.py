@@ -321,3 +321,38 @@ def play_with_agent(agent, world, slots):
             agent.tell(states[0], rewards[0])
         else:
             agent.tell(states, rewards)
+
+
+def log_likelihood(chain, observations):
+    """Of a birth-death chain, by NumPy's matrix powers; what it cannot do is left out."""
+    total = 0.0
+    for elapsed, state, seen in zip(*observations, strict=True):
+        law = np.linalg.matrix_power(chain, int(elapsed))[state]
+        total += sum(n * np.log(law[k]) for k, n in enumerate(seen) if n and abs(k - state) <= elapsed)
+    return total
+
+
+def best_code(rows, levels):
+    """The likeliest two-state chain after the price of its code, over all lattices: rows of (moves, stays)."""
+    found = []
+    for level in range(1, levels + 1):
+        angles = (np.arange(2**level) + 0.5) * np.pi / 2 / 2**level
+        chance = np.sin(angles) ** 2
+        best = sum((moves * np.log(chance) + stays * np.log1p(-chance)).max() for moves, stays in rows)
+        found.append(best - len(rows) * level * np.log(2) - np.log(levels))
+    return max(found)
+
+
+def log_mixture(ones, zeros, points=20_001):
+    """Log of the mean of p^ones (1 − p)^zeros where p = sin² φ and φ is uniform on (0, π/2): the trapezoidal rule."""
+    angles = np.linspace(0, np.pi / 2, points)
+    values = np.sin(angles) ** (2 * ones) * np.cos(angles) ** (2 * zeros)
+    return np.log(values.sum() - 0.5 * (values[0] + values[-1])) - np.log(points - 1)
+
+
+def log_best(ones, zeros):
+    """Log of the largest p^ones (1 − p)^zeros."""
+    if not ones or not zeros:
+        return 0.0
+    p = ones / (ones + zeros)
+    return ones * np.log(p) + zeros * np.log(1 - p)
