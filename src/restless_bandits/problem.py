@@ -372,7 +372,7 @@ class Task:
         if not n_arms:
             raise ProblemError("task: n_states is empty; a task needs at least one arm")
         given: dict[str, Any] = {"n_states": sizes}
-        for key in ("reward_laws", "initial", "names", "rewards", "mixing"):
+        for key in _OF_ARMS[1:]:
             value = getattr(self, key)
             if value is None and key in REVEALABLE:
                 continue
@@ -405,7 +405,28 @@ class Task:
     def n_arms(self) -> int:
         return len(self.n_states)
 
+    def only(self, arms: Sequence[int]) -> Task:
+        """Return the task of some arms, numbered in this order."""
+        own = {key: getattr(self, key) for key in _OF_ARMS}
+        part: dict[str, Any] = {key: value and tuple(value[arm] for arm in arms) for key, value in own.items()}
+        known = self.problem and Problem([self.problem.arms[arm] for arm in arms], plays=self.plays)
+        return dataclasses.replace(self, **part, problem=known)
 
+    def with_arm(self, **arm: Any) -> Task:
+        """Return the task with one more arm, given by what a task holds of each: ``n_states=2, names="c", …``."""
+        if self.problem is not None:
+            raise ProblemError("the task holds the whole problem, to which no arm can be added; reveal less of it")
+        for key in ("rewards", "mixing"):
+            if getattr(self, key) is None and arm.get(key) is not None:
+                raise ProblemError(f"{key} of the other arms are not told, so those of the new one mean nothing")
+        if self.rewards is not None and arm.get("rewards") is None:
+            raise ProblemError("rewards of the other arms are told; give those of the new one too")
+        own = {key: getattr(self, key) for key in _OF_ARMS}
+        more: dict[str, Any] = {key: value and (*value, arm.get(key)) for key, value in own.items()}
+        return dataclasses.replace(self, **more)
+
+
+_OF_ARMS = ("n_states", "reward_laws", "initial", "names", "rewards", "mixing")
 _UNTOLD: dict[str, Any] = dict.fromkeys(("horizon", "rewards", "mixing", "problem"))
 REVEALABLE = ("rewards", "mixing", "problem")
 

@@ -149,10 +149,7 @@ class Record:
         """Enter what was seen in one slot, and let it pass."""
         self.slots += 1
         for arm, state, reward in zip(arms, states, rewards, strict=True):
-            s = int(self.last_state[arm])
-            column = elapsed_bin(int(self.slots - self.last_slot[arm]))
-            self.visits(arm)[s, column] += 1
-            self.counts(arm)[s, column, state] += 1
+            self._count(arm, int(self.last_state[arm]), int(self.slots - self.last_slot[arm]), state, 1)
             self.seen(arm)[state] += 1
             self.reward_sums(arm)[state] += reward
             self.last_state[arm] = state
@@ -161,6 +158,51 @@ class Record:
     def skip(self, slots: int) -> None:
         """Let slots pass in which nothing was seen."""
         self.slots += slots
+
+    def insert(
+        self, arm: int, slot: int, state: int, before: tuple[int, int], after: tuple[int, int] | None
+    ) -> list[tuple[int, int]]:
+        """Enter the state that an arm was seen in in a slot that has passed; its reward is added apart.
+
+        ``before`` and ``after`` are the states and slots of the sights around it. The observation that led from the one
+        to the other becomes two. Returns those that are new, as (last state, elapsed slots).
+        """
+        s, last = before
+        entered = [(s, slot - last, state)]
+        if after is None:
+            self.last_state[arm], self.last_slot[arm] = state, slot
+        else:
+            entered.append((state, after[1] - slot, after[0]))
+            self._count(arm, s, after[1] - last, after[0], -1)
+        for observed in entered:
+            self._count(arm, *observed, 1)
+        self.seen(arm)[state] += 1
+        return [(last_state, elapsed) for last_state, elapsed, _ in entered]
+
+    def _count(self, arm: int, last_state: int, elapsed: int, state: int, change: int) -> None:
+        column = elapsed_bin(elapsed)
+        self.visits(arm)[last_state, column] += change
+        self.counts(arm)[last_state, column, state] += change
+
+    def add_arm(self, n_states: int) -> None:
+        """Make room for one more arm, never seen, whose number is the next one."""
+        grown = Record([*self.n_states.tolist(), n_states], [None] * (self.n_arms + 1))
+        for name in _CHANGING:
+            mine = getattr(self, name)
+            getattr(grown, name)[: len(mine)] = mine
+        kept = {"slots": self.slots, "plan_lengths": self.plan_lengths, "notes": self.notes}
+        self.__dict__.update(grown.__dict__, **kept)
+
+    def only(self, arms: Sequence[int]) -> Record:
+        """Return what was seen of some arms, numbered in this order; it shares nothing that changes."""
+        part = Record(self.n_states[list(arms)].tolist(), [None] * len(arms))
+        for name, base in _BASES.items():
+            mine, starts = getattr(self, name), getattr(self, base)
+            np.concatenate([mine[starts[arm] : starts[arm + 1]] for arm in arms], out=getattr(part, name))
+        part.last_state[:], part.last_slot[:] = self.last_state[list(arms)], self.last_slot[list(arms)]
+        part.slots, part.plan_lengths = self.slots, list(self.plan_lengths)
+        part.remember(self.notes)
+        return part
 
     def copy(self) -> Record:
         """Return a copy that shares nothing that changes."""
@@ -252,7 +294,14 @@ class Record:
             raise ProblemError(f"rewards of arm {task.names[arm]!r} are not those of what was seen")
 
 
-_CHANGING = ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "last_state", "last_slot")
+_BASES = {
+    "flat_counts": "count_base",
+    "flat_visits": "row_base",
+    "flat_seen": "state_base",
+    "flat_rewards": "state_base",
+}
+"""Arrays of all arms, and where each arm begins in them."""
+_CHANGING = (*_BASES, "last_state", "last_slot")
 
 
 class _FrozenRecord(Record):

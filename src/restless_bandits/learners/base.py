@@ -91,10 +91,16 @@ class Learner:
         return vars(self).get("_asked") or with_options(self.name, self.options)
 
 
-def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-    """Ask a learner for its next plan, hold it against the task, and keep its notes in the record."""
+def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    """Ask a learner for its next plan, and hold it against the task."""
     plan = learner.plan(record.frozen(), task, rng)
     check_plan(plan, task, learner.name)
+    return plan
+
+
+def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    """Ask a learner for its next plan, and keep its notes in the record."""
+    plan = checked_plan(learner, record, task, rng)
     record.remember(plan.notes)
     return plan
 

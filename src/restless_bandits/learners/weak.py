@@ -126,6 +126,8 @@ class RCA(_Noted):
         arm, phase = notes["arm"], notes["phase"]
         state = int(record.last_state[arm])
         if phase == "meet":
+            if state == record.n_states[arm]:  # its answer was lost
+                return {**notes, "fresh": False}
             states = list(notes["states"])
             states[arm] = state
             return self.cycles({**notes, "states": states})
