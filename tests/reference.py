@@ -356,3 +356,20 @@ def log_best(ones, zeros):
         return 0.0
     p = ones / (ones + zeros)
     return ones * np.log(p) + zeros * np.log(1 - p)
+
+
+def filtered_laws(chains, changes, initial, arms, states):
+    """The law of each observation of a run given all before it, one slot and one step at a time.
+
+    ``chains[arm]`` as the run begins and ``changes`` as (slot, arm, chain); ``initial`` are laws one step before
+    slot 1; ``arms[t]`` and ``states[t]`` what was pulled and seen in slot t + 1.
+    """
+    chains, beliefs, found = list(chains), [np.array(law, dtype=float) for law in initial], []
+    for slot, (arm, state) in enumerate(zip(arms, states, strict=True), start=1):
+        for when, which, chain in changes:
+            if when == slot:
+                chains[which] = chain
+        beliefs = [law @ chain for law, chain in zip(beliefs, chains, strict=True)]
+        found.append(beliefs[arm].copy())
+        beliefs[arm] = np.eye(len(beliefs[arm]))[state]
+    return found

@@ -28,15 +28,16 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import background
-from restless_bandits.arrays import is_number, is_whole, plain, whole, wholes
+from restless_bandits.arrays import is_whole, plain, whole, wholes
 from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.files import check_writable, locked, read_file, save_file
 from restless_bandits.history import Event, History, read_events
 from restless_bandits.learners import Learner, as_learner
 from restless_bandits.learners.base import checked_plan
 from restless_bandits.plans import Plan, Watch, renumbered
-from restless_bandits.problem import MOST_SLOTS, Problem, RewardLaw, Task, check_length
+from restless_bandits.problem import MOST_SLOTS, Problem, Task, check_length
 from restless_bandits.record import Record
+from restless_bandits.rewards import UNIT, Range, RewardLaw
 from restless_bandits.streams import plan_generator
 from restless_bandits.window import Sight, Window
 
@@ -225,6 +226,7 @@ class Agent:
         n_states: int = 2,
         *,
         reward_law: RewardLaw = "bernoulli",
+        reward_range: Range = UNIT,
         rewards: Sequence[float] | None = None,
         mixing: int | None = None,
     ) -> int:
@@ -236,8 +238,9 @@ class Agent:
         if name in self.task.names:
             remedy = "give another name" if name in self.in_service else "restore_arm brings it back"
             raise ProblemError(f"there is an arm {name!r} already; {remedy}")
-        given: Event = {"n_states": n_states, "reward_law": reward_law, "rewards": rewards, "mixing": mixing}
-        task = self.task.with_arm(names=name, n_states=n_states, reward_laws=reward_law, rewards=rewards, mixing=mixing)
+        told: Event = {"n_states": n_states, "rewards": rewards, "mixing": mixing}
+        task = self.task.with_arm(names=name, reward_laws=reward_law, reward_ranges=reward_range, **told)
+        given = {**told, "reward_law": reward_law, "reward_range": reward_range}
         number = task.n_arms - 1
         service = [*self._service, number]
         self._checked_learner(self._learner, task.only(service))
@@ -682,15 +685,9 @@ class Agent:
         name, n_states = self.task.names[arm], self.task.n_states[arm]
         if not is_whole(state) or not 0 <= state < n_states:
             raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
-        if not is_number(reward):
-            raise ProblemError(f"arm {name!r}: reward {reward!r} is not a number")
-        reward = float(reward)
-        if self.task.reward_laws[arm] == "bernoulli":
-            if reward not in (0.0, 1.0):
-                raise ProblemError(f"arm {name!r}: reward {reward!r} is neither 0 nor 1, as its law is bernoulli")
+        reward = self.task.check_reward(arm, reward)
+        if self.task.reward_laws[arm] != "fixed":
             return
-        if not 0 <= reward <= 1:
-            raise ProblemError(f"arm {name!r}: reward {reward!r} is not between 0 and 1")
         seen = int(self.record.seen(arm)[state])
         before = self.record.reward_sums(arm)[state] / seen if seen else reward
         if abs(before - reward) > 1e-9:

@@ -37,7 +37,8 @@ from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, likely_chains
 from restless_bandits.forecasts import Report, paced
-from restless_bandits.problem import Arm, Findings, Problem, RewardLaw
+from restless_bandits.problem import Arm, Findings, Problem
+from restless_bandits.rewards import RewardLaw
 
 SHAPES = ("birth-death", "free")
 FEWEST_PAIRS = 10

@@ -32,8 +32,8 @@ import numpy.typing as npt
 from restless_bandits.arrays import Array, IntArray, positive, whole
 from restless_bandits.data.reading import LAST_SLOT, Columns, columns_in_memory, columns_of_file, exact
 from restless_bandits.errors import ProblemError
-from restless_bandits.problem import RewardLaw
 from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.rewards import RewardLaw
 
 MOST_STATES = 50
 SAME_REWARD = 1e-9

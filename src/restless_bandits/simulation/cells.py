@@ -91,14 +91,21 @@ def is_priced(problem: Problem) -> bool:
 @dataclass(frozen=True, eq=False)
 class _Settled(Learner):
     name: ClassVar[str] = "settled"
-    settled: Plan
+    settled: tuple[tuple[int, Plan], ...]
+    """The plan of each piece of the problem, from its first slot on."""
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        return self.settled
+        return next(plan for first, plan in reversed(self.settled) if first <= record.slots + 1)
 
 
 @lru_cache(maxsize=8)
 def _settled(player: Informed, problem: Problem, horizon: int) -> Learner:
-    """An informed player, whose plan is the same in every run, with its plan made once for all."""
+    """An informed player, whose plans are the same in every run, with them made once for all."""
     task = player.task(problem, horizon)
-    return _Settled(player.plan(Record.of(task), task, np.random.default_rng(0)))
+    record, rng = Record.of(task), np.random.default_rng(0)
+    plans = []
+    for piece in problem.pieces:
+        if piece.first <= horizon:
+            record.slots = piece.first - 1
+            plans.append((piece.first, player.plan(record, task, rng)))
+    return _Settled(tuple(plans))

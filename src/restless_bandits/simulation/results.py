@@ -189,11 +189,15 @@ class SimulationResult:
         if kind == "gap":
             # The gaps are measured from the optimum; the ends of its bracket differ from it by a known rate.
             found = self._account(GAP) + self.checkpoints * (gain - self.comparator.gain)
+        elif self.comparator.pieces:
+            found = self.ratio * self.comparator.earned(self.checkpoints, against) - self._account(KINDS.index(kind))
         else:
             found = self.ratio * gain * self.checkpoints - self._account(KINDS.index(kind))
         return found if learner is None else found[self.number(learner)]
 
     def _why_no_gap(self) -> str:
+        if self.comparator.pieces:
+            return "the problem changes, and what is known of an arm not seen since has no price"
         if not self.priced:
             return "the problem is too large to price every choice"
         if not self.comparator.optimal:
@@ -284,7 +288,9 @@ class SimulationResult:
         attributes = {
             **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio")},
             "regret_kind": self.kinds[-1],
-            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items()},
+            # Attributes are single values, so pieces are told by their slots and gains.
+            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items() if key != "pieces"},
+            "changes": [first for first, _ in self.comparator.pieces[1:]],
         }
         return xarray.Dataset(variables, coords=labels, attrs=attributes)
 
@@ -328,7 +334,7 @@ class SimulationResult:
         found = cls(
             **stored,
             checkpoints=arrays["checkpoints"],
-            comparator=Comparator(**label["comparator"]),
+            comparator=Comparator.from_dict(label["comparator"]),
             outcomes=tuple(Outcomes.from_arrays(parts) for parts in own.values()),
             findings=Findings(**label.get("fit", {})),
             traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
@@ -341,7 +347,9 @@ class SimulationResult:
         whole("seed", self.seed, 0)
         positive("ratio", self.ratio, LARGEST_RATIO)
         words = (self.problem, self.content, self.comparator.kind, *self.arms, *self.learners)
-        ends = (self.comparator.lower, self.comparator.gain, self.comparator.upper)
+        firsts = [first for first, _ in self.comparator.pieces]
+        against = (self.comparator, *(one for _, one in self.comparator.pieces))
+        ends = [end for one in against for end in (one.lower, one.gain, one.upper)]
         marks = self.checkpoints
         if not (
             all(isinstance(word, str) for word in words)
@@ -350,6 +358,8 @@ class SimulationResult:
             and len(set(self.learners)) == len(self.learners) == len(self.outcomes)
             and isinstance(self.priced, bool)
             and all(is_number(end) and abs(end) <= LARGEST_GAIN for end in ends)
+            and firsts == sorted(set(firsts))
+            and firsts[:1] in ([], [1])
             and marks.ndim == 1
             and marks.dtype == np.int64
             and marks[0] > 0

@@ -20,7 +20,7 @@ from restless_bandits.oracles.exact import cost
 from restless_bandits.problem import Problem, check_length, check_problem
 from restless_bandits.simulation._kernels import run_plan
 from restless_bandits.simulation.cells import MOST_RUNS, Cell, is_priced
-from restless_bandits.simulation.comparator import Comparator, comparator_for, exact_if_small
+from restless_bandits.simulation.comparator import Comparator, comparator_over
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.outlook import Outlook, play_beginning
 from restless_bandits.simulation.playing import Book, play_books
@@ -135,7 +135,7 @@ def simulate(
         folder = None if out is None else open_folder(out)
         if announce is not None and comparator == "exact" and (line := warning(cost(problem).seconds, "exact")):
             announce(line)
-        compared = comparator_for(problem, comparator, exact_if_small(problem))
+        compared = comparator_over(problem, comparator, horizon)
         books = []
         for label, player in players.items():
             cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace)
