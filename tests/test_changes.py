@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from restless_bandits import estimation
-from restless_bandits.changes import GRID, KEEP, LEAST, Alarm, ArmTest, Block, alarm_threshold
+from restless_bandits.changes import GRID, KEEP, LEAST, Alarm, alarm_threshold
 from restless_bandits.changes import _kernels as kernels
+from restless_bandits.changes.lookout import ArmLookout
 from restless_bandits.errors import ProblemError
-from restless_bandits.record import N_BINS, Record
+from restless_bandits.record import Record
+from restless_bandits.tallies import Tally, observed
+from restless_bandits.window import Sight
 from tests import reference
 
 PAPER = np.array([[0.7, 0.3], [0.2, 0.8]])
@@ -24,42 +27,44 @@ RARE = alarm_threshold(1e-6, 2)
 
 
 class Walker:
-    """An arm that is pulled after waits of its own, and the test of what is seen."""
+    """An arm that is pulled after waits of its own and the lookout for its changes; ``late`` sights are not settled."""
 
-    def __init__(self, n_states, seed, *, wait=1.0, law="bernoulli"):
+    def __init__(self, n_states, seed, *, wait=1.0, law="bernoulli", late=0):
         self.rng = np.random.default_rng(seed)
-        self.test = ArmTest(n_states, fixed=law == "fixed")
-        self.n, self.wait, self.law = n_states, wait, law
+        self.lookout = ArmLookout(n_states, (0.0, 1.0), fixed=law == "fixed")
+        self.n, self.wait, self.law, self.late = n_states, wait, law, late
         self.state, self.last, self.slot = 0, n_states, 0
         self.seen = []
+        self.settled = 0
 
-    def look(self, chain, rewards):
+    def look(self, chain, rewards, threshold):
         elapsed = int(self.rng.geometric(self.wait))
         law = np.linalg.matrix_power(chain, elapsed)[self.state]
         self.state = int(self.rng.choice(self.n, p=law / law.sum()))
         mean = rewards[self.state]
-        if self.law == "bernoulli":
-            reward = float(self.rng.random() < mean)
-        else:
-            reward = mean if self.law == "fixed" else float(self.rng.beta(5 * mean, 5 * (1 - mean)))
+        reward = float(self.rng.random() < mean) if self.law == "bernoulli" else self.rng.beta(5 * mean, 5 * (1 - mean))
         self.slot += elapsed
-        observation = self.slot, self.last, elapsed, self.state, reward
+        self.seen.append(Sight(self.slot, 0, self.last, elapsed, self.state, float(reward)))
         self.last = self.state
-        self.seen.append(observation)
-        return observation
+        while self.settled < len(self.seen) - self.late:
+            self.lookout.enter(self.seen[self.settled])
+            self.settled += 1
+        before = self.seen[self.settled - 1] if self.settled else Sight(0, 0, 0, 0, self.n, 0.0)
+        recent = [(sight.slot, sight.state, sight.reward) for sight in self.seen[self.settled :]]
+        self.lookout.tell()
+        change = self.lookout.look(self.slot, (before.state, before.slot), recent, threshold)
+        if change:
+            self.lookout.restart(self.slot + 1)
+        return change
 
     def play(self, chain, rewards, pulls, threshold=RARE):
-        """Pull so often, or until a change is found; return all findings."""
-        found = []
-        for _ in range(pulls):
-            finding = self.test.observe(*self.look(chain, rewards), threshold)
-            if finding:
-                found.append(finding)
-        return found
+        """Pull so often; return the changes that were found."""
+        found = (self.look(chain, rewards, threshold) for _ in range(pulls))
+        return [change for change in found if change]
 
 
 @st.composite
-def observed(draw):
+def interleaved(draw):
     n = draw(st.integers(2, 4))
     size = draw(st.integers(1, 6))
     elapsed = sorted(draw(st.lists(st.sampled_from([1, 2, 3, 5, 8, 40, 130, 700]), min_size=size, max_size=size)))
@@ -70,7 +75,7 @@ def observed(draw):
 
 
 class TestEvidence:
-    @given(observed())
+    @given(interleaved())
     def test_likelihood_against_its_definition(self, case):
         n, cells, theta = case
         chain = estimation.chain_of(theta, n)
@@ -179,10 +184,10 @@ class TestAlarms:
         assert len(found) <= stats.poisson.isf(1e-6, walker.slot / 60)
         assert len(found) <= 3, "these tests are far on the safe side; with so many alarms something else is wrong"
 
-    @pytest.mark.parametrize("wait", [1.0, 0.5])
+    @pytest.mark.parametrize(("wait", "late"), [(1.0, 0), (0.5, 0), (1.0, 500)])
     @pytest.mark.parametrize("seed", range(3))
-    def test_a_changed_chain_is_found(self, seed, wait):
-        walker = Walker(2, seed, wait=wait)
+    def test_a_changed_chain_is_found(self, seed, wait, late):
+        walker = Walker(2, seed, wait=wait, late=late)
         assert not walker.play(PAPER, [1.0, 0.0], 2000)
         change = walker.slot
         (first, *_) = walker.play(OTHER, [1.0, 0.0], 800)
@@ -206,15 +211,6 @@ class TestAlarms:
         # What is left tells the chain as well, once there is more of it.
         assert first.since > 900
 
-    def test_a_fixed_reward_that_differs_is_certain(self):
-        walker = Walker(2, seed=0, law="fixed")
-        assert not walker.play(PAPER, [0.7, 0.1], 50)
-        (first,) = walker.play(PAPER, [0.6, 0.1], 20)
-        assert first.evidence == math.inf
-        assert first.what == "rewards"
-        slot, _, _, state, reward = next(entry for entry in walker.seen if entry[4] == 0.6)
-        assert (first.since, first.kept.observations, first.kept.sums[state]) == (slot, 1, reward)
-
     def test_an_alarm_in_words(self):
         alarm = Alarm(1, "server-b", 2000, 1889, 12.5, "chain")
         assert alarm.p_value == pytest.approx(math.exp(-12.5))
@@ -227,78 +223,93 @@ class TestAlarms:
         assert alarm_threshold(1e-6, 100) == pytest.approx(math.log(100 / (1e-6 * GRID)))
 
 
-class TestBlocks:
+class TestTallies:
     def test_they_hold_all_that_was_seen_and_stay_few(self):
         walker = Walker(2, seed=2, wait=0.5)
         walker.play(PAPER, [0.5, 0.5], 6000)
-        blocks = walker.test.to_dict()["blocks"]
-        assert len(blocks) <= KEEP * math.log2(6000 / LEAST)
-        held = sum(sum(block[4]) for block in blocks) + len(walker.test.to_dict()["open"])
-        assert held == 6000
-        assert [block[0] for block in blocks] == sorted(block[0] for block in blocks)
-        assert all((block[0] - 1) % GRID == 0 for block in blocks), "changes are looked for on a grid that is fixed"
+        kept = walker.lookout.to_dict()
+        assert len(kept["tallies"]) <= KEEP * math.log2(6000 / LEAST)
+        assert sum(sum(tally[4]) for tally in kept["tallies"]) + len(kept["open"]) == 6000
+        begins = [tally[0] for tally in kept["tallies"]]
+        assert begins == sorted(begins)
+        assert all((begin - 1) % GRID == 0 for begin in begins), "changes are looked for on a grid that is fixed"
 
-    def test_what_is_kept_is_what_was_seen_since(self):
-        walker = Walker(2, seed=4, wait=0.5)
-        walker.play(PAPER, [0.9, 0.0], 1000)
-        kept, slot = None, 0
-        for _ in range(1000):
-            finding = walker.test.observe(*walker.look(OTHER, [0.9, 0.0]), RARE)
-            if finding:
-                kept, slot = finding.kept, walker.slot
-                break
-        since = [entry for entry in walker.seen if kept.since <= entry[0] <= slot]
+    @given(st.integers(0, 10_000), st.integers(1, 400))
+    def test_what_is_kept_is_what_was_seen_since(self, seed, pulls):
+        walker = Walker(2, seed, wait=0.5)
+        walker.play(PAPER, [0.9, 0.0], pulls)
+        since = 1 + GRID * (walker.slot // GRID // 2)
+        stored = [tally[0] for tally in walker.lookout.to_dict()["tallies"]]
+        since = max((begin for begin in stored if begin <= since), default=1)
+        kept = walker.lookout.keep(since)
+        later = [sight for sight in walker.seen if sight.slot >= since]
+        # As if the earlier answers had never been told.
         record = Record((2,), (None,))
-        for _, last, elapsed, state, reward in since:
-            record.counts(0)[last, elapsed - 1, state] += 1
-            record.reward_sums(0)[state] += reward
-        flat = np.zeros(3 * N_BINS * 2, dtype=int)
-        flat[kept.places] = kept.counts
-        assert np.array_equal(flat, record.counts(0).ravel())
+        for sight in later:
+            record.see(0, sight.slot, sight.state, sight.reward)
+        assert np.array_equal(kept.alone(), record.counts(0).ravel())
         assert np.array_equal(kept.sums, record.reward_sums(0))
-        assert kept.first_slot == since[0][0]
+        assert np.array_equal(kept.seen, record.seen(0))
+        assert (kept.observations, kept.first_slot) == (len(later), later[0].slot)
 
     @settings(max_examples=10)
-    @given(st.integers(0, 1000), st.integers(0, 500))
-    def test_a_stored_test_goes_on_alike(self, seed, moment):
-        straight, broken = Walker(3, seed, wait=0.6), Walker(3, seed, wait=0.6)
+    @given(st.integers(0, 1000), st.integers(0, 500), st.sampled_from([0, 40]))
+    def test_a_stored_lookout_goes_on_alike(self, seed, moment, late):
+        straight, broken = (Walker(3, seed, wait=0.6, late=late) for _ in range(2))
         findings = []
         for walker in (straight, broken):
             found = walker.play(THREE, [0.9, 0.5, 0.1], moment)
             if walker is broken:
-                walker.test = ArmTest.from_dict(json.loads(json.dumps(walker.test.to_dict())), 3)
-            found += walker.play(THREE[::-1, ::-1], [0.9, 0.5, 0.1], 300)
-            findings.append([(one.since, one.evidence, one.what) for one in found])
+                stored = json.loads(json.dumps(walker.lookout.to_dict()))
+                walker.lookout = ArmLookout(3, (0.0, 1.0), fixed=False)
+                walker.lookout.restore(stored)
+            findings.append(found + walker.play(THREE[::-1, ::-1], [0.9, 0.5, 0.1], 300))
         assert findings[0] == findings[1]
-        assert straight.test.to_dict() == broken.test.to_dict()
+        assert straight.lookout.to_dict() == broken.lookout.to_dict()
 
     @pytest.mark.parametrize(
         ("damage", "word"),
         [
-            (lambda data: data["blocks"][0].pop(), "list of 6"),
-            (lambda data: data["blocks"][0].__setitem__(2, 3), "does not fit"),
-            (lambda data: data["blocks"][0].__setitem__(1, 0), "first observation"),
-            (lambda data: data["blocks"][0][4].__setitem__(0, 0), "counts"),
-            (lambda data: data["blocks"][0][5].__setitem__(0, 1e9), "sums"),
-            (lambda data: data["blocks"][0].__setitem__(5, [0.0]), "sums"),
-            (lambda data: data["blocks"].reverse(), "order"),
-            (lambda data: data["open"][0].__setitem__(1, 1 << 40), "none"),
+            (lambda data: data["tallies"][0].pop(), "list of 6"),
+            (lambda data: data["tallies"][0].__setitem__(2, 3), "does not fit"),
+            (lambda data: data["tallies"][0].__setitem__(1, 0), "first observation"),
+            (lambda data: data["tallies"][0][4].__setitem__(0, 0), "counts"),
+            (lambda data: data["tallies"][0].__setitem__(5, [0.0]), "sums"),
+            (lambda data: data["tallies"].reverse(), "order"),
+            (lambda data: data["open"][0].__setitem__(1, 1 << 40), "place"),
+            (lambda data: data["open"][0].__setitem__(2, "much"), "reward"),
             (lambda data: data.__setitem__("mode", [1.0]), "mode"),
         ],
     )
     def test_damage_is_refused(self, damage, word):
         walker = Walker(2, seed=9)
         walker.play(PAPER, [0.9, 0.0], 300)
-        data = walker.test.to_dict()
+        data = walker.lookout.to_dict()
         damage(data)
         with pytest.raises(ProblemError, match=word):
-            ArmTest.from_dict(data, 2)
+            ArmLookout(2, (0.0, 1.0), fixed=False).restore(data)
 
-    def test_blocks_join(self):
-        one = Block(1, 1, 4, np.array([4, 9]), np.array([1, 2]), np.array([1.0, 0.5]))
-        other = Block(33, 40, 9, np.array([9, 11]), np.array([3, 4]), np.array([1.0, 1.0]))
+    def test_tallies_join(self):
+        one = Tally(1, 1, 4, np.array([4, 9]), np.array([1, 2]), np.array([1.0, 0.5]))
+        other = Tally(33, 40, 9, np.array([9, 11]), np.array([3, 4]), np.array([1.0, 1.0]))
         both = one.joined(other)
         assert (both.since, both.first_slot, both.first_place) == (1, 1, 4)
         assert both.places.tolist() == [4, 9, 11]
         assert both.counts.tolist() == [1, 5, 4]
         assert both.sums.tolist() == [2.0, 1.5]
+
+    @given(st.integers(0, 2), st.lists(st.tuples(st.integers(1, 3 * 512), st.integers(0, 1)), max_size=20))
+    def test_places_are_those_of_the_record(self, before, waits):
+        record = Record((2,), (None,))
+        if before < 2:
+            record.see(0, 1, before, 0.0)
+            record.counts(0)[:] = 0
+        slots = np.cumsum([1] + [wait for wait, _ in waits])[1:].tolist()
+        sights = [(slot, state, 0.0) for slot, (_, state) in zip(slots, waits, strict=True)]
+        found = observed(2, (before, 1 if before < 2 else 0), sights)
+        for slot, state, reward in sights:
+            record.see(0, slot, state, reward)
+        places, counts = np.unique(found.places, return_counts=True)
+        flat = record.counts(0).ravel()
+        assert np.array_equal(np.flatnonzero(flat), places)
+        assert np.array_equal(flat[places], counts)

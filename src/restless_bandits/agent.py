@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import pickle
 import warnings
@@ -28,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import background
-from restless_bandits.arrays import is_whole, plain, whole, wholes
+from restless_bandits.arrays import is_whole, plain, positive, whole, wholes
+from restless_bandits.changes import ALARM_RATE, Alarm, Change, alarm_threshold, lookout
 from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.files import check_writable, locked, read_file, save_file
 from restless_bandits.history import Event, History, read_events
@@ -45,7 +47,10 @@ KIND = "restless-bandits agent"
 FORMAT = f"{KIND}, version 2"
 FORMATS = (f"{KIND}, version 1", FORMAT)
 PLANNING = ("blocking", "background")
+ON_CHANGE = ("warn", "forget", "ignore")
 LATE = 1024
+SAME_REWARD = 1e-9
+"""Rewards of a fixed law that differ by no more are one, written in different ways."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,14 @@ class Agent:
         worker process, and decisions go on by the old one until it is there; only the first plan, and the first after
         arms or learner were exchanged, is waited for. A script that asks for it must guard its main part by ``if
         __name__ == "__main__":``.
+    on_change
+        What to do when an arm is found to have changed: each is tested as long as it is pulled, and every change is
+        entered into ``alarms``. ``warn``: a ``RuntimeWarning`` says so. ``forget``: what was seen of the arm before the
+        change is dropped, and the next decision is planned anew. ``ignore``: nothing is tested.
+    alarm_rate
+        How many false alarms a slot all arms together may give on average.
+    memory
+        How many slots are remembered; None for all. What is older is forgotten, an eighth at a time.
     history
         A file, which must be new, to which every event is added: see ``replay``.
 
@@ -99,6 +112,9 @@ class Agent:
         content: str = "",
         late: int = LATE,
         planning: str = "blocking",
+        on_change: str = "warn",
+        alarm_rate: float = ALARM_RATE,
+        memory: int | None = None,
         history: str | Path | None = None,
     ) -> None:
         if not isinstance(task, Task):
@@ -114,6 +130,12 @@ class Agent:
             raise ProblemError(f"content is {shortened(content)}; give problem.content, or leave it out")
         self.record = Record.of(task)
         self._window = Window(self.record, whole("late", late, 0, MOST_SLOTS))
+        check_known(on_change, ON_CHANGE, "on_change is")
+        self._on_change = on_change
+        self.alarm_rate = positive("alarm_rate", alarm_rate, 1.0)
+        self.memory = memory if memory is None else self._checked_memory(memory)
+        self._alarms: list[Alarm] = []
+        self._look_out()
         self._plan: Plan | None = None
         self._due: _Due | None = None
         self._replaying = False
@@ -131,6 +153,25 @@ class Agent:
     def late(self) -> int:
         """How many slots after its own an answer may come."""
         return self._window.late
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Changes that were found, in the order in which they were."""
+        return tuple(self._alarms)
+
+    @property
+    def on_change(self) -> str:
+        """What is done when an arm has changed; it may be set at any slot, and tests that are new begin there."""
+        return self._on_change
+
+    @on_change.setter
+    def on_change(self, what: str) -> None:
+        check_known(what, ON_CHANGE, "on_change is")
+        self._log("on_change", what=what)
+        begins = self._on_change == "ignore" != what
+        self._on_change = what
+        if begins:
+            self._look_out()
 
     @property
     def open(self) -> list[Decision]:
@@ -152,7 +193,7 @@ class Agent:
 
     def ask(self) -> int | tuple[int, ...]:
         """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer."""
-        self._window.check_followed(self.record)
+        self._follow_record()
         present = self.slots + 1
         arms = self._window.look(present).asked
         if not arms:
@@ -183,7 +224,7 @@ class Agent:
         a single one, and the answers of the others may come later. What cannot have been seen is refused, and nothing
         changes.
         """
-        self._window.check_followed(self.record)
+        self._follow_record()
         number = self._slot_of(slot)
         entry = self._window.look(number)
         arms = self._arms_of(arm) if arm is not None else list(entry.asked)
@@ -200,7 +241,7 @@ class Agent:
         states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
         seen = sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
         for one in seen:
-            self._check(*one)
+            self._check(*one, present=number == self.slots + 1)
         new = [(i, int(s), float(r)) for i, s, r in seen if not self._repeats(number, i, s, r)]
         if len(entry.told) + len(new) > self.task.plays:
             known = ", ".join(repr(self.task.names[i]) for i in sorted(entry.told))
@@ -213,7 +254,7 @@ class Agent:
 
         A decision that was asked for stays open, and may be told later with its slot named.
         """
-        self._window.check_followed(self.record)
+        self._follow_record()
         slots = whole("the number of slots to skip", slots, 1, MOST_SLOTS - 1 - self.slots)
         self._present_plan()
         self._log("skip", slots=slots)
@@ -249,6 +290,7 @@ class Agent:
         self.task, self._service = task, service
         self.record.add_arm(task.n_states[number])
         self._window.add_arm(task.n_states[number])
+        self._lookouts.append(lookout.of_arm(task, number, self._stretch))
         return number
 
     def retire_arm(self, arm: str | int) -> None:
@@ -405,6 +447,8 @@ class Agent:
             make(change.pop("name"), **change)
         elif kind == "learner":
             self.learner = event["spec"]
+        elif kind == "on_change":
+            self.on_change = event["what"]
         else:
             raise ProblemError(f"it holds an event of the unknown kind {shortened(kind)}")
         return True
@@ -421,6 +465,11 @@ class Agent:
             "run": self.run,
             "content": self.content,
             "planning": self.planning,
+            "on_change": self._on_change,
+            "alarm_rate": self.alarm_rate,
+            "memory": self.memory,
+            "alarms": [plain(vars(alarm)) for alarm in self._alarms],
+            "lookouts": [arm.to_dict() for arm in self._lookouts],
             "retired": sorted(set(range(self.task.n_arms)) - set(self._service)),
             "record": self.record.to_dict(),
             "plan_record": self._plan_record.to_dict() if begun else None,
@@ -448,6 +497,8 @@ class Agent:
             run=data["run"],
             content=data["content"],
             planning=data.get("planning", "blocking"),
+            on_change=data.get("on_change", "warn"),
+            alarm_rate=data.get("alarm_rate", ALARM_RATE),
         )
         agent.task, agent._service = task, service
         now = Record.from_dict(task, data["record"])
@@ -459,8 +510,10 @@ class Agent:
         agent.record = now
         if data["format"] == FORMAT:
             agent._window = Window.from_dict(task, now, data["window"])
+            agent._restore_lookouts(data)
         else:
             agent._window = Window(now, LATE)
+            agent._look_out()
             if data["asked"] is not None:
                 asked = wholes("asked", data["asked"], 0, task.n_arms - 1, length=task.plays)
                 if begun is None or asked != sorted(set(asked)):
@@ -477,6 +530,20 @@ class Agent:
             due.remember(now.notes)
             agent._due = _Due(due)
         return agent
+
+    def _restore_lookouts(self, data: dict[str, Any]) -> None:
+        """Take what was stored of changes, of the task that is there now."""
+        memory = data.get("memory")
+        self.memory = None if memory is None else self._checked_memory(memory)
+        self._look_out()
+        stored = data.get("lookouts", [])
+        if len(stored) not in (0, self.task.n_arms):
+            raise ProblemError(f"lookouts are for {len(stored)} arms, and there are {self.task.n_arms}")
+        for arm, kept in zip(self._lookouts, stored, strict=False):
+            arm.restore(kept)
+        for fields in data.get("alarms", []):
+            certain = fields["evidence"] is None
+            self._alarms.append(Alarm(**{**fields, "evidence": math.inf if certain else fields["evidence"]}))
 
     def _check_unchanged(self, path: str | Path) -> None:
         """Refuse to replace what this agent does not know of."""
@@ -594,11 +661,17 @@ class Agent:
         if present:
             self._present_plan()
         self._log("tell", slot=slot, arms=arms, states=states, rewards=rewards)
+        for arm in arms:
+            self._lookouts[arm].tell()
         if present:
+            certain = [i for i, s, r in zip(arms, states, rewards, strict=True) if self._contradicts(i, s, r)]
             previous = [(int(record.last_state[i]), int(record.elapsed[i])) for i in arms]
             record.observe(arms, states, rewards)
             self._window.note(record, arms, states, rewards)
             self._pass(arms, previous)
+            if self._on_change != "ignore":
+                for arm in arms:
+                    self._look(arm, certain=arm in certain)
             return
         for arm, state, reward in zip(arms, states, rewards, strict=True):
             grown = self._window.enter(record, slot, arm, state, reward)
@@ -624,7 +697,7 @@ class Agent:
 
     def _pass(self, arms: list[int], previous: list[tuple[int, int]]) -> None:
         """A slot is over: the next one is asked anew, by a new plan if the rule of this one is met."""
-        self._window.settle(self.record)
+        self._window.settle(self.record, self._leave)
         if self._due is None and self._watch.met(self.record, arms, previous):
             self.record.plan_lengths.append(self.slots - self._plan_record.slots)
             if self.planning == "background":
@@ -632,6 +705,79 @@ class Agent:
                 self._submit()
             else:
                 self._plan = None
+        if self.memory is not None and self._first_remembered() > self._remembered:
+            self._forget_old()
+
+    def _leave(self, sight: Sight) -> None:
+        """Let a sight go where it is settled."""
+        if self._on_change != "ignore" or self.memory is not None:
+            self._lookouts[sight.arm].enter(sight)
+
+    def _look_out(self) -> None:
+        """Begin to look for changes, with what is seen from now on."""
+        self._lookouts = [lookout.of_arm(self.task, arm, self._stretch) for arm in range(self.task.n_arms)]
+        for arm in self._lookouts:
+            arm.restart(self.slots + 1)
+        self._remembered = self._first_remembered()
+
+    def _follow_record(self) -> None:
+        """Begin anew where somebody has changed the record by hand."""
+        if not self._window.check_followed(self.record):
+            self._look_out()
+
+    def _look(self, arm: int, *, certain: bool) -> None:
+        """Raise an alarm if an arm has changed."""
+        before, sights = self._window.recent(arm)
+        threshold = alarm_threshold(self.alarm_rate, len(self._service))
+        change = Change(self.slots, math.inf, "rewards") if certain else None
+        change = change or self._lookouts[arm].look(self.slots, before, sights, threshold)
+        if change is None:
+            return
+        alarm = Alarm(arm, self.task.names[arm], self.slots, change.since, change.evidence, change.what)
+        self._alarms.append(alarm)
+        if self._on_change == "forget":
+            self._forget(arm, change.since)
+            self._renew_plan(change.since - 1)
+        elif not self._replaying:
+            warnings.warn(f"{alarm}; on_change='forget' drops what was seen before", RuntimeWarning, stacklevel=4)
+        self._lookouts[arm].restart(self.slots + 1)
+
+    def _forget(self, arm: int, since: int) -> None:
+        """Forget what was seen of an arm before a slot."""
+        self._window.forget(self.record, arm, since, self._lookouts[arm].keep(since))
+
+    def _renew_plan(self, slot: int) -> None:
+        """Plan anew, by a learner whose time began after a slot: what is left to learn asks for it."""
+        self._end_plan()
+        # A learner that knows the problem knows when it changes, and counts slots for that.
+        if self.task.problem is None:
+            self.record.restart(slot)
+
+    def _checked_memory(self, memory: Any) -> int:
+        """A memory in which answers have become final before they are forgotten."""
+        kept = whole("memory", memory, lookout.LEAST_MEMORY, MOST_SLOTS)
+        if self.late > (lookout.BLOCKS - 1) * lookout.stretch_of(kept):
+            raise ProblemError(
+                f"memory is {kept} slots, too few for answers that may come {self.late} slots late; give a smaller late"
+            )
+        return kept
+
+    @property
+    def _stretch(self) -> int:
+        return 0 if self.memory is None else lookout.stretch_of(self.memory)
+
+    def _first_remembered(self) -> int:
+        """The first slot that the memory reaches back to."""
+        if self.memory is None:
+            return 1
+        return max(1, (self.slots // self._stretch - lookout.BLOCKS + 1) * self._stretch + 1)
+
+    def _forget_old(self) -> None:
+        """Forget what the memory no longer reaches."""
+        self._remembered = since = self._first_remembered()
+        for arm in range(self.task.n_arms):
+            self._forget(arm, since)
+        self._renew_plan(self.slots)
 
     def _slot_of(self, slot: int | None) -> int:
         """The number of the slot that an answer is for, if it may still come."""
@@ -680,20 +826,24 @@ class Agent:
             "first stands"
         )
 
-    def _check(self, arm: int, state: Any, reward: Any) -> None:
+    def _check(self, arm: int, state: Any, reward: Any, *, present: bool) -> None:
         """Refuse what cannot have been seen of an arm."""
         name, n_states = self.task.names[arm], self.task.n_states[arm]
         if not is_whole(state) or not 0 <= state < n_states:
             raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
         reward = self.task.check_reward(arm, reward)
-        if self.task.reward_laws[arm] != "fixed":
-            return
-        seen = int(self.record.seen(arm)[state])
-        before = self.record.reward_sums(arm)[state] / seen if seen else reward
-        if abs(before - reward) > 1e-9:
+        if self._contradicts(arm, state, reward) and not (present and self._on_change == "forget"):
+            before = self.record.mean_rewards(arm, 0.0)[state]
             raise ProblemError(
-                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
+                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its law is fixed; "
+                "on_change='forget' takes that for a change, in the present slot"
             )
+
+    def _contradicts(self, arm: int, state: int, reward: float) -> bool:
+        """Whether a reward of a fixed law differs from those before it."""
+        if self.task.reward_laws[arm] != "fixed":
+            return False
+        return abs(float(self.record.mean_rewards(arm, reward)[state]) - reward) > SAME_REWARD
 
 
 def make_plan(
@@ -705,8 +855,10 @@ def make_plan(
     record does.
     """
     part = record if len(arms) == record.n_arms else record.only(arms)
+    if record.restarted != (0, 0):
+        part = part.in_learners_time()
     plan = checked_plan(learner, part, task, plan_generator(seed, content, run, record.plans))
-    return plan if part is record else replace(plan, until=renumbered(plan.until, arms))
+    return plan if len(arms) == record.n_arms else replace(plan, until=renumbered(plan.until, arms))
 
 
 def _check_sequence(begun: Record | None, due: Record | None, now: Record) -> None:

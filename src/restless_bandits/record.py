@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, is_number, whole, wholes
+from restless_bandits.arrays import Array, BoolArray, IntArray, is_number, whole, wholes
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.problem import MOST_SLOTS, Task
 
@@ -82,7 +82,11 @@ class Record:
         start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
         self.last_state: IntArray = np.array(start, dtype=np.int64)
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
+        self.forgotten: BoolArray = np.zeros(len(self.n_states), dtype=np.bool_)
+        """Arms of which something is forgotten: they began as arms never seen, whatever was known at first."""
         self.slots = 0
+        self.restarted = 0, 0
+        """Slots and plans that had passed when the time that a learner counts began."""
         self.plan_lengths: list[int] = []
         self.notes: Mapping[str, Any] = {}
 
@@ -149,11 +153,47 @@ class Record:
         """Enter what was seen in one slot, and let it pass."""
         self.slots += 1
         for arm, state, reward in zip(arms, states, rewards, strict=True):
-            self._count(arm, int(self.last_state[arm]), int(self.slots - self.last_slot[arm]), state, 1)
-            self.seen(arm)[state] += 1
-            self.reward_sums(arm)[state] += reward
-            self.last_state[arm] = state
-            self.last_slot[arm] = self.slots
+            self.see(arm, self.slots, state, reward)
+
+    def see(self, arm: int, slot: int, state: int, reward: float) -> None:
+        """Enter what was seen of an arm in a slot, the latest in which it was seen."""
+        self._count(arm, int(self.last_state[arm]), int(slot - self.last_slot[arm]), state, 1)
+        self.seen(arm)[state] += 1
+        self.reward_sums(arm)[state] += reward
+        self.last_state[arm] = state
+        self.last_slot[arm] = slot
+
+    def renew(self, arm: int, counts: IntArray, sums: Sequence[float], last_state: int, last_slot: int) -> None:
+        """Put other counts, flat, and sums of rewards in place of those of an arm, of which something is forgotten.
+
+        Its path begins anew, as that of an arm never seen, and leads to ``last_state`` in ``last_slot``.
+        """
+        self.counts(arm)[:] = counts.reshape(self.counts(arm).shape)
+        self._count_visits(arm)
+        self.reward_sums(arm)[:] = sums
+        self.last_state[arm], self.last_slot[arm] = last_state, last_slot
+        self.forgotten[arm] = True
+
+    def _count_visits(self, arm: int) -> None:
+        self.visits(arm)[:] = self.counts(arm).sum(axis=2)
+        self.seen(arm)[:] = self.counts(arm).sum(axis=(0, 1))
+
+    def restart(self, slot: int) -> None:
+        """Let the time that a learner counts begin after a slot, with the next plan."""
+        self.restarted = slot, self.plans
+
+    def in_learners_time(self) -> Record:
+        """Return the record as a learner gets it, whose time began at the last restart; it shares nothing that changes.
+
+        Slots and plans before it are not counted. What was seen stays.
+        """
+        slots, plans = self.restarted
+        other = self.copy()
+        other.slots -= slots
+        other.last_slot[other.last_state < other.n_states] -= slots
+        other.plan_lengths = self.plan_lengths[plans:]
+        other.restarted = 0, 0
+        return other
 
     def skip(self, slots: int) -> None:
         """Let slots pass in which nothing was seen."""
@@ -190,7 +230,8 @@ class Record:
         for name in _CHANGING:
             mine = getattr(self, name)
             getattr(grown, name)[: len(mine)] = mine
-        kept = {"slots": self.slots, "plan_lengths": self.plan_lengths, "notes": self.notes}
+        names = ("slots", "restarted", "plan_lengths", "notes")
+        kept = {name: getattr(self, name) for name in names}
         self.__dict__.update(grown.__dict__, **kept)
 
     def only(self, arms: Sequence[int]) -> Record:
@@ -199,8 +240,9 @@ class Record:
         for name, base in _BASES.items():
             mine, starts = getattr(self, name), getattr(self, base)
             np.concatenate([mine[starts[arm] : starts[arm + 1]] for arm in arms], out=getattr(part, name))
-        part.last_state[:], part.last_slot[:] = self.last_state[list(arms)], self.last_slot[list(arms)]
-        part.slots, part.plan_lengths = self.slots, list(self.plan_lengths)
+        for name in ("last_state", "last_slot", "forgotten"):
+            getattr(part, name)[:] = getattr(self, name)[list(arms)]
+        part.slots, part.restarted, part.plan_lengths = self.slots, self.restarted, list(self.plan_lengths)
         part.remember(self.notes)
         return part
 
@@ -231,6 +273,9 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; counts are listed where they are not zero."""
         where = np.flatnonzero(self.flat_counts)
+        forgetful: dict[str, Any] = {}
+        if self.forgotten.any() or self.restarted != (0, 0):
+            forgetful = {"forgotten": np.flatnonzero(self.forgotten).tolist(), "restarted": list(self.restarted)}
         return {
             "counts": [where.tolist(), self.flat_counts[where].tolist()],
             "rewards": self.flat_rewards.tolist(),
@@ -239,6 +284,7 @@ class Record:
             "slots": self.slots,
             "plan_lengths": list(self.plan_lengths),
             "notes": plain_notes(self.notes),
+            **forgetful,
         }
 
     @classmethod
@@ -255,18 +301,22 @@ class Record:
         if len(set(places)) < len(places) or sum(values) > task.n_arms * record.slots:
             raise ProblemError(f"counts hold more than can be seen in {record.slots} slots")
         for arm in range(record.n_arms):
-            record.visits(arm)[:] = record.counts(arm).sum(axis=2)
-            record.seen(arm)[:] = record.counts(arm).sum(axis=(0, 1))
+            record._count_visits(arm)
         sums = data["rewards"]
         if not isinstance(sums, list) or len(sums) != len(record.flat_rewards) or not all(map(is_number, sums)):
             raise ProblemError(f"rewards is {shortened(sums)}; it must be a list of {len(record.flat_rewards)} numbers")
         record.flat_rewards[:] = sums
-        start = record.last_state.copy()
+        record.forgotten[wholes("forgotten", data.get("forgotten", []), 0, record.n_arms - 1)] = True
+        start = np.where(record.forgotten, record.n_states, record.last_state)
         record.last_state[:] = wholes("last_state", data["last_state"], 0, max(task.n_states), length=record.n_arms)
         record.last_slot[:] = wholes("last_slot", data["last_slot"], 0, record.slots, length=record.n_arms)
         record.plan_lengths = wholes("plan_lengths", data["plan_lengths"])
         if sum(record.plan_lengths) > record.slots:
             raise ProblemError(f"plan_lengths add up to more than {record.slots} slots")
+        slots, plans = wholes("restarted", data.get("restarted", [0, 0]), 0, record.slots, length=2)
+        if plans > record.plans:
+            raise ProblemError(f"restarted is after {plans} plans, but there were {record.plans}")
+        record.restarted = slots, plans
         record.remember(data["notes"])
         for arm in range(record.n_arms):
             record._check_arm(arm, int(start[arm]), task)
@@ -301,7 +351,7 @@ _BASES = {
     "flat_rewards": "state_base",
 }
 """Arrays of all arms, and where each arm begins in them."""
-_CHANGING = (*_BASES, "last_state", "last_slot")
+_CHANGING = (*_BASES, "last_state", "last_slot", "forgotten")
 
 
 class _FrozenRecord(Record):

@@ -9,14 +9,17 @@ slots, and of all slots before them what the sums and the last sights were when 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from restless_bandits.arrays import is_number, whole, wholes
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.problem import MOST_SLOTS, Task
 from restless_bandits.record import Record, elapsed_bin
+from restless_bandits.tallies import Tally
 
 
 class Sight(NamedTuple):
@@ -68,12 +71,15 @@ class Window:
         self._sights: list[deque[tuple[int, int, float]]] = [deque() for _ in range(record.n_arms)]
         self._settled = list(zip(record.last_state.tolist(), record.last_slot.tolist(), strict=True))
         self._sums = [record.reward_sums(arm).tolist() for arm in range(record.n_arms)]
+        self._since = [1] * record.n_arms
+        """The first slot of each arm that counts: what was seen before it is forgotten."""
 
     def add_arm(self, n_states: int) -> None:
         """Make room for one more arm, never seen."""
         self._sights.append(deque())
         self._settled.append((n_states, 0))
         self._sums.append([0.0] * n_states)
+        self._since.append(1)
 
     def entry(self, slot: int) -> Entry:
         """Return what is known of a slot, to be changed."""
@@ -96,6 +102,11 @@ class Window:
 
     def enter(self, record: Record, slot: int, arm: int, state: int, reward: float) -> list[tuple[int, int]]:
         """Enter a late answer into the record; return the observations that are new, as (last state, elapsed)."""
+        entry = self.entry(slot)
+        entry.told[arm] = state, reward
+        entry.lost.discard(arm)
+        if slot < self._since[arm]:
+            return []
         sights = self._sights[arm]
         place = len(sights)
         while place and sights[place - 1][0] > slot:
@@ -109,33 +120,60 @@ class Window:
             if seen == state:
                 total += paid
         record.reward_sums(arm)[state] = total
-        entry = self.entry(slot)
-        entry.told[arm] = state, reward
-        entry.lost.discard(arm)
         return grown
 
-    def settle(self, record: Record) -> None:
-        """Let go of the slots that have become too old for an answer."""
+    def recent(self, arm: int) -> tuple[tuple[int, int], Sequence[tuple[int, int, float]]]:
+        """Return the last state and slot of an arm that are settled, and its sights since: slot, state, reward."""
+        return self._settled[arm], self._sights[arm]
+
+    def forget(self, record: Record, arm: int, since: int, kept: Tally | None) -> None:
+        """Forget what was seen of an arm before a slot; ``kept`` is all that is settled and was seen since then.
+
+        The record becomes what it would be had the earlier answers never been told.
+        """
+        n = int(record.n_states[arm])
+        if kept is None:
+            self._settled[arm], self._sums[arm] = (n, 0), [0.0] * n
+        else:
+            self._sums[arm] = kept.sums.tolist()
+        self._since[arm] = max(since, self._since[arm])
+        self._sights[arm] = sights = deque(sight for sight in self._sights[arm] if sight[0] >= since)
+        counts = np.zeros(record.counts(arm).size, dtype=np.int64) if kept is None else kept.alone()
+        record.renew(arm, counts, self._sums[arm], *self._settled[arm])
+        for sight in sights:
+            record.see(arm, *sight)
+
+    def settle(self, record: Record, leave: Callable[[Sight], None] | None = None) -> None:
+        """Let go of the slots that have become too old for an answer; ``leave`` is called for each of their sights."""
         edge = max(self.edge, record.slots - self.late)
         few = edge - self.edge <= len(self._entries)
         for slot in range(self.edge + 1, edge + 1) if few else sorted(slot for slot in self._entries if slot <= edge):
             entry = self._entries.pop(slot, None)
             for arm, (state, reward) in entry.told.items() if entry else ():
+                if slot < self._since[arm]:
+                    continue
                 self._sights[arm].popleft()
+                if leave is not None:
+                    last_state, last_slot = self._settled[arm]
+                    leave(Sight(slot, arm, last_state, slot - last_slot, state, reward))
                 self._settled[arm] = state, slot
                 self._sums[arm][state] += reward
         self.edge, self._slots = edge, record.slots
 
-    def check_followed(self, record: Record) -> None:
-        """Begin anew where somebody has changed the record by hand: what is in it is then settled."""
-        if self._slots != record.slots:
+    def check_followed(self, record: Record) -> bool:
+        """Begin anew where somebody has changed the record by hand, as what is in it is then settled; False if so."""
+        followed = self._slots == record.slots
+        if not followed:
             self._follow(record)
+        return followed
 
     def sights(self, since: int = 0) -> Iterator[Sight]:
         """Yield what was seen after a slot, in the order of slots and arms; what is settled is no longer there."""
         last = list(self._settled)
         for slot, entry in self.entries():
             for arm, (state, reward) in sorted(entry.told.items()):
+                if slot < self._since[arm]:
+                    continue
                 if slot > since:
                     yield Sight(slot, arm, last[arm][0], slot - last[arm][1], state, reward)
                 last[arm] = state, slot
@@ -148,6 +186,7 @@ class Window:
             "last_state": [state for state, _ in self._settled],
             "last_slot": [slot for _, slot in self._settled],
             "rewards": self._sums,
+            "since": self._since,
             "slots": [
                 [
                     slot,
@@ -173,6 +212,7 @@ class Window:
             raise ProblemError("window: its rewards or states are not those of the arms")
         window._settled = list(zip(states, slots, strict=True))
         window._sums = [[float(total) for total in row] for row in sums]
+        window._since = wholes("window: since", data["since"], 1, record.slots + 1, length=n_arms)
         last = edge
         for slot, asked, told, lost in data["slots"]:
             last = whole("window: slot", slot, last + 1, record.slots + 1)
@@ -183,7 +223,8 @@ class Window:
                 number = whole("window: arm", arm, 0, n_arms - 1)
                 seen = whole("window: state", state, 0, task.n_states[number] - 1), float(reward)
                 entry.told[number] = seen
-                window._sights[number].append((last, *seen))
+                if last >= window._since[number]:
+                    window._sights[number].append((last, *seen))
             if (
                 len(entry.asked) not in (0, task.plays)
                 or not entry.lost <= set(entry.asked)

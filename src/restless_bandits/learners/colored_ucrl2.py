@@ -129,7 +129,7 @@ class ColoredUCRL2(Learner):
             return Plan(SingleArm(0), until=Forever())
         caps = self.caps(task)
         unseen = tuple((record.last_state == record.n_states).tolist())
-        layout = _layout(task.n_states, task.initial, caps, unseen, 0 in record.last_slot)
+        layout = _layout(task.n_states, task.initial, caps, unseen, 0 in record.pulls)
         balls = self.confidence_sets(record, task)
         tolerance = 1.0 / math.sqrt(record.slots + 1)
         until = CountDoubled(cap=max(caps))
