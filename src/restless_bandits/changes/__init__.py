@@ -26,18 +26,19 @@ The mathematics and what was measured are in docs/theory/changes.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.changes import _kernels as kernels
 from restless_bandits.estimation import Observations, chain_of, modes_of
 from restless_bandits.record import BIN_MIDDLES, N_BINS
 from restless_bandits.rewards import UNIT, Range
-from restless_bandits.tallies import Tally
+
+T = TypeVar("T", np.int64, np.float64)
 
 ALARM_RATE = 1e-6
 """False alarms a slot, of all arms together."""
@@ -91,54 +92,65 @@ def alarm_threshold(alarm_rate: float, n_arms: int) -> float:
     return math.log(n_arms / (alarm_rate * GRID))
 
 
+class Seen(NamedTuple):
+    """What was seen of an arm in stretches of slots that follow each other."""
+
+    since: IntArray
+    """The first slots of the stretches."""
+    stretches: IntArray
+    places: IntArray
+    counts: IntArray
+    """Counts, each with its stretch and its place in ``record.counts(arm)``, flattened."""
+    sums: Array
+    """Sums of rewards, ``[stretch, state]``."""
+
+
 class Question:
-    """Whether an arm has changed between two of some tallies, which follow each other.
+    """Whether an arm has changed between two stretches of slots.
 
     ``mode`` are the logits of the likeliest chain when it was last looked for, and then of the one that was found;
     None where that never was.
     """
 
     def __init__(
-        self, tallies: Sequence[Tally], mode: Array | None = None, *, reward_range: Range = UNIT, fixed: bool = False
+        self, seen: Seen, mode: Array | None = None, *, reward_range: Range = UNIT, fixed: bool = False
     ) -> None:
-        self.tallies, self.mode = tallies, mode
-        self.n_states = n = tallies[0].n_states
-        places, where = np.unique(np.concatenate([tally.places for tally in tallies]), return_inverse=True)
-        counts = np.zeros((len(tallies), len(places)), dtype=np.int64)
-        rows = np.repeat(np.arange(len(tallies)), [len(tally.places) for tally in tallies])
-        counts[rows, where] = np.concatenate([tally.counts for tally in tallies])
-        later = _sums_from(counts)
+        self.since, self.mode = seen.since, mode
+        stretches, n = seen.sums.shape
+        self.n_states = n
+        places, where = np.unique(seen.places, return_inverse=True)
+        cells = stretches * len(places)
+        counts = np.bincount(seen.stretches * len(places) + where, weights=seen.counts, minlength=cells)
+        later = _sums_from(counts.astype(np.int64).reshape(stretches, -1))
         self._elapsed, self._states, self._later = _cells(places, later, n)
-        self._parts = np.zeros((len(tallies), 1 + n))
-        """Logs of the evidence that the chain, and the rewards of each state, changed before each tally."""
+        self._parts = np.zeros((stretches, 1 + n))
+        """Logs of the evidence that the chain, and the rewards of each state, changed before each stretch."""
         if not fixed:
-            seen = np.stack([later[:, places % n == k].sum(axis=1) for k in range(n)], axis=1)
+            states = np.zeros((stretches, n), dtype=np.int64)
+            np.add.at(states.T, places % n, later.T)
             low, high = reward_range
-            sums = (_sums_from(np.array([tally.sums for tally in tallies])) - low * seen) / (high - low)
-            self._parts[:, 1:] = kernels.reward_ratios(sums, seen)
+            self._parts[:, 1:] = kernels.reward_ratios((_sums_from(seen.sums) - low * states) / (high - low), states)
 
     def answer(self, threshold: float) -> Change | None:
         """Return the likeliest change if its evidence reaches the threshold."""
-        times = range(1, len(self.tallies))
         if self.n_states > 1:
             self._parts[:, 0] = -math.inf
-            gains = self._promises()
             # The score is an estimate of the gain, and what it promises must then pay for two codes.
-            for time in (c for c in times if 2 * gains[c] + _mixed(self._parts[c, 1:]) >= threshold):
+            promises = 2 * self._promises() + _mixed(self._parts[:, 1:])
+            for time in np.flatnonzero(promises >= threshold).tolist():
                 self._parts[time, 0] = self._chain_evidence(time)
-        best = max(times, key=self._evidence)
-        if self._evidence(best) < threshold:
+        evidence = _mixed(self._parts)
+        best = int(evidence[1:].argmax()) + 1
+        if evidence[best] < threshold:
             return None
         if self._parts[best, 0] > 0:
             self._parts[best, 0] = self._chain_evidence(best, thorough=True)
-            if self._evidence(best) < threshold:
+            evidence = _mixed(self._parts)
+            if evidence[best] < threshold:
                 return None
         changed = {"chain": self._parts[best, 0] > 0, "rewards": (self._parts[best, 1:] > 0).any()}
         what = " and ".join(name for name, is_so in changed.items() if is_so)
-        return Change(self.tallies[best].since, self._evidence(best), what)
-
-    def _evidence(self, time: int) -> float:
-        return _mixed(self._parts[time])
+        return Change(int(self.since[best]), float(evidence[best]), what)
 
     def _promises(self) -> Array:
         """About what each time of change gains, from the likeliest chain of all, which is found on the way."""
@@ -148,7 +160,7 @@ class Question:
         return kernels.score_gains(self.mode, self.n_states, self._elapsed, self._states, self._later)
 
     def _chain_evidence(self, time: int, *, thorough: bool = False) -> float:
-        """Log of the evidence that the chain changed before a tally; thorough, the likeliest chain is looked for anew.
+        """Log of the evidence that the chain changed before a stretch; thorough, the likeliest chain is sought anew.
 
         Climbs then begin from all starts and from the chains before and after the change.
         """
@@ -169,13 +181,13 @@ class Question:
         return self._elapsed[there], self._states[there], counts[there]
 
 
-def _sums_from(rows: Any) -> Any:
+def _sums_from(rows: npt.NDArray[T]) -> npt.NDArray[T]:
     """Of every row, the sum of it and of those after it."""
     return np.ascontiguousarray(np.cumsum(rows[::-1], axis=0)[::-1])
 
 
 def _cells(places: IntArray, later: IntArray, n: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Observations from every tally on: elapsed slots, last states, and counts ``[tally, cell, state]``."""
+    """Observations from every stretch on: elapsed slots, last states, and counts ``[stretch, cell, state]``."""
     cells, where = np.unique(places // n, return_inverse=True)
     states, bins = cells // N_BINS, cells % N_BINS
     order = np.argsort(bins, kind="stable")
@@ -186,6 +198,6 @@ def _cells(places: IntArray, later: IntArray, n: int) -> tuple[IntArray, IntArra
     return BIN_MIDDLES[bins[order]], states[order], np.ascontiguousarray(table[:, order])
 
 
-def _mixed(parts: Array) -> float:
-    """Log of the evidence of all parts together, each of which has changed or not with equal weights."""
-    return float((np.logaddexp(parts, 0.0) - math.log(2.0)).sum())
+def _mixed(parts: Array) -> Array:
+    """Logs of the evidence of all parts together, each of which has changed or not with equal weights."""
+    return np.asarray((np.logaddexp(parts, 0.0) - math.log(2.0)).sum(axis=-1))

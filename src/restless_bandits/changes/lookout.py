@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, is_number, whole
-from restless_bandits.changes import GRID, KEEP, LEAST, Change, Question
+from restless_bandits.arrays import Array, IntArray, is_number, whole
+from restless_bandits.changes import GRID, KEEP, LEAST, Change, Question, Seen
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.problem import Task
 from restless_bandits.record import N_BINS, elapsed_bin
@@ -89,13 +89,11 @@ class ArmLookout:
         if self._fresh < LEAST or _cell(slot) == self._asked:
             return None
         self._fresh, self._asked = 0, _cell(slot)
-        tallies = [tally for tally in self._tallies if tally.since >= self.begun]
         recent = _joined(self._opened(), observed(self.n_states, before, sights))
-        recent = recent.part(int(np.searchsorted(recent.slots, self.begun)))
-        tallies += self._parted(recent)
-        if len(tallies) < 2:
+        seen = self._seen(recent.part(int(np.searchsorted(recent.slots, self.begun))))
+        if len(seen.since) < 2:
             return None
-        question = Question(tallies, self._mode, reward_range=self.reward_range, fixed=self.fixed)
+        question = Question(seen, self._mode, reward_range=self.reward_range, fixed=self.fixed)
         change = question.answer(threshold)
         self._mode = question.mode
         return change
@@ -123,9 +121,12 @@ class ArmLookout:
         return Observed(slots, places, rewards.astype(np.float64))
 
     def _tally(self, seen: Observed) -> Tally:
-        first = int(seen.slots[0])
+        return Tally.of(self._since(int(seen.slots[0])), seen, self.n_states)
+
+    def _since(self, first: int) -> int:
+        """The slot for which what begins with a first sight stands: the next one of the grid before it."""
         since = _cell(first) * GRID + 1
-        return Tally.of(max(since, self.begun) if first >= self.begun else since, seen, self.n_states)
+        return max(since, self.begun) if first >= self.begun else since
 
     def _close(self) -> None:
         """Add what is open to the tallies; of a size of which there are too many, the two oldest become one."""
@@ -140,16 +141,22 @@ class ArmLookout:
             # Of its kind, the next one follows at once, but where a pause has left a smaller one in between.
             self._tallies[oldest : oldest + 2] = [self._tallies[oldest].joined(self._tallies[oldest + 1])]
 
-    def _parted(self, seen: Observed) -> list[Tally]:
-        """The last sights as tallies, the newest with ``LEAST`` observations, older ones with ever more."""
-        starts = np.flatnonzero(np.diff((seen.slots - 1) // GRID, prepend=-1)).tolist()
-        parts: list[Tally] = []
-        end = len(seen.slots)
-        for start in reversed(starts):
-            if end - start >= LEAST << len(parts) // KEEP or start == 0:
-                parts.append(self._tally(seen.part(start, end)))
-                end = start
-        return parts[::-1]
+    def _seen(self, recent: Observed) -> Seen:
+        """The tallies of which the test may make use, and the last sights in stretches of their own."""
+        tallies = [tally for tally in self._tallies if tally.since >= self.begun]
+        starts = _starts(recent.slots)
+        lengths = np.diff([*starts, len(recent.slots)])
+        own = len(tallies) + np.repeat(np.arange(len(starts)), lengths)
+        sums = np.zeros((len(tallies) + len(starts), self.n_states))
+        sums[: len(tallies)] = [tally.sums for tally in tallies] or np.empty((0, self.n_states))
+        np.add.at(sums, (own, recent.places % self.n_states), recent.rewards)
+        return Seen(
+            since=np.array([*(tally.since for tally in tallies), *(self._since(int(recent.slots[i])) for i in starts)]),
+            stretches=np.concatenate([np.repeat(np.arange(len(tallies)), [len(one.places) for one in tallies]), own]),
+            places=np.concatenate([*(tally.places for tally in tallies), recent.places]),
+            counts=np.concatenate([*(tally.counts for tally in tallies), np.ones(len(own), dtype=np.int64)]),
+            sums=sums,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
@@ -189,6 +196,17 @@ def of_arm(task: Task, arm: int, stretch: int) -> ArmLookout:
 
 def _cell(slot: int) -> int:
     return (slot - 1) // GRID
+
+
+def _starts(slots: IntArray) -> list[int]:
+    """Where the stretches of the last sights begin: the newest has ``LEAST`` of them, older ones ever more."""
+    starts: list[int] = []
+    end = len(slots)
+    for start in reversed(np.flatnonzero(np.diff((slots - 1) // GRID, prepend=-1)).tolist()):
+        if end - start >= LEAST << len(starts) // KEEP or start == 0:
+            starts.append(start)
+            end = start
+    return starts[::-1]
 
 
 def _size(tally: Tally) -> int:
