@@ -1,6 +1,7 @@
 """Arms that come, go and come back; learners exchanged at any slot; plans made in another process."""
 
 import json
+import pickle
 import subprocess
 import sys
 from concurrent.futures import Future
@@ -190,6 +191,9 @@ def test_records_of_some_arms_and_of_one_more():
     part.observe([0], [0], [1.0])
     assert record.slots == 30
     whole = record.to_dict()
+    sent = pickle.loads(pickle.dumps(record))
+    assert sent.to_dict() == whole
+    np.testing.assert_array_equal(sent.flat_visits, record.flat_visits)
     record.add_arm(4)
     assert record.only([0, 1, 2]).to_dict() == whole
     assert record.last_states.tolist()[3] == -1

@@ -294,7 +294,7 @@ class Agent:
         another process has taught it since it was loaded or last saved.
         """
         data = self._to_dict()
-        content = json.dumps(data | {"digest": _digest(data)}).encode()
+        content = json.dumps(data | {"digest": _digest(data)}, separators=(",", ":")).encode()
         check_writable(path)
         with locked(path):
             if not overwrite:

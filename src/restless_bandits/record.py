@@ -224,6 +224,21 @@ class Record:
             view.setflags(write=False)
         return other
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is sent to another process: of many counts, which are nearly all zero, those that are not."""
+        state = dict(self.__dict__)
+        for name in _MANY:
+            where = np.flatnonzero(state[name])
+            state[name] = len(state[name]), where, state[name][where]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in _MANY:
+            size, where, values = state[name]
+            self.__dict__[name] = array = np.zeros(size, dtype=np.int64)
+            array[where] = values
+
     def remember(self, notes: Mapping[str, Any]) -> None:
         """Keep the notes of the plan that begins now, in place of those of the last one."""
         self.notes = plain_notes(notes)
@@ -301,6 +316,7 @@ _BASES = {
     "flat_rewards": "state_base",
 }
 """Arrays of all arms, and where each arm begins in them."""
+_MANY = ("flat_counts", "flat_visits")
 _CHANGING = (*_BASES, "last_state", "last_slot")
 
 
