@@ -1,4 +1,4 @@
-"""A learner in a loop as it is in the field: answers late and lost, a machine added, a process that dies and comes back.
+"""A learner in a loop as in the field: answers late and lost, a machine added, a process that dies and comes back.
 
 Two machines, good or worn, and later a third; each slot one of them makes a part, and a check of the part says later in
 what state the machine was and whether the part is sound. Checks take up to five slots, and one in ten is never made.
