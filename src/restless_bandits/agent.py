@@ -36,7 +36,7 @@ from restless_bandits.learners import Learner, as_learner
 from restless_bandits.learners.base import checked_plan
 from restless_bandits.plans import Plan, Watch, renumbered
 from restless_bandits.problem import MOST_SLOTS, Problem, RewardLaw, Task, check_length
-from restless_bandits.record import Record
+from restless_bandits.record import Record, check_fits
 from restless_bandits.streams import plan_generator
 from restless_bandits.window import Sight, Window
 
@@ -115,6 +115,7 @@ class Agent:
         self._window = Window(self.record, whole("late", late, 0, MOST_SLOTS))
         self._plan: Plan | None = None
         self._due: _Due | None = None
+        self._part: Record | None = None  # what was seen of the arms in service, where some are not
         self._replaying = False
         self._history: History | None = None
         self._known: dict[str, str] = {}  # the mark of each file that it was loaded from or saved to, as it left it
@@ -238,6 +239,7 @@ class Agent:
             raise ProblemError(f"there is an arm {name!r} already; {remedy}")
         given: Event = {"n_states": n_states, "reward_law": reward_law, "rewards": rewards, "mixing": mixing}
         task = self.task.with_arm(names=name, n_states=n_states, reward_laws=reward_law, rewards=rewards, mixing=mixing)
+        check_fits(task.n_states)
         number = task.n_arms - 1
         service = [*self._service, number]
         self._checked_learner(self._learner, task.only(service))
@@ -531,7 +533,10 @@ class Agent:
         policy = self._present_plan().policy
         if self._all_in_service():
             return tuple(policy.choose_now(self.record))
-        return tuple(self._service[arm] for arm in policy.choose_now(self.record.only(self._service)))
+        if self._part is None:
+            self._part = self.record.only(self._service)
+        self._part.slots = self.slots
+        return tuple(self._service[arm] for arm in policy.choose_now(self._part))
 
     def _present_plan(self) -> Plan:
         if self._plan is None:
@@ -582,7 +587,7 @@ class Agent:
             self.record.plan_lengths.append(self.slots - begun.slots)
         if self._due is not None and self._due.promise is not None:
             self._due.promise.cancel()
-        self._plan = self._due = None
+        self._plan = self._due = self._part = None
         self.record.remember({})
 
     def _enter(self, slot: int, arms: list[int], states: list[int], rewards: list[float]) -> None:
@@ -594,9 +599,16 @@ class Agent:
         if present:
             previous = [(int(record.last_state[i]), int(record.elapsed[i])) for i in arms]
             record.observe(arms, states, rewards)
+            if not set(arms) <= set(self._service):
+                self._part = None
+            elif self._part is not None:
+                # So that not all counts are gathered anew in every slot.
+                self._part.slots = slot - 1
+                self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
             self._window.note(record, arms, states, rewards)
             self._pass(arms, previous)
             return
+        self._part = None
         for arm, state, reward in zip(arms, states, rewards, strict=True):
             grown = self._window.enter(record, slot, arm, state, reward)
             if self._plan is not None and self._due is None:

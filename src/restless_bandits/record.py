@@ -58,6 +58,14 @@ def elapsed_bin(elapsed: int) -> int:
     return low
 
 
+def check_fits(n_states: Sequence[int]) -> None:
+    """Refuse arms whose counts no record can hold."""
+    if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
+        raise ProblemError(
+            f"arms of up to {max(n_states)} states take more counts than fit into memory; give fewer states or arms"
+        )
+
+
 class Record:
     """Counts, sums and the present belief of one run.
 
@@ -66,10 +74,7 @@ class Record:
     """
 
     def __init__(self, n_states: Sequence[int], initial: Sequence[int | None]) -> None:
-        if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
-            raise ProblemError(
-                f"arms of up to {max(n_states)} states take more counts than fit into memory; give fewer states or arms"
-            )
+        check_fits(n_states)
         self.n_states = np.array(n_states, dtype=np.int64)
         rows = (self.n_states + 1) * N_BINS
         self.row_base = np.concatenate([[0], np.cumsum(rows)])
