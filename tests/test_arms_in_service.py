@@ -1,6 +1,7 @@
 """Arms that come, go and come back; learners exchanged at any slot; plans made in another process."""
 
 import json
+import pickle
 import subprocess
 import sys
 from concurrent.futures import Future
@@ -95,6 +96,28 @@ def test_what_is_planned_is_what_an_agent_of_those_arms_alone_would_plan():
         assert one.record.only([0, 2, 3]).to_dict() == other.record.to_dict()
 
 
+def test_policies_are_asked_with_the_record_of_the_arms_in_service():
+    """Whatever was told in between: in order, late, lost, or of a retired arm."""
+    one = agent("ucb1")
+    one.retire_arm(1)
+    rng = np.random.default_rng(2)
+    for _ in range(120):
+        one.ask()
+        assert seen_of(one._part) == seen_of(one.record.only([0, 2, 3]))
+        fate = rng.integers(5)
+        if fate < 2:
+            one.tell(int(rng.integers(2)), 1.0)
+        elif fate == 2:
+            one.tell(0, 0.0, arm=1)
+        else:
+            one.skip(int(fate))
+            one.tell(1, 0.0, slot=one.open[0].slot)
+
+
+def seen_of(record):
+    return {key: value for key, value in record.to_dict().items() if key not in ("plan_lengths", "notes")}
+
+
 class TestRefusals:
     def test_arms(self):
         one = agent(problem=Problem(FOUR.arms[:2]))
@@ -115,6 +138,8 @@ class TestRefusals:
             one.retire_arm("arm 3")
         with pytest.raises(ProblemError, match=r"n_states\[2\] is 0"):
             one.add_arm("arm 3", n_states=0)
+        with pytest.raises(ProblemError, match="take more counts than fit into memory"):
+            one.add_arm("arm 3", n_states=10**6)
         with pytest.raises(ProblemError, match="rewards of the other arms are not told"):
             one.add_arm("arm 3", rewards=(1, 0))
         assert one.task.n_arms == one.record.n_arms == 2
@@ -190,6 +215,9 @@ def test_records_of_some_arms_and_of_one_more():
     part.observe([0], [0], [1.0])
     assert record.slots == 30
     whole = record.to_dict()
+    sent = pickle.loads(pickle.dumps(record))
+    assert sent.to_dict() == whole
+    np.testing.assert_array_equal(sent.flat_visits, record.flat_visits)
     record.add_arm(4)
     assert record.only([0, 1, 2]).to_dict() == whole
     assert record.last_states.tolist()[3] == -1

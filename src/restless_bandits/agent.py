@@ -38,7 +38,7 @@ from restless_bandits.learners import Learner, as_learner
 from restless_bandits.learners.base import checked_plan
 from restless_bandits.plans import Plan, Watch, renumbered
 from restless_bandits.problem import MOST_SLOTS, Problem, Task, check_length
-from restless_bandits.record import Record
+from restless_bandits.record import Record, check_fits
 from restless_bandits.rewards import UNIT, Range, RewardLaw
 from restless_bandits.streams import plan_generator
 from restless_bandits.window import Sight, Window
@@ -138,6 +138,7 @@ class Agent:
         self._look_out()
         self._plan: Plan | None = None
         self._due: _Due | None = None
+        self._part: Record | None = None  # what was seen of the arms in service, where some are not
         self._replaying = False
         self._history: History | None = None
         self._known: dict[str, str] = {}  # the mark of each file that it was loaded from or saved to, as it left it
@@ -282,6 +283,7 @@ class Agent:
         told: Event = {"n_states": n_states, "rewards": rewards, "mixing": mixing}
         task = self.task.with_arm(names=name, reward_laws=reward_law, reward_ranges=reward_range, **told)
         given = {**told, "reward_law": reward_law, "reward_range": reward_range}
+        check_fits(task.n_states)
         number = task.n_arms - 1
         service = [*self._service, number]
         self._checked_learner(self._learner, task.only(service))
@@ -339,7 +341,7 @@ class Agent:
         another process has taught it since it was loaded or last saved.
         """
         data = self._to_dict()
-        content = json.dumps(data | {"digest": _digest(data)}).encode()
+        content = json.dumps(data | {"digest": _digest(data)}, separators=(",", ":")).encode()
         check_writable(path)
         with locked(path):
             if not overwrite:
@@ -601,7 +603,10 @@ class Agent:
         policy = self._present_plan().policy
         if self._all_in_service():
             return tuple(policy.choose_now(self.record))
-        return tuple(self._service[arm] for arm in policy.choose_now(self.record.only(self._service)))
+        if self._part is None:
+            self._part = self.record.only(self._service)
+        self._part.slots = self.slots
+        return tuple(self._service[arm] for arm in policy.choose_now(self._part))
 
     def _present_plan(self) -> Plan:
         if self._plan is None:
@@ -652,7 +657,7 @@ class Agent:
             self.record.plan_lengths.append(self.slots - begun.slots)
         if self._due is not None and self._due.promise is not None:
             self._due.promise.cancel()
-        self._plan = self._due = None
+        self._plan = self._due = self._part = None
         self.record.remember({})
 
     def _enter(self, slot: int, arms: list[int], states: list[int], rewards: list[float]) -> None:
@@ -667,12 +672,19 @@ class Agent:
             certain = [i for i, s, r in zip(arms, states, rewards, strict=True) if self._contradicts(i, s, r)]
             previous = [(int(record.last_state[i]), int(record.elapsed[i])) for i in arms]
             record.observe(arms, states, rewards)
+            if not set(arms) <= set(self._service):
+                self._part = None
+            elif self._part is not None:
+                # So that not all counts are gathered anew in every slot.
+                self._part.slots = slot - 1
+                self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
             self._window.note(record, arms, states, rewards)
             self._pass(arms, previous)
             if self._on_change != "ignore":
                 for arm in arms:
                     self._look(arm, certain=arm in certain)
             return
+        self._part = None
         for arm, state, reward in zip(arms, states, rewards, strict=True):
             grown = self._window.enter(record, slot, arm, state, reward)
             if self._plan is not None and self._due is None:

@@ -58,6 +58,14 @@ def elapsed_bin(elapsed: int) -> int:
     return low
 
 
+def check_fits(n_states: Sequence[int]) -> None:
+    """Refuse arms whose counts no record can hold."""
+    if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
+        raise ProblemError(
+            f"arms of up to {max(n_states)} states take more counts than fit into memory; give fewer states or arms"
+        )
+
+
 class Record:
     """Counts, sums and the present belief of one run.
 
@@ -66,10 +74,7 @@ class Record:
     """
 
     def __init__(self, n_states: Sequence[int], initial: Sequence[int | None]) -> None:
-        if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
-            raise ProblemError(
-                f"arms of up to {max(n_states)} states take more counts than fit into memory; give fewer states or arms"
-            )
+        check_fits(n_states)
         self.n_states = np.array(n_states, dtype=np.int64)
         rows = (self.n_states + 1) * N_BINS
         self.row_base = np.concatenate([[0], np.cumsum(rows)])
@@ -266,6 +271,21 @@ class Record:
             view.setflags(write=False)
         return other
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is sent to another process: of many counts, which are nearly all zero, those that are not."""
+        state = dict(self.__dict__)
+        for name in _MANY:
+            where = np.flatnonzero(state[name])
+            state[name] = len(state[name]), where, state[name][where]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in _MANY:
+            size, where, values = state[name]
+            self.__dict__[name] = array = np.zeros(size, dtype=np.int64)
+            array[where] = values
+
     def remember(self, notes: Mapping[str, Any]) -> None:
         """Keep the notes of the plan that begins now, in place of those of the last one."""
         self.notes = plain_notes(notes)
@@ -351,6 +371,7 @@ _BASES = {
     "flat_rewards": "state_base",
 }
 """Arrays of all arms, and where each arm begins in them."""
+_MANY = ("flat_counts", "flat_visits")
 _CHANGING = (*_BASES, "last_state", "last_slot", "forgotten")
 
 

@@ -39,6 +39,10 @@ def simulate(
             autocompletion=completion.one_of(lambda: COMPARATORS),
         ),
     ] = "auto",
+    lost: Annotated[float, typer.Option(help="The chance that the answer of a slot is lost.", metavar="P")] = 0.0,
+    late: Annotated[
+        int, typer.Option(help="Answers come 0 to K slots late, each delay as likely as the others.", metavar="K")
+    ] = 0,
     ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
     out: Annotated[
         Path | None, typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR")
@@ -70,6 +74,8 @@ def simulate(
                 checkpoints=checkpoints,
                 comparator=_number_or_word(comparator),
                 ratio=ratio,
+                lost=lost,
+                late=late,
                 out=out,
                 progress=advance,
                 announce=output.announce,
@@ -139,7 +145,8 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
         output.emit(result.as_dict() | {"problem": result.problem or name})
         return
     plural = "s" if result.runs > 1 else ""
-    title = f"{result.problem or name}, T = {result.horizon}, {result.runs} run{plural}, seed {result.seed}"
+    played = f"{result.runs} run{plural}, seed {result.seed}{result.how_answered}"
+    title = f"{result.problem or name}, T = {result.horizon}, {played}"
     heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
     for row in result.summaries():

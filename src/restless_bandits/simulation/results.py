@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, is_number, positive, whole
+from restless_bandits.arrays import Array, IntArray, is_number, positive, probability, whole
 from restless_bandits.errors import ProblemError, check_known, harmless
 from restless_bandits.files import read_archive, save_file
 from restless_bandits.problem import NO_FINDINGS, Findings
@@ -123,11 +123,21 @@ class SimulationResult:
     traces: Mapping[str, Traces] = field(default_factory=dict)
     findings: Findings = NO_FINDINGS
     """What the fit of the problem to a log found out."""
+    lost: float = 0.0
+    """The chance with which answers were lost."""
+    late: int = 0
+    """The most slots that answers were late."""
 
     @property
     def remark(self) -> str | None:
         """What is to be said of runs in a model that its own log rejects."""
         return self.findings.remark("simulated in")
+
+    @property
+    def how_answered(self) -> str:
+        """What a title adds where answers were lost or late."""
+        lost = f", {100 * self.lost:g} % of answers lost" if self.lost else ""
+        return lost + (f", answers up to {self.late} slots late" if self.late else "")
 
     @property
     def runs(self) -> int:
@@ -247,7 +257,7 @@ class SimulationResult:
     def as_dict(self) -> dict[str, Any]:
         """Return what ``restless simulate --json`` prints."""
         return {
-            **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed")},
+            **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed", "lost", "late")},
             "comparator": self.comparator.as_dict(),
             "ratio": self.ratio,
             "learners": self.summaries(),
@@ -286,7 +296,7 @@ class SimulationResult:
             "arm": list(self.arms),
         }
         attributes = {
-            **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio")},
+            **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio", "lost", "late")},
             "regret_kind": self.kinds[-1],
             # Attributes are single values, so pieces are told by their slots and gains.
             **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items() if key != "pieces"},
@@ -298,7 +308,7 @@ class SimulationResult:
         """Write the result to an .npz file, without pickle; traces too. It appears whole or not at all."""
         label = {name: getattr(self, name) for name in LABELS}
         label |= {"format": FORMAT, "comparator": self.comparator.as_dict(), "traced": list(self.traces)}
-        label |= {"fit": self.findings.as_dict()}
+        label |= {"fit": self.findings.as_dict(), "lost": self.lost, "late": self.late}
         arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
         for n, one in enumerate(self.outcomes):
             arrays |= {f"{n}_{key}": value for key, value in one.arrays().items()}
@@ -337,6 +347,8 @@ class SimulationResult:
             comparator=Comparator.from_dict(label["comparator"]),
             outcomes=tuple(Outcomes.from_arrays(parts) for parts in own.values()),
             findings=Findings(**label.get("fit", {})),
+            lost=label.get("lost", 0.0),  # Results of earlier versions have neither.
+            late=label.get("late", 0),
             traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
         found._check()
@@ -346,6 +358,8 @@ class SimulationResult:
         """Raise ``ValueError`` for numbers and words that do not fit each other."""
         whole("seed", self.seed, 0)
         positive("ratio", self.ratio, LARGEST_RATIO)
+        probability("lost", self.lost)
+        whole("late", self.late, 0)
         words = (self.problem, self.content, self.comparator.kind, *self.arms, *self.learners)
         firsts = [first for first, _ in self.comparator.pieces]
         against = (self.comparator, *(one for _, one in self.comparator.pieces))
@@ -386,6 +400,7 @@ class SimulationResult:
     def __repr__(self) -> str:
         kind = self.kinds[-1]
         head = f"<SimulationResult: {self.problem or 'problem'}, T = {self.horizon}, {self.runs} runs, seed {self.seed}"
+        head += self.how_answered
         against = self.comparator
         known = " … ".join(f"{against.against(end):.12g}" for end in against.ends or ("gain",))
         lines = [f"{head}; {kind} regret against {against.kind} {known}"]

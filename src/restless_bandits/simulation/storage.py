@@ -1,14 +1,15 @@
 """Finished runs on disk: written as they come, found again, never half there.
 
 A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
-seed, horizon, checkpoints, version, code, source of a learner of somebody else's) a folder with ``key.json`` and block
-files. A block file holds some runs with their numbers. It is written under a temporary name, flushed to the disk and
-then renamed, so that a block is there whole or not at all; what was killed in the middle is played again.
+seed, horizon, checkpoints, answers, version, code, source of a learner of somebody else's) a folder with ``key.json``
+and block files. A block file holds some runs with their numbers. It is written under a temporary name, flushed to the
+disk and then renamed, so that a block is there whole or not at all; what was killed in the middle is played again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import re
@@ -108,6 +109,7 @@ class Store:
                 "seed": cell.seed,
                 "horizon": cell.horizon,
                 "checkpoints": cell.checkpoints,
+                "answers": dataclasses.asdict(cell.answers),
                 "gaps": is_priced(problem),
                 "version": __version__,
                 "code": fingerprint(),
