@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import is_number, is_whole, whole, wholes
+from restless_bandits.arrays import is_whole, whole, wholes
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import check_writable, locked, read_file, save_file
 from restless_bandits.learners import Learner, as_learner
@@ -175,8 +175,11 @@ class Agent:
         agent = cls(learner or data["learner"], task, seed=data["seed"], run=data["run"], content=data["content"])
         now = Record.from_dict(task, data["record"])
         begun = now if data["plan_record"] is None else Record.from_dict(task, data["plan_record"])
-        counted = ("flat_counts", "flat_rewards", "last_slot")
+        counted = ("flat_counts", "last_slot")
         grown = all((getattr(now, name) >= getattr(begun, name)).all() for name in counted) and now.slots >= begun.slots
+        # Sums of costs fall; what they exceed the least by does not, but for rounding.
+        earned, before = (task.share_sums(one.flat_rewards, one.flat_seen) for one in (now, begun))
+        grown = grown and bool((earned >= before - (0 if task.in_shares else 1e-9 * (1 + begun.flat_seen))).all())
         if not grown or begun.plan_lengths != now.plan_lengths or sum(begun.plan_lengths) > begun.slots:
             raise ProblemError("plan_record does not lead to record")
         # The plan is made again from the record of its start, with the notes that go with it: what is wrong with what
@@ -241,18 +244,12 @@ class Agent:
             name, n_states = self.task.names[arm], self.task.n_states[arm]
             if not is_whole(state) or not 0 <= state < n_states:
                 raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
-            if not is_number(reward):
-                raise ProblemError(f"arm {name!r}: reward {reward!r} is not a number")
-            reward = float(reward)
-            if self.task.reward_laws[arm] == "bernoulli":
-                if reward not in (0.0, 1.0):
-                    raise ProblemError(f"arm {name!r}: reward {reward!r} is neither 0 nor 1, as its law is bernoulli")
+            reward = self.task.check_reward(arm, reward)
+            if self.task.reward_laws[arm] != "fixed":
                 continue
-            if not 0 <= reward <= 1:
-                raise ProblemError(f"arm {name!r}: reward {reward!r} is not between 0 and 1")
             seen = int(self.record.seen(arm)[state])
             before = self.record.reward_sums(arm)[state] / seen if seen else reward
-            if abs(before - reward) > 1e-9:
+            if abs(before - reward) > 1e-9 * max(map(abs, self.task.reward_ranges[arm])):
                 raise ProblemError(
                     f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, as its law is fixed"
                 )

@@ -163,19 +163,25 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
 
 
 def _comparator_lines(result: SimulationResult) -> list[str]:
+    pieces = result.comparator.pieces
+    return [_comparator_line(result), *(f"  from slot {first} on {one.gain:.9g} ({one.kind})" for first, one in pieces)]
+
+
+def _comparator_line(result: SimulationResult) -> str:
     against = result.comparator
     factor = "" if result.ratio == 1.0 else f"{result.ratio:g} times "
     if against.ends:
-        return [
+        return (
             f"regret against {factor}the lower … the upper end of a bracket of the optimum: "
             f"{against.lower:.9g} ≤ μ* ≤ {against.upper:.9g}"
-        ]
+        )
     kinds = {
         "certified": "the certified optimum (ships with the package)",
         "exact": "the optimum, solved exactly",
         "given": "the gain that was given",
     }
     named = kinds.get(against.kind, f"the gain of {against.kind}")
+    named += ", the mean over the pieces of the problem" if against.pieces else ""
     width = against.upper - against.lower
     known = f", known to {width:.1g}" if width > 0 else ""
-    return [f"regret against {factor}{against.gain:.12g}, {named}{known}"]
+    return f"regret against {factor}{against.gain:.12g}, {named}{known}"

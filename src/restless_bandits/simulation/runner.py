@@ -111,6 +111,7 @@ def simulate(
 
     """
     check_problem(problem)
+    problem.require_drawn()
     horizon = whole("horizon", horizon)
     check_length(horizon)
     runs = whole("runs", runs, 1, MOST_RUNS)
@@ -180,6 +181,7 @@ def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: flo
         outcomes=tuple(book.outcomes(runs) for book in books),
         traces=traces,
         findings=first.problem.findings,
+        reward_range=first.problem.reward_range,
     )
 
 
