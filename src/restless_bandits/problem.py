@@ -829,6 +829,11 @@ class Problem:
             for change in (change for change in self.changes if change.slot == slot):
                 number = self.arm_number(str(change.arm))
                 arm = arms[number]
+                if arm.reward_law == "fixed" and change.rewards is not None:
+                    raise ProblemError(
+                        f"change at slot {slot}: arm {arm.name!r} has fixed rewards, which learners take never to "
+                        "change; give it another reward_law"
+                    )
                 if not isinstance(arm, Arm):
                     raise ProblemError(
                         f"change at slot {slot}: arm {arm.name!r} is a table of laws, which cannot change"

@@ -50,6 +50,12 @@ def trial_problems() -> dict[str, Problem]:
         "unknown start": Problem.random(2, 2, seed=3, initial="unknown"),
         "mixed states": Problem.random(2, [2, 3], seed=4),
         "fixed rewards": Problem.random(2, 2, seed=5, reward_law="fixed"),
+        "other units": Problem(
+            [
+                Arm.two_state(0.7, 0.8, (-20, -400), initial=1, reward_range=(-500, 0)),
+                Arm.two_state(0.5, 0.6, (-100, -250), reward_law="fixed", reward_range=(-300, -50)),
+            ]
+        ),
         "two plays": Problem.random(3, 2, seed=6, plays=2),
         "one arm": Problem([Arm.two_state(0.7, 0.8, initial=1)]),
     }

@@ -142,6 +142,7 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
     title = f"{result.problem or name}, T = {result.horizon}, {result.runs} run{plural}, seed {result.seed}"
     heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
+    places = ".6f" if result.reward_range == (0.0, 1.0) else ".8g"
     for row in result.summaries():
         alone = result.runs == 1
         # From the lower to the upper end of a bracket.
@@ -153,7 +154,7 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
             "–" if alone else f"{row['regret_sd'][-1]:.4g}",
             worst,
             row["regret_kind"],
-            f"{row['reward_mean'][-1]:.6f}",
+            f"{row['reward_mean'][-1]:{places}}",
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )

@@ -80,8 +80,8 @@ class Outcomes:
         if not whole_runs or self.pulls.min() < 0 or (self.seconds < 0).any() or (plays % 1).any() or np.ptp(plays):
             raise ValueError("pulls or plans do not add up to the horizon")
         # Rewards lie within their range; what was expected is rounded.
-        earned = self.at[:, :, :GAP] / checkpoints[:, None] / plays[0]
-        low, high = reward_range
+        earned = self.at[:, :, :GAP] / checkpoints[:, None]
+        low, high = (plays[0] * end for end in reward_range)
         off = 1e-9 * max(abs(low), abs(high))
         if not ((earned >= low - off) & (earned <= high + off)).all():
             raise ValueError("rewards are more than can be earned")
