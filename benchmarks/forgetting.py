@@ -8,7 +8,8 @@ meet the same states and rewards.
 ``delay``: pulls until an alarm, for changes of one arm. ``rate``: false alarms on arms that do not change, at rates of
 alarms that are high enough to count them, and on the built-in problems at the rate by default.
 
-What was measured is kept in docs/benchmarks/forgetting.json; docs/theory/changes.md and its picture are written from it.
+What was measured is kept in docs/benchmarks/forgetting.json; docs/theory/changes.md and its picture are written from
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from restless_bandits import plots
 from restless_bandits.changes import ALARM_RATE, alarm_threshold
 from restless_bandits.changes.lookout import ArmLookout
 from restless_bandits.registry import DEFAULT
-from restless_bandits.rewards import UNIT
+from restless_bandits.rewards import ZERO_TO_ONE
 from restless_bandits.simulation.engine import Pricing
 from restless_bandits.window import Sight
 
@@ -114,7 +115,7 @@ class Pulls:
     """One arm that is pulled after random waits, and the lookout for its changes."""
 
     def __init__(self, n_states: int, rng: np.random.Generator, wait: float, law: str) -> None:
-        self.lookout = ArmLookout(n_states, UNIT, fixed=False)
+        self.lookout = ArmLookout(n_states, ZERO_TO_ONE, fixed=False)
         self.n_states, self.rng, self.wait, self.law = n_states, rng, wait, law
         self.state, self.last, self.slot = 0, n_states, 0
         self._laws: dict[tuple[bytes, int], Any] = {}
@@ -249,7 +250,6 @@ def loss_table(kept: dict[str, Any]) -> str:
 
 
 def delay_table(kept: dict[str, Any]) -> str:
-    heads = [f"{wait}, {before:,} pulls before".replace(",", " ", 1) for wait in WAITS for before in BEFORE]
     heads = [f"pulled {wait}, {before} before" for wait in WAITS for before in BEFORE]
     lines = [f"| change | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for name in CHANGES:
@@ -274,8 +274,8 @@ def builtin_sentence(kept: dict[str, Any]) -> str:
     runs = sum(len(alarms) for alarms in kept["builtin"].values())
     alarms = sum(sum(alarms) for alarms in kept["builtin"].values())
     return (
-        f"On the {len(kept['builtin'])} built-in problems, which do not change, the default learner raised {alarms} alarms "
-        f"in {runs} runs of 1e5 slots."
+        f"On the {len(kept['builtin'])} built-in problems, which do not change, the default learner raised {alarms} "
+        f"alarms in {runs} runs of 1e5 slots."
     )
 
 

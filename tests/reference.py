@@ -302,7 +302,9 @@ class World:
                     break
             mean = float(arm.rewards[seen])
             states.append(seen)
-            rewards.append(mean if arm.reward_law == "fixed" else float(v < mean))
+            low, high = arm.reward_range
+            drawn = high if v * (high - low) < mean - low else low
+            rewards.append(mean if arm.reward_law == "fixed" else drawn)
             self.expected += float(law @ arm.rewards)
         self.elapsed = [tau + 1 for tau in self.elapsed]
         for i, seen in zip(sorted(arms), states, strict=True):

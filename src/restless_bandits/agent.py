@@ -39,7 +39,7 @@ from restless_bandits.learners.base import checked_plan
 from restless_bandits.plans import Plan, Watch, renumbered
 from restless_bandits.problem import MOST_SLOTS, Problem, Task, check_length
 from restless_bandits.record import Record, check_fits
-from restless_bandits.rewards import UNIT, Range, RewardLaw
+from restless_bandits.rewards import ZERO_TO_ONE, Range, RewardLaw
 from restless_bandits.streams import plan_generator
 from restless_bandits.window import Sight, Window
 
@@ -50,7 +50,7 @@ PLANNING = ("blocking", "background")
 ON_CHANGE = ("warn", "forget", "ignore")
 LATE = 1024
 SAME_REWARD = 1e-9
-"""Rewards of a fixed law that differ by no more are one, written in different ways."""
+"""Rewards of a fixed law that differ by no more of the largest that there can be are one, written in different ways."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class Agent:
         n_states: int = 2,
         *,
         reward_law: RewardLaw = "bernoulli",
-        reward_range: Range = UNIT,
+        reward_range: Range = ZERO_TO_ONE,
         rewards: Sequence[float] | None = None,
         mixing: int | None = None,
     ) -> int:
@@ -855,7 +855,8 @@ class Agent:
         """Whether a reward of a fixed law differs from those before it."""
         if self.task.reward_laws[arm] != "fixed":
             return False
-        return abs(float(self.record.mean_rewards(arm, reward)[state]) - reward) > SAME_REWARD
+        apart = abs(float(self.record.mean_rewards(arm, reward)[state]) - reward)
+        return apart > SAME_REWARD * max(map(abs, self.task.reward_ranges[arm]))
 
 
 def make_plan(

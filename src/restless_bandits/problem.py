@@ -30,7 +30,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -55,13 +54,16 @@ from restless_bandits.problem_files import (
 )
 from restless_bandits.rewards import (
     REWARD_LAWS,
-    UNIT,
+    ZERO_TO_ONE,
     Range,
     RewardLaw,
     checked_range,
     checked_spread,
+    common_range,
     outside,
+    range_within,
     share_sums,
+    shares_of,
 )
 
 MOST_SLOTS = 1 << 62
@@ -131,7 +133,7 @@ class _BaseArm:
     name: str = dataclasses.field(default="", kw_only=True)
     initial: int | None = dataclasses.field(default=None, kw_only=True)
     reward_law: RewardLaw = dataclasses.field(default="bernoulli", kw_only=True)
-    reward_range: Range = dataclasses.field(default=UNIT, kw_only=True)
+    reward_range: Range = dataclasses.field(default=ZERO_TO_ONE, kw_only=True)
     reward_spread: float | None = dataclasses.field(default=None, kw_only=True)
 
     @property
@@ -173,10 +175,8 @@ class _BaseArm:
         check_known(reward_law, REWARD_LAWS, f"{self._label}unknown reward_law")
         ends = checked_range(f"{self._label}reward_range", reward_range)
         spread = checked_spread(f"{self._label}reward_spread", reward_law, reward_spread)
-        why = f"is {{:.12g}}; means must lie between {ends[0]:.12g} and {ends[1]:.12g}, so "
-        remedy = (
-            "give the range of rewards, such as reward_range = [0, 54]" if ends == UNIT else "widen the reward_range"
-        )
+        why = f"is {{:.12g}}; means must lie between {ends[0]:.12g} and {ends[1]:.12g}"
+        remedy = "; widen the reward_range" if ends != ZERO_TO_ONE else ", or give a reward_range such as [0, 54]"
         _refuse(self._label + "rewards", means, outside(means, ends), why + remedy)
         if initial is not None and (not is_whole(initial) or not 0 <= initial < len(means)):
             raise ProblemError(
@@ -193,7 +193,7 @@ class _BaseArm:
         """The numbers of the arm, without its name."""
         numbers = self.rewards.tobytes(), self.initial, self.reward_law
         # What is as by default leaves no trace, so that seeds and stored runs of such arms stay what they were.
-        if self.reward_range == UNIT and self.reward_spread is None:
+        if self.reward_range == ZERO_TO_ONE and self.reward_spread is None:
             return numbers
         return *numbers, self.reward_range, self.reward_spread
 
@@ -203,7 +203,7 @@ class _BaseArm:
             ("name", ""),
             ("initial", None),
             ("reward_law", "bernoulli"),
-            ("reward_range", UNIT),
+            ("reward_range", ZERO_TO_ONE),
             ("reward_spread", None),
         )
         others = [f"{key}={getattr(self, key)!r}" for key, default in fields if getattr(self, key) != default]
@@ -213,6 +213,14 @@ class _BaseArm:
         """Return the same arm under another name."""
         other = copy.copy(self)
         object.__setattr__(other, "name", name)
+        return other
+
+    def in_shares_of(self, common: Range) -> Self:
+        """Return the same arm with rewards as shares of a range that holds its own."""
+        other = copy.copy(self)
+        ends = range_within(self.reward_range, common)
+        object.__setattr__(other, "rewards", _frozen(np.clip(shares_of(self.rewards, common), *ends)))
+        object.__setattr__(other, "reward_range", ends)
         return other
 
     def __eq__(self, other: object) -> bool:
@@ -262,7 +270,7 @@ class Arm(_BaseArm):
         name: str = "",
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
-        reward_range: Sequence[float] = UNIT,
+        reward_range: Sequence[float] = ZERO_TO_ONE,
         reward_spread: float | None = None,
     ) -> None:
         self._set_common(rewards, name, initial, reward_law, reward_range, reward_spread)
@@ -286,7 +294,7 @@ class Arm(_BaseArm):
         name: str = "",
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
-        reward_range: Sequence[float] = UNIT,
+        reward_range: Sequence[float] = ZERO_TO_ONE,
         reward_spread: float | None = None,
     ) -> Self:
         """Return a two-state arm from the probabilities of staying in its best and in its worst state."""
@@ -365,7 +373,7 @@ class TableArm(_BaseArm):
         name: str = "",
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
-        reward_range: Sequence[float] = UNIT,
+        reward_range: Sequence[float] = ZERO_TO_ONE,
         reward_spread: float | None = None,
     ) -> None:
         self._set_common(rewards, name, initial, reward_law, reward_range, reward_spread)
@@ -448,6 +456,8 @@ class Task:
     problem: Problem | None = None
     reward_ranges: tuple[Range, ...] = ()
     """The lowest and the highest reward of each arm; (0, 1) each where nothing is said."""
+    unit: Range = ZERO_TO_ONE
+    """The range that rewards are told as shares of, see ``shared``; (0, 1) where they are told as they are."""
 
     def __post_init__(self) -> None:
         sizes = tuple(wholes("task: n_states", self.n_states))
@@ -456,7 +466,7 @@ class Task:
             raise ProblemError("task: n_states is empty; a task needs at least one arm")
         given: dict[str, Any] = {"n_states": sizes}
         if isinstance(self.reward_ranges, list | tuple) and not self.reward_ranges:
-            object.__setattr__(self, "reward_ranges", (UNIT,) * n_arms)
+            object.__setattr__(self, "reward_ranges", (ZERO_TO_ONE,) * n_arms)
         for key in _OF_ARMS[1:]:
             value = getattr(self, key)
             if value is None and key in REVEALABLE:
@@ -475,18 +485,19 @@ class Task:
                 whole(f"task: mixing[{i}]", given["mixing"][i])
         ranges = [checked_range(f"task: reward_ranges[{i}]", ends) for i, ends in enumerate(given["reward_ranges"])]
         given["reward_ranges"] = tuple(ranges)
+        given["unit"] = checked_range("task: unit", self.unit)
         if "rewards" in given:
             means = [_numbers(row, f"task: rewards[{i}]", 1) for i, row in enumerate(given["rewards"])]
             beyond = any(outside(row, ends).any() for row, ends in zip(means, ranges, strict=True))
             if [len(row) for row in means] != list(sizes) or beyond:
-                within = "0 and 1" if set(ranges) == {UNIT} else "the ends of its range"
+                within = "0 and 1" if set(ranges) == {ZERO_TO_ONE} else "the ends of its range"
                 raise ProblemError(f"task: rewards must be a mean between {within} for each state of each arm")
             given["rewards"] = tuple(tuple(row.tolist()) for row in means)
         for key, value in given.items():
             object.__setattr__(self, key, value)
         known = self.problem
         if known is not None and not (
-            isinstance(known, Problem) and known.task() == dataclasses.replace(self, **_UNTOLD)
+            isinstance(known, Problem) and known.task() == dataclasses.replace(self, **_UNTOLD, unit=ZERO_TO_ONE)
         ):
             raise ProblemError("task: its arms are not those of its problem; make it with problem.task(...)")
 
@@ -516,8 +527,20 @@ class Task:
 
     @property
     def in_shares(self) -> bool:
-        """Whether rewards of all arms lie between 0 and 1 by their ranges, so that they are their own shares."""
-        return set(self.reward_ranges) == {UNIT}
+        """Whether the range of every arm is (0, 1), so that rewards are their own shares."""
+        return set(self.reward_ranges) == {ZERO_TO_ONE}
+
+    @property
+    def reward_range(self) -> Range:
+        """The range that holds the rewards of all arms."""
+        return common_range(self.reward_ranges)
+
+    def shared(self) -> Task:
+        """Return the task as learners are told it: rewards as shares of one range that holds those of all arms.
+
+        So a learner whose arms have the same range may take rewards to lie between 0 and 1. ``unit`` is that range.
+        """
+        return self if self.reward_range == ZERO_TO_ONE else _shared(self)
 
     def check_reward(self, arm: int, reward: object) -> float:
         """Return a reward of an arm as a float; what its law and range exclude raises ``ProblemError``."""
@@ -539,21 +562,46 @@ class Task:
 
         Bounds and posteriors are made of these; ``values`` maps what they give back.
         """
-        return sums if self.in_shares else share_sums(sums, seen, *_flat_ranges(self.n_states, self.reward_ranges))
+        if self.in_shares:
+            return sums
+        low, high = _flat_ranges(self.n_states, self.reward_ranges)
+        shares = share_sums(sums, seen, low, high - low)
+        # Of rewards at the two ends of a range these are numbers of times, but for rounding.
+        ends = np.repeat(np.array([law == "bernoulli" for law in self.reward_laws]), self.n_states)
+        return np.where(ends, np.rint(shares), shares)
+
+    def sums(self, shares: Array, seen: IntArray) -> Array:
+        """Return sums of shares of the arms' ranges as sums of rewards: what ``share_sums`` was given."""
+        if self.in_shares:
+            return shares
+        low, high = _flat_ranges(self.n_states, self.reward_ranges)
+        return np.asarray(seen * low + (high - low) * shares)
 
     def values(self, shares: Array) -> Array:
         """Return shares of the arms' ranges, by state of all arms one after the other, as rewards."""
         if self.in_shares:
             return shares
-        low, width = _flat_ranges(self.n_states, self.reward_ranges)
-        return np.asarray(np.clip(low + width * shares, low, low + width))
+        low, high = _flat_ranges(self.n_states, self.reward_ranges)
+        return np.asarray(np.clip(low + (high - low) * shares, low, high))
+
+
+@lru_cache(maxsize=32)
+def _shared(task: Task) -> Task:
+    common = task.reward_range
+    ranges = tuple(range_within(ends, common) for ends in task.reward_ranges)
+    rewards = task.rewards and tuple(
+        tuple(np.clip(shares_of(np.array(means), common), *ends).tolist())
+        for means, ends in zip(task.rewards, ranges, strict=True)
+    )
+    problem = None if task.problem is None else task.problem.in_shares()
+    return dataclasses.replace(task, reward_ranges=ranges, rewards=rewards, problem=problem, unit=common)
 
 
 @lru_cache(maxsize=32)
 def _flat_ranges(n_states: tuple[int, ...], ranges: tuple[Range, ...]) -> tuple[Array, Array]:
-    """The lowest reward and the width of the range of every state of all arms."""
+    """The lowest and the highest reward of every state of all arms."""
     low, high = (_frozen(np.repeat(np.array(ends), n_states)) for ends in zip(*ranges, strict=True))
-    return low, _frozen(high - low)
+    return low, high
 
 
 _OF_ARMS = ("n_states", "reward_laws", "reward_ranges", "initial", "names", "rewards", "mixing")
@@ -740,7 +788,7 @@ class Problem:
         for arm in self.arms:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
-            ends = None if arm.reward_range == UNIT else plain(arm.reward_range)
+            ends = None if arm.reward_range == ZERO_TO_ONE else plain(arm.reward_range)
             tables.append({key: plain(getattr(arm, key)) for key in ARM_KEYS} | {"reward_range": ends})
         head = {"name": self.name, "source": self.source, "plays": self.plays}
         changes = [{key: plain(getattr(change, key)) for key in CHANGE_KEYS} for change in self.changes]
@@ -796,12 +844,17 @@ class Problem:
         """The problem between its changes, each piece from its first slot on: one without changes has one piece."""
         if not self.changes:
             return (Piece(1, self),)
-        arms = list(self.arms)
-        found = [Piece(1, self._piece(arms))]
-        for slot, together in groupby(self.changes, key=lambda change: change.slot):
-            for change in together:
+        firsts = sorted({1, *(change.slot for change in self.changes)})
+        arms, found = list(self.arms), []
+        for slot, after in zip(firsts, [*firsts[1:], None], strict=True):
+            for change in (change for change in self.changes if change.slot == slot):
                 number = self.arm_number(str(change.arm))
                 arm = arms[number]
+                if arm.reward_law == "fixed" and change.rewards is not None:
+                    raise ProblemError(
+                        f"change at slot {slot}: arm {arm.name!r} has fixed rewards, which learners take never to "
+                        "change; give it another reward_law"
+                    )
                 if not isinstance(arm, Arm):
                     raise ProblemError(
                         f"change at slot {slot}: arm {arm.name!r} is a table of laws, which cannot change"
@@ -810,11 +863,41 @@ class Problem:
                     arms[number] = arm.changed(change.transitions, change.rewards)
                 except ProblemError as error:
                     raise ProblemError(f"change at slot {slot}: {error}") from None
-            found.append(Piece(slot, self._piece(arms)))
+            slots = f"from slot {slot} on" if after is None else f"slots {slot} to {after - 1}"
+            name = f"{self.name}, {slots}" if self.name else slots
+            of_all: dict[str, Any] = {key: getattr(self, key) for key in ("plays", "source", "findings")}
+            found.append(Piece(slot, Problem(arms, name=name, **of_all)))
         return tuple(found)
 
-    def _piece(self, arms: Sequence[AnyArm]) -> Problem:
-        return Problem(arms, plays=self.plays, name=self.name, source=self.source, findings=self.findings)
+    @cached_property
+    def reward_range(self) -> Range:
+        """The range that holds the rewards of all arms."""
+        return common_range(arm.reward_range for arm in self.arms)
+
+    def in_shares(self) -> Problem:
+        """Return the same problem with rewards as shares of ``reward_range``: itself where that is (0, 1)."""
+        return self if self.reward_range == ZERO_TO_ONE else self._shares
+
+    @cached_property
+    def _shares(self) -> Problem:
+        common = self.reward_range
+        arms = [arm.in_shares_of(common) for arm in self.arms]
+        changes = []
+        for change in self.changes:
+            ends = arms[self.arm_number(str(change.arm))].reward_range
+            rewards = None if change.rewards is None else np.clip(shares_of(change.rewards, common), *ends)
+            changes.append(dataclasses.replace(change, rewards=rewards))
+        about: dict[str, Any] = {key: getattr(self, key) for key in ("plays", "name", "source", "findings")}
+        return Problem(arms, changes=changes, **about)
+
+    def require_drawn(self) -> None:
+        """Raise ``ProblemError`` for an arm whose rewards no simulator can draw, as nobody knows their law."""
+        for arm in self.arms:
+            if arm.reward_law == "bounded":
+                raise ProblemError(
+                    f"arm {arm.name!r} pays by a law that nobody knows, as its rewards are bounded, so they cannot be "
+                    "drawn; give it reward_law 'beta' and a reward_spread"
+                )
 
     def require_steady(self, what: str) -> None:
         """Raise ``ProblemError`` for a problem that changes; ``what`` is what takes only those that do not."""

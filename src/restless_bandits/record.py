@@ -261,11 +261,16 @@ class Record:
         other.remember(self.notes)
         return other
 
-    def frozen(self) -> Record:
-        """Return the record as a learner gets it: the same numbers, but every attempt to change them raises."""
+    def frozen(self, rewards: Array | None = None) -> Record:
+        """Return the record as a learner gets it: the same numbers, but every attempt to change them raises.
+
+        Other sums of ``rewards``, in other units, may stand for those of the record.
+        """
         other = _FrozenRecord.__new__(_FrozenRecord)
         inside = other.__dict__
         inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
+        if rewards is not None:
+            inside["flat_rewards"] = rewards
         for name in _CHANGING:
             inside[name] = view = inside[name].view()
             view.setflags(write=False)
@@ -359,8 +364,10 @@ class Record:
         least, most = (sum(int(waits[b]) * int(ends_of[b]) for b in bins) for ends_of in (BIN_EDGES, _BIN_ENDS))
         if not least <= slot <= most:
             raise ProblemError(f"waits of arm {task.names[arm]!r} do not add up to last_slot {slot}")
-        # Rewards lie between 0 and 1; their sums are rounded.
-        if not ((sums >= 0) & (sums <= (1 + 1e-9) * seen)).all():
+        # Rewards lie within their range; their sums are rounded.
+        low, high = task.reward_ranges[arm]
+        off = 1e-9 * max(abs(low), abs(high)) * seen
+        if not ((sums >= low * seen - (off if low else 0)) & (sums <= high * seen + off)).all():
             raise ProblemError(f"rewards of arm {task.names[arm]!r} are not those of what was seen")
 
 

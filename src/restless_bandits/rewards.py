@@ -4,6 +4,9 @@ A reward of an arm lies within the arm's range, ``low`` to ``high``, (0, 1) wher
 such as (−500, 0). Confidence bounds and posteriors are made for *shares*, ``(reward − low) / (high − low)``, which lie
 between 0 and 1 whatever the unit, and what they give is mapped back.
 
+Oracles and learners plan on shares as well, but of one range that holds those of all arms: that leaves every choice
+what it is, gains are mapped back, and tolerances, ties among them, mean the same in any unit.
+
 The laws, given the mean m of a state, whose share is p:
 
 - ``bernoulli``: ``high`` with probability p, else ``low``;
@@ -17,6 +20,7 @@ The laws, given the mean m of a state, whose share is p:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +32,7 @@ RewardLaw = Literal["bernoulli", "fixed", "bounded", "beta"]
 REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed", "bounded", "beta")
 
 Range = tuple[float, float]
-UNIT: Range = (0.0, 1.0)
+ZERO_TO_ONE: Range = (0.0, 1.0)
 LARGEST_REWARD = 1e15
 NARROWEST = 1e-6
 """Width of a range as a share of its larger end: sums of rewards lose their digits in narrower ones."""
@@ -74,7 +78,7 @@ def outside(values: Array, ends: Range) -> Any:
 
 def shares_of(values: Array, ends: Range) -> Array:
     """Return rewards as shares of their range; those of (0, 1) as they are."""
-    if ends == UNIT:
+    if ends == ZERO_TO_ONE:
         return values
     low, high = ends
     return np.asarray(np.clip((values - low) / (high - low), 0.0, 1.0))
@@ -82,13 +86,27 @@ def shares_of(values: Array, ends: Range) -> Array:
 
 def values_of(shares: Array, ends: Range) -> Array:
     """Return shares of a range as rewards: never beyond the ends, whatever rounding does."""
-    if ends == UNIT:
+    if ends == ZERO_TO_ONE:
         return shares
     low, high = ends
     return np.asarray(np.clip(low + (high - low) * shares, low, high))
 
 
-def share_sums(sums: Array, counts: IntArray, low: Array, width: Array) -> Array:
+def common_range(ranges: Iterable[Range]) -> Range:
+    """Return the range that holds all of them."""
+    lows, highs = zip(*ranges, strict=True)
+    return min(lows), max(highs)
+
+
+def range_within(ends: Range, common: Range) -> Range:
+    """Return a range as shares of a wider one."""
+    if common == ZERO_TO_ONE:
+        return ends
+    low, width = common[0], common[1] - common[0]
+    return (ends[0] - low) / width, (ends[1] - low) / width
+
+
+def share_sums(sums: Array, counts: IntArray, low: Array | float, width: Array | float) -> Array:
     """Return sums of so many rewards as sums of shares: each between 0 and its count."""
     return np.asarray(np.clip((sums - counts * low) / width, 0.0, counts))
 
@@ -104,7 +122,7 @@ def draw_reward(law: RewardLaw, mean: float, ends: Range, spread: float | None, 
     if law == "fixed":
         return mean
     low, high = ends
-    share = mean if ends == UNIT else (mean - low) / (high - low)
+    share = mean if ends == ZERO_TO_ONE else (mean - low) / (high - low)
     if law == "bernoulli":
         return high if rng.random() < share else low
     if law == "bounded" or spread is None:

@@ -1,13 +1,18 @@
 """Problems that change: held against laws propagated one slot and one step at a time, and against closed forms."""
 
+import json
+import pickle
+
 import numpy as np
 import pytest
+from benchmarks.changing import HORIZON, problems
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 import restless_bandits as rb
 from restless_bandits import markov
+from restless_bandits.cli import main
 from restless_bandits.problem import Piece
 from restless_bandits.simulation import Comparator, simulate
 from tests import reference
@@ -63,11 +68,11 @@ class TestSimulation:
 
     def test_states_and_rewards_have_these_laws(self):
         problem = changing(5, n_arms=4, initial="unknown")
-        result = simulate(problem, "round-robin", 230, runs=400, seed=1, trace=True, comparator=0.5)
+        result = simulate(problem, "round-robin", 230, runs=150, seed=1, trace=True, comparator=0.5)
         trace = result.traces["round-robin"]
         # Arms come in turn, so all runs have the same waits: by slot, counts against what they should be on average.
         best, expected, spread, paid, means, variance = np.zeros((6, 230))
-        for run in range(400):
+        for run in range(150):
             arms, states = trace.arms[run, :, 0], trace.states[run, :, 0]
             laws = laws_of(problem, arms.tolist(), states.tolist())
             for t, law in enumerate(laws):
@@ -85,11 +90,11 @@ class TestSimulation:
         assert stats.chi2.sf(rewards_off, 230) > FALSE_ALARM
 
     def test_the_step_into_the_slot_is_the_first_that_the_new_chain_takes(self):
-        arms = [rb.Arm(NEVER, [1, 0], initial=1, reward_law="fixed")]
-        problem = rb.Problem(arms, changes=[rb.Change(5, 0, transitions=ALWAYS), rb.Change(8, 0, rewards=[0.5, 0])])
+        arms = [rb.Arm(NEVER, [1, 0], initial=1)]
+        problem = rb.Problem(arms, changes=[rb.Change(5, 0, transitions=ALWAYS), rb.Change(8, 0, rewards=[0, 0])])
         trace = simulate(problem, "round-robin", 10, runs=1, trace=True).traces["round-robin"]
         assert trace.states[0, :, 0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
-        assert trace.rewards[0, :, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0.5, 0.5, 0.5]
+        assert trace.rewards[0, :, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
 
     @pytest.mark.parametrize("spec", ["likelihood-ucb", "ts-9", "restless-ucb", "whittle", "rca"])
     def test_a_change_to_the_same_is_none(self, spec):
@@ -117,11 +122,12 @@ class TestSimulation:
         result = simulate(problem, ["round-robin", "whittle"], 300, runs=3, comparator=1.0)
         assert result.pulls.sum(axis=2).tolist() == [[600] * 3] * 2
 
-    def test_pieces_of_a_cell_may_be_played_anywhere(self):
+    def test_it_travels_to_other_processes(self):
         problem = changing(4)
-        whole = simulate(problem, "ucb1", 250, runs=6, comparator=0.5, jobs=1)
-        parts = simulate(problem, "ucb1", 250, runs=6, comparator=0.5, engine="processes", jobs=2)
-        assert np.array_equal(whole.realised_reward, parts.realised_reward)
+        again = pickle.loads(pickle.dumps(problem))
+        assert (again, again.content) == (problem, problem.content)
+        here, there = (simulate(one, "ucb1", 250, runs=2, comparator=0.5, jobs=1) for one in (problem, again))
+        assert np.array_equal(here.realised_reward, there.realised_reward)
 
 
 class TestRegret:
@@ -242,3 +248,83 @@ class TestProblem:
         table = rb.TableArm([[[0.5, 0.5], [0.5, 0.5]]], [1, 0], initial=0)
         with pytest.raises(rb.ProblemError, match="is a table of laws, which cannot change"):
             rb.Problem([table], changes=[rb.Change(5, 0, rewards=[1, 0])])
+        fixed = rb.Arm.two_state(0.5, 0.5, reward_law="fixed")
+        rb.Problem([fixed], changes=[rb.Change(5, 0, transitions=ALWAYS)])
+        with pytest.raises(rb.ProblemError, match="has fixed rewards, which learners take never to change"):
+            rb.Problem([fixed], changes=[rb.Change(5, 0, rewards=[0.5, 0])])
+
+
+class TestElsewhere:
+    """Whoever else meets a problem that changes plays it, or says that it is for problems that do not."""
+
+    SUDDEN = rb.Problem(
+        [rb.Arm(NEVER, [1, 0], initial=1), rb.Arm.two_state(0.5, 0.5, initial=1)],
+        changes=[rb.Change(5, 0, transitions=ALWAYS), rb.Change(8, 0, rewards=[0, 0])],
+    )
+
+    def test_walks(self):
+        walked = rb.walk(self.SUDDEN, "round-robin", 10)
+        assert walked.states[:, 0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+
+    def test_environments_change_in_every_episode(self):
+        pytest.importorskip("gymnasium")
+        env = rb.gym.RestlessBanditEnv(self.SUDDEN, horizon=10)
+        for _ in range(2):
+            env.reset(seed=1)
+            assert [env.step(0)[1] for _ in range(10)] == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+
+    def test_learners_are_not_told(self):
+        task = self.SUDDEN.task(reveal=["rewards"])
+        assert task == self.SUDDEN.pieces[0].problem.task(reveal=["rewards"])
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            rb.solve,
+            rb.check,
+            *(rb.oracles.find_oracle(name) for name in ("exact", "whittle", "relaxation", "best-arm", "auto")),
+            lambda problem: rb.oracles.policy("myopic", problem),
+            rb.oracles.relaxation_bound,
+            lambda problem: rb.evaluate(problem, rb.policies.Cycle()),
+            lambda problem: rb.theory.regret_bound(problem, 100),
+            lambda problem: rb.theory.event_probability(problem, 100),
+            rb.theory.regret_limit,
+            lambda problem: rb.plots.belief(rb.walk(problem, "round-robin", 10)),
+            rb.plots.index_map,
+        ],
+    )
+    def test_what_is_for_problems_that_do_not_change_says_so(self, use):
+        with pytest.raises(
+            rb.ProblemError, match=r"changes at slot 5, and .* is for problems that do not; take a piece"
+        ):
+            use(self.SUDDEN)
+
+    def test_the_command_line_treats_a_piece_and_says_which(self, tmp_path, capsys, monkeypatch):
+        path = str(tmp_path / "mine.toml")
+        changing(1, 2, 2, changes=(20, 30)).save(path)
+
+        def restless(*words):
+            monkeypatch.setattr("sys.argv", ["restless", *words])
+            with pytest.raises(SystemExit) as stop:
+                main()
+            return stop.value.code, *capsys.readouterr()
+
+        gains = []
+        for number, words in enumerate(([], ["--piece", "2"]), start=1):
+            code, out, err = restless("solve", path, "--json", *words)
+            assert (code, f"changes at slots 20, 30; this is piece {number} of 3" in err) == (0, True)
+            gains.append(json.loads(out)["gain"])
+        assert gains[0] != gains[1]
+        code, _, err = restless("check", path, "--piece", "4")
+        assert (code, "--piece is 4; the problem has pieces 1 to 3" in err) == (2, True)
+        code, out, _ = restless("simulate", path, "--learner", "ucb1", "--horizon", "40", "--runs", "2", "--jobs", "1")
+        assert (code, "from slot 20 on" in out) == (0, True)
+
+
+def test_the_problems_of_the_benchmark_change_five_times():
+    found = problems()
+    assert len(found) == 4
+    for problem in found.values():
+        assert len(problem.pieces) == 6
+        assert problem.pieces[-1].first <= HORIZON
+        assert rb.Problem.from_toml(problem.to_toml()) == problem

@@ -36,7 +36,7 @@ from restless_bandits.arrays import Array, IntArray
 from restless_bandits.changes import _kernels as kernels
 from restless_bandits.estimation import Observations, chain_of, modes_of
 from restless_bandits.record import BIN_MIDDLES, N_BINS
-from restless_bandits.rewards import UNIT, Range
+from restless_bandits.rewards import ZERO_TO_ONE, Range
 
 T = TypeVar("T", np.int64, np.float64)
 
@@ -113,7 +113,7 @@ class Question:
     """
 
     def __init__(
-        self, seen: Seen, mode: Array | None = None, *, reward_range: Range = UNIT, fixed: bool = False
+        self, seen: Seen, mode: Array | None = None, *, reward_range: Range = ZERO_TO_ONE, fixed: bool = False
     ) -> None:
         self.since, self.mode = seen.since, mode
         stretches, n = seen.sums.shape

@@ -149,6 +149,7 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
     title = f"{result.problem or name}, T = {result.horizon}, {played}"
     heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
+    places = ".6f" if result.reward_range == (0.0, 1.0) else ".8g"
     for row in result.summaries():
         alone = result.runs == 1
         # From the lower to the upper end of a bracket.
@@ -160,7 +161,7 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
             "–" if alone else f"{row['regret_sd'][-1]:.4g}",
             worst,
             row["regret_kind"],
-            f"{row['reward_mean'][-1]:.6f}",
+            f"{row['reward_mean'][-1]:{places}}",
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )
@@ -170,19 +171,25 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
 
 
 def _comparator_lines(result: SimulationResult) -> list[str]:
+    pieces = result.comparator.pieces
+    return [_comparator_line(result), *(f"  from slot {first} on {one.gain:.9g} ({one.kind})" for first, one in pieces)]
+
+
+def _comparator_line(result: SimulationResult) -> str:
     against = result.comparator
     factor = "" if result.ratio == 1.0 else f"{result.ratio:g} times "
     if against.ends:
-        return [
+        return (
             f"regret against {factor}the lower … the upper end of a bracket of the optimum: "
             f"{against.lower:.9g} ≤ μ* ≤ {against.upper:.9g}"
-        ]
+        )
     kinds = {
         "certified": "the certified optimum (ships with the package)",
         "exact": "the optimum, solved exactly",
         "given": "the gain that was given",
     }
     named = kinds.get(against.kind, f"the gain of {against.kind}")
+    named += ", the mean over the pieces of the problem" if against.pieces else ""
     width = against.upper - against.lower
     known = f", known to {width:.1g}" if width > 0 else ""
-    return [f"regret against {factor}{against.gain:.12g}, {named}{known}"]
+    return f"regret against {factor}{against.gain:.12g}, {named}{known}"

@@ -96,7 +96,7 @@ class LikelihoodUCB(Learner):
 
     def likeliest_arms(self, record: Record, task: Task, fits: Fits) -> FlatArms:
         """The mode, with mean rewards."""
-        seen, sums = record.flat_seen, record.flat_rewards
+        seen, sums = record.flat_seen, task.share_sums(record.flat_rewards, record.flat_seen)
         return _arms(record, task, fits, 0.0, (sums + 0.5) / (seen + 1), unseen=0.5)
 
     def optimistic_arms(self, record: Record, task: Task, fits: Fits, disordered: Sequence[int] = ()) -> FlatArms:
@@ -107,7 +107,8 @@ class LikelihoodUCB(Learner):
         level = self.alpha * math.log(record.slots + 1)
         levels, ordered = np.full(task.n_arms, level), np.ones(task.n_arms, dtype=np.bool_)
         ordered[list(disordered)] = False
-        bounds = arm_upper_bounds(record.flat_rewards, record.flat_seen, record.state_base, levels, ordered)
+        sums = task.share_sums(record.flat_rewards, record.flat_seen)
+        bounds = arm_upper_bounds(sums, record.flat_seen, record.state_base, levels, ordered)
         return _arms(record, task, fits, math.sqrt(2 * level), bounds, unseen=1.0)
 
 
@@ -120,13 +121,15 @@ def optimistic_slots(notes: Mapping[str, Any], record: Record) -> int:
 def _arms(record: Record, task: Task, fits: Fits, width: float, rewards: Array, unseen: float) -> FlatArms:
     """Chains so many standard errors better than the mode, with learned rewards unless they are known.
 
-    A fixed reward that was seen is known, too.
+    Learned rewards come as shares of the arms' ranges. A fixed reward that was seen is known, too.
     """
     if task.rewards is not None:
-        rewards = np.concatenate(task.rewards)
-    elif "fixed" in task.reward_laws:
-        fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
-        seen = record.flat_seen
-        means = np.where(seen > 0, record.flat_rewards / np.maximum(seen, 1), unseen)
-        rewards = np.where(fixed, means, rewards)
-    return present_arms(record, fits.chains(np.full(task.n_arms, width)), rewards)
+        means = np.concatenate(task.rewards)
+    else:
+        if "fixed" in task.reward_laws:
+            fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
+            seen = record.flat_seen
+            sums = task.share_sums(record.flat_rewards, seen)
+            rewards = np.where(fixed, np.where(seen > 0, sums / np.maximum(seen, 1), unseen), rewards)
+        means = task.values(rewards)
+    return present_arms(record, fits.chains(np.full(task.n_arms, width)), means)

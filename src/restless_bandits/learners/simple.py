@@ -19,6 +19,7 @@ from restless_bandits.plans import Forever, Plan, Slots
 from restless_bandits.policies import Cycle, EmpiricalUCB
 from restless_bandits.problem import Task
 from restless_bandits.record import Record
+from restless_bandits.rewards import ZERO_TO_ONE
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class RoundRobin(Learner):
 
 @dataclass(frozen=True)
 class UCB1(Learner):
-    """Pull the arm with the highest mean reward plus √(width · ln t / pulls)."""
+    """Pull the arm with the highest mean reward plus √(width · ln t / pulls), the root in widths of the arm's range."""
 
     name: ClassVar[str] = "ucb1"
     width: float = 2.0
@@ -42,7 +43,14 @@ class UCB1(Learner):
         positive("ucb1: width", self.width, or_zero=True)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        return Plan(EmpiricalUCB(self.width, task.plays), until=Forever())
+        # The policy looks at rewards as they are, of which those that are told here are shares.
+        whole = task.unit[1] - task.unit[0]
+        ranges = (
+            ()
+            if task.in_shares and task.unit == ZERO_TO_ONE
+            else tuple(whole * (high - low) for low, high in task.reward_ranges)
+        )
+        return Plan(EmpiricalUCB(self.width, task.plays, ranges), until=Forever())
 
 
 @dataclass(frozen=True)

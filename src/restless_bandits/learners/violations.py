@@ -56,7 +56,8 @@ def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
 
 
 def _rewards_out_of_order(record: Record, task: Task, arm: int) -> str:
-    seen, sums = record.seen(arm), record.reward_sums(arm)
+    shares = task.share_sums(record.flat_rewards, record.flat_seen)
+    seen, sums = record.seen(arm), shares[record.state_base[arm] : record.state_base[arm + 1]]
     fitted = monotone_fit(sums, seen)
     means = sums / np.maximum(seen, 1)
     if task.reward_laws[arm] == "fixed":

@@ -111,6 +111,8 @@ class Choice(NamedTuple):
     action: ActionArray = np.zeros(1, dtype=np.int16)
     start: int = 0
     """The action before anything was seen, where the table over joint beliefs has no entry for it."""
+    ranges: Array = np.zeros(1)
+    """What the highest reward of each arm exceeds its lowest by, where the policy needs it."""
 
 
 class Blocks(NamedTuple):
@@ -384,7 +386,7 @@ def run_plan(
     """
     arms, law, state_reward, draws = world
     counts, visits, seen, reward_sums, last_state, last_slot = memory
-    kind, plays, arm, width, action_at, start = choice
+    kind, plays, arm, width, action_at, start, ranges = choice
     table, table_base, table_length, table_period = flat
     j_actions, j_offsets, j_strides, j_numbers, j_cap, j_period = joint
     p_actions, p_offsets, p_strides, p_numbers, p_cap, p_period = pricing
@@ -511,7 +513,7 @@ def run_plan(
                         total = 0.0
                         for k in range(now[own + STATES]):
                             total += reward_sums[at(now[own + STATE] + k)]
-                        scores[at(i)] = total / pulls[i] + np.sqrt(width * np.log(slot) / pulls[i])
+                        scores[at(i)] = total / pulls[i] + np.sqrt(width * np.log(slot) / pulls[i]) * ranges[i]
                 else:
                     scores[at(i)] = np.inf if kind == SINGLE and i == arm else float(elapsed)
             _take_best(scores, chosen, plays)

@@ -64,7 +64,8 @@ def play_answered(
     problem = world.problem
     played = Run(world, horizon, checkpoints, world_words(seed, problem.content, run), trace=True)
     task = learner.task(problem, horizon)
-    agent = Agent(learner, task, seed=seed, run=run, content=problem.content, late=answers.late + 1)
+    late, content = answers.late + 1, problem.content
+    agent = Agent(learner, task, seed=seed, run=run, content=content, late=late, on_change="ignore")
     underway: dict[int, list[int]] = {}
     for slot, fate in enumerate(answers.fates(seed, problem.content, run, horizon).tolist(), start=1):
         asked = agent.ask()

@@ -33,8 +33,8 @@ MOST_BELIEFS = 2_000_000
 """Joint beliefs up to which a simulation solves its problem: some seconds."""
 HOPELESS = 1e9
 """Joint beliefs from which on certifying a built-in problem is not even tried."""
-LARGEST_GAIN = 1e9
-"""Far beyond what arms can pay, whose rewards lie between 0 and 1, and far below what overflows."""
+LARGEST_GAIN = 1e20
+"""Far beyond what arms can pay, see ``rewards``, and far below what overflows."""
 
 CERTIFIED = resources.files("restless_bandits").joinpath("problems", "certified.json")
 

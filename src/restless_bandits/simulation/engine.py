@@ -31,7 +31,7 @@ from restless_bandits.policies import (
 )
 from restless_bandits.problem import AnyArm, Problem
 from restless_bandits.record import Record
-from restless_bandits.rewards import UNIT, beta_shapes, shares_of
+from restless_bandits.rewards import ZERO_TO_ONE, beta_shapes, shares_of
 from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.streams import plan_generator, world_words
 
@@ -61,7 +61,9 @@ class Pricing:
         # Choices that tie up to rounding cost nothing.
         gap[gap <= TIE] = 0.0
         start = solution.policy.action_values(beliefs.start[None])[0]
-        return cls(beliefs, gap, start.max() - start)
+        # A policy's numbers are in shares of the range of rewards.
+        low, high = solution.problem.reward_range
+        return cls(beliefs, (high - low) * gap, (high - low) * (start.max() - start))
 
 
 class World:
@@ -131,7 +133,7 @@ def _bases(sizes: list[int]) -> IntArray:
 def _pays(arm: AnyArm) -> int:
     """How the rewards of an arm are drawn."""
     if arm.reward_law == "bernoulli":
-        return kernels.PAYS_ONE if arm.reward_range == UNIT else kernels.PAYS_END
+        return kernels.PAYS_ONE if arm.reward_range == ZERO_TO_ONE else kernels.PAYS_END
     return kernels.PAYS_BETA if arm.reward_law == "beta" else kernels.PAYS_MEAN
 
 
@@ -239,7 +241,8 @@ def _choice(
     elif isinstance(policy, Cycle):
         choice = kernels.Choice(kernels.CYCLE, plays)
     elif isinstance(policy, EmpiricalUCB):
-        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width))
+        ranges = np.array(policy.ranges) if policy.ranges else np.ones(problem.n_arms)
+        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width), ranges=ranges)
     else:
         raise UnplayablePolicyError(
             f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "

@@ -23,6 +23,7 @@ from restless_bandits.arrays import Array, IntArray, is_number, positive, probab
 from restless_bandits.errors import ProblemError, check_known, harmless
 from restless_bandits.files import read_archive, save_file
 from restless_bandits.problem import NO_FINDINGS, Findings
+from restless_bandits.rewards import ZERO_TO_ONE, Range, checked_range, outside
 from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
 
 REALISED, EXPECTED, GAP = range(3)
@@ -63,7 +64,7 @@ class Outcomes:
         lengths = np.split(arrays["plan_lengths"], np.cumsum(arrays["plans"])[:-1])
         return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
 
-    def check(self, checkpoints: IntArray, n_arms: int) -> None:
+    def check(self, checkpoints: IntArray, n_arms: int, reward_range: Range) -> None:
         """Raise ``ValueError`` for what no runs leave behind, to these checkpoints and with so many arms."""
         runs, horizon = len(self.plan_lengths), int(checkpoints[-1])
         shapes = {"at": (runs, len(checkpoints), 3), "pulls": (runs, n_arms), "seconds": (runs,)}
@@ -78,9 +79,11 @@ class Outcomes:
         )
         if not whole_runs or self.pulls.min() < 0 or (self.seconds < 0).any() or (plays % 1).any() or np.ptp(plays):
             raise ValueError("pulls or plans do not add up to the horizon")
-        # Rewards lie between 0 and 1; what was expected is rounded.
+        # Rewards lie within their range; what was expected is rounded.
         earned = self.at[:, :, :GAP] / checkpoints[:, None]
-        if not ((earned >= -1e-9) & (earned <= plays[0] * (1 + 1e-9))).all():
+        low, high = (plays[0] * end for end in reward_range)
+        off = 1e-9 * max(abs(low), abs(high))
+        if not ((earned >= low - off) & (earned <= high + off)).all():
             raise ValueError("rewards are more than can be earned")
 
     def part(self, run: int) -> Outcomes:
@@ -127,6 +130,8 @@ class SimulationResult:
     """The chance with which answers were lost."""
     late: int = 0
     """The most slots that answers were late."""
+    reward_range: Range = ZERO_TO_ONE
+    """The range that holds the rewards of all arms."""
 
     @property
     def remark(self) -> str | None:
@@ -308,7 +313,12 @@ class SimulationResult:
         """Write the result to an .npz file, without pickle; traces too. It appears whole or not at all."""
         label = {name: getattr(self, name) for name in LABELS}
         label |= {"format": FORMAT, "comparator": self.comparator.as_dict(), "traced": list(self.traces)}
-        label |= {"fit": self.findings.as_dict(), "lost": self.lost, "late": self.late}
+        label |= {
+            "fit": self.findings.as_dict(),
+            "reward_range": self.reward_range,
+            "lost": self.lost,
+            "late": self.late,
+        }
         arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
         for n, one in enumerate(self.outcomes):
             arrays |= {f"{n}_{key}": value for key, value in one.arrays().items()}
@@ -349,6 +359,8 @@ class SimulationResult:
             findings=Findings(**label.get("fit", {})),
             lost=label.get("lost", 0.0),  # Results of earlier versions have neither.
             late=label.get("late", 0),
+            # Files of earlier versions have none.
+            reward_range=checked_range("reward_range", label.get("reward_range", ZERO_TO_ONE)),
             traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
         found._check()
@@ -382,7 +394,7 @@ class SimulationResult:
         ):
             raise ValueError("the label is not that of a result")
         for one in self.outcomes:
-            one.check(marks, len(self.arms))
+            one.check(marks, len(self.arms), self.reward_range)
             if one.runs != self.runs:
                 raise ValueError("learners have played different numbers of runs")
         plays = int(self.outcomes[0].pulls[0].sum()) // self.horizon
@@ -394,7 +406,7 @@ class SimulationResult:
                 raise ValueError("traces are no numbers of arms and states")
             if trace.arms.min() < 0 or trace.arms.max() >= len(self.arms) or trace.states.min() < 0:
                 raise ValueError("traces name arms that there are not")
-            if not ((trace.rewards >= 0) & (trace.rewards <= 1)).all():
+            if outside(trace.rewards, self.reward_range).any():
                 raise ValueError("traces hold what no reward is")
 
     def __repr__(self) -> str:

@@ -121,6 +121,7 @@ def simulate(
 
     """
     check_problem(problem)
+    problem.require_drawn()
     horizon = whole("horizon", horizon)
     check_length(horizon)
     runs = whole("runs", runs, 1, MOST_RUNS)
@@ -196,6 +197,7 @@ def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: flo
         findings=first.problem.findings,
         lost=first.answers.lost,
         late=first.answers.late,
+        reward_range=first.problem.reward_range,
     )
 
 

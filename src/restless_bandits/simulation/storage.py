@@ -27,6 +27,7 @@ from restless_bandits.files import read_archive, write_file
 from restless_bandits.learners.base import Learner
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.registry import ORACLES, source_mark
+from restless_bandits.rewards import Range
 from restless_bandits.simulation.cells import Cell, is_priced
 from restless_bandits.simulation.results import Outcomes
 
@@ -93,6 +94,7 @@ class Store:
     key: str
     checkpoints: tuple[int, ...]
     n_arms: int
+    reward_range: Range
 
     @classmethod
     def open(cls, folder: Path, cell: Cell) -> Store:
@@ -125,7 +127,7 @@ class Store:
                 write_file(place / "key.json", (key + "\n").encode())
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
-        return cls(place, key, cell.checkpoints, problem.n_arms)
+        return cls(place, key, cell.checkpoints, problem.n_arms, problem.reward_range)
 
     def load(self, runs: int) -> dict[int, Outcomes]:
         """Return the stored runs below ``runs``, each by its number.
@@ -154,7 +156,7 @@ class Store:
         block = Outcomes.from_arrays(arrays)
         if str(arrays["key"]) != self.key or len(set(numbers)) != len(block.plan_lengths) or min(numbers) < 0:
             raise ValueError("not a block of this key")
-        block.check(np.array(self.checkpoints), self.n_arms)
+        block.check(np.array(self.checkpoints), self.n_arms, self.reward_range)
         return numbers, block
 
     def save(self, finished: dict[int, Outcomes]) -> None:
