@@ -1,9 +1,10 @@
-"""A learner in a loop as in the field: answers late and lost, a machine added, a process that dies and comes back.
+"""A learner in a loop as in the field: late and lost answers, a machine added, one that changes, a process that dies.
 
 Two machines, good or worn, and later a third; each slot one of them makes a part, and a check of the part says later in
 what state the machine was and whether the part is sound. Checks take up to five slots, and one in ten is never made.
-Every event is in a history. The program is killed in the middle, without a chance to say goodbye; the next one makes
-the agent again of its history and goes on as if nothing had happened.
+The third machine is the best until it breaks: the agent finds that out, and forgets how it was. Every event is in a
+history. The program is killed in the middle, without a chance to say goodbye; the next one makes the agent again of its
+history and goes on as if nothing had happened.
 
     python examples/production_loop.py --out production.png
 
@@ -46,17 +47,25 @@ class World:
         ]
     )
 
+    broken = rb.Arm.two_state(stay_best=0.70, stay_worst=0.97, rewards=(0.90, 0.1), name=ADDED)
+
     def __init__(self, slots: int, seed: int) -> None:
+        self.breaks = 3 * slots // 4
         rng = np.random.default_rng(seed)
         draws = rng.random((slots + 1, 3))
         luck = rng.random(slots + 1)
         self.states = np.zeros((slots + 1, 3), dtype=int)
-        for arm, machine in enumerate(self.problem.arms):
-            for slot in range(1, slots + 1):
-                self.states[slot, arm] = int(draws[slot, arm] >= machine.one_step[self.states[slot - 1, arm], 0])
-        means = np.stack([machine.rewards for machine in self.problem.arms])
-        self.sound = luck[:, None] < means[np.arange(3), self.states]
+        self.sound = np.zeros((slots + 1, 3), dtype=bool)
+        for slot in range(1, slots + 1):
+            for arm, machine in enumerate(self.machines(slot)):
+                state = int(draws[slot, arm] >= machine.one_step[self.states[slot - 1, arm], 0])
+                self.states[slot, arm], self.sound[slot, arm] = state, luck[slot] < machine.rewards[state]
         self.delay = np.where(rng.random(slots + 1) < LOST, -1, rng.integers(0, LATE + 1, slots + 1))
+
+    def machines(self, slot: int) -> list[rb.Arm]:
+        """The machines as they are in a slot."""
+        arms = [arm for arm in self.problem.arms if isinstance(arm, rb.Arm)]
+        return arms if slot < self.breaks else [*arms[:2], self.broken]
 
     def checks(self, agent: rb.Agent) -> list[tuple[int, int, float]]:
         """The checks that are made by now of parts that wait for theirs: slot, state of the machine, sound or not."""
@@ -75,7 +84,7 @@ def start(path: Path) -> rb.Agent:
         print(f"  going on after slot {agent.slots}, with {len(agent.open)} checks under way")
         return agent
     print("  a new agent")
-    return rb.Agent("likelihood-ucb", TASK, seed=7, late=LATE + 1, history=path)
+    return rb.Agent("likelihood-ucb", TASK, seed=7, late=LATE + 1, on_change="forget", history=path)
 
 
 def work(world: World, path: Path, slots: int, die_at: int | None) -> rb.Agent:
@@ -120,24 +129,27 @@ def main() -> None:
         print(f"the record is that of a process that never died: {same}")
         made = [event["arms"][0] for event in agent.history() if event["kind"] == "ask"]
 
-    checked = int(agent.record.pulls.sum())
-    print(f"{checked} of {agent.slots} parts were checked")
-    sound = world.sound[np.arange(1, given.slots + 1), made].mean()
-    best = rb.oracles.exact(World.problem).gain
-    print(f"{sound:.3f} of the parts are sound; all machines known and checked at once, {best:.3f} in the long run")
+    print(f"{ADDED} breaks in slot {world.breaks}")
+    for alarm in agent.alarms:
+        print(f"alarm: {alarm}")
+    sound = world.sound[np.arange(1, given.slots + 1), made]
+    for first, end in ((given.slots // 3, world.breaks - 1), (world.breaks, given.slots)):
+        best = rb.oracles.exact(rb.Problem(world.machines(end))).gain
+        found = sound[first - 1 : end].mean()
+        print(f"slots {first} to {end}: {found:.3f} sound; all known and checked at once, {best:.3f} in the long run")
 
-    draw(agent, np.array(made), given.out)
+    draw(agent, world, np.array(made), given.out)
     print(f"picture: {given.out}")
 
 
-def draw(agent: rb.Agent, made: npt.NDArray[np.int64], out: Path) -> None:
+def draw(agent: rb.Agent, world: World, made: npt.NDArray[np.int64], out: Path) -> None:
     """Who made the parts, and what the agent knows of the machines by now, next to the truth."""
     from matplotlib.figure import Figure
 
     found = rb.estimate(agent.record, names=agent.task.names, strict=False)
     value = np.concatenate([arm.transitions[:, 0] for arm in found.arms])
     error = np.concatenate([arm.standard_errors[:, 0] for arm in found.arms])
-    truth = np.concatenate([arm.one_step[:, 0] for arm in World.problem.arms])
+    truth = np.concatenate([arm.one_step[:, 0] for arm in world.machines(agent.slots)])
     labels = [f"{name}\n{what}" for name in agent.task.names for what in ("stays good", "recovers")]
     with rb.plots.style():
         figure = Figure(figsize=(8, 7), layout="constrained")
@@ -149,6 +161,9 @@ def draw(agent: rb.Agent, made: npt.NDArray[np.int64], out: Path) -> None:
             above.plot(slots, share, color=rb.plots.COLOURS[arm], label=name)
         above.axvline(len(made) // 3, color="black", linestyle=":", label=f"{ADDED} is added")
         above.axvline(len(made) // 2 + 50, color="grey", linestyle="--", label="the process is killed")
+        above.axvline(world.breaks, color="firebrick", linestyle="-.", label=f"{ADDED} breaks")
+        found_in = [alarm.slot for alarm in agent.alarms]
+        above.plot(found_in, [1.0] * len(found_in), "v", color="firebrick", label="alarm")
         above.set_xlabel("slot")
         above.set_ylabel(f"share of the last {width} parts")
         above.legend()

@@ -680,15 +680,15 @@ class Agent:
                 self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
             self._window.note(record, arms, states, rewards)
             self._pass(arms, previous)
-            if self._on_change != "ignore":
-                for arm in arms:
-                    self._look(arm, certain=arm in certain)
-            return
-        self._part = None
-        for arm, state, reward in zip(arms, states, rewards, strict=True):
-            grown = self._window.enter(record, slot, arm, state, reward)
-            if self._plan is not None and self._due is None:
-                self._watch.told_late(record, arm, slot, state, grown)
+        else:
+            certain, self._part = [], None
+            for arm, state, reward in zip(arms, states, rewards, strict=True):
+                grown = self._window.enter(record, slot, arm, state, reward)
+                if self._plan is not None and self._due is None:
+                    self._watch.told_late(record, arm, slot, state, grown)
+        if self._on_change != "ignore":
+            for arm in arms:
+                self._look(arm, certain=arm in certain)
 
     def _lose(self, slot: int, arms: list[int]) -> None:
         """Give up the answers of some arms of a decision; the present slot passes with them."""
