@@ -87,8 +87,8 @@ class Agent:
     planning
         ``blocking``: a plan that is due is made when the next decision is asked for. ``background``: it is made in a
         worker process, and decisions go on by the old one until it is there; only the first plan, and the first after
-        arms or learner were exchanged, is waited for. A script that asks for it must guard its main part by ``if
-        __name__ == "__main__":``.
+        arms or learner were exchanged or something was forgotten, is waited for. A script that asks for it must guard
+        its main part by ``if __name__ == "__main__":``.
     on_change
         What to do when an arm is found to have changed: each is tested as long as it is pulled, and every change is
         entered into ``alarms``. ``warn``: a ``RuntimeWarning`` says so. ``forget``: what was seen of the arm before the
