@@ -225,6 +225,15 @@ class TestMemory:
         play(agent, world, 50)
         assert agent.record.pulls.sum() == 50
 
+    def test_a_test_that_begins_leaves_the_memory_alone(self):
+        agent, world = rb.Agent("round-robin", task(), memory=1024, late=64, on_change="ignore"), World(1)
+        play(agent, world, 700)
+        agent.on_change = "forget"
+        play(agent, world, 200)
+        assert agent.record.pulls.sum() == 900 - agent._remembered + 1
+        play(agent, world, 600)
+        assert agent.record.pulls.sum() == 1500 - agent._remembered + 1
+
     def test_with_changes(self):
         agent = rb.Agent("round-robin", task(), seed=1, memory=2048, on_change="forget", late=64)
         world = World(5)

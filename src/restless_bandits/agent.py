@@ -169,10 +169,10 @@ class Agent:
     def on_change(self, what: str) -> None:
         check_known(what, ON_CHANGE, "on_change is")
         self._log("on_change", what=what)
-        begins = self._on_change == "ignore" != what
+        if self._on_change == "ignore":
+            for arm in self._lookouts:
+                arm.restart(self.slots + 1)
         self._on_change = what
-        if begins:
-            self._look_out()
 
     @property
     def open(self) -> list[Decision]:

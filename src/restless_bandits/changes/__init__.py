@@ -137,8 +137,8 @@ class Question:
             self._parts[:, 0] = -math.inf
             # The score is an estimate of the gain, and what it promises must then pay for two codes.
             promises = 2 * self._promises() + _mixed(self._parts[:, 1:])
-            for time in np.flatnonzero(promises >= threshold).tolist():
-                self._parts[time, 0] = self._chain_evidence(time)
+            for time in np.flatnonzero(promises[1:] >= threshold).tolist():
+                self._parts[time + 1, 0] = self._chain_evidence(time + 1)
         evidence = _mixed(self._parts)
         best = int(evidence[1:].argmax()) + 1
         if evidence[best] < threshold:
