@@ -143,7 +143,7 @@ class TestEvidence:
         seen = np.array([[sum(whole)], [later + missing]])
         expected = reference.log_mixture(ones, zeros) + reference.log_mixture(later, missing)
         expected -= reference.log_best(*whole)
-        assert kernels.reward_ratios(sums, seen)[1, 0] == pytest.approx(expected, abs=1e-7)
+        assert kernels.split_ratios(sums, seen)[1, 0] == pytest.approx(expected, abs=1e-7)
 
 
 def cells_of(path, waits, n):
@@ -161,7 +161,7 @@ def cells_of(path, waits, n):
 
 def reward_evidence(rewards, split):
     sums = np.array([[float(sum(rewards))], [float(sum(rewards[split:]))]])
-    return float(kernels.reward_ratios(sums, np.array([[len(rewards)], [len(rewards) - split]]))[1, 0])
+    return float(kernels.split_ratios(sums, np.array([[len(rewards)], [len(rewards) - split]]))[1, 0])
 
 
 class TestAlarms:

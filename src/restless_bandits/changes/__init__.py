@@ -123,34 +123,50 @@ class Question:
         counts = np.bincount(seen.stretches * len(places) + where, weights=seen.counts, minlength=cells)
         later = _sums_from(counts.astype(np.int64).reshape(stretches, -1))
         self._elapsed, self._states, self._later = _cells(places, later, n)
-        self._parts = np.zeros((stretches, 1 + n))
-        """Logs of the evidence that the chain, and the rewards of each state, changed before each stretch."""
+        self._rewards = np.zeros(stretches)
+        """Logs of the evidence that rewards changed before each stretch."""
         if not fixed:
             states = np.zeros((stretches, n), dtype=np.int64)
             np.add.at(states.T, places % n, later.T)
             low, high = reward_range
-            self._parts[:, 1:] = kernels.reward_ratios((_sums_from(seen.sums) - low * states) / (high - low), states)
+            shares = (_sums_from(seen.sums) - low * states) / (high - low)
+            self._rewards = _all_parts(kernels.split_ratios(shares, states))
 
     def answer(self, threshold: float) -> Change | None:
         """Return the likeliest change if its evidence reaches the threshold."""
+        chains = np.zeros((3, len(self.since)))
         if self.n_states > 1:
-            self._parts[:, 0] = -math.inf
+            laws = self._law_ratios()
+            chains[:2] = _all_parts(laws[:, :, self._elapsed == 1]), _all_parts(laws)
+            chains[2] = _or_not(-math.inf)
             # The score is an estimate of the gain, and what it promises must then pay for two codes.
-            promises = 2 * self._promises() + _mixed(self._parts[:, 1:])
+            promises = 2 * self._promises() + self._rewards
             for time in np.flatnonzero(promises[1:] >= threshold).tolist():
-                self._parts[time + 1, 0] = self._chain_evidence(time + 1)
-        evidence = _mixed(self._parts)
+                chains[2, time + 1] = _or_not(self._chain_evidence(time + 1))
+        evidence = _either(chains) + self._rewards
         best = int(evidence[1:].argmax()) + 1
+        if evidence[best] >= threshold and chains[2, best] > 0:
+            chains[2, best] = _or_not(self._chain_evidence(best, thorough=True))
+            evidence = _either(chains) + self._rewards
         if evidence[best] < threshold:
             return None
-        if self._parts[best, 0] > 0:
-            self._parts[best, 0] = self._chain_evidence(best, thorough=True)
-            evidence = _mixed(self._parts)
-            if evidence[best] < threshold:
-                return None
-        changed = {"chain": self._parts[best, 0] > 0, "rewards": (self._parts[best, 1:] > 0).any()}
+        changed = {"chain": _either(chains)[best] > 0, "rewards": self._rewards[best] > 0}
         what = " and ".join(name for name, is_so in changed.items() if is_so)
         return Change(int(self.since[best]), float(evidence[best]), what)
+
+    def _law_ratios(self) -> Array:
+        """Logs of the evidence that laws of what is seen after a state and a wait changed: ``[stretch, 2, cell]``.
+
+        Each law on its own, in two parts: how often another state is seen, and how often that one is a worse one.
+        """
+        rows, columns = self._states[:, None], np.arange(self.n_states)
+        worse, better = (np.where(away, self._later, 0).sum(axis=2) for away in (columns > rows, columns < rows))
+        everything = self._later.sum(axis=2)
+        moves = kernels.split_ratios((worse + better).astype(np.float64), everything)
+        ways = kernels.split_ratios(worse.astype(np.float64), worse + better)
+        # From the first state and the last there is one way only.
+        ends = (self._states == 0) | (self._states == self.n_states - 1)
+        return np.stack([moves, np.where(ends, 0.0, ways)], axis=1)
 
     def _promises(self) -> Array:
         """About what each time of change gains, from the likeliest chain of all, which is found on the way."""
@@ -198,6 +214,16 @@ def _cells(places: IntArray, later: IntArray, n: int) -> tuple[IntArray, IntArra
     return BIN_MIDDLES[bins[order]], states[order], np.ascontiguousarray(table[:, order])
 
 
-def _mixed(parts: Array) -> Array:
-    """Logs of the evidence of all parts together, each of which has changed or not with equal weights."""
-    return np.asarray((np.logaddexp(parts, 0.0) - math.log(2.0)).sum(axis=-1))
+def _or_not(evidence: Array | float) -> Array:
+    """Logs of the evidence that something has changed or not, with equal weights."""
+    return np.asarray(np.logaddexp(evidence, 0.0) - math.log(2.0))
+
+
+def _all_parts(evidence: Array) -> Array:
+    """Logs of the evidence of all parts together, each of which has changed or not; the first axis is of stretches."""
+    return np.asarray(_or_not(evidence).sum(axis=tuple(range(1, evidence.ndim))))
+
+
+def _either(tests: Array) -> Array:
+    """Logs of the evidence of several tests of one thing, with equal weights."""
+    return np.asarray(np.logaddexp.reduce(tests, axis=0) - math.log(len(tests)))

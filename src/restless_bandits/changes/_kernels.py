@@ -191,15 +191,15 @@ def _likeliest(ones: float, zeros: float) -> float:
 
 
 @njit
-def reward_ratios(sums: Array, seen: IntArray) -> Array:
-    """Log of the evidence that the mean reward of each state changed, for each split: ``[split, state]``.
+def split_ratios(sums: Array, seen: IntArray) -> Array:
+    """Log of the evidence that means of numbers between 0 and 1 changed, for each split: ``[split, mean]``.
 
     ``sums[c]`` and ``seen[c]`` are those after the c-th split; those of split 0 are all.
     """
     splits, n = sums.shape
     ratios = np.zeros((splits, n))
     for k in range(n):
-        # Sums of rewards between 0 and 1 are rounded: what is left may be below zero by some bits.
+        # Sums of rewards are rounded: what is left may be below zero by some bits.
         ones, zeros = max(sums[0, k], 0.0), max(seen[0, k] - sums[0, k], 0.0)
         whole = _likeliest(ones, zeros)
         for c in range(1, splits):
