@@ -25,6 +25,7 @@ bench: .venv/installed-dev
 	$(PY) -m benchmarks.oracles
 	$(PY) -m benchmarks.learners
 	$(PY) -m benchmarks.scale
+	$(PY) -m benchmarks.agent
 	$(RESTLESS) bench
 
 # Any warning is an error; open site/index.html.

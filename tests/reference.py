@@ -302,7 +302,9 @@ class World:
                     break
             mean = float(arm.rewards[seen])
             states.append(seen)
-            rewards.append(mean if arm.reward_law == "fixed" else float(v < mean))
+            low, high = arm.reward_range
+            drawn = high if v * (high - low) < mean - low else low
+            rewards.append(mean if arm.reward_law == "fixed" else drawn)
             self.expected += float(law @ arm.rewards)
         self.elapsed = [tau + 1 for tau in self.elapsed]
         for i, seen in zip(sorted(arms), states, strict=True):
@@ -321,3 +323,55 @@ def play_with_agent(agent, world, slots):
             agent.tell(states[0], rewards[0])
         else:
             agent.tell(states, rewards)
+
+
+def log_likelihood(chain, observations):
+    """Of a birth-death chain, by NumPy's matrix powers; what it cannot do is left out."""
+    total = 0.0
+    for elapsed, state, seen in zip(*observations, strict=True):
+        law = np.linalg.matrix_power(chain, int(elapsed))[state]
+        total += sum(n * np.log(law[k]) for k, n in enumerate(seen) if n and abs(k - state) <= elapsed)
+    return total
+
+
+def best_code(rows, levels):
+    """The likeliest two-state chain after the price of its code, over all lattices: rows of (moves, stays)."""
+    found = []
+    for level in range(1, levels + 1):
+        angles = (np.arange(2**level) + 0.5) * np.pi / 2 / 2**level
+        chance = np.sin(angles) ** 2
+        best = sum((moves * np.log(chance) + stays * np.log1p(-chance)).max() for moves, stays in rows)
+        found.append(best - len(rows) * level * np.log(2) - np.log(levels))
+    return max(found)
+
+
+def log_mixture(ones, zeros, points=20_001):
+    """Log of the mean of p^ones (1 − p)^zeros where p = sin² φ and φ is uniform on (0, π/2): the trapezoidal rule."""
+    angles = np.linspace(0, np.pi / 2, points)
+    values = np.sin(angles) ** (2 * ones) * np.cos(angles) ** (2 * zeros)
+    return np.log(values.sum() - 0.5 * (values[0] + values[-1])) - np.log(points - 1)
+
+
+def log_best(ones, zeros):
+    """Log of the largest p^ones (1 − p)^zeros."""
+    if not ones or not zeros:
+        return 0.0
+    p = ones / (ones + zeros)
+    return ones * np.log(p) + zeros * np.log(1 - p)
+
+
+def filtered_laws(chains, changes, initial, arms, states):
+    """The law of each observation of a run given all before it, one slot and one step at a time.
+
+    ``chains[arm]`` as the run begins and ``changes`` as (slot, arm, chain); ``initial`` are laws one step before
+    slot 1; ``arms[t]`` and ``states[t]`` what was pulled and seen in slot t + 1.
+    """
+    chains, beliefs, found = list(chains), [np.array(law, dtype=float) for law in initial], []
+    for slot, (arm, state) in enumerate(zip(arms, states, strict=True), start=1):
+        for when, which, chain in changes:
+            if when == slot:
+                chains[which] = chain
+        beliefs = [law @ chain for law, chain in zip(beliefs, chains, strict=True)]
+        found.append(beliefs[arm].copy())
+        beliefs[arm] = np.eye(len(beliefs[arm]))[state]
+    return found

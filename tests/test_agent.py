@@ -206,10 +206,23 @@ class TestStoredAgents:
             (("plan_record", "notes", "rca", "arm"), 7, "rca: arm is 7"),
             (("plan_record", "notes", "rca", "states", 0), 3, "rca: states.* from 0 to 2"),
             (("plan_record", "notes"), [], "the notes of a plan are"),
-            (("asked",), [], r"asked is \[\]; it must be a list of 1 whole"),
-            (("asked",), [2], r"asked\[0\] is 2"),
-            (("asked",), [-1], r"asked\[0\] is -1"),
-            (("plan_record",), None, "asked is .*; it must be the arms that a plan pulls"),
+            (("window", "slots", -1, 1), [2], r"window: arms\[0\] is 2"),
+            (("window", "slots", -1, 1), [0, 1], "slot 641 holds answers that it cannot have"),
+            (("window", "slots", -1, 2), [[0, 0, 1.0]], "slot 641 holds answers that it cannot have"),
+            (("window", "slots", 3, 3), [0], "slot 4 holds answers that it cannot have"),
+            (("window", "slots", 3, 2, 0, 1), 2, "the window does not lead to record|counts"),
+            (("window", "slots", 3, 2, 0, 2), 0.5, "the window does not lead to record"),
+            (("window", "slots", 3, 2, 0, 2), float("nan"), "the window does not lead to record"),
+            (("window", "slots", 3, 0), 9, "window: slot is 5"),
+            (("window", "edge"), 641, "edge is 641"),
+            (("window", "late"), -1, "late is -1"),
+            (("window", "late"), 3, "edge is 0"),
+            (("window", "last_state", 0), 9, "window: last_state"),
+            (("window", "last_slot", 0), 1, "window: last_slot"),
+            (("window", "rewards", 0), [0.0], "window: its rewards or states"),
+            (("retired",), [0, 1], "the number of arms in service is 0"),
+            (("planning",), "now", "planning is 'now'; choose from blocking, background"),
+            (("due_record",), {}, "is damaged, or its learner fails on what it holds: KeyError"),
             (("task", "n_states", 0), 10**12, "take more counts than fit into memory"),
             (("task", "n_states"), [], "at least one arm"),
             (("task", "names"), ["a"], "names is .*; give an entry for each of 2 arms"),
@@ -229,7 +242,7 @@ class TestStoredAgents:
     def test_every_field_is_held_against_the_others(self, tmp_path, where, value, message):
         path, data = self.stored(tmp_path, digest=False)
         path.write_text(json.dumps(data))
-        assert Agent.load(path).ask() == data["asked"][0]
+        assert Agent.load(path).ask() == data["window"]["slots"][-1][1][0]
         inside = data
         for key in where[:-1]:
             inside = inside[key]

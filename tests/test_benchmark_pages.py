@@ -1,8 +1,8 @@
-"""The numbers of docs/benchmarks.md are those of the results that are kept beside it."""
+"""The numbers of docs/benchmarks.md and docs/theory/changes.md are those of the results that are kept beside them."""
 
 import re
 
-from benchmarks import earnings, pages, scale
+from benchmarks import changing, earnings, forgetting, pages, scale
 
 
 def test_the_page_is_what_its_results_say():
@@ -24,3 +24,14 @@ def test_a_changed_number_is_noticed():
     assert scale.table(kept) != scale.table(kept | {name: [99.0, 0.1]})
     assert "**no**" in scale.table({name: [99.0, 0.1]})
     assert "**no**" in scale.table({name: [0.01, scale.MOST_MEMORY + 0.1]})
+
+
+def test_what_was_measured_of_changes():
+    page = forgetting.PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"<!-- (\w+) -->", page)) == {"rate", "builtin", "delay", "loss", "end"}
+    assert forgetting.written(page) == page
+    kept = pages.load(forgetting.KEPT)
+    assert set(kept["loss"]) == set(changing.problems())
+    assert all(set(ways) == set(forgetting.WAYS) for ways in kept["loss"].values())
+    assert all(alarms <= allowed for _, alarms, allowed in kept["rate"].values())
+    assert sum(map(sum, kept["builtin"].values())) == 0, "a false alarm in so few slots would be a rare one"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from restless_bandits import _compile
+from restless_bandits import _compile, workers
 from restless_bandits.cli import ahead
 from restless_bandits.problem import Problem
 from restless_bandits.simulation import _kernels, pools, runner
@@ -182,7 +182,7 @@ class TestTelling:
 
     def test_workers_tell_whoever_started_them(self, monkeypatch):
         flags = (Event(), Event())
-        monkeypatch.setattr(pools, "COMPILING", flags)
+        monkeypatch.setattr(workers, "COMPILING", flags)
         pool = pools.ProcessPool(1)
         try:
             assert pool._pool.submit(compiled_long).result()

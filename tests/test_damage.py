@@ -6,6 +6,7 @@ checksums are found out or change nothing. A field that was changed on purpose m
 
 import copy
 import csv
+import hashlib
 import io
 import json
 import random
@@ -44,6 +45,16 @@ def use_problem(path):
 
 def use_agent(path):
     agent = rb.Agent.load(path)
+    found = used(agent)
+    agent.save(path)
+    return found
+
+
+def use_history(path):
+    return used(rb.Agent.replay(path))
+
+
+def used(agent):
     task, asked = agent.task, []
     for slot in range(8):
         arms = agent.ask()
@@ -55,7 +66,6 @@ def use_agent(path):
         agent.tell(states[0] if task.plays == 1 else states, rewards[0] if task.plays == 1 else rewards)
         agent.skip(1 + slot)
         asked.append(arms)
-    agent.save(path)
     return asked, agent.record.to_dict()
 
 
@@ -121,6 +131,21 @@ def agent_fields(content):
     return tree
 
 
+def history_fields(content):
+    events = [json.loads(line) for line in content.splitlines()]
+    return [{key: value for key, value in event.items() if key not in ("seq", "mark")} for event in events]
+
+
+def history_bytes(tree):
+    """With numbers and marks that fit: then the events must answer for themselves."""
+    lines, mark = [], ""
+    for number, event in enumerate(tree, start=1):
+        numbered = {"seq": number, **event}
+        mark = hashlib.sha256((mark + json.dumps(numbered)).encode()).hexdigest()[:16]
+        lines.append(json.dumps(numbered | {"mark": mark}) + "\n")
+    return "".join(lines).encode()
+
+
 def archive_fields(content):
     with np.load(io.BytesIO(content)) as archive:
         tree = {name: array.tolist() for name, array in archive.items()}
@@ -176,6 +201,29 @@ def agent_in(spec, problem=THREE):
     return Format(write, use_agent, agent_fields, json_bytes)
 
 
+def eventful(path, **options):
+    """An agent with a retired and an added arm, late and lost answers and another learner than at first."""
+    agent = rb.Agent("likelihood-ucb", TWO.task(), seed=3, late=12, **options)
+    for slot in range(1, 40):
+        if slot == 10:
+            agent.add_arm("new", 3)
+        if slot == 20:
+            agent.retire_arm("arm 1")
+        if slot == 30:
+            agent.learner = "posterior"
+        agent.ask()
+        if slot % 5 == 0:
+            agent.tell(lost=True)
+        elif slot % 3 == 0:
+            agent.skip()
+            agent.tell(slot % 2, 1.0, "arm 2", slot=slot)
+        else:
+            agent.tell(slot % 2, float(slot % 2))
+    agent.ask()
+    if not options:
+        agent.save(path)
+
+
 def frozen_agent(spec):
     return Format(
         lambda path: path.write_text(json.dumps(FROZEN[spec]["agent"])), use_agent, agent_fields, json_bytes, False
@@ -219,6 +267,10 @@ FORMATS = {
     "agent of rca": agent_in("rca", TWO),
     "agent of dsee": agent_in("dsee", TWO),
     "agent of restless-ucb": agent_in("restless-ucb:rewards=known,m=3", TWO),
+    "eventful agent": Format(eventful, use_agent, agent_fields, json_bytes),
+    "history": Format(
+        lambda path: eventful(path, history=path), use_history, history_fields, history_bytes, checked=False
+    ),
     "earlier agent of posterior": frozen_agent("posterior"),
     "earlier agent of rca": frozen_agent("rca"),
     "index policy": policy_of("whittle"),
@@ -252,6 +304,7 @@ def answer(form, path, content):
     path.write_bytes(content)
     with warnings.catch_warnings(action="error"):
         warnings.filterwarnings("ignore", message=".*violates Assumption")
+        warnings.filterwarnings("ignore", message=".*is decided otherwise today")
         try:
             return form.use(path)
         except rb.ProblemError as error:

@@ -52,5 +52,5 @@ def test_runs_by_itself_and_goes_on_when_killed(tmp_path, pytestconfig):
     assert out.read_bytes().startswith(PNG)
     assert [path.name for path in tmp_path.iterdir()] == ["picture.png"]
     assert "killed in slot 250" in done.stdout
-    assert "going on after slot 200" in done.stdout
+    assert "going on after slot 250" in done.stdout
     assert "never died: True" in done.stdout

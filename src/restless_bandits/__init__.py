@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from restless_bandits.policies import Policy as Policy
     from restless_bandits.policies import load_policy as load_policy
     from restless_bandits.problem import Arm as Arm
+    from restless_bandits.problem import Change as Change
     from restless_bandits.problem import Findings as Findings
     from restless_bandits.problem import Problem as Problem
     from restless_bandits.problem import TableArm as TableArm
@@ -67,7 +68,7 @@ _NAMES = {
     "learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling learner",
     "oracles": "Solution",
     "policies": "IndexPolicy JointPolicy Policy load_policy",
-    "problem": "Arm Findings Problem TableArm Task load_problem",
+    "problem": "Arm Change Findings Problem TableArm Task load_problem",
     "problem_files": "builtin_problems",
     "simulation": "SimulationResult simulate",
     "solving": "evaluate solve",

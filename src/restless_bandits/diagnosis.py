@@ -125,6 +125,7 @@ class Diagnosis:
 def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
     """Diagnose a problem; ``horizon`` sets how closely ``mixing`` looks."""
     check_problem(problem)
+    problem.require_steady("a diagnosis")
     problem.task(horizon)
     assumptions = problem.assumptions
     c1 = max(0.0, assumptions["bounded_below"].value)

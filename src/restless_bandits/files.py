@@ -113,6 +113,20 @@ def locked(path: str | Path) -> Iterator[None]:
         os.close(number)
 
 
+def hold(path: str | Path) -> int:
+    """Open a file for adding to it, and let nobody else do so as long as it is open; return its descriptor."""
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
+    # Windows locks single bytes, for readers too, and below 2 GB: one that is not soon read.
+    os.lseek(number, 1 << 30, os.SEEK_SET)
+    if not _try_lock(number):
+        os.close(number)
+        raise ProblemError(f"cannot write {path}: somebody else is writing to it; let one process at a time do so")
+    return number
+
+
 def _is_open_as(path: Path, number: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(number))

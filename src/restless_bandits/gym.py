@@ -27,6 +27,7 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.errors import ProblemError
 from restless_bandits.problem import Problem, TableArm, load_problem
+from restless_bandits.rewards import ZERO_TO_ONE, draw_reward
 
 try:
     import gymnasium
@@ -105,7 +106,9 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
     slot counts them, from 1 to ``elapsed_cap``. Policies take both as they are, for one environment or a vector of
     them: ``policy.choose(observations["last_state"], observations["elapsed"])``.
 
-    *Reward*: the sum of the rewards of the arms pulled.
+    *Reward*: the sum of the rewards of the arms pulled, in the units of the problem.
+
+    *Changes* of the problem happen at their slots, in every episode; nothing that is observed tells of them.
 
     *Info*: ``states``, the true states of all arms in the slot just played (after ``reset``: one step before the first
     slot), which no player may know; and after a step ``rewards``, one for each arm of the action.
@@ -125,6 +128,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self.problem.arms):
             raise ProblemError("an environment needs chains, and a table of laws is none; give problems made of Arm")
+        self.problem.require_drawn()
         self.horizon = None if horizon is None else whole("horizon", horizon, also="or None for no end")
         # From 2 on, since Gymnasium takes a space of one number for a mistake.
         self.elapsed_cap = whole("elapsed_cap", elapsed_cap, 2)
@@ -140,15 +144,36 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         )
         self.action_space = spaces.Discrete(n) if self.problem.plays == 1 else ArmChoice(n, self.problem.plays)
 
-        most = max(self.problem.n_states)
-        self._rewards = np.zeros((n, most))
-        self._sums = np.full((n, most, most), np.inf)
-        for i, arm in enumerate(self.problem.arms):
-            self._rewards[i, : arm.n_states] = arm.rewards
-            self._sums[i, : arm.n_states, : arm.n_states] = markov.thresholds(arm.one_step)
+        self._changes = {piece.first: piece.problem for piece in self.problem.pieces[1:]}
+        self._enter(self.problem)
         self._fixed = np.array([arm.reward_law == "fixed" for arm in self.problem.arms])
+        zero_or_one = [arm.reward_law == "bernoulli" and arm.reward_range == ZERO_TO_ONE for arm in self.problem.arms]
+        self._plain = bool((self._fixed | zero_or_one).all())
         self._every = np.arange(n)
         self._slot: int | None = None
+
+    def _enter(self, piece: Problem) -> None:
+        """Play by the chains and rewards of a piece of the problem from now on."""
+        n, most = piece.n_arms, max(piece.n_states)
+        self._now = piece
+        self._rewards = np.zeros((n, most))
+        self._sums = np.full((n, most, most), np.inf)
+        for i, arm in enumerate(piece.arms):
+            self._rewards[i, : arm.n_states] = arm.rewards
+            self._sums[i, : arm.n_states, : arm.n_states] = markov.thresholds(arm.one_step)
+
+    def _drawn(self, arms: IntArray, seen: IntArray) -> Array:
+        """Rewards of arms that were seen in some states."""
+        means = self._rewards[arms, seen]
+        if self._plain:
+            return np.where(self._fixed[arms], means, self.np_random.random(len(arms)) < means)
+        pulled = [self._now.arms[i] for i in arms]
+        return np.array(
+            [
+                draw_reward(arm.reward_law, float(mean), arm.reward_range, arm.reward_spread, self.np_random)
+                for arm, mean in zip(pulled, means, strict=True)
+            ]
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -164,6 +189,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
                 self._states[i] = (markov.thresholds(markov.stationary(arm.one_step)) <= drawn[i]).sum()
         self._last_slot = np.zeros(self.problem.n_arms, dtype=np.int64)
         self._slot = 0
+        self._enter(self.problem.pieces[0].problem)
         self._pulled: IntArray = np.zeros(0, dtype=np.int64)
         self._reward = 0.0
         return self._observation(), {"states": self._states.copy()}
@@ -175,11 +201,12 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self._slot = slot
         # The step that the slot before ends with is taken here: chains do not mind the player, so the law is the same,
         # and the states in sight are those of the slot just played.
+        if slot in self._changes:
+            self._enter(self._changes[slot])
         drawn = self.np_random.random(self.problem.n_arms)
         self._states = (self._sums[self._every, self._states] <= drawn[:, None]).sum(axis=1)
         seen = self._states[arms]
-        means = self._rewards[arms, seen]
-        rewards = np.where(self._fixed[arms], means, self.np_random.random(len(arms)) < means)
+        rewards = self._drawn(arms, seen)
         self._last_state[arms] = seen
         self._last_slot[arms] = self._slot
         self._pulled, self._reward = arms, float(rewards.sum())
@@ -274,7 +301,7 @@ def play(
         raise ProblemError("the environment has no horizon; say how many slots to play")
     horizon = min(whole("slots", limit) for limit in limits)
     player = as_learner(learner)
-    agent = Agent(player, player.task(inner.problem, horizon), seed=seed)
+    agent = Agent(player, player.task(inner.problem, horizon), seed=seed, on_change="ignore")
     truncated = False
 
     def answer(arms: Sequence[int]) -> tuple[list[int], list[float]]:

@@ -20,6 +20,7 @@ import numpy as np
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.problem import Arm, Problem
+from restless_bandits.rewards import shares_of, values_of
 
 
 def exploration_count(horizon: int) -> int:
@@ -102,6 +103,7 @@ def optimistic_rewards(estimate: Array, radii: Array) -> Array:
 def chain_arms(problem: Problem, reason: str) -> list[Arm]:
     """Return the arms of a problem, which must be Markov chains for a reason that the error gives."""
     arms = [arm for arm in problem.arms if isinstance(arm, Arm)]
+    problem.require_steady("the theory")
     if len(arms) < problem.n_arms:
         table = next(arm for arm in problem.arms if not isinstance(arm, Arm))
         raise ProblemError(f"arm {table.name!r} is a table of laws; {reason}")
@@ -120,6 +122,7 @@ def optimistic_problem(problem: Problem, horizon: int) -> Problem:
     arms = []
     for arm in chain_arms(problem, "the optimistic instance is made from chains"):
         radii = np.full(arm.n_states, radius(horizon))
-        chain, rewards = optimistic_chain(arm.chain, radii), optimistic_rewards(arm.rewards, radii)
-        arms.append(Arm(chain, rewards, name=arm.name, initial=arm.initial, reward_law=arm.reward_law))
+        # Radii of rewards are shares of the range.
+        bounds = optimistic_rewards(shares_of(arm.rewards, arm.reward_range), radii)
+        arms.append(arm.changed(optimistic_chain(arm.chain, radii), values_of(bounds, arm.reward_range)))
     return Problem(arms, plays=problem.plays, name=f"{problem.name}, optimistic" if problem.name else "optimistic")

@@ -7,8 +7,8 @@ slot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,32 +155,54 @@ _NO_ROWS: IntArray = np.zeros((0, 2), dtype=np.int64)
 
 
 class Watch:
-    """Follows a rule through a plan, one slot at a time: what the engine does in compiled code, in plain Python."""
+    """Follows a rule through a plan, one slot at a time: what the engine does in compiled code, in plain Python.
 
-    def __init__(self, rule: Rule, record: Record) -> None:
+    An answer that comes late counts when it comes: as a count that has grown since the plan began, and as a state seen
+    within the plan if its slot lies there. ``over`` says that one has met the rule; the plan ends with the slot in
+    which that happened.
+    """
+
+    def __init__(self, rule: Rule, record: Record, *, over: bool = False) -> None:
         self._table = RuleTable.of(rule)
         self._start = record.slots
         self._before = record.flat_visits.copy() if self._table.doubled else record.flat_visits[:0]
+        self.over = over
 
     def met(self, record: Record, arms: list[int], previous: list[tuple[int, int]]) -> bool:
         """Whether the plan ends after the slot just recorded.
 
         ``arms`` were pulled in it, each with its last state and elapsed slots before that in ``previous``.
         """
-        table = self._table
-        if record.slots - self._start >= table.slots:
-            return True
-        if any(record.every_state_seen(int(arm), int(times)) for arm, times in table.every):
-            return True
-        if any(arm in arms and record.last_state[arm] == state for arm, state in table.seen_in):
-            return True
-        return table.doubled and any(
-            self._doubled(record, arm, state, elapsed) for arm, (state, elapsed) in zip(arms, previous, strict=True)
+        return (
+            self.over
+            or record.slots - self._start >= self._table.slots
+            or self._every_state_seen(record)
+            or any(arm in arms and record.last_state[arm] == state for arm, state in self._table.seen_in)
+            or any(self._doubled(record, arm, *cell) for arm, cell in zip(arms, previous, strict=True))
         )
 
+    def told_late(self, record: Record, arm: int, slot: int, state: int, grown: list[tuple[int, int]]) -> None:
+        """Take note of an answer to an earlier slot, and of the counts that have grown by it."""
+        waited_for = slot > self._start and (arm, state) in map(tuple, self._table.seen_in.tolist())
+        self.over |= (
+            waited_for or self._every_state_seen(record) or any(self._doubled(record, arm, *cell) for cell in grown)
+        )
+
+    def _every_state_seen(self, record: Record) -> bool:
+        return any(record.every_state_seen(int(arm), int(times)) for arm, times in self._table.every)
+
     def _doubled(self, record: Record, arm: int, state: int, elapsed: int) -> bool:
+        if not self._table.doubled:
+            return False
         row = int(record.row_base[arm]) + state * N_BINS
         first = min(elapsed_bin(elapsed), self._table.pool)
         cells = slice(row + first, row + (N_BINS if first == self._table.pool else first + 1))
         before, now = int(self._before[cells].sum()), int(record.flat_visits[cells].sum())
         return now - before >= max(1, before + self._table.beyond)
+
+
+def renumbered(rule: Rule, arms: Sequence[int]) -> Rule:
+    """Return a rule for arms 0, 1, … as one for arms of these numbers."""
+    if isinstance(rule, AnyOf):
+        return AnyOf(tuple(renumbered(part, arms) for part in rule.rules))
+    return replace(rule, arm=arms[rule.arm]) if isinstance(rule, EveryStateSeen | SeenIn) else rule

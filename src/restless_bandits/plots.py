@@ -179,6 +179,7 @@ class BeliefPath:
 
 def belief_paths(stretch: Walk) -> list[BeliefPath]:
     """Return what ``belief`` draws of a walk: row s of P^τ for every arm and slot."""
+    stretch.problem.require_steady("a picture of beliefs")
     slots = np.arange(stretch.first, stretch.first + len(stretch.states))
     paths = []
     for i, arm in enumerate(stretch.problem.arms):
@@ -245,6 +246,7 @@ class IndexTable:
 
 def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
     """Return what ``index_map`` draws of a problem."""
+    problem.require_steady("a picture of indices")
     from restless_bandits.oracles import whittle_index
 
     tables = []

@@ -208,11 +208,13 @@ class Cycle(Policy):
 class EmpiricalUCB(Policy):
     """UCB1 on the rewards of each arm, its states ignored: mean + √(width · ln t / pulls), anew in every slot.
 
+    The root is in units of ``ranges``, what the highest reward of each arm exceeds its lowest by; 1 if there are none.
     It looks at the record and not at beliefs, so it can be asked within a run only.
     """
 
     width: float = 2.0
     plays: int = 1
+    ranges: tuple[float, ...] = ()
 
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         raise ProblemError("EmpiricalUCB chooses from rewards seen so far; ask it within a run")
@@ -220,7 +222,7 @@ class EmpiricalUCB(Policy):
     def choose_now(self, record: Record) -> list[int]:
         pulls = record.pulls
         means = np.add.reduceat(record.flat_rewards, record.state_base[:-1]) / np.maximum(pulls, 1)
-        bonus = np.sqrt(self.width * np.log(record.slots + 1) / np.maximum(pulls, 1))
+        bonus = np.sqrt(self.width * np.log(record.slots + 1) / np.maximum(pulls, 1)) * (self.ranges or 1.0)
         scores = np.where(pulls > 0, means + bonus, np.inf)
         chosen: list[int] = top_arms(scores[None], self.plays)[0].tolist()
         return chosen

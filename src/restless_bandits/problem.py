@@ -10,6 +10,14 @@ Initial states lie one step before slot 1. So all that is known of an arm is the
 then τ ≥ 1), and its present state has the law ``P^τ[last seen state]``. States count from 0 and **state 0 is the best**
 (Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state); nothing here requires it, and
 ``Problem.assumptions`` tells whether it holds. An arm whose initial state is not given starts from its stationary law.
+
+Rewards are in the user's units, within a range that each arm states: see ``rewards``.
+
+*Changes.* From a slot t on an arm may have another chain, or other mean rewards. The step that leads into slot t, with
+which slot t − 1 ends, is the first that the new chain takes, and slot t the first that pays the new rewards. So a piece
+that begins with slot t is a problem of its own, whose initial states lie one step before its first slot; and the state
+in slot u ≥ t of an arm last seen in s in slot r < t has the law ``P_old^(t−1−r) P_new^(u−t+1)[s]``. Learners are not
+told.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -29,12 +37,13 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits import markov
-from restless_bandits.arrays import Array, BoolArray, is_whole, plain, probability, whole, wholes
+from restless_bandits.arrays import Array, BoolArray, IntArray, is_number, is_whole, plain, probability, whole, wholes
 from restless_bandits.assumptions import ASSUMPTIONS, Assumption, assumptions_of, complaint
 from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.files import save_file
 from restless_bandits.problem_files import (
     ARM_KEYS,
+    CHANGE_KEYS,
     RANDOM_KINDS,
     builtin_problems,
     builtin_text,
@@ -43,9 +52,19 @@ from restless_bandits.problem_files import (
     random_chain,
     read_problem_file,
 )
-
-RewardLaw = Literal["bernoulli", "fixed"]
-REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed")
+from restless_bandits.rewards import (
+    REWARD_LAWS,
+    ZERO_TO_ONE,
+    Range,
+    RewardLaw,
+    checked_range,
+    checked_spread,
+    common_range,
+    outside,
+    range_within,
+    share_sums,
+    shares_of,
+)
 
 MOST_SLOTS = 1 << 62
 """Slots that can be counted in 64 bits."""
@@ -108,12 +127,14 @@ def _frozen(array: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _BaseArm:
-    """What all arms share: mean rewards, a name, an initial state or none, the law of the rewards."""
+    """What all arms share: mean rewards, a name, an initial state or none, the law and the range of the rewards."""
 
     rewards: Array
     name: str = dataclasses.field(default="", kw_only=True)
     initial: int | None = dataclasses.field(default=None, kw_only=True)
     reward_law: RewardLaw = dataclasses.field(default="bernoulli", kw_only=True)
+    reward_range: Range = dataclasses.field(default=ZERO_TO_ONE, kw_only=True)
+    reward_spread: float | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def n_states(self) -> int:
@@ -139,13 +160,24 @@ class _BaseArm:
         """Whether an arm pulled in every slot forgets where it started: one recurrent class, without a period."""
         return markov.is_ergodic(self.one_step)
 
-    def _set_common(self, rewards: npt.ArrayLike, name: str, initial: int | None, reward_law: RewardLaw) -> None:
+    def _set_common(
+        self,
+        rewards: npt.ArrayLike,
+        name: str,
+        initial: int | None,
+        reward_law: RewardLaw,
+        reward_range: Sequence[float],
+        reward_spread: float | None,
+    ) -> None:
         _check_text(name, "arm: name")
         object.__setattr__(self, "name", name)
         means = _numbers(rewards, self._label + "rewards", 1)
-        outside = (means < 0) | (means > 1)
-        _refuse(self._label + "rewards", means, outside, "is {:.12g}; means must lie between 0 and 1, so rescale them")
         check_known(reward_law, REWARD_LAWS, f"{self._label}unknown reward_law")
+        ends = checked_range(f"{self._label}reward_range", reward_range)
+        spread = checked_spread(f"{self._label}reward_spread", reward_law, reward_spread)
+        why = f"is {{:.12g}}; means must lie between {ends[0]:.12g} and {ends[1]:.12g}"
+        remedy = "; widen the reward_range" if ends != ZERO_TO_ONE else ", or give a reward_range such as [0, 54]"
+        _refuse(self._label + "rewards", means, outside(means, ends), why + remedy)
         if initial is not None and (not is_whole(initial) or not 0 <= initial < len(means)):
             raise ProblemError(
                 f"{self._label}initial is {initial!r}; it must be a state from 0 to {len(means) - 1}, "
@@ -154,14 +186,26 @@ class _BaseArm:
         object.__setattr__(self, "rewards", _frozen(means))
         object.__setattr__(self, "initial", None if initial is None else int(initial))
         object.__setattr__(self, "reward_law", reward_law)
+        object.__setattr__(self, "reward_range", ends)
+        object.__setattr__(self, "reward_spread", spread)
 
     def _content(self) -> tuple[Any, ...]:
         """The numbers of the arm, without its name."""
-        return self.rewards.tobytes(), self.initial, self.reward_law
+        numbers = self.rewards.tobytes(), self.initial, self.reward_law
+        # What is as by default leaves no trace, so that seeds and stored runs of such arms stay what they were.
+        if self.reward_range == ZERO_TO_ONE and self.reward_spread is None:
+            return numbers
+        return *numbers, self.reward_range, self.reward_spread
 
     def _shown(self, laws: str) -> str:
         """The arm as Python that makes it, ``laws`` included; what is as by default is left out."""
-        fields = (("name", ""), ("initial", None), ("reward_law", "bernoulli"))
+        fields = (
+            ("name", ""),
+            ("initial", None),
+            ("reward_law", "bernoulli"),
+            ("reward_range", ZERO_TO_ONE),
+            ("reward_spread", None),
+        )
         others = [f"{key}={getattr(self, key)!r}" for key, default in fields if getattr(self, key) != default]
         return f"{type(self).__name__}({', '.join([laws, f'rewards={self.rewards.tolist()}', *others])})"
 
@@ -169,6 +213,14 @@ class _BaseArm:
         """Return the same arm under another name."""
         other = copy.copy(self)
         object.__setattr__(other, "name", name)
+        return other
+
+    def in_shares_of(self, common: Range) -> Self:
+        """Return the same arm with rewards as shares of a range that holds its own."""
+        other = copy.copy(self)
+        ends = range_within(self.reward_range, common)
+        object.__setattr__(other, "rewards", _frozen(np.clip(shares_of(self.rewards, common), *ends)))
+        object.__setattr__(other, "reward_range", ends)
         return other
 
     def __eq__(self, other: object) -> bool:
@@ -185,9 +237,27 @@ class _BaseArm:
 class Arm(_BaseArm):
     """A Markov chain with a mean reward for each state.
 
+    Parameters
+    ----------
+    transitions
+        Row s is the law of the state one slot after s.
+    rewards
+        Mean rewards by state, best first, within ``reward_range``.
+    name
+        What it is called; a problem calls arms without a name by their numbers.
+    initial
+        The state one step before slot 1, if it is known.
+    reward_law
+        ``bernoulli``, ``fixed``, ``bounded`` or ``beta``: see ``rewards``.
+    reward_range
+        The lowest and the highest reward that the arm can pay, in your units.
+    reward_spread
+        The standard deviation of a ``beta`` law as a share of the largest possible, strictly between 0 and 1.
+
     >>> arm = Arm(transitions=[[0.7, 0.3], [0.2, 0.8]], rewards=[1, 0])
     >>> arm.law_table(2)[2].round(3).tolist()
     [[0.55, 0.45], [0.3, 0.7], [0.4, 0.6]]
+
     """
 
     transitions: Array = dataclasses.field(kw_only=True)
@@ -200,8 +270,10 @@ class Arm(_BaseArm):
         name: str = "",
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
+        reward_range: Sequence[float] = ZERO_TO_ONE,
+        reward_spread: float | None = None,
     ) -> None:
-        self._set_common(rewards, name, initial, reward_law)
+        self._set_common(rewards, name, initial, reward_law, reward_range, reward_spread)
         matrix = _numbers(transitions, self._label + "transitions", 2)
         n = self.n_states
         if matrix.shape != (n, n):
@@ -222,6 +294,8 @@ class Arm(_BaseArm):
         name: str = "",
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
+        reward_range: Sequence[float] = ZERO_TO_ONE,
+        reward_spread: float | None = None,
     ) -> Self:
         """Return a two-state arm from the probabilities of staying in its best and in its worst state."""
         label = f"arm {name!r}: " if name else "arm: "
@@ -230,7 +304,8 @@ class Arm(_BaseArm):
         # 1 − p as a person would write it: 0.3 for 0.7, not 0.30000000000000004.
         leave_best, leave_worst = (round(1.0 - stay, 15) for stay in (stay_best, stay_worst))
         rows = [[stay_best, leave_best], [leave_worst, stay_worst]]
-        return cls(rows, rewards, name=name, initial=initial, reward_law=reward_law)
+        paying: Any = {"reward_law": reward_law, "reward_range": reward_range, "reward_spread": reward_spread}
+        return cls(rows, rewards, name=name, initial=initial, **paying)
 
     @cached_property
     def chain(self) -> Array:
@@ -247,6 +322,18 @@ class Arm(_BaseArm):
     def stationary(self) -> Array:
         """The stationary law; of several, the one that starts from the uniform law."""
         return _frozen(self.limits.mean(axis=0))
+
+    def changed(self, transitions: npt.ArrayLike | None = None, rewards: npt.ArrayLike | None = None) -> Arm:
+        """Return the same arm with another chain, other mean rewards, or both."""
+        return Arm(
+            self.transitions if transitions is None else transitions,
+            self.rewards if rewards is None else rewards,
+            name=self.name,
+            initial=self.initial,
+            reward_law=self.reward_law,
+            reward_range=self.reward_range,
+            reward_spread=self.reward_spread,
+        )
 
     def law_table(self, length: int) -> Array:
         """Return ``laws[τ][s]`` for τ = 0..length, the law of the state seen τ slots after s: powers of the chain.
@@ -286,8 +373,10 @@ class TableArm(_BaseArm):
         name: str = "",
         initial: int | None = None,
         reward_law: RewardLaw = "bernoulli",
+        reward_range: Sequence[float] = ZERO_TO_ONE,
+        reward_spread: float | None = None,
     ) -> None:
-        self._set_common(rewards, name, initial, reward_law)
+        self._set_common(rewards, name, initial, reward_law, reward_range, reward_spread)
         table = _numbers(laws, self._label + "laws", 3)
         n = self.n_states
         rows = n if self.initial is not None else n + 1
@@ -365,6 +454,10 @@ class Task:
     rewards: tuple[tuple[float, ...], ...] | None = None
     mixing: tuple[int | None, ...] | None = None
     problem: Problem | None = None
+    reward_ranges: tuple[Range, ...] = ()
+    """The lowest and the highest reward of each arm; (0, 1) each where nothing is said."""
+    unit: Range = ZERO_TO_ONE
+    """The range that rewards are told as shares of, see ``shared``; (0, 1) where they are told as they are."""
 
     def __post_init__(self) -> None:
         sizes = tuple(wholes("task: n_states", self.n_states))
@@ -372,7 +465,9 @@ class Task:
         if not n_arms:
             raise ProblemError("task: n_states is empty; a task needs at least one arm")
         given: dict[str, Any] = {"n_states": sizes}
-        for key in ("reward_laws", "initial", "names", "rewards", "mixing"):
+        if isinstance(self.reward_ranges, list | tuple) and not self.reward_ranges:
+            object.__setattr__(self, "reward_ranges", (ZERO_TO_ONE,) * n_arms)
+        for key in _OF_ARMS[1:]:
             value = getattr(self, key)
             if value is None and key in REVEALABLE:
                 continue
@@ -388,16 +483,21 @@ class Task:
                 whole(f"task: initial[{i}]", given["initial"][i], 0, size - 1, "or None if unknown")
             if given.get("mixing") and given["mixing"][i] is not None:
                 whole(f"task: mixing[{i}]", given["mixing"][i])
+        ranges = [checked_range(f"task: reward_ranges[{i}]", ends) for i, ends in enumerate(given["reward_ranges"])]
+        given["reward_ranges"] = tuple(ranges)
+        given["unit"] = checked_range("task: unit", self.unit)
         if "rewards" in given:
             means = [_numbers(row, f"task: rewards[{i}]", 1) for i, row in enumerate(given["rewards"])]
-            if [len(row) for row in means] != list(sizes) or any((row < 0).any() or (row > 1).any() for row in means):
-                raise ProblemError("task: rewards must be a mean between 0 and 1 for each state of each arm")
+            beyond = any(outside(row, ends).any() for row, ends in zip(means, ranges, strict=True))
+            if [len(row) for row in means] != list(sizes) or beyond:
+                within = "0 and 1" if set(ranges) == {ZERO_TO_ONE} else "the ends of its range"
+                raise ProblemError(f"task: rewards must be a mean between {within} for each state of each arm")
             given["rewards"] = tuple(tuple(row.tolist()) for row in means)
         for key, value in given.items():
             object.__setattr__(self, key, value)
         known = self.problem
         if known is not None and not (
-            isinstance(known, Problem) and known.task() == dataclasses.replace(self, **_UNTOLD)
+            isinstance(known, Problem) and known.task() == dataclasses.replace(self, **_UNTOLD, unit=ZERO_TO_ONE)
         ):
             raise ProblemError("task: its arms are not those of its problem; make it with problem.task(...)")
 
@@ -405,7 +505,106 @@ class Task:
     def n_arms(self) -> int:
         return len(self.n_states)
 
+    def only(self, arms: Sequence[int]) -> Task:
+        """Return the task of some arms, numbered in this order."""
+        own = {key: getattr(self, key) for key in _OF_ARMS}
+        part: dict[str, Any] = {key: value and tuple(value[arm] for arm in arms) for key, value in own.items()}
+        known = self.problem and Problem([self.problem.arms[arm] for arm in arms], plays=self.plays)
+        return dataclasses.replace(self, **part, problem=known)
 
+    def with_arm(self, **arm: Any) -> Task:
+        """Return the task with one more arm, given by what a task holds of each: ``n_states=2, names="c", …``."""
+        if self.problem is not None:
+            raise ProblemError("the task holds the whole problem, to which no arm can be added; reveal less of it")
+        for key in ("rewards", "mixing"):
+            if getattr(self, key) is None and arm.get(key) is not None:
+                raise ProblemError(f"{key} of the other arms are not told, so those of the new one mean nothing")
+        if self.rewards is not None and arm.get("rewards") is None:
+            raise ProblemError("rewards of the other arms are told; give those of the new one too")
+        own = {key: getattr(self, key) for key in _OF_ARMS}
+        more: dict[str, Any] = {key: value and (*value, arm.get(key)) for key, value in own.items()}
+        return dataclasses.replace(self, **more)
+
+    @property
+    def in_shares(self) -> bool:
+        """Whether the range of every arm is (0, 1), so that rewards are their own shares."""
+        return set(self.reward_ranges) == {ZERO_TO_ONE}
+
+    @property
+    def reward_range(self) -> Range:
+        """The range that holds the rewards of all arms."""
+        return common_range(self.reward_ranges)
+
+    def shared(self) -> Task:
+        """Return the task as learners are told it: rewards as shares of one range that holds those of all arms.
+
+        So a learner whose arms have the same range may take rewards to lie between 0 and 1. ``unit`` is that range.
+        """
+        return self if self.reward_range == ZERO_TO_ONE else _shared(self)
+
+    def check_reward(self, arm: int, reward: object) -> float:
+        """Return a reward of an arm as a float; what its law and range exclude raises ``ProblemError``."""
+        name, (low, high) = self.names[arm], self.reward_ranges[arm]
+        if not is_number(reward):
+            raise ProblemError(f"arm {name!r}: reward {reward!r} is not a number")
+        value = float(reward)  # type: ignore[arg-type]
+        if self.reward_laws[arm] == "bernoulli":
+            if value not in (low, high):
+                raise ProblemError(
+                    f"arm {name!r}: reward {value!r} is neither {low:.12g} nor {high:.12g}, as its law is bernoulli"
+                )
+        elif not low <= value <= high:
+            raise ProblemError(f"arm {name!r}: reward {value!r} is not between {low:.12g} and {high:.12g}")
+        return value
+
+    def share_sums(self, sums: Array, seen: IntArray) -> Array:
+        """Return sums of rewards, by state of all arms one after the other, as sums of shares of the arms' ranges.
+
+        Bounds and posteriors are made of these; ``values`` maps what they give back.
+        """
+        if self.in_shares:
+            return sums
+        low, high = _flat_ranges(self.n_states, self.reward_ranges)
+        shares = share_sums(sums, seen, low, high - low)
+        # Of rewards at the two ends of a range these are numbers of times, but for rounding.
+        ends = np.repeat(np.array([law == "bernoulli" for law in self.reward_laws]), self.n_states)
+        return np.where(ends, np.rint(shares), shares)
+
+    def sums(self, shares: Array, seen: IntArray) -> Array:
+        """Return sums of shares of the arms' ranges as sums of rewards: what ``share_sums`` was given."""
+        if self.in_shares:
+            return shares
+        low, high = _flat_ranges(self.n_states, self.reward_ranges)
+        return np.asarray(seen * low + (high - low) * shares)
+
+    def values(self, shares: Array) -> Array:
+        """Return shares of the arms' ranges, by state of all arms one after the other, as rewards."""
+        if self.in_shares:
+            return shares
+        low, high = _flat_ranges(self.n_states, self.reward_ranges)
+        return np.asarray(np.clip(low + (high - low) * shares, low, high))
+
+
+@lru_cache(maxsize=32)
+def _shared(task: Task) -> Task:
+    common = task.reward_range
+    ranges = tuple(range_within(ends, common) for ends in task.reward_ranges)
+    rewards = task.rewards and tuple(
+        tuple(np.clip(shares_of(np.array(means), common), *ends).tolist())
+        for means, ends in zip(task.rewards, ranges, strict=True)
+    )
+    problem = None if task.problem is None else task.problem.in_shares()
+    return dataclasses.replace(task, reward_ranges=ranges, rewards=rewards, problem=problem, unit=common)
+
+
+@lru_cache(maxsize=32)
+def _flat_ranges(n_states: tuple[int, ...], ranges: tuple[Range, ...]) -> tuple[Array, Array]:
+    """The lowest and the highest reward of every state of all arms."""
+    low, high = (_frozen(np.repeat(np.array(ends), n_states)) for ends in zip(*ranges, strict=True))
+    return low, high
+
+
+_OF_ARMS = ("n_states", "reward_laws", "reward_ranges", "initial", "names", "rewards", "mixing")
 _UNTOLD: dict[str, Any] = dict.fromkeys(("horizon", "rewards", "mixing", "problem"))
 REVEALABLE = ("rewards", "mixing", "problem")
 
@@ -447,11 +646,63 @@ class Findings:
 NO_FINDINGS = Findings()
 
 
+@dataclass(frozen=True, eq=False)
+class Change:
+    """From a slot on an arm has another chain, other mean rewards, or both; the head of this file says what that means.
+
+    ``arm`` is its number or its name; a problem keeps the name.
+    """
+
+    slot: int
+    arm: int | str
+    transitions: Array | None = None
+    rewards: Array | None = None
+
+    def __init__(
+        self,
+        slot: int,
+        arm: int | str,
+        transitions: npt.ArrayLike | None = None,
+        rewards: npt.ArrayLike | None = None,
+    ) -> None:
+        whole("change: slot", slot, 2, MOST_SLOTS)
+        if not is_whole(arm) and not isinstance(arm, str):
+            raise ProblemError(f"change at slot {slot}: arm is {shortened(arm)}; give its number or its name")
+        if transitions is None and rewards is None:
+            raise ProblemError(f"change at slot {slot}: nothing changes; give transitions, rewards, or both")
+        object.__setattr__(self, "slot", int(slot))
+        object.__setattr__(self, "arm", arm if isinstance(arm, str) else int(arm))
+        for key, value, axes in (("transitions", transitions, 2), ("rewards", rewards, 1)):
+            numbers = None if value is None else _frozen(_numbers(value, f"change at slot {slot}: {key}", axes))
+            object.__setattr__(self, key, numbers)
+
+    def _content(self) -> tuple[Any, ...]:
+        given = (None if part is None else part.tobytes() for part in (self.transitions, self.rewards))
+        return self.slot, self.arm, *given
+
+    def __eq__(self, other: object) -> bool:
+        return self._content() == other._content() if isinstance(other, Change) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of slots in which a problem does not change."""
+
+    first: int
+    """Its first slot."""
+    problem: Problem
+    """The problem of this piece, started as the whole is."""
+
+
 class Problem:
     """Several arms, of which ``plays`` are pulled in each slot.
 
     A problem never changes after it is made, and is valid once made: a bad one raises ``ProblemError``. ``findings`` is
     what its fit to a log found out. It is no part of ``content``, and problems are equal whatever was found.
+    ``changes`` tell what is different from some slots on, and ``pieces`` are the problems between them.
 
     >>> problem = Problem([Arm.two_state(0.7, 0.8), Arm.two_state(0.5, 0.6, rewards=(0.8, 0))])
     >>> problem
@@ -466,6 +717,7 @@ class Problem:
         name: str = "",
         source: str = "",
         findings: Findings = NO_FINDINGS,
+        changes: Iterable[Change] = (),
     ) -> None:
         if not isinstance(arms, Iterable):
             raise ProblemError(f"arms is {arms!r}; give a list of Arm or TableArm objects")
@@ -486,6 +738,28 @@ class Problem:
         if twice is not None:
             raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
         self.arms, self.name, self.source, self.findings = named, name, source, findings
+        if not isinstance(changes, Iterable) or isinstance(changes, str | Mapping):
+            raise ProblemError(f"changes is {shortened(changes)}; give a list of Change objects")
+        self.changes = self._checked(tuple(changes))
+        if self.changes:
+            _ = self.pieces  # An arm that cannot change so says so now.
+
+    def _checked(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Changes in the order of their slots, arms by name."""
+        found = []
+        for i, change in enumerate(changes):
+            if not isinstance(change, Change):
+                raise ProblemError(f"changes[{i}] is {shortened(change)}; give Change objects")
+            number = change.arm if isinstance(change.arm, int) else self.arm_number(change.arm)
+            if not 0 <= number < self.n_arms:
+                raise ProblemError(f"changes[{i}]: there is no arm {number}; arms are 0 to {self.n_arms - 1}")
+            found.append(dataclasses.replace(change, arm=self.arms[number].name))
+        found.sort(key=lambda change: change.slot)
+        twice = Counter((change.slot, change.arm) for change in found).most_common(1)
+        if twice and twice[0][1] > 1:
+            slot, arm = twice[0][0]
+            raise ProblemError(f"arm {arm!r} changes twice at slot {slot}; say it in one change")
+        return tuple(found)
 
     @classmethod
     def load(cls, path: str | Path) -> Problem:
@@ -495,10 +769,11 @@ class Problem:
     @classmethod
     def from_toml(cls, text: str, *, origin: str = "problem") -> Problem:
         """Read a problem from TOML text; ``origin`` is what errors call it."""
-        head, arms = parse_problem(text, origin)
+        head, arms, changes = parse_problem(text, origin)
         try:
             findings = Findings(**head.pop("fit", {}))
-            return cls([Arm(**arm) for arm in arms], **head, findings=findings)
+            changed = [Change(**change) for change in changes]
+            return cls([Arm(**arm) for arm in arms], **head, findings=findings, changes=changed)
         except ProblemError as error:
             raise ProblemError(f"{origin}: {error}") from None
 
@@ -513,9 +788,11 @@ class Problem:
         for arm in self.arms:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
-            tables.append({key: plain(getattr(arm, key)) for key in ARM_KEYS})
+            ends = None if arm.reward_range == ZERO_TO_ONE else plain(arm.reward_range)
+            tables.append({key: plain(getattr(arm, key)) for key in ARM_KEYS} | {"reward_range": ends})
         head = {"name": self.name, "source": self.source, "plays": self.plays}
-        return problem_text(head, self.findings.as_dict(), tables)
+        changes = [{key: plain(getattr(change, key)) for key in CHANGE_KEYS} for change in self.changes]
+        return problem_text(head, self.findings.as_dict(), tables, changes)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to a TOML file; it appears whole or not at all."""
@@ -562,6 +839,74 @@ class Problem:
             arms.append(Arm(transitions, rewards, name=f"arm {i + 1}", initial=start, reward_law=reward_law))
         return cls(arms, plays=plays, name=f"random {kind}")
 
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The problem between its changes, each piece from its first slot on: one without changes has one piece."""
+        if not self.changes:
+            return (Piece(1, self),)
+        firsts = sorted({1, *(change.slot for change in self.changes)})
+        arms, found = list(self.arms), []
+        for slot, after in zip(firsts, [*firsts[1:], None], strict=True):
+            for change in (change for change in self.changes if change.slot == slot):
+                number = self.arm_number(str(change.arm))
+                arm = arms[number]
+                if arm.reward_law == "fixed" and change.rewards is not None:
+                    raise ProblemError(
+                        f"change at slot {slot}: arm {arm.name!r} has fixed rewards, which learners take never to "
+                        "change; give it another reward_law"
+                    )
+                if not isinstance(arm, Arm):
+                    raise ProblemError(
+                        f"change at slot {slot}: arm {arm.name!r} is a table of laws, which cannot change"
+                    )
+                try:
+                    arms[number] = arm.changed(change.transitions, change.rewards)
+                except ProblemError as error:
+                    raise ProblemError(f"change at slot {slot}: {error}") from None
+            slots = f"from slot {slot} on" if after is None else f"slots {slot} to {after - 1}"
+            name = f"{self.name}, {slots}" if self.name else slots
+            of_all: dict[str, Any] = {key: getattr(self, key) for key in ("plays", "source", "findings")}
+            found.append(Piece(slot, Problem(arms, name=name, **of_all)))
+        return tuple(found)
+
+    @cached_property
+    def reward_range(self) -> Range:
+        """The range that holds the rewards of all arms."""
+        return common_range(arm.reward_range for arm in self.arms)
+
+    def in_shares(self) -> Problem:
+        """Return the same problem with rewards as shares of ``reward_range``: itself where that is (0, 1)."""
+        return self if self.reward_range == ZERO_TO_ONE else self._shares
+
+    @cached_property
+    def _shares(self) -> Problem:
+        common = self.reward_range
+        arms = [arm.in_shares_of(common) for arm in self.arms]
+        changes = []
+        for change in self.changes:
+            ends = arms[self.arm_number(str(change.arm))].reward_range
+            rewards = None if change.rewards is None else np.clip(shares_of(change.rewards, common), *ends)
+            changes.append(dataclasses.replace(change, rewards=rewards))
+        about: dict[str, Any] = {key: getattr(self, key) for key in ("plays", "name", "source", "findings")}
+        return Problem(arms, changes=changes, **about)
+
+    def require_drawn(self) -> None:
+        """Raise ``ProblemError`` for an arm whose rewards no simulator can draw, as nobody knows their law."""
+        for arm in self.arms:
+            if arm.reward_law == "bounded":
+                raise ProblemError(
+                    f"arm {arm.name!r} pays by a law that nobody knows, as its rewards are bounded, so they cannot be "
+                    "drawn; give it reward_law 'beta' and a reward_spread"
+                )
+
+    def require_steady(self, what: str) -> None:
+        """Raise ``ProblemError`` for a problem that changes; ``what`` is what takes only those that do not."""
+        if self.changes:
+            raise ProblemError(
+                f"the problem changes at slot {self.changes[0].slot}, and {what} is for problems that do not; take a "
+                "piece of it, as problem.pieces[0].problem"
+            )
+
     @property
     def n_arms(self) -> int:
         return len(self.arms)
@@ -580,6 +925,11 @@ class Problem:
         digest = hashlib.sha256(str(self.plays).encode())
         for arm in self.arms:
             for part in arm._content():
+                digest.update(part if isinstance(part, bytes) else repr(part).encode())
+                digest.update(b"|")
+        for change in self.changes:
+            slot, arm, *numbers = change._content()
+            for part in ("change", slot, self.arm_number(str(arm)), *numbers):
                 digest.update(part if isinstance(part, bytes) else repr(part).encode())
                 digest.update(b"|")
         return digest.hexdigest()
@@ -617,12 +967,14 @@ class Problem:
             rewards=tuple(tuple(arm.rewards.tolist()) for arm in self.arms) if "rewards" in wanted else None,
             mixing=mixing,
             problem=self if "problem" in wanted else None,
+            reward_ranges=tuple(arm.reward_range for arm in self.arms),
         )
 
     @cached_property
     def assumptions(self) -> Mapping[str, Assumption]:
-        """The paper's Assumptions 1 to 4, each with the arm, state and value that decide it."""
-        return assumptions_of((arm.name, arm.one_step, arm.rewards) for arm in self.arms)
+        """The paper's Assumptions 1 to 4, each with the arm, state and value that decide it, whatever changes."""
+        arms = (arm for piece in self.pieces for arm in piece.problem.arms)
+        return assumptions_of((arm.name, arm.one_step, arm.rewards) for arm in arms)
 
     def require(self, *names: str) -> None:
         """Raise ``ProblemError`` for the first of the named assumptions that does not hold.
@@ -640,7 +992,8 @@ class Problem:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented
-        return (self.arms, self.plays, self.name, self.source) == (other.arms, other.plays, other.name, other.source)
+        parts = ("arms", "plays", "name", "source", "changes")
+        return all(getattr(self, part) == getattr(other, part) for part in parts)
 
     def __hash__(self) -> int:
         return hash(self.content)
@@ -652,7 +1005,8 @@ class Problem:
         title = f" {self.name!r}" if self.name else ""
         of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
         doubt = ", rejected by its log" if self.findings.rejected else ""
-        return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}{doubt}>"
+        changes = f", {len(self.changes)} change{'s' if len(self.changes) > 1 else ''}" if self.changes else ""
+        return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}{changes}{doubt}>"
 
 
 def check_problem(given: object) -> None:

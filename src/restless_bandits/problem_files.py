@@ -16,9 +16,10 @@ import numpy as np
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, check_known
 
-PROBLEM_KEYS = ("name", "source", "plays", "fit", "arms")
+PROBLEM_KEYS = ("name", "source", "plays", "fit", "arms", "changes")
 FIT_KEYS = ("rejected",)
-ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law")
+ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law", "reward_range", "reward_spread")
+CHANGE_KEYS = ("slot", "arm", "transitions", "rewards")
 PROBLEM_FOLDER = Path(__file__).parent / "problems"
 RANDOM_KINDS = ("paper", "birth-death", "general")
 
@@ -36,8 +37,11 @@ def read_problem_file(path: str | Path) -> str:
         raise ProblemError(f"cannot read {str(path)[:200]}: {reason}{hint}") from None
 
 
-def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what TOML text says of a problem and of each of its arms: only keys that there are, and no arm unnamed."""
+def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return what TOML text says of a problem, of each of its arms and of each of its changes.
+
+    Only keys that there are, none missing that must be there, and no arm unnamed.
+    """
     try:
         data = tomllib.loads(text)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -62,14 +66,29 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
         for key in ("rewards", "transitions"):
             if key not in arm:
                 raise ProblemError(f"{origin}: arm {arm['name']!r}: {key} is missing")
-    return data, arms
+    changes = data.pop("changes", [])
+    if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
+        raise ProblemError(f"{origin}: changes must be tables [[changes]], each with a slot and an arm")
+    for i, change in enumerate(changes):
+        for key in change:
+            check_known(key, CHANGE_KEYS, f"{origin}: changes[{i}]: unknown key")
+        for key in ("slot", "arm"):
+            if key not in change:
+                raise ProblemError(f"{origin}: changes[{i}]: {key} is missing")
+    return data, arms, changes
 
 
-def problem_text(head: Mapping[str, Any], fit: Mapping[str, Any], arms: Iterable[Mapping[str, Any]]) -> str:
+def problem_text(
+    head: Mapping[str, Any],
+    fit: Mapping[str, Any],
+    arms: Iterable[Mapping[str, Any]],
+    changes: Iterable[Mapping[str, Any]] = (),
+) -> str:
     """Return a problem as TOML, number for number; what is empty or None is left out."""
-    found = _toml_table(fit)
-    first = _toml_table(head) + (f"\n\n[fit]\n{found}" if found else "")
-    return "\n\n[[arms]]\n".join([first, *(_toml_table(table) for table in arms)]) + "\n"
+    tables = [_toml_table(head), *(f"[fit]\n{found}" for found in [_toml_table(fit)] if found)]
+    tables += [f"[[arms]]\n{_toml_table(table)}" for table in arms]
+    tables += [f"[[changes]]\n{_toml_table(table)}" for table in changes]
+    return "\n\n".join(tables) + "\n"
 
 
 def _toml_table(table: Mapping[str, Any]) -> str:

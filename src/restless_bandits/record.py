@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, is_number, whole, wholes
+from restless_bandits.arrays import Array, BoolArray, IntArray, is_number, whole, wholes
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.problem import MOST_SLOTS, Task
 
@@ -58,6 +58,14 @@ def elapsed_bin(elapsed: int) -> int:
     return low
 
 
+def check_fits(n_states: Sequence[int]) -> None:
+    """Refuse arms whose counts no record can hold."""
+    if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
+        raise ProblemError(
+            f"arms of up to {max(n_states)} states take more counts than fit into memory; give fewer states or arms"
+        )
+
+
 class Record:
     """Counts, sums and the present belief of one run.
 
@@ -66,10 +74,7 @@ class Record:
     """
 
     def __init__(self, n_states: Sequence[int], initial: Sequence[int | None]) -> None:
-        if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
-            raise ProblemError(
-                f"arms of up to {max(n_states)} states take more counts than fit into memory; give fewer states or arms"
-            )
+        check_fits(n_states)
         self.n_states = np.array(n_states, dtype=np.int64)
         rows = (self.n_states + 1) * N_BINS
         self.row_base = np.concatenate([[0], np.cumsum(rows)])
@@ -82,7 +87,11 @@ class Record:
         start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
         self.last_state: IntArray = np.array(start, dtype=np.int64)
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
+        self.forgotten: BoolArray = np.zeros(len(self.n_states), dtype=np.bool_)
+        """Arms of which something is forgotten: they began as arms never seen, whatever was known at first."""
         self.slots = 0
+        self.restarted = 0, 0
+        """Slots and plans that had passed when the time that a learner counts began."""
         self.plan_lengths: list[int] = []
         self.notes: Mapping[str, Any] = {}
 
@@ -149,18 +158,98 @@ class Record:
         """Enter what was seen in one slot, and let it pass."""
         self.slots += 1
         for arm, state, reward in zip(arms, states, rewards, strict=True):
-            s = int(self.last_state[arm])
-            column = elapsed_bin(int(self.slots - self.last_slot[arm]))
-            self.visits(arm)[s, column] += 1
-            self.counts(arm)[s, column, state] += 1
-            self.seen(arm)[state] += 1
-            self.reward_sums(arm)[state] += reward
-            self.last_state[arm] = state
-            self.last_slot[arm] = self.slots
+            self.see(arm, self.slots, state, reward)
+
+    def see(self, arm: int, slot: int, state: int, reward: float) -> None:
+        """Enter what was seen of an arm in a slot, the latest in which it was seen."""
+        self._count(arm, int(self.last_state[arm]), int(slot - self.last_slot[arm]), state, 1)
+        self.seen(arm)[state] += 1
+        self.reward_sums(arm)[state] += reward
+        self.last_state[arm] = state
+        self.last_slot[arm] = slot
+
+    def renew(self, arm: int, counts: IntArray, sums: Sequence[float], last_state: int, last_slot: int) -> None:
+        """Put other counts, flat, and sums of rewards in place of those of an arm, of which something is forgotten.
+
+        Its path begins anew, as that of an arm never seen, and leads to ``last_state`` in ``last_slot``.
+        """
+        self.counts(arm)[:] = counts.reshape(self.counts(arm).shape)
+        self._count_visits(arm)
+        self.reward_sums(arm)[:] = sums
+        self.last_state[arm], self.last_slot[arm] = last_state, last_slot
+        self.forgotten[arm] = True
+
+    def _count_visits(self, arm: int) -> None:
+        self.visits(arm)[:] = self.counts(arm).sum(axis=2)
+        self.seen(arm)[:] = self.counts(arm).sum(axis=(0, 1))
+
+    def restart(self, slot: int) -> None:
+        """Let the time that a learner counts begin after a slot, with the next plan."""
+        self.restarted = slot, self.plans
+
+    def in_learners_time(self) -> Record:
+        """Return the record as a learner gets it, whose time began at the last restart; it shares nothing that changes.
+
+        Slots and plans before it are not counted. What was seen stays.
+        """
+        slots, plans = self.restarted
+        other = self.copy()
+        other.slots -= slots
+        other.last_slot[other.last_state < other.n_states] -= slots
+        other.plan_lengths = self.plan_lengths[plans:]
+        other.restarted = 0, 0
+        return other
 
     def skip(self, slots: int) -> None:
         """Let slots pass in which nothing was seen."""
         self.slots += slots
+
+    def insert(
+        self, arm: int, slot: int, state: int, before: tuple[int, int], after: tuple[int, int] | None
+    ) -> list[tuple[int, int]]:
+        """Enter the state that an arm was seen in in a slot that has passed; its reward is added apart.
+
+        ``before`` and ``after`` are the states and slots of the sights around it. The observation that led from the one
+        to the other becomes two. Returns those that are new, as (last state, elapsed slots).
+        """
+        s, last = before
+        entered = [(s, slot - last, state)]
+        if after is None:
+            self.last_state[arm], self.last_slot[arm] = state, slot
+        else:
+            entered.append((state, after[1] - slot, after[0]))
+            self._count(arm, s, after[1] - last, after[0], -1)
+        for observed in entered:
+            self._count(arm, *observed, 1)
+        self.seen(arm)[state] += 1
+        return [(last_state, elapsed) for last_state, elapsed, _ in entered]
+
+    def _count(self, arm: int, last_state: int, elapsed: int, state: int, change: int) -> None:
+        column = elapsed_bin(elapsed)
+        self.visits(arm)[last_state, column] += change
+        self.counts(arm)[last_state, column, state] += change
+
+    def add_arm(self, n_states: int) -> None:
+        """Make room for one more arm, never seen, whose number is the next one."""
+        grown = Record([*self.n_states.tolist(), n_states], [None] * (self.n_arms + 1))
+        for name in _CHANGING:
+            mine = getattr(self, name)
+            getattr(grown, name)[: len(mine)] = mine
+        names = ("slots", "restarted", "plan_lengths", "notes")
+        kept = {name: getattr(self, name) for name in names}
+        self.__dict__.update(grown.__dict__, **kept)
+
+    def only(self, arms: Sequence[int]) -> Record:
+        """Return what was seen of some arms, numbered in this order; it shares nothing that changes."""
+        part = Record(self.n_states[list(arms)].tolist(), [None] * len(arms))
+        for name, base in _BASES.items():
+            mine, starts = getattr(self, name), getattr(self, base)
+            np.concatenate([mine[starts[arm] : starts[arm + 1]] for arm in arms], out=getattr(part, name))
+        for name in ("last_state", "last_slot", "forgotten"):
+            getattr(part, name)[:] = getattr(self, name)[list(arms)]
+        part.slots, part.restarted, part.plan_lengths = self.slots, self.restarted, list(self.plan_lengths)
+        part.remember(self.notes)
+        return part
 
     def copy(self) -> Record:
         """Return a copy that shares nothing that changes."""
@@ -172,15 +261,35 @@ class Record:
         other.remember(self.notes)
         return other
 
-    def frozen(self) -> Record:
-        """Return the record as a learner gets it: the same numbers, but every attempt to change them raises."""
+    def frozen(self, rewards: Array | None = None) -> Record:
+        """Return the record as a learner gets it: the same numbers, but every attempt to change them raises.
+
+        Other sums of ``rewards``, in other units, may stand for those of the record.
+        """
         other = _FrozenRecord.__new__(_FrozenRecord)
         inside = other.__dict__
         inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
+        if rewards is not None:
+            inside["flat_rewards"] = rewards
         for name in _CHANGING:
             inside[name] = view = inside[name].view()
             view.setflags(write=False)
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is sent to another process: of many counts, which are nearly all zero, those that are not."""
+        state = dict(self.__dict__)
+        for name in _MANY:
+            where = np.flatnonzero(state[name])
+            state[name] = len(state[name]), where, state[name][where]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in _MANY:
+            size, where, values = state[name]
+            self.__dict__[name] = array = np.zeros(size, dtype=np.int64)
+            array[where] = values
 
     def remember(self, notes: Mapping[str, Any]) -> None:
         """Keep the notes of the plan that begins now, in place of those of the last one."""
@@ -189,6 +298,9 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; counts are listed where they are not zero."""
         where = np.flatnonzero(self.flat_counts)
+        forgetful: dict[str, Any] = {}
+        if self.forgotten.any() or self.restarted != (0, 0):
+            forgetful = {"forgotten": np.flatnonzero(self.forgotten).tolist(), "restarted": list(self.restarted)}
         return {
             "counts": [where.tolist(), self.flat_counts[where].tolist()],
             "rewards": self.flat_rewards.tolist(),
@@ -197,6 +309,7 @@ class Record:
             "slots": self.slots,
             "plan_lengths": list(self.plan_lengths),
             "notes": plain_notes(self.notes),
+            **forgetful,
         }
 
     @classmethod
@@ -213,18 +326,22 @@ class Record:
         if len(set(places)) < len(places) or sum(values) > task.n_arms * record.slots:
             raise ProblemError(f"counts hold more than can be seen in {record.slots} slots")
         for arm in range(record.n_arms):
-            record.visits(arm)[:] = record.counts(arm).sum(axis=2)
-            record.seen(arm)[:] = record.counts(arm).sum(axis=(0, 1))
+            record._count_visits(arm)
         sums = data["rewards"]
         if not isinstance(sums, list) or len(sums) != len(record.flat_rewards) or not all(map(is_number, sums)):
             raise ProblemError(f"rewards is {shortened(sums)}; it must be a list of {len(record.flat_rewards)} numbers")
         record.flat_rewards[:] = sums
-        start = record.last_state.copy()
+        record.forgotten[wholes("forgotten", data.get("forgotten", []), 0, record.n_arms - 1)] = True
+        start = np.where(record.forgotten, record.n_states, record.last_state)
         record.last_state[:] = wholes("last_state", data["last_state"], 0, max(task.n_states), length=record.n_arms)
         record.last_slot[:] = wholes("last_slot", data["last_slot"], 0, record.slots, length=record.n_arms)
         record.plan_lengths = wholes("plan_lengths", data["plan_lengths"])
         if sum(record.plan_lengths) > record.slots:
             raise ProblemError(f"plan_lengths add up to more than {record.slots} slots")
+        slots, plans = wholes("restarted", data.get("restarted", [0, 0]), 0, record.slots, length=2)
+        if plans > record.plans:
+            raise ProblemError(f"restarted is after {plans} plans, but there were {record.plans}")
+        record.restarted = slots, plans
         record.remember(data["notes"])
         for arm in range(record.n_arms):
             record._check_arm(arm, int(start[arm]), task)
@@ -247,12 +364,22 @@ class Record:
         least, most = (sum(int(waits[b]) * int(ends_of[b]) for b in bins) for ends_of in (BIN_EDGES, _BIN_ENDS))
         if not least <= slot <= most:
             raise ProblemError(f"waits of arm {task.names[arm]!r} do not add up to last_slot {slot}")
-        # Rewards lie between 0 and 1; their sums are rounded.
-        if not ((sums >= 0) & (sums <= (1 + 1e-9) * seen)).all():
+        # Rewards lie within their range; their sums are rounded.
+        low, high = task.reward_ranges[arm]
+        off = 1e-9 * max(abs(low), abs(high)) * seen
+        if not ((sums >= low * seen - (off if low else 0)) & (sums <= high * seen + off)).all():
             raise ProblemError(f"rewards of arm {task.names[arm]!r} are not those of what was seen")
 
 
-_CHANGING = ("flat_counts", "flat_visits", "flat_seen", "flat_rewards", "last_state", "last_slot")
+_BASES = {
+    "flat_counts": "count_base",
+    "flat_visits": "row_base",
+    "flat_seen": "state_base",
+    "flat_rewards": "state_base",
+}
+"""Arrays of all arms, and where each arm begins in them."""
+_MANY = ("flat_counts", "flat_visits")
+_CHANGING = (*_BASES, "last_state", "last_slot", "forgotten")
 
 
 class _FrozenRecord(Record):

@@ -77,6 +77,7 @@ def evaluate(
     if not simulate:
         return oracles.evaluate(problem, policy, most=most)
     check_policy(problem, policy)
+    problem.require_steady("the gain of a policy")
     runs, seed = whole("runs", runs, 2), whole("seed", seed, 0)
     world = World(problem)
     if slots is not None:
@@ -143,6 +144,7 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
 
     """
     started = time.perf_counter()
+    problem.require_steady("an oracle")
     chosen, why = _oracle(problem, oracle, options)
     if report is not None and why is not None:
         report(why)

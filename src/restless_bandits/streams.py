@@ -1,7 +1,7 @@
 """Randomness by coordinates: every stream of draws depends on the seed, the problem's content and the run's number.
 
-The draws of the world and those of the learner, one stream for each plan, never meet. So a run is the same whatever
-else is run, in whatever order, on however many cores.
+The draws of the world, those of the learner, one stream for each plan, and those of answers on their way never meet.
+So a run is the same whatever else is run, in whatever order, on however many cores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from restless_bandits.arrays import whole
 
-WORLD, LEARNER = 0, 1
+WORLD, LEARNER, ANSWERS = 0, 1, 2
 
 
 def _sequence(seed: int, content: str, run: int, *stream: int) -> np.random.SeedSequence:
@@ -23,6 +23,11 @@ def _sequence(seed: int, content: str, run: int, *stream: int) -> np.random.Seed
 def world_words(seed: int, content: str, run: int) -> npt.NDArray[np.uint64]:
     """Return the state of the stream that draws states and rewards."""
     return _sequence(seed, content, run, WORLD).generate_state(4, np.uint64).astype(np.uint64)
+
+
+def answer_generator(seed: int, content: str, run: int) -> np.random.Generator:
+    """Return the generator of what happens to the answers of a run on their way."""
+    return np.random.default_rng(_sequence(seed, content, run, ANSWERS))
 
 
 def plan_generator(seed: int, content: str, run: int, plan: int) -> np.random.Generator:

@@ -50,6 +50,12 @@ def trial_problems() -> dict[str, Problem]:
         "unknown start": Problem.random(2, 2, seed=3, initial="unknown"),
         "mixed states": Problem.random(2, [2, 3], seed=4),
         "fixed rewards": Problem.random(2, 2, seed=5, reward_law="fixed"),
+        "other units": Problem(
+            [
+                Arm.two_state(0.7, 0.8, (-20, -400), initial=1, reward_range=(-500, 0)),
+                Arm.two_state(0.5, 0.6, (-100, -250), reward_law="fixed", reward_range=(-300, -50)),
+            ]
+        ),
         "two plays": Problem.random(3, 2, seed=6, plays=2),
         "one arm": Problem([Arm.two_state(0.7, 0.8, initial=1)]),
     }
@@ -81,7 +87,7 @@ def check_learner(
         for short in (1, 2):
             taken, _ = _attempt(player, problem, "play", partial(player.task, horizon=short))
             if taken is not None:
-                _played(Agent(player, taken, seed=SEED), problem, short)
+                _played(Agent(player, taken, seed=SEED, on_change="ignore"), problem, short)
 
 
 def _taken(
@@ -135,7 +141,7 @@ def _check_description(player: Learner) -> None:
 
 def _check_path(player: Learner, problem: Problem, task: Task, horizon: int) -> None:
     def agent_of(learner: Learner) -> Agent:
-        return Agent(learner, task, seed=SEED, content=problem.content)
+        return Agent(learner, task, seed=SEED, content=problem.content, on_change="ignore")
 
     path = _played(agent_of(_Watched(player, copy.deepcopy(player))), problem, horizon)
     stops = sorted({1, max(1, horizon // 5), max(1, 3 * horizon // 4)})

@@ -18,6 +18,7 @@ from restless_bandits.learners import as_learner
 from restless_bandits.learners.base import Learner
 from restless_bandits.markov import stationary, thresholds
 from restless_bandits.problem import Problem, TableArm, check_problem
+from restless_bandits.rewards import draw_reward
 
 Answer = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
 """From the arms pulled in a slot to their states and rewards."""
@@ -83,7 +84,7 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     if any(isinstance(arm, TableArm) for arm in problem.arms):
         raise ProblemError("a walk needs chains, and a table of laws is none; give problems made of Arm")
     learner = as_learner(learner)
-    agent = Agent(learner, learner.task(problem, horizon), seed=seed)
+    agent = Agent(learner, learner.task(problem, horizon), seed=seed, on_change="ignore")
     rng = np.random.default_rng(seed)
     states, reward = drawn_chains(problem, horizon, rng)
     pulled = np.zeros(states.shape, dtype=bool)
@@ -99,21 +100,28 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
 
 def drawn_chains(problem: Problem, horizon: int, rng: np.random.Generator) -> tuple[IntArray, Reward]:
     """Draw the state of every arm in every slot, (slot, arm); and return what draws the rewards of those looked at."""
+    problem.require_drawn()
     states = np.stack([_path(problem, arm, horizon, rng) for arm in range(problem.n_arms)], axis=1)
+    arms = [piece.problem.arms for piece in problem.pieces]
+    pieces = np.searchsorted([piece.first for piece in problem.pieces], np.arange(1, horizon + 1), side="right") - 1
 
     def reward(slot: int, arm: int) -> float:
-        mean = float(problem.arms[arm].rewards[states[slot, arm]])
-        return mean if problem.arms[arm].reward_law == "fixed" else float(rng.random() < mean)
+        one = arms[pieces[slot]][arm]
+        mean = float(one.rewards[states[slot, arm]])
+        return draw_reward(one.reward_law, mean, one.reward_range, one.reward_spread, rng)
 
     return states, reward
 
 
 def _path(problem: Problem, arm: int, horizon: int, rng: np.random.Generator) -> IntArray:
-    chain = problem.arms[arm].one_step
     start = problem.initial[arm]
+    chain = problem.arms[arm].one_step
     state = int((thresholds(stationary(chain)) <= rng.random()).sum()) if start is None else start
-    sums = thresholds(chain)
     path = np.empty(horizon, dtype=np.int64)
-    for slot, u in enumerate(rng.random(horizon)):
-        path[slot] = state = int(np.searchsorted(sums[state], u, side="right"))
+    draws = rng.random(horizon)
+    ends = [*(piece.first - 1 for piece in problem.pieces[1:]), horizon]
+    for piece, end in zip(problem.pieces, ends, strict=True):
+        sums = thresholds(piece.problem.arms[arm].one_step)
+        for slot in range(piece.first - 1, min(end, horizon)):
+            path[slot] = state = int(np.searchsorted(sums[state], draws[slot], side="right"))
     return path

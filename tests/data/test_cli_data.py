@@ -40,15 +40,15 @@ def test_fit(restless, trace, tmp_path):
     assert (code, err) == (0, "")
     found = json.loads(text)
     expected = rb.data.fit(rb.data.read_trace(trace, slot=60, edges=[7, 9], rewards=[1, 0.4, 0]), lags=[1, 3])
-    fields = "trace problem shape observations first_slot last_slot states edges arms notes fit out plot"
+    fields = "trace problem shape observations first_slot last_slot states edges reward_range arms notes fit out plot"
     assert list(found) == fields.split()
     assert [found[key] for key in ("trace", "problem", "shape", "observations", "states", "edges")] == [
         "trace.csv", "trace", "birth-death", 800, 3, [9.0, 7.0]
     ]  # fmt: skip
     arm = found["arms"][0]
     of_arm = (
-        "name states observations transitions standard_errors rewards reward_errors reward_law stationary steps "
-        "jumps jump_share unused identified selective modes laws"
+        "name states observations transitions standard_errors rewards reward_errors reward_law reward_spread "
+        "stationary steps jumps jump_share unused identified selective modes laws"
     )
     assert list(arm) == of_arm.split()
     assert arm["transitions"] == expected.arms[0].transitions.tolist()
@@ -122,7 +122,7 @@ def test_replay(restless, trace):
     code, text, err = restless(*words, *learners, "--json")
     assert (code, err) == (0, "")
     found = json.loads(text)
-    fields = "trace first_slot last_slot slots seed rounded arms best_arm hindsight learners"
+    fields = "trace first_slot last_slot slots seed arms best_arm hindsight learners"
     assert list(found) == fields.split()
     assert [found[key] for key in ("first_slot", "last_slot", "slots")] == [10, 159, 150]
     one = found["learners"][0]

@@ -40,15 +40,16 @@ def test_rewards():
     columns = dict(time=[0, 1, 2, 3], arm=[0] * 4, state=[0, 1, 2, 1])
     assert rb.data.trace(**columns).levels == (1.0, 0.5, 0.0)
     assert rb.data.trace(**columns, rewards=[1, 0.4, 0]).rewards.tolist() == [1.0, 0.4, 0.0, 0.4]
-    scaled = rb.data.trace(**columns, reward=[5, 10, 0, 0], reward_range=(0, 10))
-    assert (scaled.rewards.tolist(), scaled.levels) == ([0.5, 1.0, 0.0, 0.0], None)
+    logged_in_tens = rb.data.trace(**columns, reward=[5, 10, 0, 0], reward_range=(0, 10))
+    assert (logged_in_tens.rewards.tolist(), logged_in_tens.levels) == ([5, 10, 0, 0], None)
+    assert logged_in_tens.reward_range == (0, 10)
     over = rb.data.trace(**columns, reward=[5, 10, 0, 0], rewards=[1, 0.4, 0])
     assert over.rewards.tolist() == [1.0, 0.4, 0.0, 0.4]
     laws = [
         rb.data.trace(**columns, reward=reward).reward_laws[0]
         for reward in ([1, 1, 0, 1], [0.5, 0.2, 0, 0.2], [0.5, 0.2, 0, 0.3])
     ]
-    assert laws == ["bernoulli", "fixed", "bernoulli"]
+    assert laws == ["bernoulli", "fixed", "bounded"]
 
 
 def test_record_is_that_of_observe_and_skip():
@@ -111,11 +112,11 @@ BAD_LOGS = [
     (
         "time,arm,state,reward\n0,a,0,1.0000001\n1,a,1,0\n",
         {},
-        "line 2: reward is 1.0000001, which is not between 0 and 1; --reward-range 0,1.0000001 scales",
+        "line 2: reward is 1.0000001, which is not between 0 and 1; --reward-range 0,1.0000001 takes",
     ),
     ("time,arm,state,reward\n0,a,0,5\n1,a,1,5\n", {}, "reward is 5, which is not between 0 and 1; --reward-range 0,5 "),
-    ("time,arm,state,reward\n0,a,0,-5\n1,a,1,-5\n", {}, "--reward-range -5,0 scales all of them"),
-    ("time,arm,state,reward\n0,a,0,0\n1,a,1,0\n", {"reward_range": (1, 2)}, "--reward-range 0,1 scales all of them"),
+    ("time,arm,state,reward\n0,a,0,-5\n1,a,1,-5\n", {}, "--reward-range -5,0 takes all of them"),
+    ("time,arm,state,reward\n0,a,0,0\n1,a,1,0\n", {"reward_range": (1, 2)}, "--reward-range 0,1 takes all of them"),
     ("time,arm,state,reward\n0,a,0,1\n1,a,1,1\n", {"reward_range": (-1e308, 1e308)}, "the reward range is (-1e+308,"),
     ("time,arm,state,reward\n0,a,0,-1\n1,a,1,1\n", {}, "line 2: reward is -1, which is not between 0 and 1"),
     ("time,arm,state,reward\n0,a,0,1\n1,a,1,1\n", {"reward_range": (3, 3)}, "the reward range is (3, 3); give"),

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from restless_bandits import __version__
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.data import fit, replay
-from restless_bandits.cli.options import JsonOption, ProblemArgument
+from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
@@ -115,6 +115,7 @@ def check(
         bool, typer.Option("--limit", help="Compute the least regret that any learner can have, for each unit of ln T.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Draws of the coupling.", show_default="0", metavar="SEED")] = None,
+    piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Tell which assumptions hold, how arms mix, what is indexable.
@@ -125,7 +126,7 @@ def check(
     from restless_bandits.problem import load_problem
     from restless_bandits.theory import check_coupling, regret_limit
 
-    stated = load_problem(problem)
+    stated = _piece_of(load_problem(problem), piece)
     if seed is not None and not coupling:
         raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
     _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
@@ -154,6 +155,7 @@ def solve(
         float | None,
         typer.Option(help="Gigabytes the tables may take; means exact.", metavar="GB", show_default="at most 0.6"),
     ] = None,
+    piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Bracket the best long-run reward, with a proof and a policy.
@@ -165,7 +167,7 @@ def solve(
     from restless_bandits.files import check_writable, same_file
     from restless_bandits.problem import load_problem
 
-    stated = load_problem(problem)
+    stated = _piece_of(load_problem(problem), piece)
     from restless_bandits import oracles, solving
 
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
@@ -195,6 +197,7 @@ def index(
         int | None,
         typer.Option(help="Print τ = 1..K only; does not change the indices.", metavar="K", min=1, max=1_000_000),
     ] = None,
+    piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Print Whittle's index of every belief, average reward.
@@ -207,13 +210,23 @@ def index(
         raise ProblemError(
             f"--tau-max is {tau_max}, more lines than a table holds ({MOST_LINES}); give --json for them"
         )
-    stated = load_problem(problem)
+    stated = _piece_of(load_problem(problem), piece)
     arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
     from restless_bandits.oracles.whittle import whittle_indices
 
     if arm is None:
         _announce_by_part(stated, lambda part: whittle_indices(part.arms), "index")
     output.indices(stated, list(zip(arms, whittle_indices(arms), strict=True)), tau_max, as_json)
+
+
+def _piece_of(problem: Problem, number: int) -> Problem:
+    """The piece of a problem that a command is about; where there are several, it says which."""
+    if not 1 <= number <= len(problem.pieces):
+        raise ProblemError(f"--piece is {number}; the problem has pieces 1 to {len(problem.pieces)}")
+    if problem.changes:
+        slots = ", ".join(str(one.first) for one in problem.pieces[1:])
+        output.announce(f"the problem changes at slots {slots}; this is piece {number} of {len(problem.pieces)}")
+    return problem.pieces[number - 1].problem
 
 
 def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what: str) -> None:

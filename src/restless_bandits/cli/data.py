@@ -42,7 +42,7 @@ RewardsOption = Annotated[
         show_default="logged, or evenly from 1 to 0",
     ),
 ]
-RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Scale logged rewards from here to 0 and 1.")]
+RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="What logged rewards lie between.")]
 SlotOption = Annotated[
     float | None, typer.Option(metavar="LENGTH", help="Round times to slots of this length, counted from the first.")
 ]
@@ -142,6 +142,7 @@ def _fit_lines(found: Fit) -> list[str]:
     ]
     if trace.edges is not None:
         lines.append("edges between states, from the best: " + ", ".join(f"{edge:.6g}" for edge in trace.edges))
+    places = ".4f" if trace.reward_range == (0.0, 1.0) else ".5g"
     for arm in found.arms:
         share = "no consecutive slots" if not arm.steps else f"{arm.jump_share:.2%} of {arm.steps} steps jump"
         lines += ["", f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
@@ -152,7 +153,8 @@ def _fit_lines(found: Fit) -> list[str]:
             digits = max(4, *(1 - math.floor(math.log10(error)) for error in errors if error > 0), 0)
             cells = zip(row, errors, strict=True)
             moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in cells)
-            reward = f"{arm.rewards[s]:.4f}" + (f" ± {arm.reward_errors[s]:.4f}" if arm.reward_errors[s] > 0 else "")
+            paid = f"{arm.rewards[s]:{places}}"
+            reward = paid + (f" ± {arm.reward_errors[s]:{places}}" if arm.reward_errors[s] > 0 else "")
             lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")
         if arm.laws:
             lines.append("      τ   pairs   same state seen   predicted           χ² (df)   p")

@@ -36,4 +36,7 @@ AddressOption = Annotated[
     str | None,
     typer.Option(help="The scheduler of a Dask cluster, which then plays: tcp://HOST:PORT.", metavar="ADDRESS"),
 ]
+PieceOption = Annotated[
+    int, typer.Option(help="Which piece of a problem that changes, from 1 on.", metavar="N", show_default="1")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]

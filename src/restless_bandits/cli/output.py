@@ -278,6 +278,7 @@ def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: 
         names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
         table = new_table("τ", *names, title=title)
+        places = ".6f" if arm.reward_range == (0.0, 1.0) else ".8g"
         for t, column in enumerate(values.T):
-            table.add_row(str(t + 1), *(f"{value:.6f}" for value in column[: len(names)]))
+            table.add_row(str(t + 1), *(f"{value:{places}}" for value in column[: len(names)]))
         show(table)

@@ -39,6 +39,10 @@ def simulate(
             autocompletion=completion.one_of(lambda: COMPARATORS),
         ),
     ] = "auto",
+    lost: Annotated[float, typer.Option(help="The chance that the answer of a slot is lost.", metavar="P")] = 0.0,
+    late: Annotated[
+        int, typer.Option(help="Answers come 0 to K slots late, each delay as likely as the others.", metavar="K")
+    ] = 0,
     ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
     out: Annotated[
         Path | None, typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR")
@@ -70,6 +74,8 @@ def simulate(
                 checkpoints=checkpoints,
                 comparator=_number_or_word(comparator),
                 ratio=ratio,
+                lost=lost,
+                late=late,
                 out=out,
                 progress=advance,
                 announce=output.announce,
@@ -139,9 +145,11 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
         output.emit(result.as_dict() | {"problem": result.problem or name})
         return
     plural = "s" if result.runs > 1 else ""
-    title = f"{result.problem or name}, T = {result.horizon}, {result.runs} run{plural}, seed {result.seed}"
+    played = f"{result.runs} run{plural}, seed {result.seed}{result.how_answered}"
+    title = f"{result.problem or name}, T = {result.horizon}, {played}"
     heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
+    places = ".6f" if result.reward_range == (0.0, 1.0) else ".8g"
     for row in result.summaries():
         alone = result.runs == 1
         # From the lower to the upper end of a bracket.
@@ -153,7 +161,7 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
             "–" if alone else f"{row['regret_sd'][-1]:.4g}",
             worst,
             row["regret_kind"],
-            f"{row['reward_mean'][-1]:.6f}",
+            f"{row['reward_mean'][-1]:{places}}",
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )
@@ -163,19 +171,25 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
 
 
 def _comparator_lines(result: SimulationResult) -> list[str]:
+    pieces = result.comparator.pieces
+    return [_comparator_line(result), *(f"  from slot {first} on {one.gain:.9g} ({one.kind})" for first, one in pieces)]
+
+
+def _comparator_line(result: SimulationResult) -> str:
     against = result.comparator
     factor = "" if result.ratio == 1.0 else f"{result.ratio:g} times "
     if against.ends:
-        return [
+        return (
             f"regret against {factor}the lower … the upper end of a bracket of the optimum: "
             f"{against.lower:.9g} ≤ μ* ≤ {against.upper:.9g}"
-        ]
+        )
     kinds = {
         "certified": "the certified optimum (ships with the package)",
         "exact": "the optimum, solved exactly",
         "given": "the gain that was given",
     }
     named = kinds.get(against.kind, f"the gain of {against.kind}")
+    named += ", the mean over the pieces of the problem" if against.pieces else ""
     width = against.upper - against.lower
     known = f", known to {width:.1g}" if width > 0 else ""
-    return [f"regret against {factor}{against.gain:.12g}, {named}{known}"]
+    return f"regret against {factor}{against.gain:.12g}, {named}{known}"

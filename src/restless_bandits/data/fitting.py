@@ -37,7 +37,8 @@ from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, likely_chains
 from restless_bandits.forecasts import Report, paced
-from restless_bandits.problem import Arm, Findings, Problem, RewardLaw
+from restless_bandits.problem import Arm, Findings, Problem
+from restless_bandits.rewards import RewardLaw
 
 SHAPES = ("birth-death", "free")
 FEWEST_PAIRS = 10
@@ -81,6 +82,10 @@ class LawCheck:
         return {"tau": self.lag} | {name: getattr(self, name) for name in names.split()}
 
 
+LEAST_SPREAD = 1e-3
+"""A fitted spread stays this far from 0 and 1, where there is no beta law."""
+
+
 @dataclass(frozen=True, eq=False)
 class ArmFit(ArmEstimate):
     """One arm: its chain, its rewards, and how they fit."""
@@ -90,6 +95,9 @@ class ArmFit(ArmEstimate):
     looks: int
     """Lines of the log."""
     reward_law: RewardLaw
+    """``beta`` for rewards that are neither at the ends of their range nor fixed by the state."""
+    reward_spread: float | None
+    """The standard deviation of a ``beta`` law, as a share of the largest possible."""
     steps: int
     """Observations in consecutive slots."""
     jumps: int
@@ -119,7 +127,7 @@ class ArmFit(ArmEstimate):
         )
 
     def as_dict(self) -> dict[str, Any]:
-        rewards = ("rewards", "reward_errors", "reward_law")
+        rewards = ("rewards", "reward_errors", "reward_law", "reward_spread")
         steps = ("steps", "jumps", "jump_share", "unused", "identified", "selective")
         return {
             "name": self.name,
@@ -160,6 +168,7 @@ class Fit:
             "last_slot": int(self.trace.times[-1]),
             "states": self.trace.n_states,
             "edges": self.trace.edges,
+            "reward_range": self.trace.reward_range,
             "arms": [arm.as_dict() for arm in self.arms],
             "notes": list(self.notes),
             "fit": self.problem.findings.as_dict(),
@@ -205,8 +214,17 @@ def fit(
     numbers = paced(range(trace.n_arms), f"fit of {trace.n_arms} arms", announce, clock)
     arms = tuple(_fit_arm(trace, arm, shape, lags, strict) for arm in numbers)
     stem = trace.source.rpartition(".")[0] or trace.source
+    about = ("name", "reward_law", "reward_spread")
     problem = Problem(
-        [Arm(one.transitions, one.rewards, name=one.name, reward_law=one.reward_law) for one in arms],
+        [
+            Arm(
+                one.transitions,
+                one.rewards,
+                reward_range=trace.reward_range,
+                **{key: getattr(one, key) for key in about},
+            )
+            for one in arms
+        ],
         name=stem if name is None else name,
         source=f"Fitted to {trace.source or 'a trace'}: {len(trace)} observations in slots {trace.times[0]} to "
         f"{trace.times[-1]}, {shape} chains.",
@@ -246,7 +264,17 @@ def mean_rewards(trace: Trace, arm: int) -> tuple[Array, Array]:
         errors = np.sqrt(squares / (seen - 1) / seen)
     errors[seen < 2] = math.nan
     known = np.flatnonzero(seen)
-    return np.clip(np.interp(np.arange(len(seen)), known, means[known]), 0.0, 1.0), errors
+    return np.clip(np.interp(np.arange(len(seen)), known, means[known]), *trace.reward_range), errors
+
+
+def reward_spread(trace: Trace, arm: int) -> float:
+    """Return the spread of the beta law (see ``rewards``) that varies as much as an arm's rewards within its states."""
+    _, states, rewards = trace.of_arm(arm)
+    low, high = trace.reward_range
+    means = mean_rewards(trace, arm)[0][states]
+    largest = float(((means - low) * (high - means)).sum())
+    variance = float(((rewards - means) ** 2).sum())
+    return min(max(math.sqrt(variance / largest), LEAST_SPREAD), 1 - LEAST_SPREAD)
 
 
 def _fit_arm(trace: Trace, arm: int, shape: str, lags: Sequence[int] | None, strict: bool) -> ArmFit:
@@ -258,12 +286,14 @@ def _fit_arm(trace: Trace, arm: int, shape: str, lags: Sequence[int] | None, str
         raise NotIdentified(_refusal(trace, arm, states[:-1][useful], found), Estimate((found,)))
     rewards, errors = mean_rewards(trace, arm)
     selective = _is_selective(times, states)
+    varies = trace.reward_laws[arm] == "bounded"
     of_arm = {"name": trace.names[arm], "rewards": rewards, "reward_errors": errors}
     return ArmFit(
         **vars(found) | of_arm,
         states=trace.spans[arm],
         looks=len(times),
-        reward_law=trace.reward_laws[arm],
+        reward_law="beta" if varies else trace.reward_laws[arm],
+        reward_spread=reward_spread(trace, arm) if varies else None,
         steps=int((waits == 1).sum()),
         jumps=int(((waits == 1) & (moved > 1)).sum()),
         unused=int((~useful).sum()),

@@ -9,9 +9,8 @@ random would have earned. The best arm of every slot is out of reach: nobody kno
 A learner starts knowing nothing of the log but the numbers of arms and states. One that needs more (``whittle`` and the
 other players who know the problem, ``rewards=known``) is told what was fitted to the whole log, the stretch included.
 
-Rewards that are neither 0 or 1 nor fixed by the state are told as 0 or 1, drawn with the logged reward as the chance
-(Agrawal, Goyal 2012): learners here know those two laws only, and the means stay the same. What is earned is counted as
-logged. A learner that draws nothing at random is played once, as every run would be the same.
+Rewards are told as they were logged. A learner that draws nothing at random is played once, as every run would be the
+same.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from restless_bandits.agent import Agent
-from restless_bandits.arrays import Array, BoolArray, IntArray, whole
+from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.fitting import fit, mean_rewards
 from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
@@ -35,7 +34,6 @@ from restless_bandits.learners import Learner, by_label
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
-from restless_bandits.streams import world_words
 from restless_bandits.walks import play_along
 
 
@@ -78,8 +76,6 @@ class Replay:
     """What the best arm of every slot would have earned."""
     seed: int
     source: str
-    rounded: bool
-    """Whether rewards were told as draws of 0 or 1."""
 
     @property
     def best_arm(self) -> str:
@@ -99,7 +95,6 @@ class Replay:
             "last_slot": self.first + self.slots - 1,
             "slots": self.slots,
             "seed": self.seed,
-            "rounded": self.rounded,
             "arms": [
                 {"name": name} | earned(total) for name, total in zip(self.names, self.arm_totals.tolist(), strict=True)
             ],
@@ -114,7 +109,7 @@ class Replay:
                     "reward_totals": one.totals,
                     "reward_mean": one.mean / self.slots,
                     "above_best_arm": one.mean - best,
-                    "share_of_hindsight": one.mean / self.hindsight if self.hindsight else None,
+                    "share_of_hindsight": one.mean / self.hindsight if self.hindsight > 0 else None,
                     "pulls_mean": one.pulls.mean(axis=0),
                 }
                 for one in self.learners
@@ -177,11 +172,9 @@ def replay(
     lowest = np.array([best for best, _ in trace.spans])
     states = trace.states[rows].reshape(slots, trace.n_arms) - lowest
     rewards = trace.rewards[rows].reshape(slots, trace.n_arms)
-    # Arms whose rewards are neither 0 or 1 nor fixed by the state.
-    drawn = np.array([law == "bernoulli" for law in trace.reward_laws]) & ~np.isin(rewards, (0.0, 1.0)).all(axis=0)
 
     def times_of(watched: _Watched) -> Callable[[], int]:
-        return lambda: runs if drawn.any() or any(watched.drew) else 1
+        return lambda: runs if any(watched.drew) else 1
 
     def play_all(label: str, learner: Learner, task: Task) -> ReplayedLearner:
         totals, pulls = [], []
@@ -192,20 +185,21 @@ def replay(
             if report is not None:
                 report(f"{label}: run {run + 1} of up to {runs}, {slots} slots")
             watched = _Watched(learner, [])
-            agent = Agent(watched, task, seed=seed, run=run, content=trace.content)
-            told = _told(rewards, drawn, int(seed), trace.content, run)
-            reward = told.item if watch is None or run else _watched_rewards(told, watch, label, times_of(watched))
+            agent = Agent(watched, task, seed=seed, run=run, content=trace.content, on_change="ignore")
+            reward = (
+                rewards.item if watch is None or run else _watched_rewards(rewards, watch, label, times_of(watched))
+            )
             chosen = play_along(agent, states, reward)[:, 0]
             totals.append(float(rewards[np.arange(slots), chosen].sum()))
             pulls.append(np.bincount(chosen, minlength=trace.n_arms))
-            if not any(watched.drew) and not drawn.any():
+            if not any(watched.drew):
                 break
         return ReplayedLearner(label, np.array(totals), np.array(pulls))
 
     tasks = _tasks(trace, list(players.values()), slots, shape)
     played = tuple(play_all(*player, task) for player, task in zip(players.items(), tasks, strict=True))
     arm_totals, hindsight = rewards.sum(axis=0), float(rewards.max(axis=1).sum())
-    return Replay(played, trace.names, start, slots, arm_totals, hindsight, int(seed), trace.source, bool(drawn.any()))
+    return Replay(played, trace.names, start, slots, arm_totals, hindsight, int(seed), trace.source)
 
 
 def _watched_rewards(told: Array, watch: Watch, label: str, times: Callable[[], int]) -> Callable[[int, int], float]:
@@ -217,12 +211,6 @@ def _watched_rewards(told: Array, watch: Watch, label: str, times: Callable[[], 
         return float(told[slot, arm])
 
     return reward
-
-
-def _told(rewards: Array, drawn: BoolArray, seed: int, content: str, run: int) -> Array:
-    """The rewards as they are told in a run: those of some arms as draws of 0 or 1."""
-    draws = np.random.default_rng(world_words(seed, content, run)).random(rewards.shape)
-    return np.where(drawn, draws < rewards, rewards)
 
 
 def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, int]:
@@ -260,7 +248,9 @@ def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, in
 
 def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -> list[Task]:
     """What each learner is told; chains are fitted only if one must know them."""
-    bare = Task(trace.sizes, 1, trace.reward_laws, (None,) * trace.n_arms, trace.names, horizon)
+    ranges = (trace.reward_range,) * trace.n_arms
+    unknown: tuple[None, ...] = (None,) * trace.n_arms
+    bare = Task(trace.sizes, 1, trace.reward_laws, unknown, trace.names, horizon, reward_ranges=ranges)
     known = tuple(tuple(mean_rewards(trace, arm)[0].tolist()) for arm in range(trace.n_arms))
     fitted: Problem | None = None
     tasks = []

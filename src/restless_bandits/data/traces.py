@@ -19,7 +19,6 @@ or, without either, from 1 for the best state evenly down to 0 for the worst.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,14 +31,13 @@ import numpy.typing as npt
 from restless_bandits.arrays import Array, IntArray, positive, whole
 from restless_bandits.data.reading import LAST_SLOT, Columns, columns_in_memory, columns_of_file, exact
 from restless_bandits.errors import ProblemError
-from restless_bandits.problem import RewardLaw
 from restless_bandits.record import BIN_EDGES, Record
+from restless_bandits.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, outside
 
 MOST_STATES = 50
 SAME_REWARD = 1e-9
 """Rewards of one state that differ by less are the same, as in ``Agent``."""
 
-Range = tuple[float, float] | None
 Binning = tuple[int | None, Sequence[float] | None, bool]
 """The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
 
@@ -54,7 +52,7 @@ class Trace:
     states: IntArray
     """States by their common numbers, 0 the best."""
     rewards: Array
-    """Within [0, 1]."""
+    """As logged, within ``reward_range``."""
     names: tuple[str, ...]
     levels: tuple[float, ...] | None = None
     """The reward of each state where rewards follow from states; None where they were logged."""
@@ -62,6 +60,8 @@ class Trace:
     """Where values were cut into states, from the best state to the worst; None where states were logged."""
     source: str = ""
     """The name of the file."""
+    reward_range: Range = ZERO_TO_ONE
+    """The lowest and the highest reward that any arm can pay."""
 
     def __post_init__(self) -> None:
         for column in (self.times, self.arms, self.states, self.rewards):
@@ -106,18 +106,17 @@ class Trace:
 
     @cached_property
     def reward_laws(self) -> tuple[RewardLaw, ...]:
-        """``bernoulli`` where all logged rewards of an arm are 0 or 1, ``fixed`` where each state always paid the same.
-
-        Any others are taken for ``bernoulli`` too, which is then a law with their means and not their own.
+        """``bernoulli`` where all logged rewards of an arm are the lowest or the highest, ``fixed`` where each state
+        always paid the same, else ``bounded``.
         """
         return tuple(self._reward_law(arm) for arm in range(self.n_arms))
 
     def _reward_law(self, arm: int) -> RewardLaw:
         _, states, rewards = self.of_arm(arm)
-        if self.levels is None and np.isin(rewards, (0.0, 1.0)).all():
+        if self.levels is None and np.isin(rewards, self.reward_range).all():
             return "bernoulli"
         spreads = (np.ptp(rewards[states == state]) for state in np.unique(states))
-        return "fixed" if max(spreads) <= SAME_REWARD else "bernoulli"
+        return "fixed" if max(spreads) <= SAME_REWARD * max(map(abs, self.reward_range)) else "bounded"
 
     @cached_property
     def content(self) -> str:
@@ -181,7 +180,7 @@ def read_trace(
     rewards
         The reward of each state, the best first, in place of logged or evenly falling ones.
     reward_range
-        What logged rewards lie between; they are scaled from there to [0, 1].
+        What logged rewards lie between, in their own units; (0, 1) where nothing is said.
     slot
         The length of a slot in the unit of the time column; times are rounded to slots counted from the first one.
 
@@ -213,7 +212,7 @@ def trace(
 
 
 def _trace(
-    columns: Columns, binning: Binning, levels: Sequence[float] | None, reward_range: Range, slot: float | None
+    columns: Columns, binning: Binning, levels: Sequence[float] | None, reward_range: Range | None, slot: float | None
 ) -> Trace:
     states, edges, low_is_better = binning
     arms = columns.numbers["arm"]
@@ -232,15 +231,17 @@ def _trace(
     if n_states == 1:
         raise ProblemError("only one state was ever seen, and there is nothing to learn of it; log more, or bin finer")
     if levels is None and "reward" in columns.numbers:
-        rewards, paid = _scaled(columns, reward_range), None
+        (rewards, ends), paid = _logged_rewards(columns, reward_range), None
     else:
         if reward_range is not None:
             raise ProblemError("a reward range is for logged rewards, and none are used here; leave it out")
         paid = _levels(levels, n_states)
-        rewards = np.array(paid)[seen]
+        rewards, ends = np.array(paid)[seen], ZERO_TO_ONE
     order = np.lexsort((arms, times))
     edges = None if cuts is None else tuple(cuts.tolist())
-    return Trace(times[order], arms[order], seen[order], rewards[order], columns.names, paid, edges, columns.source)
+    return Trace(
+        times[order], arms[order], seen[order], rewards[order], columns.names, paid, edges, columns.source, ends
+    )
 
 
 def _slots(columns: Columns, slot: float | None) -> IntArray:
@@ -343,23 +344,18 @@ def _binned(values: Array, cuts: Array, low_is_better: bool) -> IntArray:
     return np.searchsorted(sign * cuts, sign * values, side="left").astype(np.int64)
 
 
-def _scaled(columns: Columns, reward_range: tuple[float, float] | None) -> Array:
-    """Logged rewards, scaled from what they lie between to [0, 1]."""
-    ends = _numbers((0.0, 1.0) if reward_range is None else reward_range).tolist()
-    if len(ends) != 2 or not (ends[0] < ends[1] and math.isfinite(ends[1] - ends[0])):
-        raise ProblemError(
-            f"the reward range is {reward_range!r}; give the lowest and the highest reward, such as 0,100"
-        )
-    low, high = ends
+def _logged_rewards(columns: Columns, reward_range: Range | None) -> tuple[Array, Range]:
+    """Logged rewards, and what they lie between."""
+    low, high = checked_range("the reward range", ZERO_TO_ONE if reward_range is None else reward_range)
     rewards = columns.numbers["reward"]
     least, most = rewards.min(), rewards.max()
     if least == most:
         # A range must have a length: from nothing to the one reward there is.
         least, most = min(least, 0.0), max(most, 0.0) or float(least == 0)
-    remedy = f"--reward-range {exact(least)},{exact(most)} scales all of them"
-    outside = (rewards < low) | (rewards > high)
-    columns.refuse("reward", outside, f"is not between {exact(low)} and {exact(high)}; {remedy}")
-    return np.asarray(np.clip((rewards - low) / (high - low), 0.0, 1.0))
+    remedy = f"--reward-range {exact(least)},{exact(most)} takes all of them"
+    beyond = outside(rewards, (low, high))
+    columns.refuse("reward", beyond, f"is not between {exact(low)} and {exact(high)}; {remedy}")
+    return rewards, (low, high)
 
 
 def _levels(given: Sequence[float] | None, states: int) -> tuple[float, ...]:

@@ -32,6 +32,7 @@ from restless_bandits.estimation._arms import RIVAL as RIVAL
 from restless_bandits.estimation._kernels import Observations as Observations
 from restless_bandits.estimation._kernels import chain_of as chain_of
 from restless_bandits.record import Record
+from restless_bandits.rewards import ZERO_TO_ONE, Range, checked_range, outside
 
 PRIOR = 1.0
 THOROUGH = 4
@@ -88,7 +89,12 @@ class NotIdentified(ProblemError):  # noqa: N818 - a refusal, not a fault
 
 
 def estimate(
-    record: Record, *, names: Sequence[str] | None = None, prior: float = PRIOR, strict: bool = True
+    record: Record,
+    *,
+    names: Sequence[str] | None = None,
+    prior: float = PRIOR,
+    strict: bool = True,
+    reward_ranges: Sequence[Range] | None = None,
 ) -> Estimate:
     """Estimate the chains and rewards of all arms from what was seen.
 
@@ -105,6 +111,9 @@ def estimate(
         Pseudo-counts for every category of every row.
     strict
         Raise ``NotIdentified`` where the data do not tell the moves of an arm; the exception carries the estimate.
+    reward_ranges
+        The lowest and the highest reward of each arm, as ``task.reward_ranges``; (0, 1) each where nothing is said.
+        Standard errors of mean rewards are those of rewards at the two ends, the largest that there can be.
 
     """
     positive("prior", prior)
@@ -112,7 +121,12 @@ def estimate(
     labels = [f"arm {i}" for i in range(record.n_arms)] if names is None else list(names)
     if len(labels) != record.n_arms:
         raise ProblemError(f"there are {len(labels)} names for {record.n_arms} arms; give one for each")
-    found = Estimate(tuple(_estimate_arm(record, arm, label, prior) for arm, label in enumerate(labels)))
+    ranges = [ZERO_TO_ONE] * record.n_arms if reward_ranges is None else list(reward_ranges)
+    if len(ranges) != record.n_arms:
+        raise ProblemError(f"there are {len(ranges)} reward_ranges for {record.n_arms} arms; give one for each")
+    ranges = [checked_range(f"reward_ranges[{i}]", ends) for i, ends in enumerate(ranges)]
+    about = enumerate(zip(labels, ranges, strict=True))
+    found = Estimate(tuple(_estimate_arm(record, arm, label, prior, ends) for arm, (label, ends) in about))
     vague = [arm for arm in found.arms if not arm.identified]
     if vague and strict:
         raise NotIdentified(
@@ -123,13 +137,19 @@ def estimate(
     return found
 
 
-def _estimate_arm(record: Record, arm: int, name: str, prior: float) -> ArmEstimate:
+def _estimate_arm(record: Record, arm: int, name: str, prior: float, ends: Range) -> ArmEstimate:
     counts = record.counts(arm)
     n = counts.shape[2]
     seen = record.seen(arm)
     with np.errstate(invalid="ignore", divide="ignore"):
         rewards = record.reward_sums(arm) / seen
-        errors = np.sqrt(np.maximum(rewards * (1 - rewards), 0.0) / seen)
+        low, high = ends
+        off = 1e-9 * max(abs(low), abs(high))
+        if outside(rewards, (low - off, high + off)).any():
+            raise ProblemError(
+                f"{name}: mean rewards are not between {low:.12g} and {high:.12g}; give reward_ranges, as the task has"
+            )
+        errors = np.sqrt(np.maximum((rewards - low) * (high - rewards), 0.0) / seen)
     observations = int(counts[:-1].sum())
     if n == 1:
         still = Mode(np.ones((1, 1)), np.zeros((1, 1)), 0.0)

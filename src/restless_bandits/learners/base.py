@@ -6,6 +6,9 @@ run and the plan's number. Equal records and generators give equal plans. What a
 goes into the ``notes`` of its plan, and the next plan finds it in ``record.notes``. The same learner drives the
 compiled simulator, a plan at a time, and ``Agent``, a slot at a time.
 
+Rewards it is told as shares of one range that holds those of all arms, so that it need not think of units:
+``task.reward_ranges`` are the parts of [0, 1] that each arm can pay, all of it where arms have the same range.
+
 A new learner is a frozen dataclass that derives from ``Learner``, names itself, and defines ``plan``; its fields are
 its options, on the command line too. ``needs`` tells what of the problem it must be given beyond its shape.
 """
@@ -91,10 +94,22 @@ class Learner:
         return vars(self).get("_asked") or with_options(self.name, self.options)
 
 
-def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-    """Ask a learner for its next plan, hold it against the task, and keep its notes in the record."""
-    plan = learner.plan(record.frozen(), task, rng)
+def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    """Ask a learner for its next plan, and hold it against the task.
+
+    It is told rewards as shares of one range that holds those of all arms: see ``Task.shared``.
+    """
+    told, rewards = task.shared(), None
+    if told is not task:
+        rewards = told.sums(task.share_sums(record.flat_rewards, record.flat_seen), record.flat_seen)
+    plan = learner.plan(record.frozen(rewards), told, rng)
     check_plan(plan, task, learner.name)
+    return plan
+
+
+def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    """Ask a learner for its next plan, and keep its notes in the record."""
+    plan = checked_plan(learner, record, task, rng)
     record.remember(plan.notes)
     return plan
 
@@ -114,7 +129,10 @@ def present_problem(
     arms: list[AnyArm] = []
     for i, (law, n) in enumerate(zip(laws, task.n_states, strict=True)):
         state = int(record.last_state[i])
-        about: Any = {"name": task.names[i], "initial": state if state < n else None, "reward_law": task.reward_laws[i]}
+        about: Any = {"name": task.names[i], "initial": state if state < n else None}
+        # No plan depends on how rewards vary.
+        paid = "bounded" if task.reward_laws[i] == "beta" else task.reward_laws[i]
+        about |= {"reward_law": paid, "reward_range": task.reward_ranges[i]}
         # The last row of a table is for an arm never seen.
         table = law[:, :n] if state < n else law
         arms.append(Arm(law, rewards[i], **about) if law.ndim == 2 else TableArm(table, rewards[i], **about))

@@ -42,6 +42,7 @@ from restless_bandits.plans import CountDoubled, Forever, Plan
 from restless_bandits.policies import IndexPolicy, JointPolicy, SingleArm
 from restless_bandits.problem import Task
 from restless_bandits.record import EXACT_ELAPSED, Record
+from restless_bandits.rewards import values_of
 
 LARGEST_TABLE = 20_000_000
 """Joint beliefs beyond which a plan takes more memory than a run should."""
@@ -129,7 +130,7 @@ class ColoredUCRL2(Learner):
             return Plan(SingleArm(0), until=Forever())
         caps = self.caps(task)
         unseen = tuple((record.last_state == record.n_states).tolist())
-        layout = _layout(task.n_states, task.initial, caps, unseen, 0 in record.last_slot)
+        layout = _layout(task.n_states, task.initial, caps, unseen, 0 in record.pulls)
         balls = self.confidence_sets(record, task)
         tolerance = 1.0 / math.sqrt(record.slots + 1)
         until = CountDoubled(cap=max(caps))
@@ -151,8 +152,12 @@ class ColoredUCRL2(Learner):
         # ln(2Ct/δ), with δ = 1/T unless given.
         log = math.log(2 * colours * (record.slots + 1)) - math.log(1 / horizon if self.delta is None else self.delta)
         widths = log, self.law_width, self.reward_width, 1 / math.sqrt(horizon)
-        counted = record.flat_counts, record.count_base, record.flat_seen, record.flat_rewards, record.state_base
+        sums = task.share_sums(record.flat_rewards, record.flat_seen)
+        counted = record.flat_counts, record.count_base, record.flat_seen, sums, record.state_base
         balls = kernels.Balls(*kernels.confidence_sets(record.n_states, np.array(caps), *counted, *widths))
+        if not task.in_shares:
+            for bounds, ends in zip(balls.reward, task.reward_ranges, strict=True):
+                bounds[:] = values_of(bounds, ends)
         for bounds, known in zip(balls.reward, task.rewards or (), strict=False):
             bounds[: len(known)] = known
         return balls

@@ -14,7 +14,8 @@ Chen, Hu, Li, Li, Liu, Lu 2016); confidence sets from mixtures of likelihoods go
 
 ``_likelihood_sets`` bounds U from above and the integral from below, both with a proof, so that the table is never
 below the truth where C holds it. Mean rewards have KL bounds at the level ln t, each state for itself, lowered to those
-of better states.
+of better states; the bounds hold for any law on the arm's range, since of all laws on [0, 1] with a given mean the
+Bernoulli law has the largest exponential moments.
 
 *More than two states.* No such bounds are known to us that would be quick enough. There every *colour* (last state s,
 elapsed slots τ) bounds Pr(state ≤ k) by its own observations (``_dominance_kernels``): also dominating, also with a
@@ -61,6 +62,7 @@ from restless_bandits.plans import CountDoubled, Forever, Plan, Rule, SeenIn, Sl
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy, SingleArm
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import EXACT_ELAPSED, Record
+from restless_bandits.rewards import values_of
 
 LONGEST_CAP = EXACT_ELAPSED
 """Elapsed slots up to which laws are told apart."""
@@ -162,8 +164,13 @@ class LikelihoodDominance(Learner):
         # Within the coming episode no arm can wait longer than this.
         longest = min(MANY_CAP if self._many(task) else LONGEST_CAP, 11 * time // 10 + 6)
         arms = []
+        shares = task.share_sums(record.flat_rewards, record.flat_seen)
         for i, n_states in enumerate(task.n_states):
-            counts, seen, sums = record.counts(i), record.seen(i), record.reward_sums(i)
+            counts, seen, sums = (
+                record.counts(i),
+                record.seen(i),
+                shares[record.state_base[i] : record.state_base[i + 1]],
+            )
             if n_states == 2:
                 laws = dominating_laws(counts, level, longest, tolerance)
                 cap = len(laws) - 1
@@ -173,9 +180,11 @@ class LikelihoodDominance(Learner):
                 rewards = np.array(task.rewards[i])
             elif task.reward_laws[i] == "fixed":
                 # One look is enough.
-                rewards = np.minimum.accumulate(record.mean_rewards(i, 1.0).clip(0.0, 1.0))
+                means = np.where(seen > 0, sums / np.maximum(seen, 1), 1.0)
+                rewards = values_of(np.minimum.accumulate(means.clip(0.0, 1.0)), task.reward_ranges[i])
             else:
-                rewards = np.minimum.accumulate(kl_upper_bounds(sums, seen, level))
+                bounds = np.minimum.accumulate(kl_upper_bounds(sums, seen, level))
+                rewards = values_of(bounds, task.reward_ranges[i])
             arms.append(OptimisticArm(laws, rewards, seen, cap))
         return arms
 

@@ -128,14 +128,14 @@ class LikelihoodUCB(Learner):
         """Plan on moves and rewards that are as favourable as what will be known of them allows."""
         scale = Scale.of(task.n_arms, self.explore * (record.slots + 1))
         chains = optimistic_chains(fits.theta, fits.first, ahead.errors, record.n_states, scale, ahead.pulls)
-        sums, seen, first = record.flat_rewards, record.flat_seen, record.state_base
+        sums, seen, first = _share_sums(record, task), record.flat_seen, record.state_base
         bounds = optimistic_rewards(sums, seen, ahead.seen, first, ordered, scale, ahead.pulls)
         arms = present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
         return policy_on(self.oracle, arms, record, task)
 
     def likeliest_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
         """The mode, with the likeliest mean rewards after half a pseudo-count for and against."""
-        means = arm_means(record.flat_rewards + 0.5, record.flat_seen + 1, record.state_base, ordered)
+        means = arm_means(_share_sums(record, task) + 0.5, record.flat_seen + 1, record.state_base, ordered)
         return present_arms(record, fits.chains(np.zeros(task.n_arms)), _rewards(record, task, means, unseen=0.5))
 
     def optimistic_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
@@ -144,18 +144,26 @@ class LikelihoodUCB(Learner):
         Bounds fall with the state but for arms that were seen to pay more in worse states.
         """
         levels = np.full(task.n_arms, 0.5 * math.log(record.slots + 1))
-        bounds = arm_upper_bounds(record.flat_rewards, record.flat_seen, record.state_base, levels, ordered)
+        bounds = arm_upper_bounds(_share_sums(record, task), record.flat_seen, record.state_base, levels, ordered)
         chains = fits.chains(np.sqrt(2 * levels))
         return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
 
 
-def _rewards(record: Record, task: Task, rewards: Array, unseen: float) -> Array:
-    """Rewards that were learned, unless they are known; a fixed reward that was seen is known, too."""
+def _share_sums(record: Record, task: Task) -> Array:
+    """Sums of rewards as shares of the arms' ranges."""
+    return task.share_sums(record.flat_rewards, record.flat_seen)
+
+
+def _rewards(record: Record, task: Task, shares: Array, unseen: float) -> Array:
+    """Rewards that were learned as shares of the arms' ranges, unless they are known.
+
+    A fixed reward that was seen is known, too.
+    """
     if task.rewards is not None:
         return np.concatenate(task.rewards)
-    if "fixed" not in task.reward_laws:
-        return rewards
-    fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
-    seen = record.flat_seen
-    means = np.where(seen > 0, record.flat_rewards / np.maximum(seen, 1), unseen)
-    return np.where(fixed, means, rewards)
+    if "fixed" in task.reward_laws:
+        fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
+        seen = record.flat_seen
+        means = np.where(seen > 0, _share_sums(record, task) / np.maximum(seen, 1), unseen)
+        shares = np.where(fixed, means, shares)
+    return task.values(shares)

@@ -8,7 +8,8 @@ Differs from the paper, where the paper is silent:
 
 - rows stay stochastic: ``up' = max(0, P̂(k,k+1) − rad)``, ``down' = min(1 − up', P̂(k,k−1) + rad)``, the rest stays.
   Nothing changes where nothing clips, and P' still dominates P whenever the event of Lemma 1 holds;
-- rewards are capped at 1 and made nonincreasing, ``r'(k) = min_{j≤k} r'(j)``: still optimistic;
+- rewards are capped at 1, or at the end of their range, of which the radius is then a share, and made nonincreasing,
+  ``r'(k) = min_{j≤k} r'(j)``: still optimistic;
 - only transitions under consecutive pulls count towards m(T); the first pull of an arm after a pause does not;
 - a state never left while exploring (the horizon came first, or m = 0) has up' = 0, down' = 1 and the reward of the
   state above it.
@@ -38,6 +39,7 @@ from restless_bandits.plans import EveryStateSeen, Forever, Plan, Slots
 from restless_bandits.policies import SingleArm
 from restless_bandits.problem import MOST_SLOTS, Problem, Task
 from restless_bandits.record import Record
+from restless_bandits.rewards import values_of
 
 FIRST_GUESS = 1000
 
@@ -145,11 +147,13 @@ class RestlessUCB(Learner):
         """The instance R' of Algorithm 1, line 6, started from the present belief."""
         horizon = self.horizon(record, task)
         chains, rewards = [], []
+        sums = np.split(task.share_sums(record.flat_rewards, record.flat_seen), record.state_base[1:-1])
         for i in range(task.n_arms):
             transitions = record.transitions(i)
             chains.append(optimistic_chain(transitions, self.radii(transitions.sum(axis=1), horizon)))
             seen = record.seen(i)
-            rewards.append(optimistic_rewards(record.reward_sums(i), seen, self.radii(seen, horizon)))
+            bounds = optimistic_rewards(sums[i], seen, self.radii(seen, horizon))
+            rewards.append(values_of(bounds, task.reward_ranges[i]))
         return present_problem(record, task, chains, task.rewards or rewards)
 
 

@@ -15,10 +15,11 @@ from restless_bandits import oracles
 from restless_bandits.arrays import positive
 from restless_bandits.errors import ProblemError
 from restless_bandits.learners.base import Learner
-from restless_bandits.plans import Forever, Plan
+from restless_bandits.plans import Forever, Plan, Slots
 from restless_bandits.policies import Cycle, EmpiricalUCB
 from restless_bandits.problem import Task
 from restless_bandits.record import Record
+from restless_bandits.rewards import ZERO_TO_ONE
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class RoundRobin(Learner):
 
 @dataclass(frozen=True)
 class UCB1(Learner):
-    """Pull the arm with the highest mean reward plus √(width · ln t / pulls)."""
+    """Pull the arm with the highest mean reward plus √(width · ln t / pulls), the root in widths of the arm's range."""
 
     name: ClassVar[str] = "ucb1"
     width: float = 2.0
@@ -42,7 +43,14 @@ class UCB1(Learner):
         positive("ucb1: width", self.width, or_zero=True)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        return Plan(EmpiricalUCB(self.width, task.plays), until=Forever())
+        # The policy looks at rewards as they are, of which those that are told here are shares.
+        whole = task.unit[1] - task.unit[0]
+        ranges = (
+            ()
+            if task.in_shares and task.unit == ZERO_TO_ONE
+            else tuple(whole * (high - low) for low, high in task.reward_ranges)
+        )
+        return Plan(EmpiricalUCB(self.width, task.plays, ranges), until=Forever())
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,9 @@ class Informed(Learner):
     """A player who knows the problem and plays an oracle's policy from the first slot.
 
     The oracle's name alone, as in ``whittle`` or ``best-arm``, is short for it where others are compared with it.
+
+    Where the problem changes, it plays each piece by the policy of that piece. Of an arm that it has not seen since a
+    change it then thinks as if the new chain had been there all the time: a mistake that lasts until its next look.
     """
 
     name: ClassVar[str] = "informed"
@@ -64,10 +75,13 @@ class Informed(Learner):
 
     def check(self, task: Task) -> None:
         # An oracle that cannot take the problem says so now and not in the middle of a run.
-        if task.problem is not None:
-            oracles.find_oracle(self.oracle).accepts(task.problem)
+        for piece in () if task.problem is None else task.problem.pieces:
+            oracles.find_oracle(self.oracle).accepts(piece.problem)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         if task.problem is None:
             raise ProblemError(f"{self.label} must be told the problem; make its task with reveal=['problem']")
-        return Plan(oracles.policy(self.oracle, task.problem), until=Forever())
+        pieces, slot = task.problem.pieces, record.slots + 1
+        number = sum(piece.first <= slot for piece in pieces) - 1
+        until = Forever() if number + 1 == len(pieces) else Slots(pieces[number + 1].first - slot)
+        return Plan(oracles.policy(self.oracle, pieces[number].problem), until)

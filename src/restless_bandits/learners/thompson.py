@@ -13,6 +13,10 @@ Differs from the papers, where they are silent or leave room:
 
 - rewards are learned by default: a Beta(1, 1) prior for each state of an arm with Bernoulli rewards; where a state's
   reward is always the same, it is known from first sight and a Beta(1, 1) draw before. The papers give rewards away;
+- rewards that are neither 0 or 1 nor fixed count as fractional successes: a reward that is the share x of its arm's
+  range adds x to the one parameter and 1 − x to the other. That is no posterior of their law, which is not known, but
+  it is at least as wide as that of 0 or 1 with the same mean; a proof would need draws of 0 or 1 in their place
+  (Agrawal, Goyal 2012), which add noise;
 - beyond 512 slots waits are binned, and every wait of a bin counts as its first. By then the laws of every support that
   mixes are stationary;
 - a law of probability zero counts as 1e-300. If what was seen is impossible under the whole support, the chains under
@@ -204,7 +208,8 @@ def _known_rewards(task: Task) -> Rewards:
 
 def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> Rewards:
     """Draw the mean reward of every state of every arm from its posterior; a fixed one that was seen is known."""
-    sums, seen = record.flat_rewards, record.flat_seen
+    seen = record.flat_seen
+    sums = task.share_sums(record.flat_rewards, seen)
     if len(sums) <= ONE_BY_ONE:
         both = zip(sums.tolist(), seen.tolist(), strict=True)
         drawn = np.array([rng.beta(1.0 + paid, 1.0 + (times - paid)) for paid, times in both])
@@ -215,6 +220,7 @@ def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> Reward
         # Draws are made for all alike, so that the stream does not depend on the law; before first sight they stand.
         prior = rng.random(len(drawn))
         drawn = np.where(fixed, np.where(seen > 0, sums / np.maximum(seen, 1), prior), drawn)
+    drawn = task.values(drawn)
     if set(task.n_states) == {2}:
         return drawn.reshape(-1, 2)
     return [drawn[low:high] for low, high in pairwise(record.state_base.tolist())]

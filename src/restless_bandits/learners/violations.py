@@ -28,19 +28,21 @@ NATS = 15.0
 def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
     """Warn of violations that have come to light, and return the note of all that have: what was told is not repeated.
 
-    Looks only at plans whose number is a power of two.
+    Looks only at plans whose number is a power of two, and at the first that finds no notes of an earlier look.
     """
     plans = record.plans
     before = record.notes.get("violations")
     for arm, number in before or ():
         if arm not in range(task.n_arms) or number not in (1, 2, 3):
             raise ProblemError(f"the notes of the last plan hold an assumption {number!r} of arm {arm!r}")
-    if plans == 0 or plans & (plans - 1):
-        return {} if before is None else {"violations": before}
+    if plans == 0 or (before is not None and plans & (plans - 1)):
+        return {key: record.notes[key] for key in ("violations", "looked") if key in record.notes}
     told = [list(violation) for violation in before or ()]
-    # Of an arm that was not pulled since the last look, nothing else could be said.
-    looked_at = sum(record.plan_lengths[: plans // 2])
-    for arm in np.flatnonzero(record.last_slot > looked_at).tolist():
+    pulls, looked = record.pulls, np.array(record.notes.get("looked", [0] * task.n_arms))
+    if looked.dtype != np.int64 or looked.shape != pulls.shape:
+        raise ProblemError("the notes of the last plan hold looks at other arms than there are")
+    # Of an arm of which nothing was told since the last look, nothing else could be said.
+    for arm in np.flatnonzero(pulls != looked).tolist():
         found = (_rewards_out_of_order(record, task, arm), _jump(record, arm), _hop(record, arm))
         for number, text in enumerate(found, start=1):
             if text and [arm, number] not in told:
@@ -50,11 +52,12 @@ def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
                     RuntimeWarning,
                     stacklevel=3,
                 )
-    return {"violations": told}
+    return {"violations": told, "looked": pulls.tolist()}
 
 
 def _rewards_out_of_order(record: Record, task: Task, arm: int) -> str:
-    seen, sums = record.seen(arm), record.reward_sums(arm)
+    shares = task.share_sums(record.flat_rewards, record.flat_seen)
+    seen, sums = record.seen(arm), shares[record.state_base[arm] : record.state_base[arm + 1]]
     fitted = monotone_fit(sums, seen)
     means = sums / np.maximum(seen, 1)
     if task.reward_laws[arm] == "fixed":

@@ -42,7 +42,7 @@ class _Noted(Learner):
         nothing: Notes = {"arm": 0, "before": [0, 0.0], "counted": [0] * task.n_arms, "earned": [0.0] * task.n_arms}
         if last is not None:
             self.check_notes(last, record)
-        notes = nothing | self.first(task) if last is None else self.advance(last, record)
+        notes = nothing | self.first(task) if last is None else self.advance(last, record, task)
         arm = notes["arm"]
         before = [int(record.pulls[arm]), float(record.reward_sums(arm).sum())]
         notes |= {"plan": record.plans, "before": before if notes["fresh"] else notes["before"]}
@@ -66,7 +66,7 @@ class _Noted(Learner):
         """The notes of the first plan, beside those of what was counted: nothing, of arm 0."""
         raise NotImplementedError
 
-    def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
+    def advance(self, notes: Mapping[str, Any], record: Record, task: Task) -> Notes:
         """The notes of the next plan, in a new dictionary; ``fresh`` where a stretch that counts begins with it."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ def _counted(notes: Mapping[str, Any], record: Record) -> Notes:
 
 @dataclass(frozen=True)
 class RCA(_Noted):
-    """Pull, in blocks of whole cycles, the arm of highest cycle mean + √(width · ln t / n).
+    """Pull, in blocks of whole cycles, the arm of highest cycle mean + √(width · ln t / n), in widths of its range.
 
     An arm's regenerative state is the first one it was seen in. A block pulls an arm until it is seen there and then on
     to a return; only pulls of the cycles between count, n for the arm and t for all arms.
@@ -122,10 +122,12 @@ class RCA(_Noted):
     def first(self, task: Task) -> Notes:
         return {"phase": "meet", "fresh": False, "states": [None] * task.n_arms}
 
-    def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
+    def advance(self, notes: Mapping[str, Any], record: Record, task: Task) -> Notes:
         arm, phase = notes["arm"], notes["phase"]
         state = int(record.last_state[arm])
         if phase == "meet":
+            if state == record.n_states[arm]:  # its answer was lost
+                return {**notes, "fresh": False}
             states = list(notes["states"])
             states[arm] = state
             return self.cycles({**notes, "states": states})
@@ -134,7 +136,7 @@ class RCA(_Noted):
         if state != notes["states"][arm]:
             return {**notes, "phase": "return", "fresh": False}
         notes = _counted(notes, record)
-        chosen = self.choose(notes)
+        chosen = self.choose(notes, task)
         if notes["states"][chosen] is None:
             return {**notes, "arm": chosen, "phase": "meet", "fresh": False}
         if chosen == arm:
@@ -146,13 +148,14 @@ class RCA(_Noted):
         slots = int(min(self.growth * notes["counted"][notes["arm"]], LONGEST_EPOCH))
         return {**notes, "phase": "cycles" if slots else "return", "slots": slots, "fresh": True}
 
-    def choose(self, notes: Notes) -> int:
+    def choose(self, notes: Notes, task: Task) -> int:
         """The arm of highest index, an arm without a cycle first."""
         counted = np.array(notes["counted"])
         if not counted.all():
             return int(counted.argmin())
-        indices = np.array(notes["earned"]) / counted + np.sqrt(self.width * math.log(counted.sum()) / counted)
-        return int(indices.argmax())
+        bonus = np.sqrt(self.width * math.log(counted.sum()) / counted)
+        widths = np.array([high - low for low, high in task.reward_ranges])
+        return int((np.array(notes["earned"]) / counted + widths * bonus).argmax())
 
     def planned(self, notes: Notes) -> Plan:
         arm, phase = notes["arm"], notes["phase"]
@@ -188,7 +191,7 @@ class DSEE(_Noted):
     def first(self, task: Task) -> Notes:
         return {"exploring": True, "fresh": True, "explorations": 0, "exploitations": 0}
 
-    def advance(self, notes: Mapping[str, Any], record: Record) -> Notes:
+    def advance(self, notes: Mapping[str, Any], record: Record, task: Task) -> Notes:
         arm = notes["arm"]
         if notes["exploring"]:
             notes = _counted(notes, record)

@@ -44,6 +44,7 @@ from restless_bandits.oracles.exact import exact, joint_beliefs_needed
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies import JointPolicy
 from restless_bandits.problem import Arm, Problem, check_problem
+from restless_bandits.rewards import ZERO_TO_ONE
 
 MOST_ARMS, MOST_STATES = 3, 3
 MOST_TWO_STATE_ARMS = 4
@@ -268,6 +269,7 @@ def regret_limit(problem: Problem, *, announce: Report | None = None) -> Limit:
 def _accept(problem: Problem) -> None:
     """Refuse what the program is not made for."""
     check_problem(problem)
+    problem.require_steady("the limit of regret")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; the limit of regret is for one play")
     sizes = problem.n_states
@@ -281,6 +283,12 @@ def _accept(problem: Problem) -> None:
         if not isinstance(arm, Arm) or not arm.is_ergodic:
             raise ProblemError(
                 f"arm {arm.name!r} is no chain that forgets where it started; the limit of regret needs such arms"
+            )
+        if arm.reward_law not in ("bernoulli", "fixed") or arm.reward_range != ZERO_TO_ONE:
+            raise ProblemError(
+                f"arm {arm.name!r} has {arm.reward_law} rewards from {arm.reward_range[0]:.12g} to "
+                f"{arm.reward_range[1]:.12g}; the limit of regret is for bernoulli or fixed ones from 0 to 1, so take "
+                "problem.in_shares() where all arms have one range, and the slope times its width"
             )
     needed = joint_beliefs_needed(problem)
     if needed > MOST_BELIEFS:

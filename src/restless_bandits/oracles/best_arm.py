@@ -9,10 +9,12 @@ import numpy as np
 from restless_bandits.oracles.bracket import bracketed, fixed_arms
 from restless_bandits.oracles.evaluation import arm_average, best_arm_gain
 from restless_bandits.oracles.solution import Oracle, Solution
+from restless_bandits.oracles.units import on_shares, solved_on_shares
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import Problem
 
 
+@on_shares
 def best_arm_policy(problem: Problem) -> IndexPolicy:
     """Return the policy that always pulls the arms of highest average."""
     averages = [arm_average(arm) for arm in problem.arms]
@@ -20,6 +22,7 @@ def best_arm_policy(problem: Problem) -> IndexPolicy:
     return IndexPolicy(tables, problem.plays)
 
 
+@solved_on_shares
 def best_arm(problem: Problem) -> Solution:
     """Always pull the arms of highest average reward: Σ of the ``plays`` highest π·r."""
     started = time.perf_counter()

@@ -10,8 +10,10 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, evaluate
 from restless_bandits.oracles.lagrangian import Relaxation, relax
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
+from restless_bandits.oracles.units import difference_of, in_units, share_of
 from restless_bandits.policies import Policy
 from restless_bandits.problem import Problem
+from restless_bandits.rewards import ZERO_TO_ONE
 
 MOST_EVALUATED = 60_000
 """Joint beliefs up to which an oracle evaluates its policy unasked: about a second."""
@@ -72,8 +74,19 @@ def bracketed(
 
     Its own gain, evaluated where the problem is small enough, or the gain of the best fixed arm bound μ* from below;
     the relaxation bounds it from above. A ``gain`` (at least ``earns``, if that is less) or an ``upper`` end that is
-    given is taken for proved: one that contradicts what is proved here raises ``ContradictionError``.
+    given is taken for proved: one that contradicts what is proved here raises ``ContradictionError``. All of them are
+    in the units of the problem.
     """
+    problem.require_steady("an oracle")
+    if problem.reward_range != ZERO_TO_ONE:
+        high, low = (End(end) if isinstance(end, float) else end for end in (upper, earns))
+        shares: dict[str, Any] = {
+            name: None if end is None else End(share_of(problem, end.value), end.rounding / difference_of(problem, 1.0))
+            for name, end in (("upper", high), ("earns", low))
+        }
+        shares["gain"] = None if gain is None else share_of(problem, gain)
+        about: dict[str, Any] = {"ratio": ratio, "details": details}
+        return in_units(problem, bracketed(problem.in_shares(), oracle, policy, how, started, **shares, **about))
     fixed = fixed_arms(problem)
     own = End(gain, fixed.rounding) if earns is None and gain is not None else earns
     low = fixed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from restless_bandits.oracles._explicit import (
     chain_gain,
     explore,
 )
+from restless_bandits.oracles.units import difference_of, gain_of
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Problem
+from restless_bandits.rewards import ZERO_TO_ONE
 
 DEVIATION = 1e-13
 
@@ -54,6 +56,11 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     Raises ``ProblemError`` where more than ``most`` joint beliefs can be reached.
     """
     check_policy(problem, policy)
+    problem.require_steady("the gain of a policy")
+    if problem.reward_range != ZERO_TO_ONE:
+        found = evaluate(problem.in_shares(), policy, most=most)
+        error, rounding = (difference_of(problem, part) for part in (found.error, found.rounding))
+        return replace(found, gain=gain_of(problem, found.gain), error=error, rounding=rounding)
     caps = caps_for(problem.arms, DEVIATION)
     if isinstance(policy, IndexPolicy):
         caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]
@@ -62,13 +69,13 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     try:
         if math.prod(problem.n_states) > MOST_NUMBERED:
             raise TooLargeError  # before any work
-        found, beliefs = follow(problem, joint_beliefs(problem, caps, forget=False), policy, most)
+        earned, beliefs = follow(problem, joint_beliefs(problem, caps, forget=False), policy, most)
     except TooLargeError:
         raise ProblemError(
             f"the policy can reach more than {most} joint beliefs, too many to evaluate exactly; simulate it: "
             "rb.evaluate(problem, policy, simulate=True)"
         ) from None
-    return Evaluation(found.gain, found.error, found.classes, beliefs, found.rounding)
+    return Evaluation(earned.gain, earned.error, earned.classes, beliefs, earned.rounding)
 
 
 def check_policy(problem: Problem, policy: Policy) -> None:

@@ -49,6 +49,7 @@ from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms
 from restless_bandits.oracles.evaluation import follow
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
+from restless_bandits.oracles.units import solved_on_shares
 from restless_bandits.policies import JointPolicy
 from restless_bandits.problem import Arm, Problem
 
@@ -216,6 +217,7 @@ class _Level:
         return _Sweep(min(least), max(most), min(lower), max(upper))
 
 
+@solved_on_shares
 def exact(
     problem: Problem,
     *,
@@ -231,7 +233,8 @@ def exact(
     problem
         Any problem; arms may be chains or tables, absorbing, negatively correlated or periodic.
     tolerance
-        How narrow the bracket should become. A large problem stops at what fits into memory.
+        How narrow the bracket should become, as a share of the range of rewards where that is not (0, 1). A large
+        problem stops at what fits into memory.
     memory
         Bytes that the tables may take; by default what a minute or two can work through, at most 0.6 GB and half of
         what is free. More of it narrows the bracket of a large problem and takes longer.

@@ -36,6 +36,7 @@ from restless_bandits.oracles._indices import table_index
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_length
 from restless_bandits.oracles.solution import Oracle, Solution
+from restless_bandits.oracles.units import on_shares, solved_on_shares
 from restless_bandits.oracles.whittle import whittle_index
 from restless_bandits.policies import TIE, IndexPolicy
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
@@ -135,11 +136,13 @@ def _balanced(problem: Problem, *, whole_tables: bool = False) -> tuple[list[_Pr
     return arms, price, IndexPolicy.of(problem, [arm.index(price) for arm in arms])
 
 
+@on_shares
 def guha_policy(problem: Problem) -> IndexPolicy:
     """Return the policy of the balanced dual."""
     return _balanced(problem)[2]
 
 
+@solved_on_shares
 def guha(problem: Problem) -> Solution:
     """Approximate two-state problems by the balanced dual; a ratio of 1/2 where its conditions hold."""
     started = time.perf_counter()
@@ -249,6 +252,7 @@ def _least_made(beliefs: Array, arm: IntArray, n_arms: int, tie: float) -> float
     return least
 
 
+@on_shares
 def balanced_dual(problem: Problem) -> BalancedDual:
     """Return the balanced dual of a two-state problem, chains or tables, with one play."""
     if problem.plays != 1:
@@ -259,6 +263,7 @@ def balanced_dual(problem: Problem) -> BalancedDual:
     return BalancedDual(policy, price, potentials, tuple(arm.initial is None for arm in problem.arms))
 
 
+@on_shares
 def guarded_policy(problem: Problem) -> IndexPolicy:
     """Return Whittle's index, held so near to the dual's that λ*, or what the dual proves if less, stays proved.
 

@@ -28,6 +28,7 @@ from restless_bandits.beliefs import arm_beliefs, caps_for
 from restless_bandits.oracles._enclosure import UNIT, law_errors
 from restless_bandits.oracles._explicit import Explored, solve_multichain
 from restless_bandits.oracles._lagrangian import BOUND, REST, Tables, solve_arms, write_laws
+from restless_bandits.oracles.units import gain_of
 from restless_bandits.problem import AnyArm, Arm, Problem
 
 DEVIATION = 1e-13
@@ -216,4 +217,5 @@ def relax(problem: Problem) -> Relaxation:
 
 def relaxation_bound(problem: Problem) -> float:
     """Return the relaxation's upper bound of μ*."""
-    return relax(problem).bound
+    problem.require_steady("a bound")
+    return gain_of(problem, relax(problem.in_shares()).bound)

@@ -11,6 +11,7 @@ from restless_bandits.arrays import Array
 from restless_bandits.beliefs import cap_for, caps_for
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.solution import Oracle, Solution
+from restless_bandits.oracles.units import on_shares, solved_on_shares
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import AnyArm, Problem
 
@@ -43,12 +44,14 @@ def index_laws(arm: AnyArm, length: int) -> Array:
     return laws
 
 
+@on_shares
 def myopic_policy(problem: Problem) -> IndexPolicy:
     """Return the policy whose index is the mean reward of the next pull."""
     lengths = zip(problem.arms, table_lengths(problem.arms), strict=True)
     return IndexPolicy.of(problem, [index_laws(arm, length) @ arm.rewards for arm, length in lengths])
 
 
+@solved_on_shares
 def myopic(problem: Problem) -> Solution:
     """Pull the arms of highest mean reward in this slot."""
     started = time.perf_counter()

@@ -31,6 +31,7 @@ from restless_bandits.oracles import _joint as kernels
 from restless_bandits.oracles._indices import FlatArms, settled_lengths
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.solution import Oracle
+from restless_bandits.oracles.units import on_shares
 from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_policy
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Arm, Problem
@@ -65,6 +66,7 @@ ROLLOUT, SHORTEST_ROLLOUT = 10, 30_000
 BATCHES = 32
 
 
+@on_shares
 def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None = None) -> JointPolicy | None:
     """Return the policy of value iteration to a precision, or None where its table would be larger than allowed.
 
@@ -116,6 +118,7 @@ def most_beliefs_at(slots: int) -> int:
     return int(min(LARGEST_TABLE, max(SMALL_TABLE, slots // SLOTS_PER_BELIEF)))
 
 
+@on_shares
 def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
     """Plan over joint beliefs as precisely as is worth it after so many slots, or as memory allows.
 
@@ -124,6 +127,7 @@ def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
     return joint_plan(problem, precision_at(slots), most_beliefs=HUGE_TABLE) or exact(problem).policy
 
 
+@on_shares
 def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
     """Plan over joint beliefs while their table is small for the slots played, else by Whittle's index.
 
@@ -180,6 +184,7 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
     return kernels.rollout(False, *arguments), kernels.rollout(True, *arguments)
 
 
+@on_shares
 def quick_whittle(problem: Problem) -> IndexPolicy:
     """Plan by Whittle's index on short tables: see ``index_plan``. Arms that do not forget take the long way."""
     chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic]

@@ -22,7 +22,9 @@ class Solution:
     long-run reward a slot from the problem's initial states. ``gain`` is the policy's own long-run reward, ``None``
     where the problem is too large for that and nobody has simulated it.
     ``certified`` means that this policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the tolerance
-    that was asked for: its gain is at least ``lower``, and ``upper`` is no further away than that.
+    that was asked for: its gain is at least ``lower``, and ``upper`` is no further away than that. Both are shares of
+    the range of rewards where that is not (0, 1). Gains and bounds are in the units of the problem; the numbers of the
+    policy, its bias among them, are in shares, and those of ``details`` too.
     """
 
     problem: Problem

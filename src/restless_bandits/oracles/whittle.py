@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeGuard
 
 import numpy as np
@@ -36,8 +36,10 @@ from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.myopic import index_laws, table_lengths
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import Oracle, Solution
+from restless_bandits.oracles.units import on_shares, solved_on_shares
 from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import AnyArm, Arm, Problem
+from restless_bandits.rewards import ZERO_TO_ONE
 
 Method = Literal["auto", "closed-form", "homotopy"]
 
@@ -126,6 +128,18 @@ def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:
 
 
 def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> list[ArmIndex]:
+    """Indices are found for shares of each arm's own range and stretched: an index is an affine map of rewards."""
+    shares = [arm if arm.reward_range == ZERO_TO_ONE else arm.in_shares_of(arm.reward_range) for arm in arms]
+    found = _indices_of_shares(shares, length, closed_form)
+    for i, arm in enumerate(arms):
+        if arm.reward_range != ZERO_TO_ONE:
+            low, high = arm.reward_range
+            table, violation = low + (high - low) * found[i].table, (high - low) * found[i].violation
+            found[i] = replace(found[i], table=table, violation=violation)
+    return found
+
+
+def _indices_of_shares(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> list[ArmIndex]:
     lengths = table_lengths(arms) if length is None else [length] * len(arms)
     found: dict[int, ArmIndex] = {}
     closed = {i: arm for i, arm in enumerate(arms) if closed_form and _is_closed(arm)}
@@ -166,6 +180,7 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
     return ArmIndex(table[:, :length], indexable, violation, method)
 
 
+@on_shares
 def whittle_policy(problem: Problem, indices: Sequence[ArmIndex] = ()) -> IndexPolicy:
     """Return the policy of Whittle's index, or of the Lagrangian index where an arm is not indexable."""
     indices = indices or whittle_indices(problem.arms)
@@ -174,6 +189,7 @@ def whittle_policy(problem: Problem, indices: Sequence[ArmIndex] = ()) -> IndexP
     return lagrangian_policy(problem)
 
 
+@solved_on_shares
 def whittle(problem: Problem) -> Solution:
     """Pull the arms of highest Whittle index; no optimality is claimed beyond the bracket."""
     started = time.perf_counter()

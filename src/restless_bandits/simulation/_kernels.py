@@ -3,6 +3,7 @@
 Arrays come in tuples, which have names where they are made. The state of an arm is drawn when it is pulled, from the
 exact law of its last seen state and elapsed slots; arms nobody looks at cost nothing. Each pull takes two draws, one
 for the state and one for the reward, whatever the reward law, so that the stream of draws depends on the pulls alone.
+Beta variables take more than one draw; what they take beyond it comes from a stream of their own, begun with that draw.
 
 Draws come from xoshiro256++ (Blackman, Vigna 2021), whose four words are the stream's state: a few instructions a draw
 where a call into a bit generator would cost more than the rest of the slot.
@@ -32,9 +33,12 @@ it keeps those whose index has stopped moving in a tournament tree. ``INDICES`` 
 at = np.uint64
 """For places in arrays: of one that could be negative Numba asks so at every access, a third of the time of a slot."""
 
-STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, FIXED = map(at, range(8))
+STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, PAYS = map(at, range(8))
 """Columns of ``World.arms``: numbers of states, cap and period of the laws, where its laws, states, rows of visits and
-counts begin, and whether its rewards are fixed."""
+counts begin, and how rewards are drawn."""
+
+PAYS_ONE, PAYS_MEAN, PAYS_END, PAYS_BETA = range(4)
+"""How rewards are drawn: 1 or 0; always the mean; one of the two ends of a range; a beta variable on a range."""
 
 LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = map(at, range(8, 14))
 """Columns that a plan adds: the belief, and where the arm's laws and its indices begin."""
@@ -47,15 +51,43 @@ _column_of, _bin_of = inlined(column_of), njit(elapsed_bin)
 
 
 class World(NamedTuple):
-    """The true arms: laws of what is seen after s and τ slots, and mean rewards of states.
+    """The true arms: laws of what is seen after s and τ slots, mean rewards of states, and how these are drawn.
 
     Row ``s · cap + τ − 1`` of an arm's laws holds, for k below the last state, the chance to see a state up to k, and
-    in place of the last one, which would be 1, the mean reward. Beyond the cap τ steps back by the period.
+    in place of the last one, which would be 1, the mean reward. Beyond the cap τ steps back by the period. Rows of
+    ``draws`` are for states of arms that pay otherwise than 1 or 0 or the mean: the lowest reward, the width of the
+    range, and the two shapes of the beta law, or in the first one's place the chance of the highest reward.
     """
 
     arms: IntArray
     law: Array
     reward: Array
+    draws: Array
+
+
+class Changes(NamedTuple):
+    """What a world will be from some slots on, and what of that has happened in a run.
+
+    Change c is at ``slot[c]``, of ``arm[c]``, whose laws then begin at ``law[c]`` of ``World.law``, with ``cap[c]`` and
+    ``period[c]``, and whose rewards and draws are those from ``state[c]`` on of ``reward`` and ``draws``. The arms,
+    rewards and draws of the world are the run's own, and are written over. The first ``done[0]`` changes have happened.
+
+    An arm that has not been seen since it changed has laws of its own, from ``base[arm]`` of ``crossed`` on, counted
+    from slot ``since[arm]``, the last one before the change; −1 for all other arms.
+    """
+
+    slot: IntArray
+    arm: IntArray
+    law: IntArray
+    cap: IntArray
+    period: IntArray
+    state: IntArray
+    reward: Array
+    draws: Array
+    done: IntArray
+    since: IntArray
+    base: IntArray
+    crossed: Array
 
 
 class Memory(NamedTuple):
@@ -79,6 +111,8 @@ class Choice(NamedTuple):
     action: ActionArray = np.zeros(1, dtype=np.int16)
     start: int = 0
     """The action before anything was seen, where the table over joint beliefs has no entry for it."""
+    ranges: Array = np.zeros(1)
+    """What the highest reward of each arm exceeds its lowest by, where the policy needs it."""
 
 
 class Blocks(NamedTuple):
@@ -158,6 +192,94 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
     s2 ^= shifted
     s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
     return np.int64(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
+
+
+@njit
+def _mixed(word: Word) -> tuple[float, Word]:
+    """Draw a double in (0, 1] from a stream of one word (SplitMix64: Steele, Lea, Flood 2014), and step it."""
+    word += np.uint64(0x9E3779B97F4A7C15)
+    mixed = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return (np.int64(mixed >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0), word
+
+
+@njit
+def _log_gamma_variable(shape: float, word: Word) -> tuple[float, Word]:
+    """Draw the logarithm of a gamma variable: Marsaglia, Tsang (2000), for shape + 1, times u^(1/shape)."""
+    d = shape + 2.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    while True:
+        u, word = _mixed(word)
+        angle, word = _mixed(word)
+        x = np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * angle)
+        v = (1.0 + c * x) ** 3
+        u, word = _mixed(word)
+        if v > 0.0 and np.log(u) < 0.5 * x * x + d * (1.0 - v + np.log(v)):
+            break
+    u, word = _mixed(word)
+    return np.log(d * v) + np.log(u) / shape, word
+
+
+@njit
+def beta_variable(u: float, first: float, second: float) -> float:
+    """Return a beta variable that follows from a uniform draw, which begins a stream of its own."""
+    word = np.uint64(u * 9007199254740992.0)
+    one, word = _log_gamma_variable(first, word)
+    other, word = _log_gamma_variable(second, word)
+    return float(1.0 / (1.0 + np.exp(other - one)))
+
+
+@njit
+def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
+    """A reward of an arm that pays otherwise than 1 or 0."""
+    if pays == PAYS_MEAN:
+        return mean
+    low, width, first, second = draws[state, 0], draws[state, 1], draws[state, 2], draws[state, 3]
+    reward = mean
+    if pays == PAYS_END:
+        reward = low + width if u < first else low
+    elif first > 0.0 and second > 0.0:
+        reward = low + width * beta_variable(u, first, second)
+    return reward
+
+
+@njit
+def _change(c: int, changes: Changes, now: IntArray, arms: IntArray, law: Array, reward: Array, draws: Array) -> None:
+    """Let a change happen: the slot before it has passed."""
+    i, before = changes.arm[c], changes.slot[c] - 1
+    own = at(i) * WIDTH
+    states, s = now[own + STATES], now[own + LAST_STATE]
+    base, since = changes.base[i], changes.since[i]
+    chances = np.zeros(states)
+    unseen = now[own + LAST_SLOT] < before
+    if unseen:
+        # Its law in the last slot before the change, from running sums whose last one, 1, is not kept.
+        crossing = since >= 0
+        source = changes.crossed if crossing else law
+        begin = base if crossing else now[own + LAW_ROW]
+        elapsed = before - (since if crossing else now[own + LAST_SLOT])
+        row = begin + _column_of(elapsed, now[own + CAP], now[own + PERIOD]) * states
+        below = 0.0
+        for k in range(states - 1):
+            chances[k] = source[row + k] - below
+            below = source[row + k]
+        chances[states - 1] = 1.0 - below
+    arms[i, LAW], arms[i, CAP], arms[i, PERIOD] = changes.law[c], changes.cap[c], changes.period[c]
+    for column in (LAW, CAP, PERIOD):
+        now[own + column] = arms[i, column]
+    now[own + LAW_ROW] = arms[i, LAW] + s * arms[i, CAP] * states
+    for k in range(states):
+        reward[now[own + STATE] + k] = changes.reward[changes.state[c] + k]
+        draws[now[own + STATE] + k] = changes.draws[changes.state[c] + k]
+    changes.since[i] = before if unseen else -1
+    if unseen:
+        size = arms[i, CAP] * states
+        for j in range(size):
+            total = 0.0
+            for k in range(states):
+                total += chances[k] * law[arms[i, LAW] + k * size + j]
+            changes.crossed[base + j] = total
 
 
 @inlined
@@ -254,16 +376,17 @@ def run_plan(
     ending: Ending,
     account: Account,
     trace: Trace,
+    changes: Changes | None,
 ) -> tuple[int, int]:
     """Play a plan from the end of ``slot`` until its rule is met or the horizon is reached.
 
     ``block`` is the action of the last slot, −1 before the first where no block holds the start. ``joint`` is the table
     of the policy, ``pricing`` that of the gaps; both number actions alike. Returns the last slot played and its action.
-    All tuples come ``plain``.
+    All tuples come ``plain``, but for ``changes``: where there are none the kernel is compiled without them.
     """
-    arms, law, state_reward = world
+    arms, law, state_reward, draws = world
     counts, visits, seen, reward_sums, last_state, last_slot = memory
-    kind, plays, arm, width, action_at, start = choice
+    kind, plays, arm, width, action_at, start, ranges = choice
     table, table_base, table_length, table_period = flat
     j_actions, j_offsets, j_strides, j_numbers, j_cap, j_period = joint
     p_actions, p_offsets, p_strides, p_numbers, p_cap, p_period = pricing
@@ -333,6 +456,10 @@ def run_plan(
 
     while slot < last:
         slot += 1
+        if changes is not None:
+            while changes.done[0] < changes.slot.shape[0] and changes.slot[changes.done[0]] <= slot:
+                _change(changes.done[0], changes, now, arms, law, state_reward, draws)
+                changes.done[0] += 1
         if kind == PAIR:
             column = min(slot - now[LAST_SLOT], now[INDEX_LENGTH])
             first = table[at(now[INDEX_ROW] + column)]
@@ -386,7 +513,7 @@ def run_plan(
                         total = 0.0
                         for k in range(now[own + STATES]):
                             total += reward_sums[at(now[own + STATE] + k)]
-                        scores[at(i)] = total / pulls[i] + np.sqrt(width * np.log(slot) / pulls[i])
+                        scores[at(i)] = total / pulls[i] + np.sqrt(width * np.log(slot) / pulls[i]) * ranges[i]
                 else:
                     scores[at(i)] = np.inf if kind == SINGLE and i == arm else float(elapsed)
             _take_best(scores, chosen, plays)
@@ -419,11 +546,22 @@ def run_plan(
             else:
                 for j in range(states - 1):
                     k += u >= law[at(row + j)]
+            pay = law[at(row + states - 1)]
+            if changes is not None:  # noqa: SIM102 - alone Numba leaves it out where there are none
+                if changes.since[pulled] >= 0:
+                    column = _column_of(slot - changes.since[pulled], now[own + CAP], now[own + PERIOD])
+                    row = changes.base[pulled] + column * states
+                    k = 0
+                    for j in range(states - 1):
+                        k += u >= changes.crossed[row + j]
+                    pay = changes.crossed[row + states - 1]
+                    changes.since[pulled] = -1
             mean = state_reward[at(now[own + STATE] + k)]
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
-            reward = mean if now[own + FIXED] else 1.0 * (u < mean)
+            pays = now[own + PAYS]
+            reward = 1.0 * (u < mean) if pays == PAYS_ONE else _drawn(pays, u, mean, draws, now[own + STATE] + k)
             realised += reward
-            expected += law[at(row + states - 1)]
+            expected += pay
 
             elapsed_in = _bin_of(elapsed)
             cell = s * N_BINS + elapsed_in

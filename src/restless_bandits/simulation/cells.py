@@ -15,15 +15,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from restless_bandits.arrays import whole
+from restless_bandits.arrays import IntArray, whole
 from restless_bandits.learners.base import Learner
 from restless_bandits.learners.simple import Informed, RoundRobin
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
 from restless_bandits.simulation import _kernels as kernels
+from restless_bandits.simulation.answers import PROMPT, Answers, play_answered
 from restless_bandits.simulation.comparator import exact_if_small
-from restless_bandits.simulation.engine import Pricing, World, play_run
+from restless_bandits.simulation.engine import Pricing, Run, World, play_run
 from restless_bandits.simulation.results import Outcomes
 
 MOST_RUNS = 1_000_000
@@ -44,6 +45,7 @@ class Cell:
     seed: int
     runs: int
     trace: bool = False
+    answers: Answers = PROMPT
 
     def __post_init__(self) -> None:
         whole("runs", self.runs, 1, MOST_RUNS)
@@ -64,12 +66,18 @@ def play_runs(cell: Cell, numbers: Sequence[int]) -> list[PlayedRun]:
     played = []
     for number in numbers:
         started = time.perf_counter()
-        run = play_run(player, world, cell.horizon, checkpoints, seed=cell.seed, run=number, trace=cell.trace)
+        run = _play(cell, player, world, checkpoints, number)
         seconds = np.array([time.perf_counter() - started])
         lengths = np.array(run.record.plan_lengths, dtype=np.int64)
         outcome = Outcomes(run.account.at[None], run.record.pulls[None], seconds, (lengths,))
         played.append(PlayedRun(number, outcome, run.trace if cell.trace else None))
     return played
+
+
+def _play(cell: Cell, player: Learner, world: World, checkpoints: IntArray, number: int) -> Run:
+    if cell.answers.prompt:
+        return play_run(player, world, cell.horizon, checkpoints, seed=cell.seed, run=number, trace=cell.trace)
+    return play_answered(player, world, cell.horizon, checkpoints, seed=cell.seed, run=number, answers=cell.answers)
 
 
 @lru_cache(maxsize=2)
@@ -91,14 +99,21 @@ def is_priced(problem: Problem) -> bool:
 @dataclass(frozen=True, eq=False)
 class _Settled(Learner):
     name: ClassVar[str] = "settled"
-    settled: Plan
+    settled: tuple[tuple[int, Plan], ...]
+    """The plan of each piece of the problem, from its first slot on."""
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        return self.settled
+        return next(plan for first, plan in reversed(self.settled) if first <= record.slots + 1)
 
 
 @lru_cache(maxsize=8)
 def _settled(player: Informed, problem: Problem, horizon: int) -> Learner:
-    """An informed player, whose plan is the same in every run, with its plan made once for all."""
+    """An informed player, whose plans are the same in every run, with them made once for all."""
     task = player.task(problem, horizon)
-    return _Settled(player.plan(Record.of(task), task, np.random.default_rng(0)))
+    record, rng = Record.of(task), np.random.default_rng(0)
+    plans = []
+    for piece in problem.pieces:
+        if piece.first <= horizon:
+            record.slots = piece.first - 1
+            plans.append((piece.first, player.plan(record, task, rng)))
+    return _Settled(tuple(plans))

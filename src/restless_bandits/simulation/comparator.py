@@ -10,13 +10,18 @@ arms) to the bound of the relaxation. Every comparator names its kind, so no reg
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from restless_bandits import oracles
+from restless_bandits.arrays import Array, IntArray, is_number, whole
 from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.oracles.exact import BYTES_PER_BELIEF, joint_beliefs_needed
 from restless_bandits.oracles.solution import Solution
@@ -28,8 +33,8 @@ MOST_BELIEFS = 2_000_000
 """Joint beliefs up to which a simulation solves its problem: some seconds."""
 HOPELESS = 1e9
 """Joint beliefs from which on certifying a built-in problem is not even tried."""
-LARGEST_GAIN = 1e9
-"""Far beyond what arms can pay, whose rewards lie between 0 and 1, and far below what overflows."""
+LARGEST_GAIN = 1e20
+"""Far beyond what arms can pay, see ``rewards``, and far below what overflows."""
 
 CERTIFIED = resources.files("restless_bandits").joinpath("problems", "certified.json")
 
@@ -40,12 +45,25 @@ class Comparator:
 
     ``gain`` is known to lie between ``lower`` and ``upper``. The ends of a ``bracket`` are far apart; its ``gain`` is
     the upper one, so that regret is never understated, and regret against either end can be asked for.
+
+    A problem that changes has a comparator for each of its ``pieces``, with the slot in which it begins; gain and ends
+    are then means over the slots of the run, and the kind is that of the piece that is known least.
     """
 
     kind: str
     gain: float
     lower: float
     upper: float
+    pieces: tuple[tuple[int, Comparator], ...] = ()
+
+    @classmethod
+    def over(cls, pieces: tuple[tuple[int, Comparator], ...], horizon: int) -> Comparator:
+        """Return the comparator of the pieces of a problem, of which all begin within the horizon."""
+        kinds = {one.kind for _, one in pieces}
+        kind = next((kind for kind in ("bracket", "exact") if kind in kinds), pieces[0][1].kind)
+        bare, slots = cls(kind, 0.0, 0.0, 0.0, pieces), np.array([horizon])
+        gain, lower, upper = (float(bare.earned(slots, end)[0]) / horizon for end in ("gain", "lower", "upper"))
+        return cls(kind, gain, lower, upper, pieces)
 
     @property
     def optimal(self) -> bool:
@@ -63,8 +81,31 @@ class Comparator:
         check_known(end, known, "cannot measure regret against")
         return known[end]
 
-    def as_dict(self) -> dict[str, str | float]:
-        return asdict(self)
+    def earned(self, slots: IntArray, end: str = "gain") -> Array:
+        """Return what the comparator earns up to given slots, or what an end of its bracket would."""
+        if not self.pieces:
+            return np.asarray(self.against(end) * slots)
+        firsts = [first for first, _ in self.pieces]
+        total = np.zeros(len(slots))
+        for (first, one), last in zip(self.pieces, [*(slot - 1 for slot in firsts[1:]), math.inf], strict=True):
+            total += one.against(end) * np.clip(slots - first + 1, 0, last - first + 1)
+        return total
+
+    def as_dict(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("kind", "gain", "lower", "upper")}
+        return (
+            own | {"pieces": [{"first": first, **one.as_dict()} for first, one in self.pieces]} if self.pieces else own
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Comparator:
+        """Return the comparator that ``as_dict`` wrote."""
+        own = dict(data)
+        pieces = []
+        for piece in own.pop("pieces", ()):
+            one = dict(piece)
+            pieces.append((whole("first", one.pop("first")), cls(**one)))
+        return cls(**own, pieces=tuple(pieces))
 
 
 @cache
@@ -74,19 +115,34 @@ def certified_gains() -> dict[str, dict[str, Any]]:
     return found
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def exact_if_small(problem: Problem) -> Solution | None:
     """Return the exact solution if a simulation can afford it and it is certified, else None.
 
-    A function of the problem alone, never of the memory that happens to be free: stored results depend on it.
+    A function of the problem alone, never of the memory that happens to be free: stored results depend on it. None for
+    a problem that changes: its pieces have solutions, and what is known of an arm not seen since a change is in none of
+    their tables.
     """
-    if joint_beliefs_needed(problem) > MOST_BELIEFS:
+    if problem.changes or joint_beliefs_needed(problem) > MOST_BELIEFS:
         return None
     try:
         solution = oracles.exact(problem, memory=MOST_BELIEFS * BYTES_PER_BELIEF)
     except ProblemError:
         return None
     return solution if solution.certified and solution.gain is not None else None
+
+
+def comparator_over(problem: Problem, wanted: str | float, horizon: int) -> Comparator:
+    """Return the comparator of a run: of each piece that the horizon reaches, where the problem changes.
+
+    The optimum of a piece is that of a problem of its own, started as the whole is; where chains forget their start, as
+    most do, that makes no difference.
+    """
+    if not problem.changes or is_number(wanted):
+        return comparator_for(problem, wanted, exact_if_small(problem))
+    reached = [piece for piece in problem.pieces if piece.first <= horizon]
+    found = [(one.first, comparator_for(one.problem, wanted, exact_if_small(one.problem))) for one in reached]
+    return Comparator.over(tuple(found), horizon)
 
 
 def comparator_for(problem: Problem, wanted: str | float, solution: Solution | None) -> Comparator:

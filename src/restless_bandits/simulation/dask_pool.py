@@ -42,8 +42,8 @@ from restless_bandits import __version__
 from restless_bandits.errors import ProblemError
 from restless_bandits.registry import is_foreign, is_installed
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
-from restless_bandits.simulation.pools import begin_worker
 from restless_bandits.simulation.storage import fingerprint
+from restless_bandits.workers import begin_worker
 
 try:
     import cloudpickle

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,9 @@ from restless_bandits.policies import (
     SingleArm,
     top_arms,
 )
-from restless_bandits.problem import Problem
+from restless_bandits.problem import AnyArm, Problem
 from restless_bandits.record import Record
+from restless_bandits.rewards import ZERO_TO_ONE, beta_shapes, shares_of
 from restless_bandits.simulation import _kernels as kernels
 from restless_bandits.streams import plan_generator, world_words
 
@@ -58,29 +61,59 @@ class Pricing:
         # Choices that tie up to rounding cost nothing.
         gap[gap <= TIE] = 0.0
         start = solution.policy.action_values(beliefs.start[None])[0]
-        return cls(beliefs, gap, start.max() - start)
+        # A policy's numbers are in shares of the range of rewards.
+        low, high = solution.problem.reward_range
+        return cls(beliefs, (high - low) * gap, (high - low) * (start.max() - start))
 
 
 class World:
-    """A problem made ready for the engine."""
+    """A problem made ready for the engine. An arm whose rewards are bounded by an unknown law pays its means."""
 
     def __init__(self, problem: Problem, pricing: Pricing | None = None) -> None:
         self.problem = problem
         self.pricing = pricing
-        arms = [arm_beliefs(arm, cap_for(arm, LAW_DEVIATION), forget=False) for arm in problem.arms]
+        changed = [
+            (piece.first, i, arm)
+            for before, piece in pairwise(problem.pieces)
+            for i, (old, arm) in enumerate(zip(before.problem.arms, piece.problem.arms, strict=True))
+            if arm is not old
+        ]
+        paying = [*problem.arms, *(arm for _, _, arm in changed)]
+        arms = [arm_beliefs(arm, cap_for(arm, LAW_DEVIATION), forget=False) for arm in paying]
+        law_bases = _bases([arm.law.size for arm in arms])
+        laws = [np.column_stack([arm.law[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
+        n = problem.n_arms
         record = Record(problem.n_states, problem.initial)
-        table = np.zeros((problem.n_arms, 8), dtype=np.int64)
+        table = np.zeros((n, 8), dtype=np.int64)
         table[:, kernels.STATES] = problem.n_states
-        table[:, kernels.CAP] = [arm.cap for arm in arms]
-        table[:, kernels.PERIOD] = [arm.period for arm in arms]
-        table[:, kernels.LAW] = _bases([arm.law.size for arm in arms])
+        table[:, kernels.CAP] = [arm.cap for arm in arms[:n]]
+        table[:, kernels.PERIOD] = [arm.period for arm in arms[:n]]
+        table[:, kernels.LAW] = law_bases[:n]
         table[:, kernels.STATE] = record.state_base[:-1]
         table[:, kernels.ROW] = record.row_base[:-1]
         table[:, kernels.COUNT] = record.count_base[:-1]
-        table[:, kernels.FIXED] = [arm.reward_law == "fixed" for arm in problem.arms]
-        laws = [np.column_stack([arm.law[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
-        rewards = np.concatenate([arm.rewards for arm in problem.arms])
-        self.arrays = kernels.plain(kernels.World(table, np.concatenate(laws), rewards))
+        table[:, kernels.PAYS] = [_pays(arm) for arm in problem.arms]
+        self.arrays = kernels.World(table, np.concatenate(laws), *_rewards(problem.arms))
+        self.changes = None
+        if changed:
+            slots, numbers, later = zip(*changed, strict=True)
+            caps = np.array([arm.cap for arm in arms])
+            # Room for the laws of each arm that is not seen across a change: as much as the longest of them takes.
+            room = np.zeros(n, dtype=np.int64)
+            np.maximum.at(room, list(numbers), caps[n:] * table[list(numbers), kernels.STATES])
+            self.changes = kernels.Changes(
+                slot=np.array(slots),
+                arm=np.array(numbers),
+                law=law_bases[n:],
+                cap=caps[n:],
+                period=np.array([arm.period for arm in arms[n:]]),
+                state=_bases([arm.n_states for arm in later]),
+                **dict(zip(("reward", "draws"), _rewards(later), strict=True)),
+                done=np.zeros(1, dtype=np.int64),
+                since=np.full(n, -1),
+                base=_bases(room.tolist()),
+                crossed=np.zeros(int(room.sum())),
+            )
         self.priced = _no_blocks(problem) if pricing is None else kernels.Blocks.of(pricing.beliefs.table)
         self.gap = np.zeros((0, 1)) if pricing is None else pricing.gap
         self.start_gap = np.zeros(1) if pricing is None else pricing.start_gap
@@ -95,6 +128,24 @@ class World:
 
 def _bases(sizes: list[int]) -> IntArray:
     return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
+
+
+def _pays(arm: AnyArm) -> int:
+    """How the rewards of an arm are drawn."""
+    if arm.reward_law == "bernoulli":
+        return kernels.PAYS_ONE if arm.reward_range == ZERO_TO_ONE else kernels.PAYS_END
+    return kernels.PAYS_BETA if arm.reward_law == "beta" else kernels.PAYS_MEAN
+
+
+def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:
+    """The mean rewards of all states of some arms, and what is needed to draw them: see ``_kernels.World``."""
+    rows = []
+    for arm in arms:
+        low, high = arm.reward_range
+        shares = shares_of(arm.rewards, arm.reward_range)
+        first, second = (shares, shares) if arm.reward_spread is None else beta_shapes(shares, arm.reward_spread)
+        rows.append(np.column_stack([np.full(arm.n_states, low), np.full(arm.n_states, high - low), first, second]))
+    return np.concatenate([arm.rewards for arm in arms]), np.concatenate(rows)
 
 
 def _no_blocks(problem: Problem) -> kernels.Blocks:
@@ -125,6 +176,13 @@ class Run:
         self.account = kernels.Account(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
         flat = record.flat_counts, record.flat_visits, record.flat_seen, record.flat_rewards
         self._memory = kernels.plain(kernels.Memory(*flat, record.last_state, record.last_slot))
+        self._arms, self._changes = kernels.plain(world.arrays), world.changes
+        if world.changes is not None:
+            # What a change writes over is the run's own.
+            arms, law, *paid = world.arrays
+            self._arms = kernels.plain(kernels.World(arms.copy(), law, *(array.copy() for array in paid)))
+            own = ("done", "since", "crossed")
+            self._changes = world.changes._replace(**{name: getattr(world.changes, name).copy() for name in own})
         self._priced = kernels.plain(world.priced)
         self._outcomes = kernels.plain(self.account), kernels.plain(self.trace)
         # Two numbers for each count, of which the system hands out only those that are used.
@@ -141,8 +199,8 @@ class Run:
         ending = kernels.plain(kernels.Ending(*RuleTable.of(plan.until), *self._tally))
         choice, flat, joint = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
         priced, started = self._priced, record.slots
-        game = (self.world.arrays, self._memory, choice, flat, joint or priced, priced, ending, *self._outcomes)
-        record.slots, self.block = kernels.run_plan(self.words, started, self.horizon, self.block, *game)
+        game = (self._arms, self._memory, choice, flat, joint or priced, priced, ending, *self._outcomes)
+        record.slots, self.block = kernels.run_plan(self.words, started, self.horizon, self.block, *game, self._changes)
         record.plan_lengths.append(record.slots - started)
 
 
@@ -183,7 +241,8 @@ def _choice(
     elif isinstance(policy, Cycle):
         choice = kernels.Choice(kernels.CYCLE, plays)
     elif isinstance(policy, EmpiricalUCB):
-        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width))
+        ranges = np.array(policy.ranges) if policy.ranges else np.ones(problem.n_arms)
+        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width), ranges=ranges)
     else:
         raise UnplayablePolicyError(
             f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from restless_bandits.forecasts import Pace, Report, duration, warning
 from restless_bandits.learners.base import next_plan
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Task
-from restless_bandits.simulation.cells import Cell, world_of
+from restless_bandits.simulation.cells import Cell, play_runs, world_of
 from restless_bandits.simulation.engine import Run
 from restless_bandits.simulation.playing import Book
 from restless_bandits.streams import plan_generator, world_words
@@ -21,6 +22,8 @@ from restless_bandits.streams import plan_generator, world_words
 PATIENCE = 1.5
 """Seconds after which a learner that has not finished a run is tried aside."""
 TRIAL_SECONDS, TRIAL_SLOTS = 1.0, 100_000
+ANSWERED_SLOTS = 1000
+"""Slots played aside of a run that an agent plays."""
 FIRST_SLOTS = 300
 """Slots by which learners have made plans of every kind."""
 PLANS_POWER = 0.7
@@ -74,6 +77,12 @@ class Outlook:
 
 def seconds_by_trial(cell: Cell) -> float:
     """Return about how long a run of a cell takes, from its first second."""
+    if not cell.answers.prompt:
+        # A slot takes longer than its share of a plan, so the first ones stand for all.
+        slots, begun = min(cell.horizon, ANSWERED_SLOTS), time.thread_time()
+        beginning = dataclasses.replace(cell, horizon=slots, checkpoints=(slots,))
+        play_runs(beginning, [0])
+        return (time.thread_time() - begun) * cell.horizon / slots
     task = cell.learner.task(cell.problem, cell.horizon)
     run = _beginning(cell, TRIAL_SLOTS)
     # Slots take the same time always, plans get rarer. The first one has also loaded what they need.

@@ -13,20 +13,13 @@ import contextlib
 import multiprocessing
 import os
 import queue
-import signal
-import sys
 import threading
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Protocol, runtime_checkable
 
-from restless_bandits._compile import compiling, compiling_long
-from restless_bandits.errors import harmless
 from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
-
-COMPILING = (compiling, compiling_long)
-"""What workers tell the process that started them."""
+from restless_bandits.workers import begin_worker, listen_to_workers
 
 
 @runtime_checkable
@@ -94,8 +87,7 @@ class ProcessPool:
         # Spawned, not forked: a fork in the presence of threads can stop for ever.
         spawn = multiprocessing.get_context("spawn")
         flags = (spawn.Event(), spawn.Event())
-        for theirs, ours in zip(flags, COMPILING, strict=True):
-            threading.Thread(target=_hand_on, args=(theirs, ours), daemon=True).start()
+        listen_to_workers(flags)
         self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker, initargs=(flags,))
 
     def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
@@ -107,36 +99,3 @@ class ProcessPool:
         for process in processes:
             with contextlib.suppress(OSError, ValueError):
                 process.terminate()
-
-
-class _Flag(Protocol):
-    """An event of threads, or of processes."""
-
-    def set(self) -> None: ...
-
-    def wait(self) -> bool: ...
-
-
-def _hand_on(known: _Flag, told: _Flag) -> None:
-    known.wait()
-    told.set()
-
-
-def begin_worker(flags: Sequence[_Flag] = ()) -> None:
-    """Leave Ctrl-C to the parent, tell it by flags when something is compiled, and do not outlive it."""
-    for ours, parents in zip(COMPILING, flags, strict=False):
-        threading.Thread(target=_hand_on, args=(ours, parents), daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.showwarning = _warn_in_one_line
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _warn_in_one_line(message: Warning | str, *_: object, **__: object) -> None:
-    print(harmless(f"Warning: {message}"), file=sys.stderr)
-
-
-def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
-    parent.join()
-    os._exit(1)

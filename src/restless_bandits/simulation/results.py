@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, is_number, positive, whole
+from restless_bandits.arrays import Array, IntArray, is_number, positive, probability, whole
 from restless_bandits.errors import ProblemError, check_known, harmless
 from restless_bandits.files import read_archive, save_file
 from restless_bandits.problem import NO_FINDINGS, Findings
+from restless_bandits.rewards import ZERO_TO_ONE, Range, checked_range, outside
 from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
 
 REALISED, EXPECTED, GAP = range(3)
@@ -63,7 +64,7 @@ class Outcomes:
         lengths = np.split(arrays["plan_lengths"], np.cumsum(arrays["plans"])[:-1])
         return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
 
-    def check(self, checkpoints: IntArray, n_arms: int) -> None:
+    def check(self, checkpoints: IntArray, n_arms: int, reward_range: Range) -> None:
         """Raise ``ValueError`` for what no runs leave behind, to these checkpoints and with so many arms."""
         runs, horizon = len(self.plan_lengths), int(checkpoints[-1])
         shapes = {"at": (runs, len(checkpoints), 3), "pulls": (runs, n_arms), "seconds": (runs,)}
@@ -78,9 +79,11 @@ class Outcomes:
         )
         if not whole_runs or self.pulls.min() < 0 or (self.seconds < 0).any() or (plays % 1).any() or np.ptp(plays):
             raise ValueError("pulls or plans do not add up to the horizon")
-        # Rewards lie between 0 and 1; what was expected is rounded.
+        # Rewards lie within their range; what was expected is rounded.
         earned = self.at[:, :, :GAP] / checkpoints[:, None]
-        if not ((earned >= -1e-9) & (earned <= plays[0] * (1 + 1e-9))).all():
+        low, high = (plays[0] * end for end in reward_range)
+        off = 1e-9 * max(abs(low), abs(high))
+        if not ((earned >= low - off) & (earned <= high + off)).all():
             raise ValueError("rewards are more than can be earned")
 
     def part(self, run: int) -> Outcomes:
@@ -123,11 +126,23 @@ class SimulationResult:
     traces: Mapping[str, Traces] = field(default_factory=dict)
     findings: Findings = NO_FINDINGS
     """What the fit of the problem to a log found out."""
+    lost: float = 0.0
+    """The chance with which answers were lost."""
+    late: int = 0
+    """The most slots that answers were late."""
+    reward_range: Range = ZERO_TO_ONE
+    """The range that holds the rewards of all arms."""
 
     @property
     def remark(self) -> str | None:
         """What is to be said of runs in a model that its own log rejects."""
         return self.findings.remark("simulated in")
+
+    @property
+    def how_answered(self) -> str:
+        """What a title adds where answers were lost or late."""
+        lost = f", {100 * self.lost:g} % of answers lost" if self.lost else ""
+        return lost + (f", answers up to {self.late} slots late" if self.late else "")
 
     @property
     def runs(self) -> int:
@@ -189,11 +204,15 @@ class SimulationResult:
         if kind == "gap":
             # The gaps are measured from the optimum; the ends of its bracket differ from it by a known rate.
             found = self._account(GAP) + self.checkpoints * (gain - self.comparator.gain)
+        elif self.comparator.pieces:
+            found = self.ratio * self.comparator.earned(self.checkpoints, against) - self._account(KINDS.index(kind))
         else:
             found = self.ratio * gain * self.checkpoints - self._account(KINDS.index(kind))
         return found if learner is None else found[self.number(learner)]
 
     def _why_no_gap(self) -> str:
+        if self.comparator.pieces:
+            return "the problem changes, and what is known of an arm not seen since has no price"
         if not self.priced:
             return "the problem is too large to price every choice"
         if not self.comparator.optimal:
@@ -243,7 +262,7 @@ class SimulationResult:
     def as_dict(self) -> dict[str, Any]:
         """Return what ``restless simulate --json`` prints."""
         return {
-            **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed")},
+            **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed", "lost", "late")},
             "comparator": self.comparator.as_dict(),
             "ratio": self.ratio,
             "learners": self.summaries(),
@@ -282,9 +301,11 @@ class SimulationResult:
             "arm": list(self.arms),
         }
         attributes = {
-            **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio")},
+            **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio", "lost", "late")},
             "regret_kind": self.kinds[-1],
-            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items()},
+            # Attributes are single values, so pieces are told by their slots and gains.
+            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items() if key != "pieces"},
+            "changes": [first for first, _ in self.comparator.pieces[1:]],
         }
         return xarray.Dataset(variables, coords=labels, attrs=attributes)
 
@@ -292,7 +313,12 @@ class SimulationResult:
         """Write the result to an .npz file, without pickle; traces too. It appears whole or not at all."""
         label = {name: getattr(self, name) for name in LABELS}
         label |= {"format": FORMAT, "comparator": self.comparator.as_dict(), "traced": list(self.traces)}
-        label |= {"fit": self.findings.as_dict()}
+        label |= {
+            "fit": self.findings.as_dict(),
+            "reward_range": self.reward_range,
+            "lost": self.lost,
+            "late": self.late,
+        }
         arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
         for n, one in enumerate(self.outcomes):
             arrays |= {f"{n}_{key}": value for key, value in one.arrays().items()}
@@ -328,9 +354,13 @@ class SimulationResult:
         found = cls(
             **stored,
             checkpoints=arrays["checkpoints"],
-            comparator=Comparator(**label["comparator"]),
+            comparator=Comparator.from_dict(label["comparator"]),
             outcomes=tuple(Outcomes.from_arrays(parts) for parts in own.values()),
             findings=Findings(**label.get("fit", {})),
+            lost=label.get("lost", 0.0),  # Results of earlier versions have neither.
+            late=label.get("late", 0),
+            # Files of earlier versions have none.
+            reward_range=checked_range("reward_range", label.get("reward_range", ZERO_TO_ONE)),
             traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
         found._check()
@@ -340,8 +370,12 @@ class SimulationResult:
         """Raise ``ValueError`` for numbers and words that do not fit each other."""
         whole("seed", self.seed, 0)
         positive("ratio", self.ratio, LARGEST_RATIO)
+        probability("lost", self.lost)
+        whole("late", self.late, 0)
         words = (self.problem, self.content, self.comparator.kind, *self.arms, *self.learners)
-        ends = (self.comparator.lower, self.comparator.gain, self.comparator.upper)
+        firsts = [first for first, _ in self.comparator.pieces]
+        against = (self.comparator, *(one for _, one in self.comparator.pieces))
+        ends = [end for one in against for end in (one.lower, one.gain, one.upper)]
         marks = self.checkpoints
         if not (
             all(isinstance(word, str) for word in words)
@@ -350,6 +384,8 @@ class SimulationResult:
             and len(set(self.learners)) == len(self.learners) == len(self.outcomes)
             and isinstance(self.priced, bool)
             and all(is_number(end) and abs(end) <= LARGEST_GAIN for end in ends)
+            and firsts == sorted(set(firsts))
+            and firsts[:1] in ([], [1])
             and marks.ndim == 1
             and marks.dtype == np.int64
             and marks[0] > 0
@@ -358,7 +394,7 @@ class SimulationResult:
         ):
             raise ValueError("the label is not that of a result")
         for one in self.outcomes:
-            one.check(marks, len(self.arms))
+            one.check(marks, len(self.arms), self.reward_range)
             if one.runs != self.runs:
                 raise ValueError("learners have played different numbers of runs")
         plays = int(self.outcomes[0].pulls[0].sum()) // self.horizon
@@ -370,12 +406,13 @@ class SimulationResult:
                 raise ValueError("traces are no numbers of arms and states")
             if trace.arms.min() < 0 or trace.arms.max() >= len(self.arms) or trace.states.min() < 0:
                 raise ValueError("traces name arms that there are not")
-            if not ((trace.rewards >= 0) & (trace.rewards <= 1)).all():
+            if outside(trace.rewards, self.reward_range).any():
                 raise ValueError("traces hold what no reward is")
 
     def __repr__(self) -> str:
         kind = self.kinds[-1]
         head = f"<SimulationResult: {self.problem or 'problem'}, T = {self.horizon}, {self.runs} runs, seed {self.seed}"
+        head += self.how_answered
         against = self.comparator
         known = " … ".join(f"{against.against(end):.12g}" for end in against.ends or ("gain",))
         lines = [f"{head}; {kind} regret against {against.kind} {known}"]

@@ -19,8 +19,9 @@ from restless_bandits.learners import Learner, by_label
 from restless_bandits.oracles.exact import cost
 from restless_bandits.problem import Problem, check_length, check_problem
 from restless_bandits.simulation._kernels import run_plan
+from restless_bandits.simulation.answers import Answers
 from restless_bandits.simulation.cells import MOST_RUNS, Cell, is_priced
-from restless_bandits.simulation.comparator import Comparator, comparator_for, exact_if_small
+from restless_bandits.simulation.comparator import Comparator, comparator_over
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.outlook import Outlook, play_beginning
 from restless_bandits.simulation.playing import Book, play_books
@@ -33,6 +34,9 @@ MOST_NUMBERS = 200_000_000
 """Numbers that a result may hold: 1.6 GB."""
 MANY_SLOTS = 1_000_000
 """Slots of all runs of a learner from which on the start of processes is worth its second."""
+
+MANY_ANSWERS = 20_000
+"""The same where agents play, which hold the interpreter's lock all the time."""
 
 
 class SimulationInterrupted(KeyboardInterrupt):
@@ -62,6 +66,8 @@ def simulate(
     comparator: str | float = "auto",
     ratio: float = 1.0,
     trace: bool = False,
+    lost: float = 0.0,
+    late: int = 0,
     out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     announce: Report | None = None,
@@ -101,6 +107,10 @@ def simulate(
         Approximation regret: ``ratio · t · gain − Σ reward``.
     trace
         Keep every slot in ``result.traces``.
+    lost, late
+        The chance that the answer of a slot is lost, and the most slots that one comes late; each delay up to that is
+        as likely as the others (``simulation.answers``). Such runs are played by an ``Agent``, thousands of slots a
+        second instead of millions, against the same comparator, who sees everything at once.
     out
         A folder in which finished runs are kept; the same call again resumes, and more runs use those that are there.
     progress
@@ -111,6 +121,7 @@ def simulate(
 
     """
     check_problem(problem)
+    problem.require_drawn()
     horizon = whole("horizon", horizon)
     check_length(horizon)
     runs = whole("runs", runs, 1, MOST_RUNS)
@@ -119,6 +130,7 @@ def simulate(
     ratio = positive("ratio", ratio, LARGEST_RATIO)
     if trace and out is not None:
         raise ProblemError("traces are not stored; leave out either trace or out")
+    answers = Answers(lost, late)
     marks = checkpoint_slots(checkpoints, horizon)
     players = by_label(learners)
     kept = 3 * runs * len(players) * (len(marks) + (horizon * problem.plays if trace else 0))
@@ -130,15 +142,18 @@ def simulate(
         caution = player.caution(player.task(problem, horizon), problem)
         if announce is not None and caution is not None:
             announce(caution)
-    often = any(player.plans_often for player in players.values()) and runs * horizon >= MANY_SLOTS
+    if answers.prompt:
+        often = any(player.plans_often for player in players.values()) and runs * horizon >= MANY_SLOTS
+    else:
+        often = runs * horizon >= MANY_ANSWERS
     with open_pool(engine, jobs, address, often=often, learners=players.values()) as pool:
         folder = None if out is None else open_folder(out)
         if announce is not None and comparator == "exact" and (line := warning(cost(problem).seconds, "exact")):
             announce(line)
-        compared = comparator_for(problem, comparator, exact_if_small(problem))
+        compared = comparator_over(problem, comparator, horizon)
         books = []
         for label, player in players.items():
-            cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace)
+            cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace, answers)
             books.append(Book(cell, None if folder is None else Store.open(folder, cell)))
 
         def tell(_: Book | None = None) -> None:
@@ -180,6 +195,9 @@ def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: flo
         outcomes=tuple(book.outcomes(runs) for book in books),
         traces=traces,
         findings=first.problem.findings,
+        lost=first.answers.lost,
+        late=first.answers.late,
+        reward_range=first.problem.reward_range,
     )
 
 

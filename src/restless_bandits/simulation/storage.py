@@ -1,14 +1,15 @@
 """Finished runs on disk: written as they come, found again, never half there.
 
 A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
-seed, horizon, checkpoints, version, code, source of a learner of somebody else's) a folder with ``key.json`` and block
-files. A block file holds some runs with their numbers. It is written under a temporary name, flushed to the disk and
-then renamed, so that a block is there whole or not at all; what was killed in the middle is played again.
+seed, horizon, checkpoints, answers, version, code, source of a learner of somebody else's) a folder with ``key.json``
+and block files. A block file holds some runs with their numbers. It is written under a temporary name, flushed to the
+disk and then renamed, so that a block is there whole or not at all; what was killed in the middle is played again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import re
@@ -26,6 +27,7 @@ from restless_bandits.files import read_archive, write_file
 from restless_bandits.learners.base import Learner
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.registry import ORACLES, source_mark
+from restless_bandits.rewards import Range
 from restless_bandits.simulation.cells import Cell, is_priced
 from restless_bandits.simulation.results import Outcomes
 
@@ -92,6 +94,7 @@ class Store:
     key: str
     checkpoints: tuple[int, ...]
     n_arms: int
+    reward_range: Range
 
     @classmethod
     def open(cls, folder: Path, cell: Cell) -> Store:
@@ -108,6 +111,7 @@ class Store:
                 "seed": cell.seed,
                 "horizon": cell.horizon,
                 "checkpoints": cell.checkpoints,
+                "answers": dataclasses.asdict(cell.answers),
                 "gaps": is_priced(problem),
                 "version": __version__,
                 "code": fingerprint(),
@@ -123,7 +127,7 @@ class Store:
                 write_file(place / "key.json", (key + "\n").encode())
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
-        return cls(place, key, cell.checkpoints, problem.n_arms)
+        return cls(place, key, cell.checkpoints, problem.n_arms, problem.reward_range)
 
     def load(self, runs: int) -> dict[int, Outcomes]:
         """Return the stored runs below ``runs``, each by its number.
@@ -152,7 +156,7 @@ class Store:
         block = Outcomes.from_arrays(arrays)
         if str(arrays["key"]) != self.key or len(set(numbers)) != len(block.plan_lengths) or min(numbers) < 0:
             raise ValueError("not a block of this key")
-        block.check(np.array(self.checkpoints), self.n_arms)
+        block.check(np.array(self.checkpoints), self.n_arms, self.reward_range)
         return numbers, block
 
     def save(self, finished: dict[int, Outcomes]) -> None:

@@ -25,6 +25,7 @@ from restless_bandits.beliefs import cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, chain_bias, explore
 from restless_bandits.oracles.solution import Solution
+from restless_bandits.oracles.units import difference_of
 from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Problem
 from restless_bandits.theory.neighbours import lambda_max
@@ -52,13 +53,17 @@ def bias_between_successors(solution: Solution) -> float:
         ]
         axis = int(np.flatnonzero(beliefs.order == arm)[0])
         widest = max(widest, float(np.ptp(table[np.ix_(*met)], axis=axis).max()))
-    return widest
+    return difference_of(solution.problem, widest)
 
 
 def bias_bound(problem: Problem) -> float:
-    """2M/(1 − λ_max), with the attained end of λ_max; infinite where λ_max is 1 or not defined."""
+    """2M/(1 − λ_max), with the attained end of λ_max; infinite where λ_max is 1 or not defined.
+
+    In widths of the range of rewards.
+    """
     rate = lambda_max(problem)
-    return math.inf if rate is None or rate >= 1 else 2 * max(problem.n_states) / (1 - rate)
+    bound = math.inf if rate is None or rate >= 1 else 2 * max(problem.n_states) / (1 - rate)
+    return difference_of(problem, bound)
 
 
 def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> float:
@@ -68,10 +73,11 @@ def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIE
     "probably exponential". Infinite where the policy may end in different places. ``ProblemError`` where the policy can
     meet more than ``most`` joint beliefs.
     """
-    joint = joint_beliefs(problem, [cap_for(arm, 1e-9) for arm in problem.arms], forget=False)
+    problem.require_steady("the bias of a policy")
+    joint = joint_beliefs(problem.in_shares(), [cap_for(arm, 1e-9) for arm in problem.arms], forget=False)
     try:
         explored = explore(joint, policy, most)
     except TooLargeError:
         raise ProblemError(f"the policy can reach more than {most} joint beliefs, too many for its bias") from None
     bias = chain_bias(explored)
-    return math.inf if bias is None else float(np.ptp(bias))
+    return math.inf if bias is None else difference_of(problem, float(np.ptp(bias)))

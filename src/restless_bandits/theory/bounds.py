@@ -42,6 +42,7 @@ from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.markov import second_eigenvalue
 from restless_bandits.optimism import first_horizon, gap, radius
 from restless_bandits.oracles import evaluate, exact
+from restless_bandits.oracles.units import difference_of
 from restless_bandits.problem import Problem
 from restless_bandits.theory.dominance import least_potential
 from restless_bandits.theory.exploration import exploration_bound
@@ -66,7 +67,7 @@ class RegretBound:
     constants: str
     horizon: int
     exploration: float
-    """E[T₁]."""
+    """E[T₁], at the width of the range of rewards a slot."""
     rewards: float
     """From rewards of a slot that are off."""
     laws: float
@@ -122,9 +123,10 @@ def regret_bound_from(
 ) -> int | None:
     """Return the first T from which on the bound is below T times a gain; None if there is none below 10^36.
 
-    With the optimal gain: before that a player who earns nothing at all would obey it too.
+    With the optimal gain: before that a player who earns nothing at all would obey it too. Where rewards do not begin
+    at 0, earning nothing is earning the least.
     """
-    return _first_below(_bound_of(problem, constants, lambda_max), gain)
+    return _first_below(_bound_of(problem, constants, lambda_max), gain - problem.reward_range[0])
 
 
 def approximation_bound(
@@ -145,7 +147,7 @@ def approximation_bound_from(
     lambda_max: float | None = None,
 ) -> int | None:
     """Return the first T from which on the bound of Theorem 2 is below λT times a gain; None if not below 10^36."""
-    return _first_below(_bound_of(problem, constants, lambda_max, span), ratio * gain)
+    return _first_below(_bound_of(problem, constants, lambda_max, span), ratio * (gain - problem.reward_range[0]))
 
 
 def slot_loss(problem: Problem, optimistic: Problem) -> float:
@@ -159,6 +161,7 @@ def _bound_of(
 ) -> Callable[[int], RegretBound]:
     """Return the bound of Theorem 1 by horizon, or with the span of a policy's bias that of Theorem 2."""
     check_known(constants, ("paper", "proved"), "there are no constants")
+    problem.require_steady("the theory")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; the theorems are about one pull a slot")
     problem.require("monotone", "birth_death", "positively_correlated", "bounded_below")
@@ -170,6 +173,8 @@ def _bound_of(
     contraction, phis = (max(map(total_contraction, chains)), [*map(_phi, chains)]) if proved else (math.inf, [])
     bounds = lambda_max_bounds(problem) if lambda_max is None and not proved else None
     rate = lambda_max if lambda_max is not None else 1.0 if bounds is None else bounds[1]
+    # The theorems are for rewards between 0 and 1; regret, and the bias in it, grow with the width of the range.
+    width = difference_of(problem, 1.0)
 
     def bound(horizon: int) -> RegretBound:
         rad = radius(horizon)
@@ -184,19 +189,19 @@ def _bound_of(
             widest = 2 * most / (1 - rate) if rate < 1 else math.inf
             ends = n * widest
         if span is not None:
-            widest = ends = span
+            widest = ends = span / width
         return RegretBound(
             theorem=1 if span is None else 2,
             constants=constants,
             horizon=horizon,
-            exploration=exploration_bound(problem, horizon),
-            rewards=horizon * rewards,
-            laws=horizon * (price * widest),
-            failure=8 * n * most,
-            ends=ends,
+            exploration=width * exploration_bound(problem, horizon),
+            rewards=width * (horizon * rewards),
+            laws=width * (horizon * (price * widest)),
+            failure=width * (8 * n * most),
+            ends=width * ends,
             radius=rad,
             gap=apart,
-            span=widest,
+            span=width * widest,
             applies=rad <= c1 / 3,
         )
 

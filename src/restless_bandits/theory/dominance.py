@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from restless_bandits import markov
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.optimism import chain_arms, first_horizon
+from restless_bandits.oracles.units import difference_of
 from restless_bandits.problem import Arm, Problem
 from restless_bandits.theory.exploration import hitting_moments
 from restless_bandits.theory.order import monotone_margin
@@ -37,6 +38,7 @@ __all__ = [
     "likelihood_width",
 ]
 
+TERMS = ("laws", "rewards", "episodes", "failure", "planning")
 LAW_DEVIATION = 1e-13
 LONGEST = 1 << 14
 
@@ -70,7 +72,7 @@ class DominanceBound:
         """The bound; infinite where the horizon is too short for it."""
         if self.horizon < self.cells:
             return math.inf
-        return self.laws + self.rewards + self.episodes + self.failure + self.planning
+        return sum(float(getattr(self, name)) for name in TERMS)
 
 
 def dominance_bound(problem: Problem, horizon: int) -> DominanceBound:
@@ -81,9 +83,9 @@ def dominance_bound(problem: Problem, horizon: int) -> DominanceBound:
 def dominance_bound_from(problem: Problem, gain: float) -> int | None:
     """Return the first T from which on the bound is below T times the optimal gain; None if there is none below 10^18.
 
-    Before that a player who earns nothing at all would obey it too.
+    Before that a player who earns nothing at all, or the least there is, would obey it too.
     """
-    bound = _bound_of(problem)
+    bound, gain = _bound_of(problem), gain - problem.plays * problem.reward_range[0]
     return first_horizon(lambda horizon: bound(horizon).total < horizon * gain)
 
 
@@ -98,9 +100,15 @@ def _bound_of(problem: Problem) -> Callable[[int], DominanceBound]:
                 "to better ones"
             )
     pulls = max(float(least_potential(arm.chain)[-1]) for arm in arms)
-    if max(problem.n_states) == 2:
-        return lambda horizon: _two_state_bound(problem, pulls, horizon)
-    return lambda horizon: _colour_bound(problem, arms, pulls, horizon)
+    width = difference_of(problem, 1.0)
+
+    def bound(horizon: int) -> DominanceBound:
+        two = max(problem.n_states) == 2
+        found = _two_state_bound(problem, pulls, horizon) if two else _colour_bound(problem, arms, pulls, horizon)
+        # The theorems are for rewards between 0 and 1, and regret grows with the width of their range.
+        return replace(found, **{name: width * getattr(found, name) for name in TERMS})
+
+    return bound
 
 
 def likelihood_width(horizon: int) -> float:

@@ -21,8 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from restless_bandits.arrays import Array
+from restless_bandits.errors import ProblemError
 from restless_bandits.optimism import exploration_count, radius
 from restless_bandits.problem import AnyArm, Problem
+from restless_bandits.rewards import shares_of
 from restless_bandits.streams import check_generator
 
 __all__ = ["EventCheck", "check_event", "event_bound", "event_probability"]
@@ -75,21 +77,21 @@ def event_bound(problem: Problem, horizon: int) -> float:
 
 def event_probability(problem: Problem, horizon: int) -> float:
     """Return Pr(E) with exactly m(T) observations of every state, from multinomial counts."""
-    problem.require("birth_death")
+    _accept(problem)
     m, rad = exploration_count(horizon), radius(horizon)
     chance = 1.0
     for arm in problem.arms:
         for row in _rows(arm):
             chance *= _row_probability(row, m, rad)
         if arm.reward_law == "bernoulli":
-            for mean in arm.rewards:
+            for mean in shares_of(arm.rewards, arm.reward_range):
                 chance *= _interval(m, float(mean), *_limits(m, float(mean), rad))
     return chance
 
 
 def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 0) -> EventCheck:
     """Draw the estimates of so many runs and count those in which all are within rad(T)."""
-    problem.require("birth_death")
+    _accept(problem)
     m, rad = exploration_count(horizon), radius(horizon)
     rng = check_generator(seed, problem.content, STREAM)
     held = np.ones(runs, dtype=bool)
@@ -98,10 +100,23 @@ def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 
             estimates = rng.multinomial(m, row, size=runs) / m
             held &= (np.abs(estimates - row) <= rad + ROUNDING / m).all(axis=1)
         if arm.reward_law == "bernoulli":
-            estimates = rng.binomial(m, arm.rewards, size=(runs, arm.n_states)) / m
-            held &= (np.abs(estimates - arm.rewards) <= rad + ROUNDING / m).all(axis=1)
+            means = shares_of(arm.rewards, arm.reward_range)
+            estimates = rng.binomial(m, means, size=(runs, arm.n_states)) / m
+            held &= (np.abs(estimates - means) <= rad + ROUNDING / m).all(axis=1)
     bound, probability = event_bound(problem, horizon), event_probability(problem, horizon)
     return EventCheck(horizon, m, rad, runs, int(held.sum()), bound, probability)
+
+
+def _accept(problem: Problem) -> None:
+    """Refuse problems whose event has no probability that could be computed."""
+    problem.require_steady("the event")
+    problem.require("birth_death")
+    for arm in problem.arms:
+        if arm.reward_law not in ("bernoulli", "fixed"):
+            raise ProblemError(
+                f"arm {arm.name!r} has {arm.reward_law} rewards, whose means have no probability in closed form; the "
+                "event takes bernoulli or fixed ones"
+            )
 
 
 def estimate_within(chain: Array, rad: float, rng: np.random.Generator) -> Array:

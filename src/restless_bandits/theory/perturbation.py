@@ -37,6 +37,7 @@ from restless_bandits.arrays import Array, IntArray
 from restless_bandits.errors import ProblemError
 from restless_bandits.optimism import gap, radius
 from restless_bandits.problem import AnyArm
+from restless_bandits.rewards import shares_of
 
 __all__ = [
     "Comparison",
@@ -116,8 +117,10 @@ def any_law_gap(chain: Array, other: Array, horizon: int, lambda_max: float, len
 
 
 def reward_gap(arm: AnyArm, other: AnyArm, horizon: int, lambda_max: float, length: int) -> Comparison:
-    """Lemma 12: the mean reward of a pull after τ slots differs by at most 2 rad(T) + M gap(T)."""
-    means, others = (markov.powers(one.one_step, length)[1:] @ one.rewards for one in (arm, other))
+    """Lemma 12: the mean reward of a pull after τ slots differs by at most 2 rad(T) + M gap(T), as shares."""
+    shares = (shares_of(one.rewards, arm.reward_range) for one in (arm, other))
+    laws = (markov.powers(one.one_step, length)[1:] for one in (arm, other))
+    means, others = (law @ rewards for law, rewards in zip(laws, shares, strict=True))
     allowed = 2 * radius(horizon) + arm.n_states * gap(horizon, arm.n_states, lambda_max)
     return Comparison(np.arange(1, length + 1), np.abs(means - others).max(axis=1), np.full(length, allowed))
 

@@ -1,0 +1,80 @@
+"""Oracles work on shares of one range that holds the rewards of all arms; here problems go there and answers come back.
+
+An affine map of all rewards leaves every choice what it is, and maps gains alike. So tolerances, ties and certificates
+mean the same in any unit: the tolerance of ``exact``, for one, is a share of the range. Policies stay in shares.
+Nothing is done to a problem whose rewards have the range (0, 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from restless_bandits.oracles.solution import Solution
+from restless_bandits.problem import Problem
+from restless_bandits.rewards import ZERO_TO_ONE
+
+Options = ParamSpec("Options")
+Answer = TypeVar("Answer")
+
+
+def gain_of(problem: Problem, share: float) -> float:
+    """Return a gain in shares, of all plays together, in the units of a problem."""
+    low, high = problem.reward_range
+    return share if problem.reward_range == ZERO_TO_ONE else problem.plays * low + (high - low) * share
+
+
+def share_of(problem: Problem, gain: float) -> float:
+    """Return a gain in shares."""
+    low, high = problem.reward_range
+    return gain if problem.reward_range == ZERO_TO_ONE else (gain - problem.plays * low) / (high - low)
+
+
+def difference_of(problem: Problem, share: float) -> float:
+    """Return a difference of gains that is given in shares."""
+    low, high = problem.reward_range
+    return share if problem.reward_range == ZERO_TO_ONE else (high - low) * share
+
+
+def on_shares(
+    plan: Callable[Concatenate[Problem, Options], Answer],
+) -> Callable[Concatenate[Problem, Options], Answer]:
+    """Let a function plan on shares; what it answers stays in them."""
+
+    @wraps(plan)
+    def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Answer:
+        problem.require_steady("an oracle")
+        return plan(problem.in_shares(), *args, **options)
+
+    return planned
+
+
+def solved_on_shares(
+    solve: Callable[Concatenate[Problem, Options], Solution],
+) -> Callable[Concatenate[Problem, Options], Solution]:
+    """Let a function solve on shares, and return its answer in the units of the problem."""
+
+    @wraps(solve)
+    def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
+        problem.require_steady("an oracle")
+        return in_units(problem, solve(problem.in_shares(), *args, **options))
+
+    return solved
+
+
+def in_units(problem: Problem, found: Solution) -> Solution:
+    """Return a solution of ``problem.in_shares()`` as one of the problem."""
+    if problem.reward_range == ZERO_TO_ONE:
+        return found
+    low, high = problem.reward_range
+    changed: dict[str, Any] = {name: gain_of(problem, getattr(found, name)) for name in ("lower", "upper")}
+    if found.gain is not None:
+        changed["gain"] = gain_of(problem, found.gain)
+    if found.gain_stderr is not None:
+        changed["gain_stderr"] = difference_of(problem, found.gain_stderr)
+    # A share of μ* is one in any unit, but not from any zero.
+    changed["ratio"] = found.ratio if low == 0.0 else None
+    changed["how"] = f"{found.how}; on shares of the rewards' range from {low:.12g} to {high:.12g}"
+    return replace(found, problem=problem, **changed)

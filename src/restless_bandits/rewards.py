@@ -1,0 +1,133 @@
+"""Rewards as numbers in the user's units: laws, ranges, and shares of a range.
+
+A reward of an arm lies within the arm's range, ``low`` to ``high``, (0, 1) where nothing is said; costs have a range
+such as (−500, 0). Confidence bounds and posteriors are made for *shares*, ``(reward − low) / (high − low)``, which lie
+between 0 and 1 whatever the unit, and what they give is mapped back.
+
+Oracles and learners plan on shares as well, but of one range that holds those of all arms: that leaves every choice
+what it is, gains are mapped back, and tolerances, ties among them, mean the same in any unit.
+
+The laws, given the mean m of a state, whose share is p:
+
+- ``bernoulli``: ``high`` with probability p, else ``low``;
+- ``fixed``: m, always;
+- ``bounded``: any number within the range, by a law that nobody knows. Learners play it; a simulator cannot draw it;
+- ``beta``: ``low`` plus the width times a beta variable of mean p, whose standard deviation is ``reward_spread`` times
+  the largest that a law on [0, 1] with this mean can have, √(p (1 − p)). So it has the shape parameters p ν and
+  (1 − p) ν with ν = 1/spread² − 1: near a spread of 1 it is nearly ``bernoulli``, near 0 nearly ``fixed``. A mean at an
+  end of the range is paid always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from restless_bandits.arrays import Array, IntArray, is_number
+from restless_bandits.errors import ProblemError, shortened
+
+RewardLaw = Literal["bernoulli", "fixed", "bounded", "beta"]
+REWARD_LAWS: tuple[RewardLaw, ...] = ("bernoulli", "fixed", "bounded", "beta")
+
+Range = tuple[float, float]
+ZERO_TO_ONE: Range = (0.0, 1.0)
+LARGEST_REWARD = 1e15
+NARROWEST = 1e-6
+"""Width of a range as a share of its larger end: sums of rewards lose their digits in narrower ones."""
+
+
+def checked_range(what: str, value: Any) -> Range:
+    """Return the ends of a range of rewards as floats, or say what is wrong with them."""
+    pair = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(map(is_number, pair)) or not pair[0] < pair[1]:
+        raise ProblemError(
+            f"{what} is {shortened(value)}; give the lowest and the highest reward, such as (0, 54) or (-500, 0)"
+        )
+    low, high = float(pair[0]) + 0.0, float(pair[1]) + 0.0
+    if not max(abs(low), abs(high)) <= LARGEST_REWARD:
+        raise ProblemError(
+            f"{what} is {shortened(value)}; no end may be beyond {LARGEST_REWARD:g}, so take a larger unit"
+        )
+    if high - low < NARROWEST * max(abs(low), abs(high)):
+        raise ProblemError(
+            f"{what} is {shortened(value)}, too narrow for numbers of its size; subtract a constant from all rewards"
+        )
+    return low, high
+
+
+def checked_spread(what: str, law: RewardLaw, value: Any) -> float | None:
+    """Return the spread of a beta law, None for the other laws, or say what is wrong with it."""
+    if law != "beta":
+        if value is not None:
+            raise ProblemError(f"{what} is {shortened(value)}, but its reward_law is {law!r}; only 'beta' has a spread")
+        return None
+    if not is_number(value) or not 0 < value < 1:
+        raise ProblemError(
+            f"{what} is {shortened(value)}; a beta law needs a standard deviation strictly between 0 and 1, as a share "
+            "of the largest possible"
+        )
+    return float(value)
+
+
+def outside(values: Array, ends: Range) -> Any:
+    """Which values lie outside of a range."""
+    return (values < ends[0]) | (values > ends[1])
+
+
+def shares_of(values: Array, ends: Range) -> Array:
+    """Return rewards as shares of their range; those of (0, 1) as they are."""
+    if ends == ZERO_TO_ONE:
+        return values
+    low, high = ends
+    return np.asarray(np.clip((values - low) / (high - low), 0.0, 1.0))
+
+
+def values_of(shares: Array, ends: Range) -> Array:
+    """Return shares of a range as rewards: never beyond the ends, whatever rounding does."""
+    if ends == ZERO_TO_ONE:
+        return shares
+    low, high = ends
+    return np.asarray(np.clip(low + (high - low) * shares, low, high))
+
+
+def common_range(ranges: Iterable[Range]) -> Range:
+    """Return the range that holds all of them."""
+    lows, highs = zip(*ranges, strict=True)
+    return min(lows), max(highs)
+
+
+def range_within(ends: Range, common: Range) -> Range:
+    """Return a range as shares of a wider one."""
+    if common == ZERO_TO_ONE:
+        return ends
+    low, width = common[0], common[1] - common[0]
+    return (ends[0] - low) / width, (ends[1] - low) / width
+
+
+def share_sums(sums: Array, counts: IntArray, low: Array | float, width: Array | float) -> Array:
+    """Return sums of so many rewards as sums of shares: each between 0 and its count."""
+    return np.asarray(np.clip((sums - counts * low) / width, 0.0, counts))
+
+
+def beta_shapes(shares: Array, spread: float) -> tuple[Array, Array]:
+    """Return the two shape parameters of the beta laws with these means; one is 0 for a mean at an end."""
+    both = 1.0 / spread**2 - 1.0
+    return shares * both, (1.0 - shares) * both
+
+
+def draw_reward(law: RewardLaw, mean: float, ends: Range, spread: float | None, rng: np.random.Generator) -> float:
+    """Draw one reward of a state; ``bounded`` has no law to draw from."""
+    if law == "fixed":
+        return mean
+    low, high = ends
+    share = mean if ends == ZERO_TO_ONE else (mean - low) / (high - low)
+    if law == "bernoulli":
+        return high if rng.random() < share else low
+    if law == "bounded" or spread is None:
+        raise ProblemError("bounded rewards have no law to draw from; give reward_law 'beta' and a reward_spread")
+    if share <= 0.0 or share >= 1.0:
+        return mean
+    first, second = beta_shapes(np.array(share), spread)
+    return float(values_of(rng.beta(first, second), ends))

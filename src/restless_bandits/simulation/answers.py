@@ -1,0 +1,95 @@
+"""Runs in which answers get lost and come late, as they do in the field: what that costs, before it happens.
+
+In each slot the arms are pulled, whether their answer arrives or not, so all that is earned and lost is counted as in
+any other run. The answer is lost with the chance ``lost``; otherwise it takes 0, 1, … or ``late`` further slots, each
+as likely as the others: after d of them it is known to the decisions from d + 1 slots after its own on. Played by an
+``Agent``, a slot at a time, so at the speed of Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from restless_bandits.agent import Agent
+from restless_bandits.arrays import Array, IntArray, probability, whole
+from restless_bandits.learners.base import Learner
+from restless_bandits.plans import Plan, Slots
+from restless_bandits.policies import IndexPolicy
+from restless_bandits.simulation.engine import Run, World
+from restless_bandits.streams import answer_generator, world_words
+
+LATEST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How answers come: the chance that one is lost, and the most slots that one is late."""
+
+    lost: float = 0.0
+    late: int = 0
+
+    def __post_init__(self) -> None:
+        probability("lost", self.lost)
+        whole("late", self.late, 0, LATEST)
+
+    @property
+    def prompt(self) -> bool:
+        """Whether every answer is there at once."""
+        return self.lost == 0.0 and self.late == 0
+
+    def fates(self, seed: int, content: str, run: int, slots: int) -> IntArray:
+        """Return how many slots the answer of each slot takes, −1 where it is lost."""
+        draws: Array = answer_generator(seed, content, run).random((slots, 2))
+        delays = (draws[:, 1] * (self.late + 1)).astype(np.int64)
+        return np.where(draws[:, 0] < self.lost, -1, delays)
+
+
+PROMPT = Answers()
+
+
+def play_answered(
+    learner: Learner,
+    world: World,
+    horizon: int,
+    checkpoints: IntArray,
+    *,
+    seed: int,
+    run: int,
+    answers: Answers,
+) -> Run:
+    """Play one run of a learner to the horizon, with answers that come as they come; the run has its trace."""
+    problem = world.problem
+    played = Run(world, horizon, checkpoints, world_words(seed, problem.content, run), trace=True)
+    task = learner.task(problem, horizon)
+    late, content = answers.late + 1, problem.content
+    agent = Agent(learner, task, seed=seed, run=run, content=content, late=late, on_change="ignore")
+    underway: dict[int, list[int]] = {}
+    for slot, fate in enumerate(answers.fates(seed, problem.content, run, horizon).tolist(), start=1):
+        asked = agent.ask()
+        arms = (asked,) if isinstance(asked, int) else asked
+        played.play(_pull(problem.n_states, arms))
+        if fate < 0:
+            agent.tell(lost=True)
+        else:
+            underway.setdefault(slot + fate, []).append(slot)
+        arrived = underway.pop(slot, [])
+        if fate > 0:
+            agent.skip()
+        for of in arrived:
+            states, rewards = (column[of - 1].tolist() for column in (played.trace.states, played.trace.rewards))
+            several = problem.plays > 1
+            agent.tell(states if several else states[0], rewards if several else rewards[0], slot=of)
+    plans = agent.record.plan_lengths
+    rest = horizon - sum(plans)
+    played.record.plan_lengths = [*plans, rest] if rest else plans
+    return played
+
+
+@lru_cache(maxsize=1024)
+def _pull(n_states: tuple[int, ...], arms: tuple[int, ...]) -> Plan:
+    """Pull these arms in one slot."""
+    tables = tuple(np.full((n + 1, 1), float(arm in arms)) for arm, n in enumerate(n_states))
+    return Plan(IndexPolicy(tables, len(arms)), Slots(1))

@@ -1,0 +1,111 @@
+"""What was seen of one arm in a stretch of slots, as counts: the part of a record that can be kept or forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from restless_bandits.arrays import Array, IntArray, is_number, whole, wholes
+from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.record import BIN_EDGES, N_BINS, elapsed_bin
+
+
+class Observed(NamedTuple):
+    """Observations of an arm in the order of slots: slots, places of their counts, rewards."""
+
+    slots: IntArray
+    places: IntArray
+    rewards: Array
+
+    def part(self, first: int, end: int | None = None) -> Observed:
+        """Return those from one to before another."""
+        return Observed(self.slots[first:end], self.places[first:end], self.rewards[first:end])
+
+
+def observed(n_states: int, before: tuple[int, int], sights: Sequence[tuple[int, int, float]]) -> Observed:
+    """Return observations from sights (slot, state, reward), after a state that was seen in a slot before them."""
+    if not sights:
+        return Observed(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+    slots, states, rewards = (np.array(column) for column in zip(*sights, strict=True))
+    last = np.concatenate([[before[0]], states[:-1]])
+    elapsed = np.diff(slots, prepend=before[1])
+    bins = np.searchsorted(BIN_EDGES, elapsed, side="right") - 1
+    return Observed(slots, (last * N_BINS + bins) * n_states + states, rewards.astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts of an arm from a slot on, where they are not zero; there is at least one observation."""
+
+    since: int
+    """The first slot that it stands for."""
+    first_slot: int
+    """The slot of the first observation."""
+    first_place: int
+    places: IntArray
+    """Where the counts stand in ``record.counts(arm)``, flattened; in ascending order."""
+    counts: IntArray
+    sums: Array
+    """Sums of rewards by state."""
+
+    @classmethod
+    def of(cls, since: int, seen: Observed, n_states: int) -> Tally:
+        """Return the tally of some observations."""
+        places, counts = np.unique(seen.places, return_counts=True)
+        sums = np.zeros(n_states)
+        np.add.at(sums, seen.places % n_states, seen.rewards)
+        return cls(since, int(seen.slots[0]), int(seen.places[0]), places, counts.astype(np.int64), sums)
+
+    @property
+    def n_states(self) -> int:
+        return len(self.sums)
+
+    @property
+    def observations(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def seen(self) -> IntArray:
+        """How often each state was seen."""
+        seen = np.zeros(self.n_states, dtype=np.int64)
+        np.add.at(seen, self.places % self.n_states, self.counts)
+        return seen
+
+    def joined(self, later: Tally) -> Tally:
+        """Return this tally and a later one as one."""
+        places, where = np.unique(np.concatenate([self.places, later.places]), return_inverse=True)
+        counts = np.zeros(len(places), dtype=np.int64)
+        np.add.at(counts, where, np.concatenate([self.counts, later.counts]))
+        return Tally(self.since, self.first_slot, self.first_place, places, counts, self.sums + later.sums)
+
+    def alone(self) -> IntArray:
+        """Return all counts, flat, as if nothing had been seen before: the first observation is a first sight."""
+        n = self.n_states
+        flat = np.zeros((n + 1) * N_BINS * n, dtype=np.int64)
+        flat[self.places] = self.counts
+        flat[self.first_place] -= 1
+        flat[(n * N_BINS + elapsed_bin(self.first_slot)) * n + self.first_place % n] += 1
+        return flat
+
+    def to_list(self) -> list[Any]:
+        """Return the tally as JSON can hold it."""
+        numbers = [self.since, self.first_slot, self.first_place]
+        return [*numbers, self.places.tolist(), self.counts.tolist(), self.sums.tolist()]
+
+    @classmethod
+    def from_list(cls, data: Any, n_states: int) -> Tally:
+        """Return the tally that ``to_list`` wrote; what cannot be one is refused."""
+        if not isinstance(data, list) or len(data) != 6:
+            raise ProblemError(f"a tally is {shortened(data)}; it must be a list of 6")
+        since, first_slot, first_place, places, counts, sums = data
+        since, first_slot = whole("the slot of a tally", since), whole("the first observation of a tally", first_slot)
+        places = wholes("the places of a tally", places, 0, (n_states + 1) * N_BINS * n_states - 1)
+        counts = wholes("the counts of a tally", counts, length=len(places))
+        if first_place not in places or sorted(set(places)) != places or first_slot < since:
+            raise ProblemError(f"a tally begins with {shortened(data[:3])}, which does not fit the rest")
+        if not isinstance(sums, list) or len(sums) != n_states or not all(map(is_number, sums)):
+            raise ProblemError(f"the sums of a tally are {shortened(sums)}; they must be {n_states} numbers")
+        return cls(since, first_slot, first_place, np.array(places), np.array(counts), np.array(sums, dtype=np.float64))
