@@ -107,6 +107,8 @@ class LikelihoodUCB(Learner):
             return Plan(policy_on(self.oracle, arms, record, task), self.until(t, task), notes)
         likely = self.likeliest_arms(record, task, fits, ordered)
         follow_mode = policy_on(self.oracle, likely, record, task, longest)
+        # Of its own, so that equal records give equal plans: nothing that is decided here is a matter of chance.
+        rng = np.random.default_rng(record.plans)
         ahead = look_ahead(rng, follow_mode, likely, record, fits, LOOKED, AHEAD * t)
         explore = self.exploring_policy(record, task, fits, ahead, ordered)
         differ, used = compare(rng, explore, follow_mode, likely, record, LOOKED)
