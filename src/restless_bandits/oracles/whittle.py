@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeGuard
 
 import numpy as np
@@ -91,10 +92,35 @@ def index_tables(arms: FlatArms, lengths: IntArray) -> tuple[Array, ...] | None:
     ends = np.cumsum(rows * lengths)
     base, flat = ends - rows * lengths, np.empty(ends[-1])
     kernels.two_state_tables(arms, base, lengths, flat)
-    if (arms.n_states != 2).any() and not kernels.homotopy_tables(arms, base, lengths, flat):
+    if (arms.n_states != 2).any() and not _write_homotopies(arms, base, lengths, flat):
         return None
     places = zip(base.tolist(), ends.tolist(), rows.tolist(), strict=True)
     return tuple(flat[start:end].reshape(n, -1) for start, end, n in places)
+
+
+def _write_homotopies(arms: FlatArms, base: IntArray, lengths: IntArray, flat: Array) -> bool:
+    """Write the index of every arm that has not two states; returns whether all systems behind them could be solved."""
+    states = np.concatenate([[0], np.cumsum(arms.n_states)]).tolist()
+    chains = np.concatenate([[0], np.cumsum(arms.n_states**2)]).tolist()
+    for i in np.flatnonzero(arms.n_states != 2).tolist():
+        chain, mine = arms.chains[chains[i] : chains[i + 1]], slice(states[i], states[i + 1])
+        told = (array.tobytes() for array in (chain, arms.rewards[mine], arms.limits[mine]))
+        table = _homotopy(int(arms.n_states[i]), int(lengths[i]), *told)
+        if table is None:
+            return False
+        flat[base[i] : base[i] + table.size] = table
+    return True
+
+
+@lru_cache(maxsize=2048)
+def _homotopy(n_states: int, length: int, chain: bytes, rewards: bytes, limit: bytes) -> Array | None:
+    """The index of one arm, flat; None where a system is singular.
+
+    Kept, because a learner asks for most arms again with its next plan: those of which it has seen nothing since.
+    """
+    arm = FlatArms(np.array([n_states]), *(np.frombuffer(told) for told in (chain, rewards, limit)))
+    table = np.empty((n_states + 1) * length)
+    return table if kernels.homotopy_tables(arm, np.zeros(1, np.int64), np.array([length]), table) else None
 
 
 def two_state_index(arm: Arm, length: int) -> Array:
