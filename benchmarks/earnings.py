@@ -143,12 +143,14 @@ def figure(kept: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arms", nargs="*", type=int, help="only problems with so many arms; all by default")
+    parser.add_argument("--learner", choices=LEARNERS, help="only this one; the others stay as they were measured")
     chosen = parser.parse_args()
     for setting in settings():
         if chosen.arms and setting.n_arms not in chosen.arms:
             continue
-        problem, cells = setting.problem(), {}
-        for spec in ("whittle", *LEARNERS):
+        problem = setting.problem()
+        cells = pages.load(KEPT)[setting.key] if chosen.learner else {}
+        for spec in [chosen.learner] if chosen.learner else ("whittle", *LEARNERS):
             started = time.perf_counter()
             cells[spec] = earned(problem, spec, RUNS[setting.n_arms])
             shown = _share(cells[spec], cells["whittle"], 1)
