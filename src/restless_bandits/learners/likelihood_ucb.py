@@ -49,7 +49,7 @@ from restless_bandits.learners.base import Learner, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles._indices import FlatArms
 from restless_bandits.plans import CountDoubled, Plan, Rule, Slots
-from restless_bandits.policies import Policy
+from restless_bandits.policies import IndexPolicy, Policy
 from restless_bandits.problem import Task
 from restless_bandits.record import Record
 
@@ -101,19 +101,22 @@ class LikelihoodUCB(Learner):
         t = record.slots + 1
         fits = fit_from_last(record)
         notes |= fits.notes
-        longest = math.ceil(GROWTH * t)
         if t <= EARLY:
             arms = self.optimistic_arms(record, task, fits, ordered)
             return Plan(policy_on(self.oracle, arms, record, task), self.until(t, task), notes)
         likely = self.likeliest_arms(record, task, fits, ordered)
-        follow_mode = policy_on(self.oracle, likely, record, task, longest)
+        follow_mode = policy_on(self.oracle, likely, record, task)
         # Of its own, so that equal records give equal plans: nothing that is decided here is a matter of chance.
         rng = np.random.default_rng(record.plans)
         ahead = look_ahead(rng, follow_mode, likely, record, fits, LOOKED, AHEAD * t)
         explore = self.exploring_policy(record, task, fits, ahead, ordered)
         differ, used = compare(rng, explore, follow_mode, likely, record, LOOKED)
         if differ <= ALIKE:
-            return Plan(follow_mode, Slots(longest), notes)
+            slots = math.ceil(GROWTH * t)
+            if isinstance(follow_mode, IndexPolicy):
+                # What is followed for long may be worth a rough table.
+                follow_mode = policy_on(self.oracle, likely, record, task, slots)
+            return Plan(follow_mode, Slots(slots), notes)
         left = KEPT * ahead.used > used
         if left.any():
             # What was to be learned by following the mode will not be if that is not followed.
