@@ -1,8 +1,10 @@
-"""Every learner on every built-in problem: writes docs/head-to-head.md and its figure.
+"""Every learner on every built-in problem: writes docs/head-to-head.md and its figures from what is kept.
 
-Run with ``python -m benchmarks.head_to_head`` (about an hour on two cores; what was played is kept in
-``out/head-to-head`` and the same command goes on from there). ``--random 200`` compares the default learner with
-Restless-UCB on so many random problems instead, and ``--worst 1000`` looks for the worst of so many runs.
+``python -m benchmarks.head_to_head`` measures all of it (more than an hour on two cores; runs are kept in
+``out/head-to-head``, and the same command goes on from there), keeps every cell in docs/benchmarks/head-to-head.json
+and writes the page. Problems, and learners after ``--learner``, say which cells to measure anew; ``--write`` measures
+none. ``--random 200`` compares the default learner with Restless-UCB on so many random problems instead, and ``--worst
+1000`` looks for the worst of so many runs.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import restless_bandits as rb
+from benchmarks import pages
 from restless_bandits import plots
 from restless_bandits.arrays import Array
 from restless_bandits.learners import DEFAULT
@@ -26,7 +31,7 @@ HORIZONS = (10_000, 100_000, 1_000_000)
 MOST_RUNS, FEWEST_RUNS = 100, 4
 SECONDS = 16.0
 """Seconds of one core that a learner gets on a problem, unless ``MORE_SECONDS`` says otherwise."""
-MORE_SECONDS = {"likelihood-ucb": 2000.0, "likelihood-dominance": 100.0, "restless-ucb": 100.0}
+MORE_SECONDS = {"likelihood-ucb": 500.0, "likelihood-dominance": 100.0, "restless-ucb": 100.0}
 TOO_LONG = 60.0
 """Seconds of a run beyond which a learner is left out."""
 SLOW = {"queue-5": ("posterior", "likelihood-dominance", "colored-ucrl2:cap=10")}
@@ -49,28 +54,49 @@ ANEW = ("restless-ucb", "colored-ucrl2:cap=10")
 """Learners that are told their horizon, and so are run anew for each."""
 QUEUE_GAIN = 0.830877
 """queue-5 has no certified optimum: the gain of Whittle's policy there, simulated (40 runs of 1e6, ± 1e-4)."""
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+KEPT = "head-to-head"
+PAGE = pages.DOCS / "head-to-head.md"
 OUT = Path("out") / "head-to-head"
 
 
-@dataclass
-class Cell:
-    """The regrets of one learner on one problem, (run, horizon), or why there are none."""
+def shortened(value: float, digits: int = 6) -> float:
+    return float(f"{value:.{digits}g}")
 
-    regret: Array | None
+
+@dataclass(frozen=True)
+class Cell:
+    """The regret of one learner on one problem, at each of ``HORIZONS``; no runs where it cannot be measured."""
+
+    runs: int = 0
+    means: Sequence[float] = ()
+    errors: Sequence[float] = ()
+    worst: float = math.nan
     seconds: float = math.nan
     kind: str = ""
     why: str = ""
+
+    @classmethod
+    def of(cls, regret: Array, seconds: float, kind: str = "") -> Cell:
+        """Return the cell of some runs, ``[run, horizon]``."""
+        runs = len(regret)
+        errors = regret.std(axis=0, ddof=1) / math.sqrt(runs)
+        means, spread = (tuple(shortened(value) for value in one) for one in (regret.mean(axis=0), errors))
+        return cls(runs, means, spread, shortened(regret[:, -1].max()), shortened(seconds, 2), kind)
+
+    @property
+    def slope(self) -> float:
+        """What was lost for each unit of ln T in the last decade."""
+        return (self.means[-1] - self.means[-2]) / math.log(HORIZONS[-1] / HORIZONS[-2])
 
 
 def measure(problem: rb.Problem, spec: str) -> Cell:
     learner = rb.learner(spec)
     if spec in SLOW.get(problem.name, ()):
-        return Cell(None, why="a run would take minutes")
+        return Cell(why="a run would take minutes")
     try:
         learner.task(problem, HORIZONS[-1])
     except rb.ProblemError as error:
-        return Cell(None, why=str(error))
+        return Cell(why=str(error))
     against = QUEUE_GAIN if problem.name == "queue-5" else "auto"
     # Once to compile, once to see how long a run takes.
     rb.simulate(problem, spec, 1000, runs=1, seed=1, comparator=against)
@@ -78,7 +104,7 @@ def measure(problem: rb.Problem, spec: str) -> Cell:
     rb.simulate(problem, spec, HORIZONS[-1] // 10, runs=1, seed=1, comparator=against)
     alone = 10 ** (0.8 if learner.plans_often else 1.0) * (time.perf_counter() - started)
     if alone > TOO_LONG:
-        return Cell(None, why=f"a run would take about {alone:.0f} s")
+        return Cell(why=f"a run would take about {alone:.0f} s")
     allowed = MORE_SECONDS.get(spec, SECONDS)
     runs = int(min(MOST_RUNS, max(FEWEST_RUNS, allowed / alone)))
     runs -= runs % 2
@@ -94,7 +120,7 @@ def measure(problem: rb.Problem, spec: str) -> Cell:
     else:
         results = [play(HORIZONS[-1], list(HORIZONS))]
         regret = results[0].regret()[0]
-    return Cell(regret, float(results[-1].seconds.mean()), results[-1].kinds[-1])
+    return Cell.of(regret, float(results[-1].seconds.mean()), results[-1].kinds[-1])
 
 
 def number(value: float) -> str:
@@ -102,34 +128,39 @@ def number(value: float) -> str:
 
 
 def row(spec: str, cell: Cell) -> str:
-    if cell.regret is None:
-        return f"| `{spec}` | – | – | – | – | – | – |"
-    runs = len(cell.regret)
-    errors = cell.regret.std(axis=0, ddof=1) / math.sqrt(runs)
-    means = [f"{number(m)} ± {number(e)}" for m, e in zip(cell.regret.mean(axis=0), errors, strict=True)]
-    worst = number(cell.regret[:, -1].max())
-    return f"| `{spec}` | {' | '.join(means)} | {worst} | {cell.seconds:.2g} | {runs} |"
+    if not cell.runs:
+        return f"| `{spec}` | – | – | – | – | – | – | – |"
+    means = [f"{number(m)} ± {number(e)}" for m, e in zip(cell.means, cell.errors, strict=True)]
+    rest = f"{number(cell.slope)} | {number(cell.worst)} | {cell.seconds:.2g} | {cell.runs}"
+    return f"| `{spec}` | {' | '.join(means)} | {rest} |"
 
 
-def losses(cells: dict[str, dict[str, Cell]]) -> list[str]:
+Cells = dict[str, dict[str, Cell]]
+
+
+def kept_cells() -> Cells:
+    """Return what was measured, by problem and learner, in the order of the page."""
+    kept = pages.load(KEPT)
+    return {name: {spec: Cell(**kept[name][spec]) for spec in LEARNERS} for name in sorted(kept)}
+
+
+def losses(cells: Cells) -> list[str]:
     """Who has a smaller mean than the default learner, where and when."""
     found = []
     for name, by_spec in cells.items():
-        mine = by_spec[DEFAULT].regret
+        mine = by_spec[DEFAULT]
         for spec, cell in by_spec.items():
-            if spec == DEFAULT or mine is None or cell.regret is None:
-                continue
             better = [
                 f"{number(theirs)} against {number(ours)} at T = {horizon:.0e}".replace("e+0", "e")
-                for theirs, ours, horizon in zip(cell.regret.mean(axis=0), mine.mean(axis=0), HORIZONS, strict=True)
+                for theirs, ours, horizon in zip(cell.means, mine.means, HORIZONS, strict=bool(cell.runs and mine.runs))
                 if theirs < ours
             ]
             if better:
-                found.append(f"- `{spec}` on {name}: {', '.join(better)} ({len(cell.regret)} runs).")
+                found.append(f"- `{spec}` on {name}: {', '.join(better)} ({cell.runs} runs).")
     return found or [f"`{DEFAULT}` has the smallest mean everywhere."]
 
 
-def figure(cells: dict[str, dict[str, Cell]], path: Path) -> None:
+def ratio_figure(cells: Cells, path: Path) -> None:
     """Regret at the longest horizon over that of Restless-UCB."""
     from matplotlib.figure import Figure
 
@@ -138,13 +169,13 @@ def figure(cells: dict[str, dict[str, Cell]], path: Path) -> None:
         drawn = Figure(figsize=(10, 4.2), layout="constrained")
         ax = drawn.subplots()
         for n, spec in enumerate(shown):
-            places, ratios = [], []
-            for place, by_spec in enumerate(cells.values()):
-                mine, theirs = by_spec[spec].regret, by_spec["restless-ucb"].regret
-                if mine is not None and theirs is not None:
-                    places.append(place)
-                    ratios.append(max(1e-4, float(mine[:, -1].mean() / theirs[:, -1].mean())))
-            ax.plot(places, ratios, plots.MARKS[n], color=plots.COLOURS[n], markersize=7, label=spec)
+            ratios = {
+                place: max(1e-5, by_spec[spec].means[-1] / by_spec["restless-ucb"].means[-1])
+                for place, by_spec in enumerate(cells.values())
+                if by_spec[spec].runs and by_spec["restless-ucb"].runs
+            }
+            places, colour = list(ratios), plots.COLOURS[n]
+            ax.plot(places, list(ratios.values()), plots.MARKS[n], color=colour, markersize=7, label=spec)
         ax.axhline(1, color="black", linewidth=1)
         ax.set_yscale("log")
         ax.set_xticks(range(len(cells)), list(cells), rotation=30, ha="right")
@@ -153,18 +184,60 @@ def figure(cells: dict[str, dict[str, Cell]], path: Path) -> None:
         drawn.savefig(path, dpi=130)
 
 
-def write(cells: dict[str, dict[str, Cell]]) -> None:
+def limit_figure(cells: Cells, path: Path) -> None:
+    """Regret of the default learner against slots, with the limit where that is not zero."""
+    from matplotlib.figure import Figure
+
+    limits = pages.load("limits")
+    with plots.style():
+        drawn = Figure(figsize=(10, 4.2), layout="constrained")
+        ax = drawn.subplots()
+        for n, (name, by_spec) in enumerate(cells.items()):
+            colour = plots.COLOURS[n % len(plots.COLOURS)]
+            cell = by_spec[DEFAULT]
+            if not cell.runs:
+                continue
+            # Where colours begin again, marks are others.
+            mark = plots.MARKS[(n + n // len(plots.COLOURS)) % len(plots.MARKS)]
+            ax.errorbar(HORIZONS, cell.means, cell.errors, color=colour, marker=mark, label=name)
+            if limits.get(name, {}).get("lower", 0.0) > 0.0:
+                slots = np.geomspace(HORIZONS[0], HORIZONS[-1], 50)
+                ax.plot(slots, limits[name]["lower"] * np.log(slots), "--", color=colour, label=f"{name}: C ln T")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlabel("slots T")
+        ax.set_ylabel(f"regret of {DEFAULT}")
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        drawn.savefig(path, dpi=130)
+
+
+def limit_sentence(name: str, limits: Mapping[str, Any]) -> str:
+    """What is known of the least slope that any learner can have."""
+    found = limits.get(name, {})
+    if "lower" not in found:
+        return "The least possible slope is not known."
+    if found["upper"] == 0.0:
+        return "The least possible slope is 0."
+    return f"The least possible slope is between {found['lower']:.2f} and {found['upper']:.2f}."
+
+
+def page(cells: Cells) -> str:
+    limits = pages.load("limits")
     lines = [
         "# Head to head",
         "",
         "Every learner on every built-in problem but the four of the table of running times (`table-2` to `table-5`:",
-        "paper-1 with more arms), rewards learned, seed 0; `python -m benchmarks.head_to_head` writes this page.",
-        "Regret is the mean ± standard error over the runs in the last column, of the least noisy kind;",
-        "*worst* is the worst run at T = 1e6, and the seconds are those of one run of 1e6 slots, two runs at a time.",
-        "A dash: the learner cannot play the problem (a support for two states only, a table that is too large), or",
-        "takes over a minute a run.",
+        "paper-1 with more arms), rewards learned, seed 0; `python -m benchmarks.head_to_head` measures and writes",
+        "this page. Regret is the mean ± standard error over the runs in the last column, of the least noisy kind;",
+        "*slope* is what was lost for each unit of ln T between 1e5 and 1e6, for which [a limit](theory/limit.md) is",
+        "known on some problems; *worst* is the worst run at T = 1e6, and the seconds are those of one run of 1e6",
+        "slots, two runs at a time. A dash: the learner cannot play the problem (a support for two states only, a",
+        "table that is too large), or takes over a minute a run.",
         "",
         "![Regret at T = 1e6 as a multiple of that of Restless-UCB](head-to-head.png)",
+        "",
+        "![Regret of the default learner at T = 1e4, 1e5 and 1e6, and the limit C ln T of",
+        "lms-suburban-l](head-to-head-limit.png)",
         "",
     ]
     for name, by_spec in cells.items():
@@ -176,16 +249,22 @@ def write(cells: dict[str, dict[str, Cell]]) -> None:
         lines += [
             f"## {name}",
             "",
-            f"{problem.n_arms} arms of {max(problem.n_states)} states; {kinds} regret against {against}.",
+            f"{problem.n_arms} arms of {max(problem.n_states)} states; {kinds} regret against {against}. "
+            + limit_sentence(name, limits),
             "",
-            "| learner | T = 1e4 | T = 1e5 | T = 1e6 | worst | seconds | runs |",
-            "|---|---|---|---|---|---|---|",
+            "| learner | T = 1e4 | T = 1e5 | T = 1e6 | slope | worst | seconds | runs |",
+            "|---|---|---|---|---|---|---|---|",
             *(row(spec, cell) for spec, cell in by_spec.items()),
             "",
         ]
     lines += ["## Where the default learner loses", "", *losses(cells)]
-    (DOCS / "head-to-head.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
-    figure(cells, DOCS / "head-to-head.png")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write(cells: Cells) -> None:
+    PAGE.write_text(page(cells), encoding="utf-8")
+    ratio_figure(cells, PAGE.with_suffix(".png"))
+    limit_figure(cells, PAGE.with_name("head-to-head-limit.png"))
 
 
 RANDOM_HORIZON = 1_000_000
@@ -227,13 +306,16 @@ def worst_runs(names: list[str], runs: int) -> None:
         result = rb.simulate(problem, DEFAULT, HORIZONS[-1], runs=runs, checkpoints=list(HORIZONS), out=OUT)
         regret = result.regret()[0]
         worst = ", ".join(f"{number(value)}" for value in np.sort(regret[:, -1])[::-1][:5])
-        print(f"{name}: {row(DEFAULT, Cell(regret, float(result.seconds.mean())))} worst five: {worst}", flush=True)
+        cell = Cell.of(regret, float(result.seconds.mean()))
+        print(f"{name}: {row(DEFAULT, cell)} worst five: {worst}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, metavar="COUNT", help="random problems instead")
     parser.add_argument("--worst", type=int, metavar="RUNS", help="the worst of many runs instead")
+    parser.add_argument("--learner", action="append", choices=LEARNERS, help="only this one; may be given again")
+    parser.add_argument("--write", action="store_true", help="write the page from what is kept and measure nothing")
     parser.add_argument("problems", nargs="*", help="built-in problems; all without any")
     chosen = parser.parse_args()
     if chosen.random:
@@ -242,14 +324,15 @@ def main() -> None:
     if chosen.worst:
         worst_runs(chosen.problems, chosen.worst)
         return
-    cells: dict[str, dict[str, Cell]] = {}
-    for name in chosen.problems or [name for name in rb.builtin_problems() if not name.startswith("table")]:
-        cells[name] = {}
-        for spec in LEARNERS:
-            cells[name][spec] = measure(rb.Problem.builtin(name), spec)
-            print(f"{name}: {row(spec, cells[name][spec])}", flush=True)
-    if not chosen.problems:
-        write(cells)
+    names = [name for name in rb.builtin_problems() if not name.startswith("table")]
+    for name in [] if chosen.write else chosen.problems or names:
+        for spec in chosen.learner or LEARNERS:
+            cell = measure(rb.Problem.builtin(name), spec)
+            print(f"{name}: {row(spec, cell)}", flush=True)
+            kept = pages.load(KEPT)
+            kept.setdefault(name, {})[spec] = {key: value for key, value in vars(cell).items() if value == value}
+            pages.keep(KEPT, kept)
+    write(kept_cells())
 
 
 if __name__ == "__main__":

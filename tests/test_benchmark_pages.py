@@ -1,8 +1,14 @@
-"""The numbers of docs/benchmarks.md and docs/theory/changes.md are those of the results that are kept beside them."""
+"""The numbers of pages about measurements are those of the results that are kept beside them."""
 
+import math
 import re
+from dataclasses import replace
 
-from benchmarks import changing, earnings, forgetting, pages, scale
+import numpy as np
+import pytest
+from benchmarks import changing, earnings, forgetting, head_to_head, pages, scale
+
+import restless_bandits as rb
 
 
 def test_the_page_is_what_its_results_say():
@@ -35,3 +41,19 @@ def test_what_was_measured_of_changes():
     assert all(set(ways) == set(forgetting.WAYS) for ways in kept["loss"].values())
     assert all(alarms <= allowed for _, alarms, allowed in kept["rate"].values())
     assert sum(map(sum, kept["builtin"].values())) == 0, "a false alarm in so few slots would be a rare one"
+
+
+def test_head_to_head():
+    cells = head_to_head.kept_cells()
+    assert head_to_head.PAGE.read_text(encoding="utf-8") == head_to_head.page(cells)
+    assert set(cells) == {name for name in rb.builtin_problems() if not name.startswith("table")}
+    cell = cells["paper-1"]["restless-ucb"]
+    won = {"paper-1": cells["paper-1"] | {"restless-ucb": replace(cell, means=(0, 0, 0))}}
+    assert any("restless-ucb" in line for line in head_to_head.losses(won))
+
+
+def test_a_cell_of_runs():
+    regret = np.array([[1.0, 2.0, 4.0], [3.0, 4.0, 10.0]])
+    cell = head_to_head.Cell.of(regret, 1.234)
+    assert (cell.runs, cell.means, cell.errors, cell.worst, cell.seconds) == (2, (2, 3, 7), (1, 1, 3), 10, 1.2)
+    assert cell.slope == pytest.approx(4 / math.log(10))

@@ -1,4 +1,5 @@
-"""What earlier versions wrote can still be read: agents go on with the decisions they would have made then.
+"""What earlier versions wrote can still be read: agents go on with the decisions they would have made then, unless
+their learner has become another one.
 
 ``tests/frozen`` was written before plans had notes: agents in the middle of a plan with the next eighty
 decisions of theirs, a result with its regret, and two policies.
@@ -14,6 +15,8 @@ import restless_bandits as rb
 
 FROZEN = Path(__file__).parent / "frozen"
 AGENTS = json.loads((FROZEN / "agents.json").read_text())
+CHANGED = {"dominance-ucb": "likelihood-dominance", "likelihood-ucb": "likelihood-ucb"}
+"""Learners that decide otherwise than when the agents were stored, and what they are now."""
 PAPER_1 = rb.Problem.builtin("paper-1")
 
 
@@ -28,9 +31,8 @@ def test_agents_go_on(spec, tmp_path):
         pulled.append(arm)
         pays = PAPER_1.arms[arm].rewards[slot % 2] > 0
         agent.tell(slot % 2, float(slot % 3 == 0) if pays else 0.0)
-    if spec == "dominance-ucb":
-        # A former name: it goes on with another learner's decisions.
-        assert agent.learner == rb.learner("likelihood-dominance")
+    if spec in CHANGED:
+        assert agent.learner == rb.learner(CHANGED[spec])
         assert agent.record.plans > 0
     else:
         assert pulled == AGENTS[spec]["next"]

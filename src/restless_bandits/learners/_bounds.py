@@ -83,18 +83,24 @@ def binary_divergence(p: float, q: float) -> float:
 
 
 @njit
+def order_cost(sums: Array, counts: IntArray) -> float:
+    """How much less likely the likeliest nonincreasing means are than the likeliest of all: a divergence."""
+    fitted = monotone_fit(sums, counts)
+    cost = 0.0
+    for k in range(sums.shape[0]):
+        if counts[k] > 0:
+            cost += counts[k] * binary_divergence(sums[k] / counts[k], fitted[k])
+    return cost
+
+
+@njit
 def monotone_upper_bounds(sums: Array, counts: IntArray, level: float) -> Array:
     """Upper bounds of nonincreasing means by the likelihood ratio: within ``level`` of the likeliest such means.
 
     Where the plain means are in order these are the plain bounds. Where they are not, some of them are far from the
     truth by chance, and the bounds make room for that: what the order costs the best fit is added to the level.
     """
-    fitted = monotone_fit(sums, counts)
-    cost = 0.0
-    for k in range(sums.shape[0]):
-        if counts[k] > 0:
-            cost += counts[k] * binary_divergence(sums[k] / counts[k], fitted[k])
-    bounds = kl_upper_bounds(sums, counts, level + cost)
+    bounds = kl_upper_bounds(sums, counts, level + order_cost(sums, counts))
     for k in range(1, sums.shape[0]):
         bounds[k] = min(bounds[k], bounds[k - 1])
     return bounds
@@ -116,3 +122,15 @@ def arm_upper_bounds(sums: Array, counts: IntArray, first: IntArray, levels: Arr
         for k in range(high - low):
             bounds[low + k] = found[k]
     return bounds
+
+
+@njit
+def arm_means(sums: Array, counts: IntArray, first: IntArray, ordered: BoolArray) -> Array:
+    """The likeliest mean rewards of all arms, flat: nonincreasing with the state for arms that are ``ordered``."""
+    means = np.empty(sums.shape[0])
+    for arm in range(ordered.shape[0]):
+        low, high = first[arm], first[arm + 1]
+        fitted = monotone_fit(sums[low:high], counts[low:high])
+        for k in range(low, high):
+            means[k] = fitted[k - low] if ordered[arm] else sums[k] / counts[k]
+    return means

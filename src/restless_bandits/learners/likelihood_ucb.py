@@ -1,57 +1,81 @@
-"""Likelihood-UCB: use every observation through its likelihood, explore by optimism, commit to the mode.
+"""Likelihood-UCB: use every observation through its likelihood, follow the mode, be curious about what that leaves out.
 
 No regret bound is proved for this learner; ``likelihood-dominance`` is the one with a proof. What it has is the least
-regret that was measured.
+regret that was measured, with two arms and with hundreds.
 
 Interleaved observations are samples of P^τ, and their counts are sufficient for the chain (see ``estimation``). At
 every plan the mode of the posterior of each arm is found anew, from the last mode and from its twin of opposite
-correlation (now and then from more starts: see ``estimation``). Two kinds of plans alternate:
+correlation (now and then from more starts: see ``estimation``). Then:
 
-- *optimistic*: moves to better states as likely and moves to worse ones as unlikely as √(2·α·ln t) standard errors
-  allow, rewards at their KL upper bounds at the level α·ln t, nonincreasing in the state;
-- *certainty-equivalent*: the mode, and mean rewards with half a pseudo-count.
+- the plan that is best for the mode, with mean rewards that fall with the state, is followed ahead on the mode itself:
+  what would it look at, and so what would be known of each arm after as many slots again?
+- a second plan is made for arms that are as favourable as *that* knowledge leaves possible: moves to better states more
+  likely and moves to worse ones less, rewards at their KL upper bounds. What following the mode tells for nothing
+  needs no optimism; what it never looks at keeps all of it. ``_exploring`` has the levels;
+- if both plans do the same in nearly every slot, the mode is followed until 1.1 t; else the second one, for
+  max(5M, t^(2/3)/2) slots, M the most states of an arm, or until a count of (arm, last state, elapsed slots) has
+  doubled; with more than ``FEW_ARMS`` arms one of (arm, last state).
 
-Optimistic plans last max(5M, t^(2/3)/2) slots, M the most states of an arm, and are made as long as they have taken
-fewer than ``explore``·t^(2/3) slots in all; otherwise the mode is followed until 1.1 t. A count of (arm, last state,
-elapsed slots) that has doubled ends an optimistic plan too; with more than ``FEW_ARMS`` arms one of (arm, last state).
+An arm of which following the mode would tell something, but which the second plan leaves alone, counts as it is known
+now: what is not followed tells nothing. In the first ``EARLY`` slots, in which the mode means little, all arms are as
+favourable as the level ½ ln t allows.
+
+This is the exploration that the limit of regret asks for (docs/theory/limit.md): an arm that optimal play identifies
+needs none, and one that it does not is looked at while a confusing model of it is likely enough.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array, positive, whole
+from restless_bandits.arrays import Array, BoolArray, positive
 from restless_bandits.estimation import Fits, fit_from_last
-from restless_bandits.learners._bounds import arm_upper_bounds
+from restless_bandits.learners._bounds import arm_means, arm_upper_bounds
+from restless_bandits.learners._exploring import (
+    Ahead,
+    Scale,
+    compare,
+    look_ahead,
+    optimistic_chains,
+    optimistic_rewards,
+)
 from restless_bandits.learners._present import policy_on, present_arms
 from restless_bandits.learners.base import Learner, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles._indices import FlatArms
-from restless_bandits.plans import CountDoubled, Plan, Slots
+from restless_bandits.plans import CountDoubled, Plan, Rule, Slots
+from restless_bandits.policies import Policy
 from restless_bandits.problem import Task
 from restless_bandits.record import Record
 
 GROWTH = 0.1
+"""Slots for which the mode is followed, as a share of those played."""
+EARLY = 150
+LOOKED = 1_000
+"""Slots that are played ahead on the mode."""
+AHEAD = 1.0
+"""Slots after which what would be known counts, as a multiple of those played."""
+ALIKE = 0.005
+"""Share of slots up to which two plans do the same."""
+KEPT = 0.25
+"""Pulls of an arm that the second plan must make, as a share of those by which the first would have learned."""
 FEW_ARMS = 3
 """Arms up to which counts of every wait are told apart where a plan ends by a doubled count."""
 
 
 @dataclass(frozen=True)
 class LikelihoodUCB(Learner):
-    """Optimistic and certainty-equivalent plans on the mode of the likelihood, in turn. No regret bound is proved.
+    """The mode of the likelihood, and optimism in what following it would not show. No regret bound is proved.
 
     Parameters
     ----------
-    alpha
-        Scales the level α·ln t of the confidence bounds. Below ½ some runs lock onto one arm.
     explore
-        Optimistic plans take at most about ``explore``·t^(2/3) slots.
+        Scales the number of looks that is a fair share for an arm, t / N. Less explores less, and may lock.
     oracle
         What plans: ``auto`` (exact while the table of joint beliefs is small, Whittle beyond) or any other oracle.
     rewards
@@ -61,75 +85,87 @@ class LikelihoodUCB(Learner):
 
     name: ClassVar[str] = "likelihood-ucb"
     plans_often: ClassVar[bool] = True
-    alpha: float = 0.5
-    explore: float = 5.0
+    explore: float = 1.0
     oracle: str = "auto"
     rewards: str = "learned"
 
     def __post_init__(self) -> None:
-        for option in ("alpha", "explore"):
-            positive(f"{self.name}: {option}", getattr(self, option))
+        positive(f"{self.name}: explore", self.explore)
         oracles.find_oracle(self.oracle)
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         notes = warn_of_violations(self.name, record, task)
+        ordered = np.ones(task.n_arms, dtype=np.bool_)
+        ordered[[arm for arm, assumption in notes.get("violations", ()) if assumption == 1]] = False
         t = record.slots + 1
         fits = fit_from_last(record)
-        spent = optimistic_slots(record.notes, record)
-        optimistic = spent < self.explore * t ** (2 / 3)
-        if optimistic:
-            disordered = [arm for arm, assumption in notes.get("violations", ()) if assumption == 1]
-            arms = self.optimistic_arms(record, task, fits, disordered)
-            slots = max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
-        else:
-            arms = self.likeliest_arms(record, task, fits)
-            slots = math.ceil(GROWTH * t)
-        notes |= fits.notes | {"optimistic": optimistic, "spent": spent}
-        # A doubled count tells much to a plan that explores and next to nothing to one that follows the mode. With many
-        # arms some count of a state and a wait is nearly always new: there all waits count together.
-        doubled = CountDoubled(cap=1 if task.n_arms > FEW_ARMS else None)
-        until = Slots(slots) | doubled if optimistic else Slots(slots)
-        # What is followed for long is worth more planning; optimistic plans are many and short.
-        lasting = 0 if optimistic else slots
-        return Plan(policy_on(self.oracle, arms, record, task, lasting), until, notes)
+        notes |= fits.notes
+        longest = math.ceil(GROWTH * t)
+        if t <= EARLY:
+            arms = self.optimistic_arms(record, task, fits, ordered)
+            return Plan(policy_on(self.oracle, arms, record, task), self.until(t, task), notes)
+        likely = self.likeliest_arms(record, task, fits, ordered)
+        follow_mode = policy_on(self.oracle, likely, record, task, longest)
+        # Of its own, so that equal records give equal plans: nothing that is decided here is a matter of chance.
+        rng = np.random.default_rng(record.plans)
+        ahead = look_ahead(rng, follow_mode, likely, record, fits, LOOKED, AHEAD * t)
+        explore = self.exploring_policy(record, task, fits, ahead, ordered)
+        differ, used = compare(rng, explore, follow_mode, likely, record, LOOKED)
+        if differ <= ALIKE:
+            return Plan(follow_mode, Slots(longest), notes)
+        left = KEPT * ahead.used > used
+        if left.any():
+            # What was to be learned by following the mode will not be if that is not followed.
+            explore = self.exploring_policy(record, task, fits, ahead.without(left, record, fits), ordered)
+        return Plan(explore, self.until(t, task), notes)
 
-    def likeliest_arms(self, record: Record, task: Task, fits: Fits) -> FlatArms:
-        """The mode, with mean rewards."""
-        seen, sums = record.flat_seen, task.share_sums(record.flat_rewards, record.flat_seen)
-        return _arms(record, task, fits, 0.0, (sums + 0.5) / (seen + 1), unseen=0.5)
+    def until(self, t: int, task: Task) -> Rule:
+        """When an exploring plan ends that begins in slot t."""
+        slots = max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
+        # With many arms some count of a state and a wait is nearly always new: there all waits count together.
+        return Slots(slots) | CountDoubled(cap=1 if task.n_arms > FEW_ARMS else None)
 
-    def optimistic_arms(self, record: Record, task: Task, fits: Fits, disordered: Sequence[int] = ()) -> FlatArms:
+    def exploring_policy(self, record: Record, task: Task, fits: Fits, ahead: Ahead, ordered: BoolArray) -> Policy:
+        """Plan on moves and rewards that are as favourable as what will be known of them allows."""
+        scale = Scale.of(task.n_arms, self.explore * (record.slots + 1))
+        chains = optimistic_chains(fits.theta, fits.first, ahead.errors, record.n_states, scale, ahead.pulls)
+        sums, seen, first = _share_sums(record, task), record.flat_seen, record.state_base
+        bounds = optimistic_rewards(sums, seen, ahead.seen, first, ordered, scale, ahead.pulls)
+        arms = present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
+        return policy_on(self.oracle, arms, record, task)
+
+    def likeliest_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
+        """The mode, with the likeliest mean rewards after half a pseudo-count for and against."""
+        means = arm_means(_share_sums(record, task) + 0.5, record.flat_seen + 1, record.state_base, ordered)
+        return present_arms(record, fits.chains(np.zeros(task.n_arms)), _rewards(record, task, means, unseen=0.5))
+
+    def optimistic_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
         """Moves as favourable as the standard errors allow, and rewards at their upper bounds.
 
-        Bounds fall with the state but for arms that are ``disordered``: seen to pay more in worse states.
+        Bounds fall with the state but for arms that were seen to pay more in worse states.
         """
-        level = self.alpha * math.log(record.slots + 1)
-        levels, ordered = np.full(task.n_arms, level), np.ones(task.n_arms, dtype=np.bool_)
-        ordered[list(disordered)] = False
-        sums = task.share_sums(record.flat_rewards, record.flat_seen)
-        bounds = arm_upper_bounds(sums, record.flat_seen, record.state_base, levels, ordered)
-        return _arms(record, task, fits, math.sqrt(2 * level), bounds, unseen=1.0)
+        levels = np.full(task.n_arms, 0.5 * math.log(record.slots + 1))
+        bounds = arm_upper_bounds(_share_sums(record, task), record.flat_seen, record.state_base, levels, ordered)
+        chains = fits.chains(np.sqrt(2 * levels))
+        return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
 
 
-def optimistic_slots(notes: Mapping[str, Any], record: Record) -> int:
-    """How many slots optimistic plans have taken so far."""
-    last = record.plan_lengths[-1] if notes.get("optimistic") and record.plan_lengths else 0
-    return whole("likelihood-ucb: spent", notes.get("spent", 0), 0, record.slots) + last
+def _share_sums(record: Record, task: Task) -> Array:
+    """Sums of rewards as shares of the arms' ranges."""
+    return task.share_sums(record.flat_rewards, record.flat_seen)
 
 
-def _arms(record: Record, task: Task, fits: Fits, width: float, rewards: Array, unseen: float) -> FlatArms:
-    """Chains so many standard errors better than the mode, with learned rewards unless they are known.
+def _rewards(record: Record, task: Task, shares: Array, unseen: float) -> Array:
+    """Rewards that were learned as shares of the arms' ranges, unless they are known.
 
-    Learned rewards come as shares of the arms' ranges. A fixed reward that was seen is known, too.
+    A fixed reward that was seen is known, too.
     """
     if task.rewards is not None:
-        means = np.concatenate(task.rewards)
-    else:
-        if "fixed" in task.reward_laws:
-            fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
-            seen = record.flat_seen
-            sums = task.share_sums(record.flat_rewards, seen)
-            rewards = np.where(fixed, np.where(seen > 0, sums / np.maximum(seen, 1), unseen), rewards)
-        means = task.values(rewards)
-    return present_arms(record, fits.chains(np.full(task.n_arms, width)), means)
+        return np.concatenate(task.rewards)
+    if "fixed" in task.reward_laws:
+        fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
+        seen = record.flat_seen
+        means = np.where(seen > 0, _share_sums(record, task) / np.maximum(seen, 1), unseen)
+        shares = np.where(fixed, means, shares)
+    return task.values(shares)

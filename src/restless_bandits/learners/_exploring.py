@@ -1,0 +1,376 @@
+"""Where to be optimistic: only in what the present plan would not show. Compiled.
+
+A player who follows the likeliest model learns for nothing whatever that shows. So the plan is followed ahead, on the
+arms as they are believed to be, and what it would look at in the coming slots counts as if it had been seen: standard
+errors and numbers of looks are those of then. An arm that the plan leaves alone keeps its own, and so does a move that
+it never looks at in a way that tells it.
+
+Every move and every reward then has a level of its own, by how many looks n would tell as much of it alone, and those
+of an arm that the plan leaves alone by how often it was pulled:
+
+    x = ln(1 + t / (N·n)),      level = x · min(1, x / c),      c = ``FULL`` + ``CROWD`` · ln N.
+
+What is known as well as a fair share of t slots could tell it has next to no level, as in MOSS (Audibert, Bubeck 2009);
+what was hardly looked at has the full ln t of a confidence bound. In between, x² / c trades the two: something that
+chance e^(−D) hid by D nats is found after about N·n·e^√(cD) slots, so that the sum over D of chance times delay is
+finite. With more arms c is larger: exploring them all costs more, and one that was missed has others nearly as good.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from restless_bandits._compile import njit
+from restless_bandits.arrays import ActionArray, Array, BoolArray, IntArray
+from restless_bandits.beliefs import column_of
+from restless_bandits.errors import ProblemError
+from restless_bandits.estimation import PRIOR, Fits, counts_of
+from restless_bandits.estimation._arms import Counts, gather, inverse
+from restless_bandits.estimation._kernels import chain_of, log_posterior, move_errors
+from restless_bandits.learners._bounds import kl_upper, order_cost
+from restless_bandits.oracles._indices import FlatArms
+from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
+from restless_bandits.record import Record
+
+FULL, CROWD = 6.0, 1.5
+LONGEST = 512
+"""Slots of a wait up to which looks ahead are told apart."""
+MOST_STEPS = 256
+"""Of a chain of more than two states between two looks; after longer waits the state is drawn as after these."""
+
+
+class Choices(NamedTuple):
+    """A policy as kernels take it: tables of indices, or, where ``action`` is not empty, one over joint beliefs."""
+
+    plays: int
+    scores: Array
+    base: IntArray
+    length: IntArray
+    score_period: IntArray
+    actions: IntArray
+    offsets: IntArray
+    strides: IntArray
+    numbers: IntArray
+    cap: IntArray
+    period: IntArray
+    action: ActionArray
+
+
+_FLAT, _SQUARE, _CUBE = (np.zeros((1,) * axes, dtype=np.int64) for axes in (1, 2, 3))
+
+
+def choices_of(policy: Policy) -> Choices:
+    """Return a policy of an oracle as kernels take it."""
+    if isinstance(policy, JointPolicy):
+        table = policy.beliefs.table
+        joint = table.actions, table.offsets, table.strides, table.numbers, table.cap, table.period
+        return Choices(policy.plays, np.zeros(1), _FLAT, _FLAT, _FLAT, *joint, policy.action)
+    if not isinstance(policy, IndexPolicy):
+        raise ProblemError(
+            f"likelihood-ucb cannot look ahead where its oracle plays a {type(policy).__name__}; take an oracle that "
+            "plays an IndexPolicy or a JointPolicy"
+        )
+    joint = _SQUARE, _FLAT, _SQUARE, _CUBE, _FLAT, _FLAT
+    return Choices(policy.plays, *policy.flat, *joint, np.zeros(0, dtype=np.int16))
+
+
+_column = njit(column_of)
+
+
+@njit
+def _choose(policy: Choices, state: IntArray, elapsed: IntArray, block: int, chosen: IntArray) -> None:
+    """Write the arms that a policy pulls, in no order; ``block`` is the action of the last slot, if it has a table."""
+    n_arms = state.shape[0]
+    if policy.action.shape[0] > 0:
+        place = policy.offsets[block]
+        for i in range(n_arms):
+            digit = policy.numbers[i, state[i], _column(elapsed[i], policy.cap[i], policy.period[i])]
+            for pulled in policy.actions[block]:
+                if pulled == i:
+                    digit = state[i]
+            place += digit * policy.strides[block, i]
+        for play in range(policy.plays):
+            chosen[play] = policy.actions[policy.action[place], play]
+        return
+    for play in range(policy.plays):
+        most = -np.inf
+        for i in range(n_arms):
+            column = _column(elapsed[i], policy.length[i], policy.score_period[i])
+            score = policy.scores[policy.base[i] + state[i] * policy.length[i] + column]
+            if score > most + TIE:
+                free = True
+                for earlier in range(play):
+                    free = free and chosen[earlier] != i
+                if free:
+                    most, chosen[play] = score, i
+
+
+@njit
+def _block_of(policy: Choices, chosen: IntArray) -> int:
+    """The number of the action that pulls some arms."""
+    for a in range(policy.actions.shape[0]):
+        same = 0
+        for pulled in policy.actions[a]:
+            for arm in chosen:
+                same += pulled == arm
+        if same == chosen.shape[0]:
+            return a
+    return 0
+
+
+@njit
+def _see(rng: np.random.Generator, chain: Array, limit: Array, state: int, elapsed: int) -> int:
+    """Draw the state of an arm so many slots after it was seen; a state beyond the last one was never seen."""
+    n = limit.shape[0]
+    if n == 1:
+        return 0
+    if n == 2 or state == n:
+        u, k, below = rng.random(), 0, limit[0]
+        if n == 2 and state < n:
+            below += (chain[0] - chain[2]) ** elapsed * ((1.0 - state) - limit[0])
+        while u >= below and k < n - 1:
+            k += 1
+            below += limit[k]
+        return k
+    for _ in range(min(elapsed, MOST_STEPS)):
+        u = rng.random()
+        up = chain[state * n + state + 1] if state < n - 1 else 0.0
+        down = chain[state * n + state - 1] if state > 0 else 0.0
+        if u < up:
+            state += 1
+        elif u < up + down:
+            state -= 1
+    return state
+
+
+@njit
+def follow(
+    rng: np.random.Generator, policy: Choices, other: Choices, arms: FlatArms, state: IntArray, elapsed: IntArray,
+    slots: int,
+) -> tuple[IntArray, int]:  # fmt: skip
+    """Follow a policy on some arms from what is known now, which is replaced by what is known then.
+
+    Returns every look, (arm, last state, elapsed slots, state seen), and in how many slots another policy would have
+    pulled other arms.
+    """
+    n_arms, plays = state.shape[0], policy.plays
+    chain_at, state_at = np.zeros(n_arms + 1, dtype=np.int64), np.zeros(n_arms + 1, dtype=np.int64)
+    for i in range(n_arms):
+        chain_at[i + 1], state_at[i + 1] = chain_at[i] + arms.n_states[i] ** 2, state_at[i] + arms.n_states[i]
+    looks = np.empty((slots * plays, 4), dtype=np.int64)
+    chosen, others = np.empty(plays, dtype=np.int64), np.empty(plays, dtype=np.int64)
+    # A table over joint beliefs has those in which arms were just pulled: what waited least did not wait at all.
+    for play in range(plays):
+        least = -1
+        for i in range(n_arms):
+            free = True
+            for earlier in range(play):
+                free = free and chosen[earlier] != i
+            if free and (least < 0 or elapsed[i] < elapsed[least]):
+                least = i
+        chosen[play] = least
+        elapsed[least] = 1
+        if state[least] == arms.n_states[least]:
+            state[least] = 0
+    block, other_block = _block_of(policy, chosen), _block_of(other, chosen)
+    differ, at = 0, 0
+    for _ in range(slots):
+        _choose(other, state, elapsed, other_block, others)
+        _choose(policy, state, elapsed, block, chosen)
+        same = 0
+        for arm in chosen:
+            for another in others:
+                same += arm == another
+        differ += same < plays
+        for i in range(n_arms):
+            elapsed[i] += 1
+        for arm in chosen:
+            wait, last = elapsed[arm] - 1, state[arm]
+            chain, limit = (
+                arms.chains[chain_at[arm] : chain_at[arm + 1]],
+                arms.limits[state_at[arm] : state_at[arm + 1]],
+            )
+            seen = _see(rng, chain, limit, last, wait)
+            looks[at, 0], looks[at, 1], looks[at, 2], looks[at, 3] = arm, last, wait, seen
+            state[arm], elapsed[arm] = seen, 1
+            at += 1
+        block, other_block = _block_of(policy, chosen), _block_of(other, chosen)
+    return looks, differ
+
+
+@njit
+def anticipate(looks: IntArray, times: float, theta: Array, first: IntArray, record: Counts, errors: Array) -> Array:
+    """Replace the standard errors of all moves by those after some looks, made ``times`` over.
+
+    Returns how often each state of each arm will have been seen by then.
+    """
+    n_arms = record.n_states.shape[0]
+    seen = np.empty(record.state_base[n_arms])
+    for k in range(seen.shape[0]):
+        seen[k] = record.seen[k]
+    used = np.zeros(n_arms, dtype=np.int64)
+    for c in range(looks.shape[0]):
+        used[looks[c, 0]] += 1
+        seen[record.state_base[looks[c, 0]] + looks[c, 3]] += times
+    for arm in range(n_arms):
+        n = record.n_states[arm]
+        if n == 1 or used[arm] == 0:
+            continue
+        size = 2 * (n - 1)
+        visits = np.zeros((LONGEST, n, n), dtype=np.int64)
+        longest = 0
+        for c in range(looks.shape[0]):
+            if looks[c, 0] == arm and looks[c, 1] < n:
+                wait = min(looks[c, 2], LONGEST)
+                visits[wait - 1, looks[c, 1], looks[c, 3]] += 1
+                longest = max(longest, wait)
+        elapsed, states = np.empty(used[arm], dtype=np.int64), np.empty(used[arm], dtype=np.int64)
+        shown = np.empty((used[arm], n), dtype=np.int64)
+        cells = 0
+        for wait in range(longest):
+            for s in range(n):
+                total = 0
+                for k in range(n):
+                    total += visits[wait, s, k]
+                if total > 0:
+                    elapsed[cells], states[cells] = wait + 1, s
+                    for k in range(n):
+                        shown[cells, k] = visits[wait, s, k]
+                    cells += 1
+        mine = theta[first[arm] : first[arm + 1]]
+        gradient, now, then = np.empty(size), np.empty((size, size)), np.empty((size, size))
+        log_posterior(mine, n, gather(arm, record), PRIOR, gradient, now)
+        log_posterior(mine, n, (elapsed[:cells], states[:cells], shown[:cells]), 0.0, gradient, then)
+        for j in range(size):
+            for i in range(size):
+                now[j, i] += times * then[j, i]
+        found = move_errors(mine, n, inverse(now))
+        for j in range(size):
+            errors[first[arm] + j] = found[j]
+    return seen
+
+
+class Scale(NamedTuple):
+    """What levels are measured by: looks that would be a fair share, and the x from which on a level is full."""
+
+    share: float
+    full: float
+
+    @classmethod
+    def of(cls, n_arms: int, slots: float) -> Scale:
+        """Return the scale for so many arms after so many slots."""
+        return cls(slots / n_arms, FULL + CROWD * math.log(n_arms))
+
+
+@njit
+def level_of(looks: float, scale: Scale, pulls: float) -> float:
+    """The level of a bound on what so many looks have told, or so many pulls of an arm that is not used."""
+    x = math.log1p(scale.share / (looks if pulls == 0.0 else pulls))
+    return x * min(1.0, x / scale.full)
+
+
+@njit
+def optimistic_chains(
+    theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: Scale, pulls: Array
+) -> Array:
+    """The chains of all arms, flat, with every move as favourable as its own level allows.
+
+    Moves to worse states are less likely and moves to better ones more, as in ``estimation._arms.moved_chains``.
+    """
+    size = 0
+    for n in n_states:
+        size += n * n
+    chains = np.zeros(size)
+    at = 0
+    for arm in range(n_states.shape[0]):
+        n = n_states[arm]
+        chain = chain_of(theta[first[arm] : first[arm + 1]], n)
+        for k in range(n):
+            up, down = 0.0, 0.0
+            if k < n - 1:
+                up = max(
+                    0.0, chain[k, k + 1] - _width(chain[k, k + 1], errors[first[arm] + n - 1 + k], scale, pulls[arm])
+                )
+                chains[at + k * n + k + 1] = up
+            if k > 0:
+                down = chain[k, k - 1] + _width(chain[k, k - 1], errors[first[arm] + k - 1], scale, pulls[arm])
+                down = min(1.0 - up, down)
+                chains[at + k * n + k - 1] = down
+            chains[at + k * n + k] = max(0.0, 1.0 - (up + down))
+        at += n * n
+    return chains
+
+
+@njit
+def _width(chance: float, error: float, scale: Scale, pulls: float) -> float:
+    """How far the chance of a move may be off."""
+    return math.sqrt(2.0 * level_of(chance * (1.0 - chance) / error**2, scale, pulls)) * error
+
+
+@njit
+def optimistic_rewards(
+    sums: Array, seen: IntArray, later: Array, first: IntArray, ordered: BoolArray, scale: Scale, pulls: Array
+) -> Array:
+    """Upper bounds of all mean rewards, flat, each at its own level; they fall with the state where ``ordered``.
+
+    ``sums`` and ``seen`` are those of now, ``later`` counts the looks that are behind us then. What the order costs the
+    likeliest means is added to the levels, as in ``_bounds.monotone_upper_bounds``.
+    """
+    bounds = np.empty(sums.shape[0])
+    for arm in range(ordered.shape[0]):
+        low, high = first[arm], first[arm + 1]
+        cost = order_cost(sums[low:high], seen[low:high]) if ordered[arm] else 0.0
+        for k in range(low, high):
+            bounds[k] = 1.0
+            if seen[k] > 0:
+                bounds[k] = kl_upper(sums[k] / seen[k], (level_of(later[k], scale, pulls[arm]) + cost) / later[k])
+            if ordered[arm] and k > low:
+                bounds[k] = min(bounds[k], bounds[k - 1])
+    return bounds
+
+
+class Ahead(NamedTuple):
+    """What will be known when a policy has been followed for a while."""
+
+    errors: Array
+    """Standard errors of all moves, in the order of ``Fits.errors``."""
+    seen: Array
+    """How often every state of every arm will have been seen, flat."""
+    pulls: Array
+    """How often every arm was pulled so far, 0 for one that the policy pulls: its directions count one by one."""
+    used: IntArray
+    """How often the policy pulled every arm."""
+
+    def without(self, arms: BoolArray, record: Record, fits: Fits) -> Ahead:
+        """Return the same with some arms as they are known now."""
+        moves, states = np.repeat(arms, np.diff(fits.first)), np.repeat(arms, record.n_states)
+        return Ahead(
+            np.where(moves, fits.errors, self.errors),
+            np.where(states, record.flat_seen, self.seen),
+            np.where(arms, np.maximum(record.pulls, 1), self.pulls),
+            np.where(arms, 0, self.used),
+        )
+
+
+def look_ahead(
+    rng: np.random.Generator, policy: Policy, arms: FlatArms, record: Record, fits: Fits, slots: int, ahead: float
+) -> Ahead:
+    """Return what will be known after ``ahead`` slots of a policy, from ``slots`` that are played on some arms."""
+    choices = choices_of(policy)
+    looks, _ = follow(rng, choices, choices, arms, record.last_state.copy(), record.elapsed, slots)
+    errors = fits.errors.copy()
+    seen = anticipate(looks, ahead / slots, fits.theta, fits.first, counts_of(record), errors)
+    used = np.bincount(looks[:, 0], minlength=record.n_arms)
+    return Ahead(errors, seen, np.where(used > 0, 0.0, np.maximum(record.pulls, 1)), used)
+
+
+def compare(
+    rng: np.random.Generator, policy: Policy, other: Policy, arms: FlatArms, record: Record, slots: int
+) -> tuple[float, IntArray]:
+    """Follow a policy on some arms: the share of slots in which another would pull other arms, and its own pulls."""
+    both = choices_of(policy), choices_of(other)
+    looks, differ = follow(rng, *both, arms, record.last_state.copy(), record.elapsed, slots)
+    return differ / slots, np.bincount(looks[:, 0], minlength=record.n_arms)
