@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from restless_bandits import estimation
-from restless_bandits.changes import GRID, KEEP, LEAST, Alarm, alarm_threshold
+from restless_bandits.changes import GRID, KEEP, LEAST, Alarm, Question, Seen, alarm_threshold
 from restless_bandits.changes import _kernels as kernels
 from restless_bandits.changes.lookout import ArmLookout
 from restless_bandits.errors import ProblemError
@@ -135,6 +135,26 @@ class TestEvidence:
             total += chance * math.exp(reward_evidence([values[i] for i in drawn], 4))
         assert total <= 1 + 1e-12
 
+    @pytest.mark.parametrize("waits", [(1,) * 9, (1, 2, 1, 3, 1, 2, 2, 1, 1)])
+    @pytest.mark.parametrize(
+        "chain", [PAPER, OTHER, np.array([[0.98, 0.02], [0.05, 0.95]])], ids=["slow", "fast", "rare"]
+    )
+    def test_mean_evidence_of_everything_is_at_most_one(self, chain, waits):
+        # Exactly, over all that nine looks at an arm can show, its rewards being its states; the change is looked for
+        # after the fourth. The likeliest chain is the one that was found by climbing.
+        split, total = 4, 0.0
+        for path in itertools.product(range(2), repeat=len(waits)):
+            states = (0, *path)
+            chance = math.prod(
+                np.linalg.matrix_power(chain, wait)[s, k] for s, k, wait in zip(states[:-1], path, waits, strict=True)
+            )
+            slots = np.cumsum(waits)
+            seen = observed(2, (0, 0), [(int(slot), k, float(k)) for slot, k in zip(slots, path, strict=True)])
+            parts = [Tally.of(1, seen.part(0, split), 2), Tally.of(1 + int(slots[split - 1]), seen.part(split), 2)]
+            change = Question(seen_in(parts)).answer(-math.inf)
+            total += chance * math.exp(change.evidence)
+        assert 0.05 < total <= 1 + 1e-9
+
     @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=2, max_size=2))
     def test_rewards_against_integrals(self, parts):
         (ones, zeros), (later, missing) = parts
@@ -159,6 +179,13 @@ def cells_of(path, waits, n):
     )
 
 
+def seen_in(tallies):
+    """Tallies as they are asked about."""
+    rows = np.repeat(np.arange(len(tallies)), [len(tally.places) for tally in tallies])
+    places, counts = (np.concatenate([getattr(tally, name) for tally in tallies]) for name in ("places", "counts"))
+    return Seen(np.array([tally.since for tally in tallies]), rows, places, counts, np.stack([t.sums for t in tallies]))
+
+
 def reward_evidence(rewards, split):
     sums = np.array([[float(sum(rewards))], [float(sum(rewards[split:]))]])
     return float(kernels.split_ratios(sums, np.array([[len(rewards)], [len(rewards) - split]]))[1, 0])
@@ -180,7 +207,7 @@ class TestAlarms:
         # So many alarms are asked for that a rate too high would show: at most one in 60 slots.
         walker = Walker(len(chain), seed=5, wait=wait, law=law)
         threshold = alarm_threshold(1 / 60, 1)
-        found = walker.play(chain, rewards, 4000, threshold)
+        found = walker.play(chain, rewards, 2500, threshold)
         assert len(found) <= stats.poisson.isf(1e-6, walker.slot / 60)
         assert len(found) <= 3, "these tests are far on the safe side; with so many alarms something else is wrong"
 

@@ -113,6 +113,21 @@ class TestAlarms:
         step(100)
         assert same_counts(agent.record, told_since(agent, sights, {0: alarm.since, 1: 1}))
 
+    @pytest.mark.parametrize("late", [0, 1024])
+    def test_forgets_all_arms(self, late):
+        agent, world = rb.Agent("round-robin", task(), seed=1, on_change="forget-all", late=late), World(2)
+        play(agent, world, 900)
+        world.rewards[0] = (0.1, 0.9)
+        play(agent, world, 400)
+        (alarm,) = agent.alarms
+        assert alarm.arm == 0
+        kept = agent.slots - alarm.since + 1
+        assert agent.record.forgotten.all()
+        # Of the other arm, sights may have been gathered across the slot of the change: these are gone as well.
+        assert 0 <= kept - agent.record.pulls.sum() <= 32
+        stored = json.loads(json.dumps(agent._to_dict()))
+        assert rb.Agent._restored(stored, None)._to_dict() == agent._to_dict()
+
     def test_answers_that_are_always_late_count(self):
         agent, world, delay = rb.Agent("round-robin", task(), seed=1, on_change="forget", late=10), World(2), 3
         told = {}

@@ -47,7 +47,8 @@ KIND = "restless-bandits agent"
 FORMAT = f"{KIND}, version 2"
 FORMATS = (f"{KIND}, version 1", FORMAT)
 PLANNING = ("blocking", "background")
-ON_CHANGE = ("warn", "forget", "ignore")
+ON_CHANGE = ("warn", "forget", "forget-all", "ignore")
+FORGETFUL = ("forget", "forget-all")
 LATE = 1024
 SAME_REWARD = 1e-9
 """Rewards of a fixed law that differ by no more of the largest that there can be are one, written in different ways."""
@@ -92,7 +93,8 @@ class Agent:
     on_change
         What to do when an arm is found to have changed: each is tested as long as it is pulled, and every change is
         entered into ``alarms``. ``warn``: a ``RuntimeWarning`` says so. ``forget``: what was seen of the arm before the
-        change is dropped, and the next decision is planned anew. ``ignore``: nothing is tested.
+        change is dropped, and the next decision is planned anew. ``forget-all``: the same for all arms, for changes
+        that come together. ``ignore``: nothing is tested.
     alarm_rate
         How many false alarms a slot all arms together may give on average.
     memory
@@ -747,12 +749,15 @@ class Agent:
             return
         alarm = Alarm(arm, self.task.names[arm], self.slots, change.since, change.evidence, change.what)
         self._alarms.append(alarm)
-        if self._on_change == "forget":
-            self._forget(arm, change.since)
+        if self._on_change in FORGETFUL:
+            for other in range(self.task.n_arms) if self._on_change == "forget-all" else [arm]:
+                self._forget(other, change.since)
+                self._lookouts[other].restart(self.slots + 1)
             self._renew_plan(change.since - 1)
-        elif not self._replaying:
-            warnings.warn(f"{alarm}; on_change='forget' drops what was seen before", RuntimeWarning, stacklevel=4)
+            return
         self._lookouts[arm].restart(self.slots + 1)
+        if not self._replaying:
+            warnings.warn(f"{alarm}; on_change='forget' drops what was seen before", RuntimeWarning, stacklevel=4)
 
     def _forget(self, arm: int, since: int) -> None:
         """Forget what was seen of an arm before a slot."""
@@ -844,7 +849,7 @@ class Agent:
         if not is_whole(state) or not 0 <= state < n_states:
             raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
         reward = self.task.check_reward(arm, reward)
-        if self._contradicts(arm, state, reward) and not (present and self._on_change == "forget"):
+        if self._contradicts(arm, state, reward) and not (present and self._on_change in FORGETFUL):
             before = self.record.mean_rewards(arm, 0.0)[state]
             raise ProblemError(
                 f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its law is fixed; "

@@ -10,11 +10,14 @@ supermartingale with mean 1 (universal inference: Wasserman, Ramdas, Balakrishna
 reaches 1/a with probability at most a. Each u may spend a = rate · GRID; so an arm that never changes gives at most
 rate · t alarms in t slots on average, and the rates of all arms add up to the one that was asked for.
 
-Rewards of a state have the mixture of Krichevsky and Trofimov, Beta(½, ½), in closed form. The ratio of binary laws is
-convex in the reward, so it stays a supermartingale for rewards anywhere in [0, 1] whose mean is constant. Chains have a
-mixture over lattices, of which one chain near the mode is a lower bound (``_kernels.coded_likelihood``). The chain and
-the rewards of each state have changed or not with equal weights, so that a change of one part does not pay for the
-others. Rewards of a fixed law need no mixture: one that differs is a change.
+Means of rewards have the mixture of Krichevsky and Trofimov, Beta(½, ½), in closed form. The ratio of binary laws is
+convex in the reward, so it stays a supermartingale for rewards anywhere in [0, 1] whose mean is constant. Of the chain
+there are three tests, with equal weights. One looks at moves within a slot, one at what is seen after every state and
+every wait, each law on its own, in the same closed form; where few of them have changed, or waits are few, that takes
+the least. The third takes all observations together, through the chain, with a mixture over lattices of chains, of
+which one near the mode is a lower bound (``_kernels.coded_likelihood``). Whatever has several parts, such as the
+rewards of several states, each has changed or not with equal weights, so that a change of one does not pay for the
+others. Rewards of a fixed law need no test: one that differs is a change.
 
 The likeliest chain is found by climbing, from all starts before an alarm is given; the bound takes it that a climb ends
 no lower than the true chain. Observations are kept in tallies, at most ``KEEP`` of about the same size: of long ago

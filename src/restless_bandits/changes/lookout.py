@@ -105,7 +105,10 @@ class ArmLookout:
             self._tallies, self._open = [], []
 
     def keep(self, since: int) -> Tally | None:
-        """Drop what was seen before a slot, at which a tally begins; return all that is settled since then."""
+        """Drop what was seen before a slot, and return all that is settled since then.
+
+        A tally that began before it is dropped as a whole.
+        """
         self._tallies = [tally for tally in self._tallies if tally.since >= since]
         self._open = [entry for entry in self._open if entry[0] >= since]
         parts = [*self._tallies, *([self._tally(self._opened())] if self._open else [])]
