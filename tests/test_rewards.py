@@ -199,6 +199,15 @@ class TestLaws:
         assert set(paid[2].tolist()) == {7.0}
         assert set(paid[3].tolist()) == {54.0}
 
+    def test_rewards_at_the_ends_of_a_range_are_the_ends(self, tmp_path):
+        # The lowest reward plus the width is more than the highest in doubles, and no agent would take it.
+        assert 0.3 + (0.9 - 0.3) > 0.9
+        problem = rb.Problem([rb.Arm([[1.0]], [0.5], initial=0, reward_range=(0.3, 0.9))])
+        result = rb.simulate(problem, "round-robin", 50, runs=1, trace=True)
+        assert set(result.traces["round-robin"].rewards.ravel().tolist()) == {0.3, 0.9}
+        result.save(tmp_path / "result.npz")
+        rb.SimulationResult.load(tmp_path / "result.npz")
+
     def test_bounded_rewards_are_played_and_not_drawn(self):
         problem = rb.Problem([rb.Arm([[0.5, 0.5], [0.5, 0.5]], [9, 1], reward_law="bounded", reward_range=(0, 10))])
         found = oracles.exact(problem)

@@ -237,6 +237,10 @@ class _BaseArm:
 class Arm(_BaseArm):
     """A Markov chain with a mean reward for each state.
 
+    >>> arm = Arm(transitions=[[0.7, 0.3], [0.2, 0.8]], rewards=[1, 0])
+    >>> arm.law_table(2)[2].round(3).tolist()
+    [[0.55, 0.45], [0.3, 0.7], [0.4, 0.6]]
+
     Parameters
     ----------
     transitions
@@ -253,10 +257,6 @@ class Arm(_BaseArm):
         The lowest and the highest reward that the arm can pay, in your units.
     reward_spread
         The standard deviation of a ``beta`` law as a share of the largest possible, strictly between 0 and 1.
-
-    >>> arm = Arm(transitions=[[0.7, 0.3], [0.2, 0.8]], rewards=[1, 0])
-    >>> arm.law_table(2)[2].round(3).tolist()
-    [[0.55, 0.45], [0.3, 0.7], [0.4, 0.6]]
 
     """
 

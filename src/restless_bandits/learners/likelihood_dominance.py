@@ -166,11 +166,8 @@ class LikelihoodDominance(Learner):
         arms = []
         shares = task.share_sums(record.flat_rewards, record.flat_seen)
         for i, n_states in enumerate(task.n_states):
-            counts, seen, sums = (
-                record.counts(i),
-                record.seen(i),
-                shares[record.state_base[i] : record.state_base[i + 1]],
-            )
+            counts, seen = record.counts(i), record.seen(i)
+            sums = shares[record.state_base[i] : record.state_base[i + 1]]
             if n_states == 2:
                 laws = dominating_laws(counts, level, longest, tolerance)
                 cap = len(laws) - 1

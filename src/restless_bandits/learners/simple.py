@@ -43,13 +43,11 @@ class UCB1(Learner):
         positive("ucb1: width", self.width, or_zero=True)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        # The policy looks at rewards as they are, of which those that are told here are shares.
-        whole = task.unit[1] - task.unit[0]
-        ranges = (
-            ()
-            if task.in_shares and task.unit == ZERO_TO_ONE
-            else tuple(whole * (high - low) for low, high in task.reward_ranges)
-        )
+        ranges: tuple[float, ...] = ()
+        if task.unit != ZERO_TO_ONE or not task.in_shares:
+            # The policy looks at rewards as they are, of which those that are told here are shares.
+            whole = task.unit[1] - task.unit[0]
+            ranges = tuple(whole * (high - low) for low, high in task.reward_ranges)
         return Plan(EmpiricalUCB(self.width, task.plays, ranges), until=Forever())
 
 

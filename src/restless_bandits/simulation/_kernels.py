@@ -55,8 +55,8 @@ class World(NamedTuple):
 
     Row ``s · cap + τ − 1`` of an arm's laws holds, for k below the last state, the chance to see a state up to k, and
     in place of the last one, which would be 1, the mean reward. Beyond the cap τ steps back by the period. Rows of
-    ``draws`` are for states of arms that pay otherwise than 1 or 0 or the mean: the lowest reward, the width of the
-    range, and the two shapes of the beta law, or in the first one's place the chance of the highest reward.
+    ``draws`` are for states of arms that pay otherwise than 1 or 0 or the mean: the lowest and the highest
+    reward, and the two shapes of the beta law, or in the first one's place the chance of the highest reward.
     """
 
     arms: IntArray
@@ -235,12 +235,12 @@ def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
     """A reward of an arm that pays otherwise than 1 or 0."""
     if pays == PAYS_MEAN:
         return mean
-    low, width, first, second = draws[state, 0], draws[state, 1], draws[state, 2], draws[state, 3]
+    low, high, first, second = draws[state, 0], draws[state, 1], draws[state, 2], draws[state, 3]
     reward = mean
     if pays == PAYS_END:
-        reward = low + width if u < first else low
+        reward = high if u < first else low
     elif first > 0.0 and second > 0.0:
-        reward = low + width * beta_variable(u, first, second)
+        reward = min(high, low + (high - low) * beta_variable(u, first, second))
     return reward
 
 

@@ -144,7 +144,7 @@ def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:
         low, high = arm.reward_range
         shares = shares_of(arm.rewards, arm.reward_range)
         first, second = (shares, shares) if arm.reward_spread is None else beta_shapes(shares, arm.reward_spread)
-        rows.append(np.column_stack([np.full(arm.n_states, low), np.full(arm.n_states, high - low), first, second]))
+        rows.append(np.column_stack([np.full(arm.n_states, low), np.full(arm.n_states, high), first, second]))
     return np.concatenate([arm.rewards for arm in arms]), np.concatenate(rows)
 
 
