@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import warnings
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -46,10 +45,8 @@ def submit(work: Callable[..., T], *given: Any) -> Future[tuple[T, Warned]]:
         context = multiprocessing.get_context("spawn")
         width = min(MOST_WORKERS, os.cpu_count() or 1)
         pool = _pools[os.getpid()] = ProcessPoolExecutor(width, mp_context=context, initializer=begin_worker)
-    # Packed here and not in the pool's own thread, which would hold up whoever goes on meanwhile.
-    packed = pickle.dumps((work, given), pickle.HIGHEST_PROTOCOL)
     try:
-        return pool.submit(_listened, packed)
+        return pool.submit(_listened, work, *given)
     except BrokenExecutor as error:
         close()
         broken: Future[tuple[T, Warned]] = Future()
@@ -68,8 +65,7 @@ def close() -> None:
                 process.terminate()
 
 
-def _listened(packed: bytes) -> tuple[Any, Warned]:
-    work, given = pickle.loads(packed)
+def _listened(work: Callable[..., T], *given: Any) -> tuple[T, Warned]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = work(*given)
