@@ -11,8 +11,8 @@ class Limits:
 
     ``agents`` live at a time in a store, ``arms`` of one agent, ``states`` of one arm, ``plays`` in a slot,
     ``open_decisions`` of one agent whose answers may still come, ``batch`` operations of one request, ``body`` bytes of
-    one request, ``name`` letters of a name or a request id, ``page`` events of one answer, ``clients`` requests that are
-    being answered, ``streams`` that are open, ``queue`` operations that wait for the writer.
+    one request, ``name`` letters of a name or a request id, ``page`` events of one answer, ``clients`` requests that
+    are being answered, ``streams`` that are open, ``queue`` operations that wait for the writer.
     """
 
     agents: int = 10_000
