@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import pickle
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from restless_bandits import background
 from restless_bandits.arrays import is_whole, plain, positive, whole
 from restless_bandits.changes import ALARM_RATE, Alarm, Change, alarm_threshold, lookout
-from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
+from restless_bandits.errors import ConflictError, ProblemError, check_known, did_you_mean, shortened
 from restless_bandits.history import Event
 from restless_bandits.learners import Learner, as_learner
 from restless_bandits.learners.base import checked_plan
@@ -228,15 +228,10 @@ class Player:
                 raise ProblemError("an answer that is lost has no state and no reward; give these or lost=True")
             self._lose(number, arms if arm is not None else entry.missing(self.task.plays))
             return
-        single = self.task.plays == 1 or (arm is not None and not _is_sequence(arm))
-        states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
-        seen = sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
+        seen = self._seen(arms, arm, state, reward)
         for one in seen:
             self._check(*one, present=number == self.slots + 1)
-        new = [(i, int(s), float(r)) for i, s, r in seen if not self._repeats(number, i, s, r)]
-        if len(entry.told) + len(new) > self.task.plays:
-            known = ", ".join(repr(self.task.names[i]) for i in sorted(entry.told))
-            raise ProblemError(f"slot {number} has its answer, of {known}; {_pulled(self.task.plays)} a slot")
+        new = self._new_answers(number, seen, entry.told)
         if new:
             self._enter(number, *(list(column) for column in zip(*new, strict=True)))
 
@@ -455,7 +450,7 @@ class Player:
         for arm in arms:
             if arm in entry.told or arm not in entry.asked:
                 why = "was told before" if arm in entry.told else "was not asked for"
-                raise ProblemError(f"slot {slot}: arm {self.task.names[arm]!r} {why}, so its answer is not lost")
+                raise ConflictError(f"slot {slot}: arm {self.task.names[arm]!r} {why}, so its answer is not lost")
         if entry.lost.issuperset(arms):
             return
         if slot == self.slots + 1:
@@ -596,23 +591,41 @@ class Player:
             raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {self.task.n_arms - 1}")
         return int(arm)
 
-    def _repeats(self, slot: int, arm: int, state: int, reward: float) -> bool:
-        """Whether this was told before; another answer to the same is refused."""
-        told = self._window.look(slot).told.get(arm)
-        if told is None or told == (state, reward):
-            return told is not None
-        before, now = (f"state {s} with reward {r:.12g}" for s, r in (told, (state, float(reward))))
-        raise ProblemError(
-            f"slot {slot}: arm {self.task.names[arm]!r} was told to be in {before}, and now in {now}; what was told "
-            "first stands"
-        )
+    def _seen(self, arms: list[int], named: Any, state: Any, reward: Any) -> list[tuple[int, Any, Any]]:
+        """What was told of each arm, in ascending order of arms."""
+        single = self.task.plays == 1 or (named is not None and not _is_sequence(named))
+        states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
+        return sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
+
+    def _new_answers(
+        self, slot: int, seen: list[tuple[int, Any, Any]], told: Mapping[int, tuple[int, float]]
+    ) -> list[tuple[int, int, float]]:
+        """Of answers that were checked, those that are new; another answer to what was told before is refused."""
+        new = [(arm, int(state), float(reward)) for arm, state, reward in seen if arm not in told]
+        for arm, state, reward in seen:
+            if arm in told and told[arm] != (state, reward):
+                before, now = (f"state {s} with reward {r:.12g}" for s, r in (told[arm], (state, float(reward))))
+                raise ConflictError(
+                    f"slot {slot}: arm {self.task.names[arm]!r} was told to be in {before}, and now in {now}; what was "
+                    "told first stands"
+                )
+        if len(told) + len(new) > self.task.plays:
+            known = ", ".join(repr(self.task.names[i]) for i in sorted(told))
+            raise ConflictError(f"slot {slot} has its answer, of {known}; {_pulled(self.task.plays)} a slot")
+        return new
+
+    def _check_possible(self, arm: int, state: Any, reward: Any) -> float:
+        """Refuse a state or a reward that an arm never has."""
+        n_states = self.task.n_states[arm]
+        if not is_whole(state) or not 0 <= state < n_states:
+            raise ProblemError(
+                f"arm {self.task.names[arm]!r} has no state {state!r}; its states are 0 to {n_states - 1}"
+            )
+        return self.task.check_reward(arm, reward)
 
     def _check(self, arm: int, state: Any, reward: Any, *, present: bool) -> None:
         """Refuse what cannot have been seen of an arm."""
-        name, n_states = self.task.names[arm], self.task.n_states[arm]
-        if not is_whole(state) or not 0 <= state < n_states:
-            raise ProblemError(f"arm {name!r} has no state {state!r}; its states are 0 to {n_states - 1}")
-        reward = self.task.check_reward(arm, reward)
+        name, reward = self.task.names[arm], self._check_possible(arm, state, reward)
         if self._contradicts(arm, state, reward) and not (present and self._on_change in FORGETFUL):
             before = self.record.mean_rewards(arm, 0.0)[state]
             raise ProblemError(

@@ -27,8 +27,8 @@ FORMATS = (f"{KIND}, version 1", FORMAT)
 class StoredPlayer(Player):
     """A player that can be written down, and that repeats what was."""
 
-    def _repeat(self, event: Event) -> bool:
-        """Let an event of a history happen again; whether it is what would be decided today."""
+    def _repeat(self, event: Event, *, check: bool = True) -> bool:
+        """Let an event of a history happen again; whether it is what would be decided today, if that is asked."""
 
         def told(key: str) -> Any:
             return event[key][0] if self.task.plays == 1 else event[key]
@@ -36,7 +36,7 @@ class StoredPlayer(Player):
         kind = event["kind"]
         if kind == "ask":
             asked = tuple(wholes("arms", event["arms"], 0, self.task.n_arms - 1, length=self.task.plays))
-            chosen, entry = self._choice(), self._window.entry(self.slots + 1)
+            chosen, entry = self._choice() if check else asked, self._window.entry(self.slots + 1)
             if event["slot"] != self.slots + 1 or entry.asked or list(asked) != sorted(set(asked)):
                 raise ProblemError(f"slot {event['slot']} cannot be asked for")
             entry.asked = asked
