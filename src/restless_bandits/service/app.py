@@ -237,7 +237,7 @@ def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> N
             await asyncio.to_thread(keeper.events, name, 0, 1)  # an agent that is not there is told before we stream
             begin = int(said) if said else int(after or 0)
         else:
-            begin = int((await asyncio.to_thread(keeper.agent, name))["events"])
+            begin = int((await asyncio.to_thread(keeper.agent, name))["seq"])
         return StreamingResponse(
             streams.lines(name, begin), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
         )

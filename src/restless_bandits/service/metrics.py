@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -17,6 +17,7 @@ class Meter:
     """Counts requests, and shows them together with what the keeper counts."""
 
     def __init__(self, keeper: Any) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "restless_requests", "Requests by route and status.", ["route", "status"], registry=self._registry
@@ -58,7 +59,7 @@ class _Keeper:
         for name, value in sorted(self._keeper.stats().items()):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            clean = "restless_" + re.sub(r"\W", "_", name)
+            clean = "restless_keeper_" + re.sub(r"\W", "_", name)
             if clean.endswith("_total"):
                 counter = CounterMetricFamily(clean, f"The keeper's {name}.")
                 counter.add_metric([], float(value))

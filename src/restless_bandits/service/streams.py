@@ -53,12 +53,13 @@ class Streams:
             last_sent = loop.time()
             while True:
                 wake.clear()
-                page = await asyncio.to_thread(self._keeper.events, name, after, self._page)
+                try:
+                    page = await asyncio.to_thread(self._keeper.events, name, after, self._page)
+                except ServiceError:  # it was deleted, or the store does not answer: the reader comes again and is told
+                    return
                 if page["events"]:
                     yield b"".join(map(framed, page["events"]))
                     after, last_sent = page["events"][-1]["seq"], loop.time()
-                    if page["events"][-1]["kind"] == "delete":
-                        return
                     if len(page["events"]) == self._page:
                         continue
                 if self._stopping:
