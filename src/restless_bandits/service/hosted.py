@@ -26,6 +26,7 @@ from restless_bandits.service.operations import Answer, Ask, Create, Patch, Serv
 from restless_bandits.service.planning import PlanNeededError, Planner, origin
 from restless_bandits.service.schema import LOG_VERSION
 from restless_bandits.service.stored_plans import StoredPlan
+from restless_bandits.service.views import Known
 from restless_bandits.stored_player import StoredPlayer
 from restless_bandits.window import Entry
 
@@ -474,6 +475,11 @@ class Hosted:
             "digest": None if stored is None else stored.digest,
             "planning": player._due is not None,
         }
+
+    def known(self) -> Known:
+        """Return what an estimate is made of; it shares nothing that changes."""
+        player = self.player
+        return player.record.copy(), player.task.names, player.task.reward_ranges, list(player._service)
 
     def decision_id(self, slot: int) -> str:
         return f"{self.number}-{slot}"

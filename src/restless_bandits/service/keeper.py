@@ -26,6 +26,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints, store
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
@@ -34,6 +35,7 @@ from restless_bandits.service.operations import Answer, Ask, Create, Delete, Ope
 from restless_bandits.service.planning import PlanNeededError, Planner
 from restless_bandits.service.schema import SNAPSHOT_VERSION
 from restless_bandits.service.store import Store, StoreError
+from restless_bandits.service.views import Known, belief_of, estimate_of
 
 MOST_AT_ONCE = 512
 """Requests of one transaction."""
@@ -42,6 +44,8 @@ SNAPSHOT_EVERY = 2_000
 CACHE = 400_000_000
 """Bytes, roughly, that agents in memory may take together."""
 RETRY_AFTER = 1.0
+LONGEST_LOOK = 30.0
+"""Seconds that somebody who reads waits for."""
 PATIENCE = "RESTLESS_WAIT_FOR_PLANS"
 """Set in the environment, it has decisions wait for plans that are due, so that a run can be repeated exactly."""
 
@@ -154,6 +158,22 @@ class Keeper:
         shown: Answer = self._look(name, Hosted.view)
         return shown
 
+    def estimate(self, name: str) -> Answer:
+        """Return the chains and rewards of an agent's arms, with standard errors."""
+        return self._in_worker(estimate_of, name)
+
+    def belief(self, name: str) -> Answer:
+        """Return the present law of every arm."""
+        return self._in_worker(belief_of, name)
+
+    def _in_worker(self, view: Callable[..., Answer], name: str) -> Answer:
+        known: Known = self._look(name, Hosted.known)
+        try:
+            found, _ = background.submit(view, *known).result(timeout=LONGEST_LOOK)
+        except (BrokenExecutor, CancelledError, TimeoutError):
+            raise ServiceError(503, "the workers are busy or died; ask again", retry_after=RETRY_AFTER) from None
+        return found
+
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
         """Return a page of the log of an agent."""
         with self._reading() as connection:
@@ -208,7 +228,7 @@ class Keeper:
     def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
         job = _Job(name, look=look)
         self._queue.put(job)
-        return job.future.result(timeout=60)
+        return job.future.result(timeout=LONGEST_LOOK)
 
     @contextlib.contextmanager
     def _reading(self) -> Any:
