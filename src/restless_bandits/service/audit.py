@@ -10,13 +10,10 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
-
 from restless_bandits.errors import ProblemError
-from restless_bandits.service import store as rows
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.planning import Planner, origin
-from restless_bandits.service.schema import agents
+from restless_bandits.service.session import AgentRow, Session
 from restless_bandits.service.store import Store
 from restless_bandits.service.stored_plans import make_packed_plan
 
@@ -57,12 +54,12 @@ def audit(store: Store, *, plans: bool = True, progress: Callable[[int], None] |
     ``progress`` is called with the number of events so far, now and then.
     """
     found = Audit()
-    with store.reading() as connection:
-        planner = Planner(lambda digest: rows.read_plan(connection, digest))
-        for row in connection.execute(select(agents).order_by(agents.c.id)).all():
+    with store.reading() as session:
+        planner = Planner(session.plan)
+        for row in session.ever_rows():
             found.agents += 1
             try:
-                found.difference = _audit_agent(connection, row, planner, found, plans, progress)
+                found.difference = _audit_agent(session, row, planner, found, plans, progress)
             except (ProblemError, KeyError, TypeError, ValueError) as error:
                 found.difference = f"agent {row.name!r}, after event {found.events} of the store: {error}"
             if found.difference is not None:
@@ -71,17 +68,17 @@ def audit(store: Store, *, plans: bool = True, progress: Callable[[int], None] |
 
 
 def _audit_agent(
-    connection: Connection,
-    row: object,
+    session: Session,
+    row: AgentRow,
     planner: Planner,
     found: Audit,
     plans: bool,
     progress: Callable[[int], None] | None,
 ) -> str | None:
-    number, name, last = row.id, row.name, row.seq  # type: ignore[attr-defined]
+    number, name, last = row.id, row.name, row.seq
     hosted: Hosted | None = None
     seq = 0
-    for event in rows.read_events(connection, number, 0):
+    for event in session.events(number):
         seq += 1
         found.events += 1
         if progress is not None and found.events % 10_000 == 0:

@@ -24,16 +24,15 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row
-
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
-from restless_bandits.service import clock, failpoints, store
+from restless_bandits.service import clock, failpoints
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
 from restless_bandits.service.planning import PlanNeededError, Planner
 from restless_bandits.service.schema import SNAPSHOT_VERSION
+from restless_bandits.service.session import AgentRow, Session
 from restless_bandits.service.store import Store, StoreError
 from restless_bandits.service.views import Known, belief_of, estimate_of
 
@@ -97,7 +96,7 @@ class Keeper:
         self._times: Counter[str] = Counter()
         self._stopping = False
         self._threads: list[threading.Thread] = []
-        self._connection: Connection | None = None
+        self._session: Session | None = None
         self._waiting = 0
 
     def start(self) -> None:
@@ -139,7 +138,7 @@ class Keeper:
 
     def agents(self) -> list[Answer]:
         """Return all agents, with what their rows tell of them."""
-        with self._reading() as connection:
+        with self._reading() as session:
             return [
                 {
                     "name": row.name,
@@ -150,7 +149,7 @@ class Keeper:
                     "slots": row.slots,
                     "seq": row.seq,
                 }
-                for row in store.all_rows(connection)
+                for row in session.all_rows()
             ]
 
     def agent(self, name: str) -> Answer:
@@ -176,12 +175,12 @@ class Keeper:
 
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
         """Return a page of the log of an agent."""
-        with self._reading() as connection:
-            row = store.rows_of(connection, [name], lock=False).get(name)
+        with self._reading() as session:
+            row = session.rows_of([name], for_us=False).get(name)
             if row is None:
                 raise _unknown(name)
             limit = max(1, min(limit, self.limits.page))
-            page = list(store.read_events(connection, row.id, after, limit))
+            page = list(session.events(row.id, max(0, after), max(0, after) + limit))
         for event in page:
             event["at"] = event["at"] / 1e6
         return {"events": page, "next": page[-1]["seq"] if page else max(0, after)}
@@ -217,8 +216,8 @@ class Keeper:
         alive = bool(self._threads) and self._threads[0].is_alive()
         if not alive:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
-        with self._reading() as connection:
-            store.count_agents(connection)
+        with self._reading() as session:
+            session.count_agents()
         return {
             "status": "ok",
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
@@ -233,8 +232,8 @@ class Keeper:
     @contextlib.contextmanager
     def _reading(self) -> Any:
         try:
-            with self.store.reading() as connection:
-                yield connection
+            with self.store.reading() as session:
+                yield session
         except StoreError as error:
             raise _unavailable(error) from None
 
@@ -265,9 +264,11 @@ class Keeper:
         parked: set[_Job] = set()
         touched: dict[str, Hosted] = {}
         try:
-            with self.store.writing() as connection:
-                self._connection = connection
-                rows = store.rows_of(connection, {job.agent for job in jobs}, lock=True)
+            with self.store.writing() as session:
+                self._session = session
+                changing = {job.agent for job in jobs if job.look is None}
+                rows = session.rows_of(changing, for_us=True)
+                rows |= session.rows_of({job.agent for job in jobs} - changing, for_us=False)
                 for job in jobs:
                     try:
                         self._work(job, rows, touched)
@@ -275,7 +276,7 @@ class Keeper:
                         parked.add(job)
                         self._park(job, needed)
                 worked = time.perf_counter()
-                wrote = self._write_events(connection, touched)
+                wrote = self._write_events(session, touched)
         except StoreError as error:
             self._counts["failed_commits"] += 1
             self._drop({job.agent for job in jobs})
@@ -291,7 +292,7 @@ class Keeper:
                     _refuse(job, error)
             return
         finally:
-            self._connection = None
+            self._session = None
         self._counts["commits"] += wrote > 0
         self._counts["events"] += wrote
         self._counts["requests"] += len(jobs) - len(parked)
@@ -319,7 +320,7 @@ class Keeper:
                 self._snapshots.put((hosted, hosted.to_dict()))
         self._make_room()
 
-    def _work(self, job: _Job, rows: dict[str, Row[Any]], touched: dict[str, Hosted]) -> None:
+    def _work(self, job: _Job, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> None:
         """Carry out one request in memory; its answers or its error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
@@ -352,12 +353,10 @@ class Keeper:
             if isinstance(error, PlanNeededError):
                 raise
             job.error = _as_refusal(error)
-        except (StoreError, OSError):
+        except (StoreError, *self.store.errors):
             raise
         except Exception as error:
             # Of a learner, or a mistake of ours: this request fails, and the agent is what it was.
-            if store.SQLAlchemyError in type(error).__mro__:
-                raise
             hosted = touched.get(name) or hosted
             if hosted is not None:
                 self._undo(name, before, touched, rows)
@@ -379,31 +378,31 @@ class Keeper:
         return hosted.delete(now)
 
     def _lookup(self, hosted: Hosted) -> Lookup:
-        connection = self._connection
-        assert connection is not None
+        session = self._session
+        assert session is not None
 
         def of_slot(slot: int) -> list[dict[str, Any]]:
             waiting = [e for e in hosted.pending if e.get("slot") == slot and e["kind"] in ("ask", "tell", "lost")]
-            return [*store.events_of_slot(connection, hosted.number, slot), *waiting]
+            return [*session.events_of_slot(hosted.number, slot), *waiting]
 
         def of_request(request: str) -> dict[str, Any] | None:
-            return next((e for e in hosted.pending if e.get("request") == request), None) or store.event_of_request(
-                connection, hosted.number, request
+            return next((e for e in hosted.pending if e.get("request") == request), None) or session.event_of_request(
+                hosted.number, request
             )
 
         return Lookup(of_request, of_slot)
 
     def _create(self, given: Create, hosted: Hosted | None, touched: dict[str, Hosted]) -> Answer:
         """Make an agent; the same again is answered the same."""
-        connection = self._connection
-        assert connection is not None
+        session = self._session
+        assert session is not None
         if hosted is not None and not hosted.ended:
             first = next((e for e in hosted.pending if e["kind"] == "create"), None)
-            first = first or next(store.read_events(connection, hosted.number, 0, 1))
+            first = first or next(session.events(hosted.number, 0, 1))
             if not hosted.made_by(given, first):
                 raise ServiceError(409, f"there is an agent {given.name!r} already; choose another name", "name")
             return hosted.view()
-        if store.count_agents(connection) >= self.limits.agents:
+        if session.count_agents() >= self.limits.agents:
             raise ServiceError(429, f"there are {self.limits.agents} agents, the most that this service keeps", "name")
         now = self._now()
         seed = secrets.randbits(32) if given.seed is None else given.seed
@@ -411,14 +410,14 @@ class Keeper:
             # Once without a number, so that what is refused leaves no row.
             made = Hosted.create(0, given, seed, now, self.planner, self.limits)
         row = {"name": given.name, "made": now, "seq": 0, "slots": 0, "clock": given.clock, "learner": given.learner}
-        number = store.add_agent(connection, row | {"arms": len(given.arms)})
+        number = session.add_agent(row | {"arms": len(given.arms)})
         if number is None:
             raise ServiceError(409, f"there is an agent {given.name!r} already; choose another name", "name")
         made.number = number
         touched[given.name] = self._agents[given.name] = made
         return made.view()
 
-    def _up_to_date(self, name: str, rows: dict[str, Row[Any]], touched: dict[str, Hosted]) -> Hosted | None:
+    def _up_to_date(self, name: str, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> Hosted | None:
         """Return an agent as the store has it, with what this group has done so far."""
         if name in touched:
             return touched[name]
@@ -435,17 +434,17 @@ class Keeper:
         self._agents.move_to_end(name)
         return hosted
 
-    def _load(self, row: Row[Any]) -> Hosted:
+    def _load(self, row: AgentRow) -> Hosted:
         """Make an agent of its last snapshot and the events since."""
-        connection = self._connection
-        assert connection is not None
+        session = self._session
+        assert session is not None
         begun = time.perf_counter()
         hosted = None
-        kept = store.read_snapshot(connection, row.id)
+        kept = session.snapshot(row.id)
         if kept is not None and kept.version <= SNAPSHOT_VERSION and kept.seq <= row.seq:
             hosted = Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self.planner)
         if hosted is None:
-            first = next(store.read_events(connection, row.id, 0, 1))
+            first = next(session.events(row.id, 0, 1))
             hosted = Hosted.created_by(row.id, row.name, first, self.planner)
         self._play_after(hosted, row.seq)
         self._counts["loads"] += 1
@@ -454,14 +453,14 @@ class Keeper:
 
     def _play_after(self, hosted: Hosted, until: int) -> None:
         """Let an agent go through what was added to its log."""
-        connection = self._connection
-        assert connection is not None
-        for event in store.read_events(connection, hosted.number, hosted.seq):
+        session = self._session
+        assert session is not None
+        for event in session.events(hosted.number, hosted.seq, until):
             hosted.repeat(event)
         if hosted.seq != until:
             raise StoreError(f"the log of agent {hosted.name!r} ends at {hosted.seq}, not at {until}")
 
-    def _undo(self, name: str, before: int, touched: dict[str, Hosted], rows: dict[str, Row[Any]]) -> None:
+    def _undo(self, name: str, before: int, touched: dict[str, Hosted], rows: dict[str, AgentRow]) -> None:
         """Make an agent anew as it was before a request that is refused, with what others of its group have done."""
         spoilt = touched.pop(name, None) or self._agents.get(name)
         self._agents.pop(name, None)
@@ -472,8 +471,8 @@ class Keeper:
         if row is None:
             if not kept:
                 # Its row goes with it.
-                assert self._connection is not None
-                store.remove_agent(self._connection, spoilt.number)
+                assert self._session is not None
+                self._session.remove_agent(spoilt.number)
                 return
             again = Hosted.created_by(spoilt.number, name, kept[0], self.planner)
             again.pending.append(kept[0])
@@ -491,22 +490,22 @@ class Keeper:
         if kept or row is None:
             touched[name] = again
 
-    def _write_events(self, connection: Connection, touched: dict[str, Hosted]) -> int:
+    def _write_events(self, session: Session, touched: dict[str, Hosted]) -> int:
         """Write what a group has done; return the number of events."""
         changed = [hosted for hosted in touched.values() if hosted.pending]
         events = [event_row(hosted.number, event) for hosted in changed for event in hosted.pending]
         plans = {plan.digest: plan.content for hosted in changed for plan in hosted.player.new_plans}
         if plans:
-            store.write_plans(connection, plans)
+            session.add_plans(plans)
         if events:
-            store.write_events(connection, events)
-            store.write_rows(connection, [_row_of(hosted) for hosted in changed])
+            session.add_events(events)
+            session.update_agents([_row_of(hosted) for hosted in changed])
         if plans:
             failpoints.passed("after-plan")
         while self._ready:
             number, (seq, content) = self._ready.popitem(last=False)
             failpoints.passed("before-snapshot")
-            store.write_snapshot(connection, number, seq, SNAPSHOT_VERSION, content)
+            session.put_snapshot(number, seq, SNAPSHOT_VERSION, content)
             failpoints.passed("after-snapshot")
         return len(events)
 
@@ -546,10 +545,10 @@ class Keeper:
                 callback(seq)
 
     def _read_plan(self, digest: str) -> bytes | None:
-        if self._connection is not None:
-            return store.read_plan(self._connection, digest)
-        with self.store.reading() as connection:
-            return store.read_plan(connection, digest)
+        if self._session is not None:
+            return self._session.plan(digest)
+        with self.store.reading() as session:
+            return session.plan(digest)
 
 
 def _row_of(hosted: Hosted) -> dict[str, Any]:

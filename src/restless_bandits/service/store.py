@@ -7,28 +7,26 @@ for itself, in ascending order, until the commit: in PostgreSQL one by one, in S
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, create_engine, delete, event, func, insert, select, update
+from sqlalchemy import Connection, Engine, PoolProxiedConnection, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import check_writable
 from restless_bandits.service import failpoints
-from restless_bandits.service.schema import agents, bring_up_to_date, events, plans, snapshots
+from restless_bandits.service.schema import bring_up_to_date
+from restless_bandits.service.session import Session, Statements
 from restless_bandits.service.tokens import Tokens
 
 BUSY = 5.0
 """Seconds to wait for another process that writes to the same SQLite file."""
-
-EventRow = dict[str, Any]
 
 
 class StoreError(Exception):
@@ -64,12 +62,12 @@ def open_store(where: str | Path) -> Store:
         _set_up_sqlite(engine)
     store = Store(engine, shown)
     try:
-        with store.writing() as connection:
+        with engine.connect().execution_options(writes=True) as connection, connection.begin():
             bring_up_to_date(connection, shown)
         failpoints.passed("after-migration")
-    except (StoreError, DBAPIError) as error:
+    except SQLAlchemyError as error:
         engine.dispose()
-        raise ProblemError(f"cannot open the store {shown}: {error}") from None
+        raise ProblemError(f"cannot open the store {shown}: {_reason(error)}") from None
     except ProblemError:
         engine.dispose()
         raise
@@ -79,7 +77,11 @@ def open_store(where: str | Path) -> Store:
 def _options(name: str) -> dict[str, Any]:
     if name == "sqlite":
         # A connection costs little, and one that is kept by a thread of the web server would keep old pages alive.
-        return {"poolclass": NullPool, "connect_args": {"timeout": BUSY, "check_same_thread": False}}
+        return {
+            "poolclass": NullPool,
+            "paramstyle": "named",
+            "connect_args": {"timeout": BUSY, "check_same_thread": False},
+        }
     return {"pool_pre_ping": True, "pool_size": 8, "max_overflow": 32, "connect_args": {"connect_timeout": 5}}
 
 
@@ -105,7 +107,10 @@ class Store:
     def __init__(self, engine: Engine, shown: str) -> None:
         self.engine, self.shown = engine, shown
         self.tokens = Tokens(engine)
-        self._writer: Connection | None = None
+        self._texts = Statements(engine)
+        assert engine.dialect.dbapi is not None
+        self.errors = (SQLAlchemyError, engine.dialect.dbapi.Error)
+        self._writer: PoolProxiedConnection | None = None
 
     @property
     def is_sqlite(self) -> bool:
@@ -116,27 +121,36 @@ class Store:
         self.engine.dispose()
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Session]:
         """Read what is committed."""
         try:
             with self.engine.connect() as connection:
-                yield connection
-        except SQLAlchemyError as error:
+                yield Session(connection.connection.driver_connection, self._texts)
+        except self.errors as error:
             raise StoreError(_reason(error)) from error
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[Session]:
         """Write, all or nothing: when this ends without an error, everything is on disk. For one thread at a time."""
         failpoints.passed("before-begin")
         try:
-            if self._writer is None or self._writer.closed:
-                self._writer = self.engine.connect().execution_options(writes=True)
-            with self._writer.begin():
-                failpoints.passed("after-begin")
-                yield self._writer
-                failpoints.passed("before-commit")
+            if self._writer is None:
+                self._writer = self.engine.raw_connection()
+            driver = self._writer.driver_connection
+            assert driver is not None
+            if self.is_sqlite:
+                # The driver begins nothing by itself. One that reads first and then writes would fail where somebody
+                # has written in between.
+                driver.execute("BEGIN IMMEDIATE")
+            failpoints.passed("after-begin")
+            yield Session(driver, self._texts)
+            failpoints.passed("before-commit")
+            if self.is_sqlite:
+                driver.execute("COMMIT")
+            else:
+                driver.commit()
             failpoints.passed("after-commit")
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except self.errors as error:
             self._let_go()
             raise StoreError(_reason(error)) from error
         except BaseException:
@@ -146,8 +160,10 @@ class Store:
     def _let_go(self) -> None:
         """Close the connection of the writer: whatever is wrong with it, the next one is new."""
         if self._writer is not None:
-            with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
-                self._writer.close()
+            with contextlib.suppress(*self.errors):
+                self._writer.driver_connection.rollback()  # type: ignore[union-attr]
+            with contextlib.suppress(*self.errors):
+                self._writer.invalidate()
             self._writer = None
 
     def backup(self, path: str | Path) -> None:
@@ -176,98 +192,6 @@ class Store:
             part.unlink(missing_ok=True)
             raise ProblemError(f"cannot back up {self.shown} to {path}: {error}") from None
         failpoints.passed("after-backup")
-
-
-def rows_of(connection: Connection, names: Iterable[str], *, lock: bool) -> dict[str, Row[Any]]:
-    """Return the rows of agents by their names, taken for ourselves in ascending order if they are to be changed."""
-    of = select(agents).where(agents.c.name.in_(list(names)), agents.c.ended.is_(None)).order_by(agents.c.id)
-    return {row.name: row for row in connection.execute(of.with_for_update() if lock else of)}
-
-
-def all_rows(connection: Connection) -> Sequence[Row[Any]]:
-    return connection.execute(select(agents).where(agents.c.ended.is_(None)).order_by(agents.c.name)).all()
-
-
-def count_agents(connection: Connection) -> int:
-    return int(connection.execute(select(func.count()).where(agents.c.ended.is_(None))).scalar_one())
-
-
-def add_agent(connection: Connection, row: dict[str, Any]) -> int | None:
-    """Enter an agent and return its number; None where another process has entered one of its name."""
-    if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert as upsert
-    else:
-        from sqlalchemy.dialects.sqlite import insert as upsert  # type: ignore[assignment]
-    found = connection.execute(upsert(agents).values(row).on_conflict_do_nothing().returning(agents.c.id)).first()
-    return None if found is None else int(found.id)
-
-
-def remove_agent(connection: Connection, number: int) -> None:
-    """Take back an agent that was entered in this transaction."""
-    connection.execute(delete(agents).where(agents.c.id == number))
-
-
-def read_events(connection: Connection, agent: int, after: int, limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the events of an agent that are numbered above ``after``, in their order."""
-    of = select(events).where(events.c.agent == agent, events.c.seq > after).order_by(events.c.seq).limit(limit)
-    for row in connection.execution_options(yield_per=2000).execute(of):
-        yield as_event(row)
-
-
-def events_of_slot(connection: Connection, agent: int, slot: int) -> list[dict[str, Any]]:
-    of = select(events).where(events.c.agent == agent, events.c.slot == slot).order_by(events.c.seq)
-    return [as_event(row) for row in connection.execute(of)]
-
-
-def event_of_request(connection: Connection, agent: int, request: str) -> dict[str, Any] | None:
-    of = select(events).where(events.c.agent == agent, events.c.request == request)
-    row = connection.execute(of).first()
-    return None if row is None else as_event(row)
-
-
-def as_event(row: Row[Any]) -> dict[str, Any]:
-    event = {"seq": row.seq, "kind": row.kind, "at": row.at}
-    if row.request is not None:
-        event["request"] = row.request
-    return event | json.loads(row.body)
-
-
-def write_events(connection: Connection, rows: list[EventRow]) -> None:
-    connection.execute(insert(events), rows)
-
-
-def write_plans(connection: Connection, contents: dict[str, bytes]) -> None:
-    if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert as upsert
-    else:
-        from sqlalchemy.dialects.sqlite import insert as upsert  # type: ignore[assignment]
-    rows = [{"digest": digest, "content": content} for digest, content in sorted(contents.items())]
-    connection.execute(upsert(plans).on_conflict_do_nothing(), rows)
-
-
-def read_plan(connection: Connection, digest: str) -> bytes | None:
-    found = connection.execute(select(plans.c.content).where(plans.c.digest == digest)).scalar()
-    return None if found is None else bytes(found)
-
-
-def write_rows(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    """Bring the rows of agents up to date."""
-    from sqlalchemy import bindparam
-
-    of = update(agents).where(agents.c.id == bindparam("number"))
-    changing = {key: bindparam(key) for key in rows[0] if key != "number"}
-    connection.execute(of.values(changing), rows)
-
-
-def write_snapshot(connection: Connection, agent: int, seq: int, version: int, content: bytes) -> None:
-    """Put a snapshot in the place of an older one."""
-    row = {"agent": agent, "seq": seq, "version": version, "content": content}
-    connection.execute(delete(snapshots).where(snapshots.c.agent == agent))
-    connection.execute(insert(snapshots), row)
-
-
-def read_snapshot(connection: Connection, agent: int) -> Row[Any] | None:
-    return connection.execute(select(snapshots).where(snapshots.c.agent == agent)).first()
 
 
 def _reason(error: Exception) -> str:
