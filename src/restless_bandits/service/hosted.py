@@ -332,7 +332,7 @@ class Hosted:
     def _tell_old(self, given: Tell, slot: int, now: int, events: list[Event]) -> Answer:
         """Keep an answer that comes too late to be used, unless it was told in time."""
         player = self.player
-        asked = next((event["arms"] for event in events if event["kind"] == "ask"), [])
+        asked: list[int] = next((event["arms"] for event in events if event["kind"] == "ask"), [])
         told = {
             arm: (state, reward)
             for event in events

@@ -70,6 +70,10 @@ class _Resume:
     jobs: list[_Job]
 
 
+class _NextGroupError(Exception):
+    """What is asked for can be done after the commit."""
+
+
 class Keeper:
     """Keeps the agents of a store."""
 
@@ -93,11 +97,12 @@ class Keeper:
         self._listeners: dict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._listening = threading.Lock()
         self._counts: Counter[str] = Counter()
-        self._times: Counter[str] = Counter()
+        self._times: defaultdict[str, float] = defaultdict(float)
         self._stopping = False
+        self._accepting = threading.Lock()
+        self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         self._session: Session | None = None
-        self._waiting = 0
 
     def start(self) -> None:
         """Begin to work."""
@@ -108,33 +113,40 @@ class Keeper:
 
     def stop(self, timeout: float = 5.0) -> None:
         """Finish and answer what was accepted, and end; what waits for a plan longer than that is refused."""
-        self._stopping = True
+        with self._accepting:
+            self._stopping = True
         deadline = time.monotonic() + timeout
-        while self._parked and time.monotonic() < deadline:
+        while self._parked and time.monotonic() < deadline - 0.5:
             time.sleep(0.01)
         self._queue.put(None)
         self._snapshots.put(None)
+        self._ended.set()
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
         for jobs in list(self._parked.values()):
             for job in jobs:
-                _refuse(job, ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER))
+                _refuse(job, _stopping())
 
     def submit(self, agent: str, operations: Sequence[Operation]) -> Future[list[Answer]]:
         """Carry out operations on an agent, all or none; the future is done when they are on disk."""
         job = _Job(agent, list(operations))
         if len(operations) > self.limits.batch:
             most = self.limits.batch
-            _refuse(
-                job, ServiceError(413, f"the batch holds {len(operations)} operations; send at most {most}", "batch")
-            )
-        elif self._stopping:
-            _refuse(job, ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER))
+            error = ServiceError(413, f"the batch holds {len(operations)} operations; send at most {most}", "batch")
+            _refuse(job, error)
         elif self._queue.qsize() > self.limits.queue:
             _refuse(job, ServiceError(503, "too many requests wait for the writer; ask again", retry_after=RETRY_AFTER))
         else:
-            self._queue.put(job)
+            self._accept(job)
         return job.future
+
+    def _accept(self, job: _Job) -> None:
+        # Nothing is accepted behind the mark that ends the writer.
+        with self._accepting:
+            if not self._stopping:
+                self._queue.put(job)
+                return
+        _refuse(job, _stopping())
 
     def agents(self) -> list[Answer]:
         """Return all agents, with what their rows tell of them."""
@@ -226,7 +238,7 @@ class Keeper:
 
     def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
         job = _Job(name, look=look)
-        self._queue.put(job)
+        self._accept(job)
         return job.future.result(timeout=LONGEST_LOOK)
 
     @contextlib.contextmanager
@@ -240,15 +252,13 @@ class Keeper:
     def _write(self) -> None:
         """Carry out requests until the end."""
         ending = False
-        while not ending:
+        while not (ending and self._queue.empty()):
             jobs: list[_Job] = []
-            first = True
             while len(jobs) < MOST_AT_ONCE:
                 try:
-                    found = self._queue.get(block=first)
+                    found = self._queue.get(block=not jobs and not ending)
                 except queue.Empty:
                     break
-                first = False
                 if found is None:
                     ending = True
                 elif isinstance(found, _Resume):
@@ -275,6 +285,9 @@ class Keeper:
                     except PlanNeededError as needed:
                         parked.add(job)
                         self._park(job, needed)
+                    except _NextGroupError:
+                        parked.add(job)
+                        self._queue.put(_Resume([job]))
                 worked = time.perf_counter()
                 wrote = self._write_events(session, touched)
         except StoreError as error:
@@ -337,6 +350,10 @@ class Keeper:
             answers = []
             for operation in job.operations:
                 if isinstance(operation, Create):
+                    if hosted is not None and hosted.ended and hosted.seq != before:
+                        raise ServiceError(409, f"agent {name!r} is deleted by this batch; make it anew in the next")
+                    if hosted is not None and hosted.ended:
+                        raise _NextGroupError
                     answers.append(self._create(operation, hosted, touched))
                     hosted = touched.get(name) or hosted
                     continue
@@ -353,7 +370,7 @@ class Keeper:
             if isinstance(error, PlanNeededError):
                 raise
             job.error = _as_refusal(error)
-        except (StoreError, *self.store.errors):
+        except (StoreError, _NextGroupError, *self.store.errors):
             raise
         except Exception as error:
             # Of a learner, or a mistake of ours: this request fails, and the agent is what it was.
@@ -570,6 +587,10 @@ def _refuse(job: _Job, error: BaseException) -> None:
 
 def _unknown(name: str) -> ServiceError:
     return ServiceError(404, f"there is no agent {name[:100]!r}", "name")
+
+
+def _stopping() -> ServiceError:
+    return ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER)
 
 
 def _unavailable(error: Exception) -> ServiceError:

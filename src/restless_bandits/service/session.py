@@ -59,7 +59,7 @@ class Statements:
         entered = ["name", "made", "seq", "slots", "learner", "clock", "arms"]
         self.add_agent = self._text(put.on_conflict_do_nothing().returning(agents.c.id), entered)
         self.remove_agent = self._text(delete(agents).where(agents.c.id == bindparam("number")))
-        changed = {key: bindparam(key) for key in ("seq", "slots", "ended", "learner", "arms")}
+        changed: dict[str, Any] = {key: bindparam(key) for key in ("seq", "slots", "ended", "learner", "arms")}
         self.update_agent = self._text(update(agents).where(agents.c.id == bindparam("number")).values(changed))
         self.log = self._text(part.order_by(events.c.seq))
         self.of_slot = self._text(log.where(events.c.slot == bindparam("slot")).order_by(events.c.seq))
