@@ -61,6 +61,7 @@ async def call(app, method, path, body=b"", token=None, headers=(), chunks=None)
         if waiting:
             return waiting.pop()
         await asyncio.sleep(3600)
+        return {"type": "http.disconnect"}
 
     async def send(message):
         if message["type"] == "http.response.start":

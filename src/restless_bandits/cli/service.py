@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restless_bandits.cli import completion, options, output
+from restless_bandits.service.extras import shown_store
 
 if TYPE_CHECKING:
     from restless_bandits.service.server import Started
@@ -82,7 +83,9 @@ def _greet(started: Started, as_json: bool) -> None:
 
 def audit(
     store: StoreArgument,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only the agent of this name.")] = None,
+    stored_plans: Annotated[
+        bool, typer.Option("--stored-plans", help="Follow the stored plans and make none anew, which is faster.")
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Play the whole log again, and compare every decision.
@@ -92,16 +95,20 @@ def audit(
     Example: restless audit restless.db
     """
     _check_installed()
-    from restless_bandits.service.audit import audit as compare
+    from restless_bandits.service.audit import audit as play_again
 
-    found = compare(store, agent)
+    with _opened(store) as opened:
+        found = play_again(opened, plans=not stored_plans, progress=_show_progress)
     if as_json:
-        output.emit(found.as_dict())
+        output.emit(vars(found) | {"store": shown_store(store), "same": found.same})
     else:
-        for line in found.lines():
-            output.tell(line)
-    if not found.clean:
+        print(output.plain_text(found.sentence))
+    if not found.same:
         raise typer.Exit(DIFFERS)
+
+
+def _show_progress(events: int) -> None:
+    output.progress(f"{events} events")
 
 
 def backup(
@@ -120,7 +127,7 @@ def backup(
         opened.backup(str(file))
     size = file.stat().st_size
     if as_json:
-        output.emit({"store": store, "file": str(file), "bytes": size})
+        output.emit({"store": shown_store(store), "file": str(file), "bytes": size})
     else:
         output.tell(f"{file}: {size} bytes, a store of its own")
 
@@ -179,7 +186,8 @@ def revoke(
     wanted = name.split("-")[1] if name.startswith("rb-") and name.count("-") >= 2 else name
     with _opened(store) as opened:
         if not opened.tokens.revoke(wanted):
-            raise ProblemError(f"{store} has no token {wanted!r} in use; restless token list shows what there is")
+            where = shown_store(store)
+            raise ProblemError(f"{where} has no token {wanted!r} in use; restless token list shows what there is")
     if as_json:
         output.emit({"revoked": wanted})
     else:

@@ -1,4 +1,4 @@
-"""What the service needs beyond the library, and what brings it."""
+"""What the service needs beyond the library, what brings it, and how its store is called."""
 
 from __future__ import annotations
 
@@ -16,3 +16,10 @@ def check_installed(what: str, *modules: str) -> None:
             raise ProblemError(
                 f"{what} needs {module.replace('_', '-')}; pip install 'restless-bandits[service]' brings it"
             )
+
+
+def shown_store(place: str) -> str:
+    """A store's place without the password of a database."""
+    scheme, mark, rest = place.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}" if mark and at else place

@@ -28,6 +28,7 @@ import uvicorn
 from restless_bandits.errors import ProblemError
 from restless_bandits.service.app import build
 from restless_bandits.service.auth import is_loopback
+from restless_bandits.service.extras import shown_store
 from restless_bandits.service.gate import Gate
 from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.limits import Limits
@@ -138,13 +139,6 @@ def first_token(store: Any, place: str) -> tuple[str | None, str | None]:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(token + "\n")
     return token, str(path)
-
-
-def shown_store(place: str) -> str:
-    """A store's place without the password of a database."""
-    scheme, mark, rest = place.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}" if mark and at else place
 
 
 def configure_logs() -> None:
