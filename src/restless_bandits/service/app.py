@@ -25,6 +25,8 @@ from restless_bandits.service.limits import Limits
 from restless_bandits.service.messages import LIMITS, MOST
 from restless_bandits.service.metrics import CONTENT_TYPE, Meter
 from restless_bandits.service.operations import Answer, Delete, Operation, ServiceError
+from restless_bandits.service.page import Codes
+from restless_bandits.service.page import routes as page_routes
 from restless_bandits.service.streams import Streams
 from restless_bandits.service.waiting import Bridge
 
@@ -50,7 +52,13 @@ PageLength = Annotated[int, Query(ge=1, le=LIMITS.page, description="Events of a
 
 
 def build(
-    keeper: Any, tokens: Tokens, *, limits: Limits | None = None, known_hosts: Iterable[str] = (), page: bool = True
+    keeper: Any,
+    tokens: Tokens,
+    *,
+    limits: Limits | None = None,
+    known_hosts: Iterable[str] = (),
+    page: bool = True,
+    codes: Codes | None = None,
 ) -> Gate:
     """Return the whole service as an ASGI application; ``.streams.stop()`` ends what would never end by itself."""
     limits = limits or Limits()
@@ -69,17 +77,9 @@ def build(
     _play_routes(app, keeper, bridge)
     _read_routes(app, keeper, streams, meter)
     if page:
-        _add_page(app, keeper, doorkeeper)
+        app.router.routes.extend(page_routes(keeper, doorkeeper, streams, codes or Codes()))
     setattr(app, "openapi", lambda: _described(app))  # noqa: B010
     return Gate(app, keeper, doorkeeper, Names(known_hosts), limits, meter, bridge, streams)
-
-
-def _add_page(app: FastAPI, keeper: Any, doorkeeper: Doorkeeper) -> None:
-    try:
-        from restless_bandits.service.page import routes
-    except ModuleNotFoundError:
-        return
-    app.router.routes.extend(routes(keeper, doorkeeper))
 
 
 def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -235,7 +235,7 @@ def route_of(path: str, status: int) -> str:
     return "/".join(parts[:4]) if parts[1] == "agents" else f"/{parts[1]}"
 
 
-_ROOTS = ("", "agents", "assets", "health", "login", "logout", "metrics", "openapi.json")
+_ROOTS = ("", "agents", "assets", "health", "page", "login", "logout", "metrics", "openapi.json")
 
 
 def _bearer(value: bytes | None) -> str | None:

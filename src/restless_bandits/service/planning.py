@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future
@@ -64,6 +65,8 @@ class Planner:
         self._coming: OrderedDict[str, Promise] = OrderedDict()
         self._tries: dict[str, int] = {}
         self._known: OrderedDict[str, StoredPlan] = OrderedDict()
+        self.took: OrderedDict[str, float] = OrderedDict()
+        """Seconds from asking for a plan until it was there, by its digest, of those that were made here lately."""
 
     def stored(self, digest: str) -> StoredPlan:
         """Return a plan of the store."""
@@ -106,7 +109,18 @@ class Planner:
 
     def later(self, given: Ingredients) -> Promise:
         """Have a plan made that nobody waits for."""
-        return background.submit(make_packed_plan, *given)
+        asked = time.perf_counter()
+        promise = background.submit(make_packed_plan, *given)
+        promise.add_done_callback(lambda done: self._note_time(done, time.perf_counter() - asked))
+        return promise
+
+    def _note_time(self, promise: Promise, seconds: float) -> None:
+        if promise.cancelled() or promise.exception() is not None:
+            return
+        (digest, _), _ = promise.result()
+        self.took[digest] = seconds
+        if len(self.took) > KEPT:
+            self.took.popitem(last=False)
 
     def result(self, promise: Promise) -> StoredPlan:
         """Return the plan of a promise that is kept, or raise what was raised."""

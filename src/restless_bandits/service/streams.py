@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from restless_bandits.service.operations import ServiceError
@@ -30,12 +30,16 @@ class Streams:
         self._open = 0
         self._stopping = False
         self._wakers: set[asyncio.Event] = set()
+        self.at_stop: list[Callable[[], None]] = []
+        """What else is to be ended with the streams."""
 
     def stop(self) -> None:
         """Let every stream send what it has and end."""
         self._stopping = True
         for wake in self._wakers:
             wake.set()
+        for end in self.at_stop:
+            end()
 
     def check_room(self) -> None:
         if self._open >= self._most:
@@ -70,6 +74,43 @@ class Streams:
                 await asyncio.sleep(TOGETHER)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), LOOK_AGAIN)
+        finally:
+            self._open -= 1
+            self._wakers.discard(wake)
+            unlisten()
+
+    async def frames(
+        self, name: str | None, make: Callable[[], Awaitable[dict[str, Any] | None]], every: float
+    ) -> AsyncIterator[bytes]:
+        """Yield what ``make`` returns, if anything, when an agent has changed, and once in ``every`` seconds at most.
+
+        Without a name nobody says when something has changed, and it is asked every so often.
+        """
+        loop, wake = asyncio.get_running_loop(), asyncio.Event()
+        unlisten = (lambda: None) if name is None else self._keeper.listen(name, _waker(loop, wake))
+        self._wakers.add(wake)
+        self._open += 1
+        try:
+            yield b"retry: 1000\n\n"
+            last_sent = loop.time()
+            while not self._stopping:
+                wake.clear()
+                try:
+                    frame = await make()
+                except ServiceError:  # as above
+                    return
+                if frame is not None:
+                    yield b"data: " + json.dumps(frame, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
+                    last_sent = loop.time()
+                elif loop.time() - last_sent > QUIET:
+                    yield b": still here\n\n"
+                    last_sent = loop.time()
+                if self._stopping:
+                    return
+                await asyncio.sleep(every)
+                if name is not None:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(wake.wait(), LOOK_AGAIN)
         finally:
             self._open -= 1
             self._wakers.discard(wake)
