@@ -236,6 +236,10 @@ class Keeper:
             "version": origin()["release"],
         }
 
+    def look(self, name: str, what: Callable[[Hosted], Any]) -> Any:
+        """Return what a function finds in an agent, between two commits; it must be quick, and take only copies."""
+        return self._look(name, what)
+
     def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
         job = _Job(name, look=look)
         self._accept(job)
