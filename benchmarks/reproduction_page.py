@@ -1,7 +1,8 @@
-"""The numbers of docs/reproduction.md, from a full reproduction that is kept beside it.
+"""The numbers of docs/reproduction.md and the report, from a full reproduction that is kept beside the page.
 
 ``python -m benchmarks.reproduction_page out`` takes the results, the report and the figures of a finished
-``restless reproduce --out out`` into docs/reproduction; without a folder the page is written anew from what is there.
+``restless reproduce --out out`` into docs/reproduction; without a folder the page and the report
+are written anew from the results that are there.
 Parts of the page between ``<!-- name -->`` and ``<!-- end -->`` are written, everything else is left as it is, and
 tests/test_reproduction_page.py compares the two.
 """
@@ -19,9 +20,11 @@ from typing import Any
 
 from benchmarks.pages import DOCS, filled
 from restless_bandits.experiments.design import design
+from restless_bandits.experiments.page import page as page_of
 from restless_bandits.experiments.writing import amount, error_of, seconds, slots
 
 PAGE, KEPT = DOCS / "reproduction.md", DOCS / "reproduction"
+REPORT = KEPT / "report.html"
 
 Results = dict[str, Any]
 
@@ -30,6 +33,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         keep(Path(sys.argv[1]))
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results()), encoding="utf-8")
+    REPORT.write_text(report(results()), encoding="utf-8")
 
 
 def keep(out: Path) -> None:
@@ -45,6 +49,11 @@ def keep(out: Path) -> None:
 def results() -> Results:
     found: Results = json.loads((KEPT / "results.json").read_text(encoding="utf-8"))
     return found
+
+
+def report(found: Results) -> str:
+    """Return the report on the results; nothing is played for it."""
+    return page_of(design(), found)
 
 
 def written(page: str, found: Results) -> str:

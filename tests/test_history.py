@@ -171,7 +171,7 @@ def test_decisions_of_the_file_stand(tmp_path, monkeypatch):
     other = rb.learner("ts-9:schedule=doubling")
     monkeypatch.setattr("restless_bandits.learners.thompson.ThompsonSampling.plan", type(other).plan)
     monkeypatch.setattr(
-        "restless_bandits.agent.plan_generator", lambda *coordinates: np.random.default_rng(sum(coordinates[-1:]) + 99)
+        "restless_bandits.player.plan_generator", lambda *coordinates: np.random.default_rng(sum(coordinates[-1:]) + 99)
     )
     with pytest.warns(RuntimeWarning, match=r"slot \d+ is decided otherwise today, maybe by another release"):
         again = Agent.replay(path)

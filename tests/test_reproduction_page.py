@@ -1,4 +1,4 @@
-"""The numbers of docs/reproduction.md are those of the results that are kept beside it."""
+"""The numbers of docs/reproduction.md and of the report are those of the results that are kept beside it."""
 
 import re
 
@@ -11,6 +11,10 @@ def test_the_page_is_what_its_results_say():
     page = reproduction_page.PAGE.read_text(encoding="utf-8")
     assert set(re.findall(r"<!-- (\w+) -->", page)) == {*reproduction_page.PARTS, "end"}
     assert reproduction_page.written(page, reproduction_page.results()) == page
+
+
+def test_the_report_is_what_its_results_say():
+    assert reproduction_page.REPORT.read_text(encoding="utf-8") == reproduction_page.report(reproduction_page.results())
 
 
 def test_the_results_are_those_of_the_whole_design():

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from restless_bandits.problem import Task as Task
     from restless_bandits.problem import load_problem as load_problem
     from restless_bandits.problem_files import builtin_problems as builtin_problems
+    from restless_bandits.service.client import Client as Client
     from restless_bandits.simulation import SimulationResult as SimulationResult
     from restless_bandits.simulation import simulate as simulate
     from restless_bandits.solving import evaluate as evaluate
@@ -70,6 +71,7 @@ _NAMES = {
     "policies": "IndexPolicy JointPolicy Policy load_policy",
     "problem": "Arm Change Findings Problem TableArm Task load_problem",
     "problem_files": "builtin_problems",
+    "service.client": "Client",
     "simulation": "SimulationResult simulate",
     "solving": "evaluate solve",
     "walks": "Walk walk",

@@ -14,6 +14,10 @@ class ProblemError(ValueError):
     """A problem, or a question about one, that makes no sense as stated."""
 
 
+class ConflictError(ProblemError):
+    """What was told contradicts what was told before, which stands."""
+
+
 class ReaderGoneError(Exception):
     """The reader of our output went away, as in ``restless index … | head``; it has what it wanted."""
 

@@ -7,6 +7,8 @@ Every policy can be asked directly, ``policy(last_states, elapsed)``, and for ma
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -23,6 +25,8 @@ from restless_bandits.problem import Problem
 from restless_bandits.record import Record
 
 TIE = 1e-12
+SMALL = 64
+"""Outcomes of all choices up to which one situation is looked at in plain Python."""
 
 
 class Policy:
@@ -155,6 +159,14 @@ class IndexPolicy(Policy):
             scores[:, i] = table[last_states[:, i], columns_of(elapsed[:, i], table.shape[1], period)]
         return top_arms(scores, self.plays)
 
+    def choose_now(self, record: Record) -> list[int]:
+        flat, elapsed = self.flat, record.elapsed
+        beyond = flat.length - flat.period + (elapsed - flat.length - 1) % flat.period
+        columns = np.where(elapsed <= flat.length, elapsed - 1, beyond)
+        scores = flat.table[flat.base + record.last_state * flat.length + columns]
+        chosen: list[int] = top_arms(scores[None], self.plays)[0].tolist()
+        return chosen
+
     def _arrays(self) -> dict[str, Any]:
         tables = {f"table_{i}": table for i, table in enumerate(self.tables)}
         return {"plays": np.array(self.plays), "periods": np.array(self.table_periods), **tables}
@@ -258,6 +270,22 @@ class JointPolicy(Policy):
             action[off] = top_arms(self.action_values(joint[off]), 1)[:, 0]
         return np.asarray(self.beliefs.actions[action])
 
+    def choose_now(self, record: Record) -> list[int]:
+        small = self._small
+        if small is None:
+            return super().choose_now(record)
+        arms: list[int] = self.beliefs.actions[
+            small.choose(record.last_state.tolist(), record.elapsed.tolist())
+        ].tolist()
+        return arms
+
+    @cached_property
+    def _small(self) -> _SmallJoint | None:
+        """The same for one situation, in plain Python, which is sooner done where there are few choices."""
+        most = max(math.prod(self.n_states[i] for i in action) for action in self.beliefs.actions[:SMALL])
+        # NumPy adds up eight numbers and more in another order.
+        return _SmallJoint(self) if most < 8 and len(self.beliefs.actions) * most <= SMALL else None
+
     def action_values(self, joint: IntArray) -> Array:
         """Return ``reward + E[bias after]`` of every action in given joint beliefs, one column an action."""
         values = np.empty((len(joint), len(self.beliefs.actions)))
@@ -287,6 +315,66 @@ class JointPolicy(Policy):
         if action.min() < 0 or action.max() >= len(beliefs.actions) or not np.isfinite(bias).all():
             raise ValueError("the table holds choices that there are not")
         return cls(beliefs, action.astype(np.int16), bias)
+
+
+class _SmallJoint:
+    """A ``JointPolicy`` of few choices, as lists: what it chooses, and in which order it adds, is the same."""
+
+    def __init__(self, policy: JointPolicy) -> None:
+        beliefs = policy.beliefs
+        self.action, self.bias = policy.action, policy.bias
+        self.arms = [(arm.numbers.tolist(), arm.cap, arm.period) for arm in beliefs.arms]
+        self.seen = [seen.tolist() for seen in beliefs._seen]
+        self.actions: list[list[int]] = beliefs.actions.tolist()
+        self.offsets: list[int] = beliefs.offsets.tolist()
+        self.strides: list[list[int]] = beliefs.strides.tolist()
+        self.beliefs = beliefs
+
+    @cached_property
+    def ahead(self) -> list[tuple[list[list[float]], list[int], list[int], list[float]]]:
+        """Laws, the beliefs that follow on rest and on sight, and rewards of each arm."""
+        return [
+            (arm.law.tolist(), arm.passive.tolist(), arm.first.tolist(), arm.reward.tolist())
+            for arm in self.beliefs.arms
+        ]
+
+    def choose(self, last_state: list[int], elapsed: list[int]) -> int:
+        """Return the number of the action."""
+        joint = []
+        for (numbers, cap, period), state, wait in zip(self.arms, last_state, elapsed, strict=True):
+            column = wait - 1 if wait <= cap else cap - period + (wait - cap - 1) % period
+            joint.append(numbers[state][column])
+        place = self.place(joint)
+        if place >= 0:
+            return int(self.action[place])
+        values = [self.value(joint, action) for action in self.actions]
+        least = max(values) - TIE
+        return next(a for a, value in enumerate(values) if value >= least)
+
+    def place(self, joint: list[int]) -> int:
+        """The place of a joint belief, −1 where it is in no block."""
+        for a, action in enumerate(self.actions):
+            if all(self.seen[i][joint[i]] >= 0 for i in action):
+                strides = self.strides[a]
+                digits = (self.seen[i][b] if i in action else b for i, b in enumerate(joint))
+                return self.offsets[a] + sum(digit * stride for digit, stride in zip(digits, strides, strict=True))
+        return -1
+
+    def value(self, joint: list[int], action: list[int]) -> float:
+        """The reward of an action and the mean bias after it."""
+        ahead = self.ahead
+        after = [passive[b] for (_, passive, _, _), b in zip(ahead, joint, strict=True)]
+        total = 0.0
+        for outcome in itertools.product(*(range(len(ahead[i][2])) for i in action)):
+            chance = 1.0
+            for i, state in zip(action, outcome, strict=True):
+                after[i] = ahead[i][2][state]
+                chance *= ahead[i][0][joint[i]][state]
+            total += chance * float(self.bias[self.place(after)])
+        reward = 0.0
+        for i in action:
+            reward += ahead[i][3][joint[i]]
+        return reward + total
 
 
 def _stored_beliefs(stored: Mapping[str, Any]) -> ArmBeliefs:

@@ -163,8 +163,9 @@ class Record:
     def see(self, arm: int, slot: int, state: int, reward: float) -> None:
         """Enter what was seen of an arm in a slot, the latest in which it was seen."""
         self._count(arm, int(self.last_state[arm]), int(slot - self.last_slot[arm]), state, 1)
-        self.seen(arm)[state] += 1
-        self.reward_sums(arm)[state] += reward
+        place = self.state_base[arm] + state
+        self.flat_seen[place] += 1
+        self.flat_rewards[place] += reward
         self.last_state[arm] = state
         self.last_slot[arm] = slot
 
@@ -225,9 +226,9 @@ class Record:
         return [(last_state, elapsed) for last_state, elapsed, _ in entered]
 
     def _count(self, arm: int, last_state: int, elapsed: int, state: int, change: int) -> None:
-        column = elapsed_bin(elapsed)
-        self.visits(arm)[last_state, column] += change
-        self.counts(arm)[last_state, column, state] += change
+        row = last_state * N_BINS + elapsed_bin(elapsed)
+        self.flat_visits[self.row_base[arm] + row] += change
+        self.flat_counts[self.count_base[arm] + row * self.n_states[arm] + state] += change
 
     def add_arm(self, n_states: int) -> None:
         """Make room for one more arm, never seen, whose number is the next one."""

@@ -115,11 +115,16 @@ class Window:
         after = (sights[place][1], sights[place][0]) if place < len(sights) else None
         grown = record.insert(arm, slot, state, before, after)
         sights.insert(place, (slot, state, reward))
+        sums = record.reward_sums(arm)
+        if after is None:
+            # The latest of all, as answers nearly in order are.
+            sums[state] += reward
+            return grown
         total = self._sums[arm][state]
         for _, seen, paid in sights:
             if seen == state:
                 total += paid
-        record.reward_sums(arm)[state] = total
+        sums[state] = total
         return grown
 
     def recent(self, arm: int) -> tuple[tuple[int, int], Sequence[tuple[int, int, float]]]:

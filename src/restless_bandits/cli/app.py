@@ -14,6 +14,7 @@ from restless_bandits.cli import completion, output
 from restless_bandits.cli.data import fit, replay
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
 from restless_bandits.cli.reproduce import reproduce
+from restless_bandits.cli.service import audit, backup, serve, token_app
 from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.registry import ORACLES
@@ -241,6 +242,10 @@ app.command()(simulate)
 app.command()(reproduce)
 app.command()(fit)
 app.command()(replay)
+app.command()(serve)
+app.command()(audit)
+app.command()(backup)
+app.add_typer(token_app, name="token")
 
 
 @app.command()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from scipy import stats
 
 from restless_bandits import plots
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
 from restless_bandits.experiments.curves import Curve, Panel
-from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
+from restless_bandits.experiments.drawing import Axis, Looks, Point, Trace, chart, legend
+from restless_bandits.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.experiments.limits import limit_of
 from restless_bandits.experiments.verdicts import Evidence, lower_along
-from restless_bandits.experiments.writing import Html, amount, error_of, fill, fill_each, join, slots, table
+from restless_bandits.experiments.writing import Html, amount, captioned, error_of, fill, fill_each, join, slots
 from restless_bandits.learners import learner
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.cells import Cell
@@ -155,6 +157,29 @@ class RegretFigure(Item):
 
         return part
 
+    @property
+    def chapter(self) -> tuple[str, str]:
+        return "figures", "Figures"
+
+    def about(self, looks: Looks) -> Html:
+        protocols = (fill("protocol", title=one.title.capitalize(), about=one.about) for one in self.protocols)
+        labels = list(dict.fromkeys(line.label for protocol in self.protocols for line in protocol.lines))
+        switches = legend(labels, looks, "Lines in all figures", wide=True)
+        return fill("figures", protocols=join(protocols), legend=switches)
+
+    def section(self, numbers: Numbers, looks: Looks) -> Html:
+        panels = {one["protocol"]: one for one in numbers["figures"] if one["item"] == self.name}
+        labels = dict.fromkeys(line["learner"] for panel in panels.values() for line in panel["lines"])
+        return fill(
+            "figure",
+            **{key: getattr(self, key) for key in ("name", "title", "place", "problem")},
+            note=fill("note", text=self.note) if self.note else "",
+            legend=legend(list(labels), looks, "Lines"),
+            panels=join(_charts(panels, looks)),
+            tables=join(_panel_table(panels[one.name], one) for one in self.protocols),
+            meetings=fill_each("item", numbers["meetings"][self.name]),
+        )
+
 
 def _curve(label: str, protocol: Protocol, books: list[Book], compared: Comparator) -> Curve:
     """The curve of a line that was played at several checkpoints, or anew for each horizon."""
@@ -206,17 +231,14 @@ class FigurePart(Part):
     panels: Mapping[str, Panel]
     """By protocol."""
 
-    @property
-    def chapter(self) -> tuple[str, str]:
-        return "figures", "Figures"
-
-    @property
-    def about(self) -> Html:
-        protocols = (fill("protocol", title=one.title.capitalize(), about=one.about) for one in self.item.protocols)
-        return fill("figures", protocols=join(protocols))
-
     def as_dict(self) -> dict[str, Any]:
-        return {"figures": [panel.as_dict() for panel in self.panels.values()]}
+        fair = self.panels["fair"]
+        mine = fair.curve("Restless-UCB")
+        meetings = [lower_along(mine, one, self.item.name).text for one in fair.curves if mine and one is not mine]
+        return {
+            "figures": [panel.as_dict() for panel in self.panels.values()],
+            "meetings": {self.item.name: meetings},
+        }
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}
@@ -238,20 +260,6 @@ class FigurePart(Part):
             ax.axhline(0, color="black", linewidth=0.6)
         return figure
 
-    def html(self, drawn: Mapping[str, str]) -> Html:
-        figure, fair = self.item, self.panels["fair"]
-        mine = fair.curve("Restless-UCB")
-        meetings = [lower_along(mine, one, figure.name).text for one in fair.curves if mine and one is not mine]
-        tables = (_panel_table(self.panels[protocol.name], protocol) for protocol in figure.protocols)
-        return fill(
-            "figure",
-            **{key: getattr(figure, key) for key in ("name", "title", "place", "problem")},
-            note=fill("note", text=figure.note) if figure.note else "",
-            picture=drawn[figure.name],
-            tables=join(tables),
-            meetings=fill_each("item", meetings),
-        )
-
 
 def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
     """Return a curve as it is drawn, up to some horizon."""
@@ -260,32 +268,54 @@ def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
     return plots.RegretLine(curve.label, curve.horizons[shown], curve.mean[shown], low[shown], high[shown])
 
 
-def _panel_table(panel: Panel, protocol: Protocol) -> Html:
-    every = sorted({int(t) for curve in panel.curves for t in curve.horizons})
+def _charts(panels: Numbers, looks: Looks) -> Iterator[Html]:
+    """The panels of a figure, from the numbers of its protocols."""
+    fair = panels["fair"]["lines"]
+    together = min(line["horizons"][-1] for line in fair)
+    for title, lines, most, log in (
+        ("published protocol", panels["published"]["lines"], None, False),
+        ("fair protocol", fair, together, False),
+        ("fair protocol, logarithmic", fair, None, True),
+    ):
+        traces = [Trace(line["learner"], [*_points(line, most)]) for line in lines]
+        yield chart(title, traces, Axis("slots T", log), Axis("regret", log), looks)
+
+
+def _points(line: Numbers, most: int | None) -> Iterator[Point]:
+    width = float(stats.t.ppf(0.975, line["runs"] - 1))
+    for j, horizon in enumerate(line["horizons"]):
+        if most is None or horizon <= most:
+            mean, reach = line["regret_mean"][j], width * line["regret_stderr"][j]
+            yield Point(horizon, mean, f"T = {slots(horizon)}: {_mean_at(line, horizon)}", mean - reach, mean + reach)
+
+
+def _panel_table(panel: Numbers, protocol: Protocol) -> Html:
+    lines, against = panel["lines"], panel["comparator"]
+    every = sorted({horizon for line in lines for horizon in line["horizons"]})
     shown = [t for t in every if t in SHOWN or t == every[-1]]
     rows = [
         [
-            fill("learner", label=curve.label, spec=curve.spec),
-            *(_mean_at(curve, t) for t in shown),
-            amount(float(curve.spread[:, -1].std(ddof=1))),
-            amount(float(curve.regret[:, -1].max())),
-            curve.runs,
+            fill("learner", label=line["learner"], spec=line["spec"]),
+            *(_mean_at(line, t) for t in shown),
+            amount(line["spread_sd"][-1]),
+            amount(line["regret_max"][-1]),
+            line["runs"],
         ]
-        for curve in panel.curves
+        for line in lines
     ]
-    against, first = panel.comparator, panel.curves[0]
-    known = f" ± {(against.upper - against.lower) / 2:.2g}" if against.upper > against.lower else ""
+    open_by = against["upper"] - against["lower"]
+    known = f" ± {open_by / 2:.2g}" if open_by > 0 else ""
     caption = (
-        f"{protocol.title.capitalize()}: {first.kind} regret against {against.gain:.9g}{known} a slot "
-        f"({against.kind}); mean ± standard error, and at the end the standard deviation ({first.spread_kind}) and the "
-        "worst run"
+        f"{protocol.title.capitalize()}: {lines[0]['regret_kind']} regret against {against['gain']:.9g}{known} a slot "
+        f"({against['kind']}); mean ± standard error, and at the end the standard deviation "
+        f"({lines[0]['spread_kind']}) and the worst run"
     )
     heads = ["learner", *(f"T = {slots(t)}" for t in shown), "sd", "worst", "runs"]
-    return join([fill("note", text=caption), table(heads, rows)])
+    return captioned(caption, protocol.title, heads, rows)
 
 
-def _mean_at(curve: Curve, horizon: int) -> str:
-    if horizon not in curve.horizons:
+def _mean_at(line: Numbers, horizon: int) -> str:
+    if horizon not in line["horizons"]:
         return "–"
-    j = curve.column(horizon)
-    return f"{amount(float(curve.mean[j]))} ± {error_of(float(curve.stderr[j]))}"
+    j = line["horizons"].index(horizon)
+    return f"{amount(line['regret_mean'][j])} ± {error_of(line['regret_stderr'][j])}"

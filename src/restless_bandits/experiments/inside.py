@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from restless_bandits import plots
 from restless_bandits.arrays import Array
-from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
+from restless_bandits.experiments.drawing import Axis, Looks, Point, Trace, chart, legend, raster
+from restless_bandits.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.experiments.verdicts import Evidence
-from restless_bandits.experiments.writing import Html, fill
+from restless_bandits.experiments.writing import Html, fill, join
 from restless_bandits.learners import Learner, RestlessUCB, ThompsonSampling
 from restless_bandits.problem import Problem
 from restless_bandits.record import Record
@@ -42,6 +43,57 @@ class Inside(Item):
         whole = walk(problems[0], "restless-ucb", self.walk_horizon, work.seed)
         return InsidePart(self, Evidence(posteriors=weights), learned, _around_commitment(whole, self.walk_slots))
 
+    def section(self, numbers: Numbers, looks: Looks) -> Html:
+        stretch, learned = numbers["stretch"], numbers["learned"]
+        weights = (
+            f"on {name} {np.mean(values):.4f} on average over {len(values)} runs, least {min(values):.2g}"
+            for name, values in numbers["posterior_at_truth"].items()
+        )
+        return fill(
+            "inside",
+            learner=stretch["learner"],
+            problem=stretch["problem"],
+            first=stretch["first"],
+            last=stretch["first"] + len(stretch["pulled"]) - 1,
+            raster=join(_rasters(stretch)),
+            legend=legend(list(SERIES), SERIES, "Marks"),
+            estimates=join(_estimates_chart(one, name, self.horizon) for name, one in learned.items()),
+            weights="; ".join(weights),
+        )
+
+
+SERIES = {"estimate": 0, "optimistic": 4, "truth": 6}
+"""What is drawn of the chains, and in which colour."""
+ROW = 40
+"""Slots in one panel of the raster, so that a phone shows them."""
+
+
+def _rasters(stretch: Numbers) -> Iterator[Html]:
+    names, first = stretch["arms"], stretch["first"]
+    for start in range(0, len(stretch["pulled"]), ROW):
+        states, pulled = stretch["states"][start : start + ROW], stretch["pulled"][start : start + ROW]
+        points = [
+            Point(first + start + n, arm, f"slot {first + start + n}: {names[arm]} is pulled, in state {seen[arm]}")
+            for n, (seen, arm) in enumerate(zip(states, pulled, strict=True))
+        ]
+        yield raster(f"slots {round(points[0].x)} to {round(points[-1].x)}", names, states, points)
+
+
+def _estimates_chart(found: Sequence[Numbers], problem: str, horizon: int) -> Html:
+    traces = []
+    for shift, key in ((-0.12, "estimate"), (0.12, "optimistic")):
+        points = []
+        for n, one in enumerate(found):
+            mean, low, high = one[key]
+            says = f"{one['what']}: {mean:.4f} on average, 95 % of runs from {low:.4f} to {high:.4f}"
+            points.append(Point(n + shift, mean, says, low, high))
+        traces.append(Trace(key, points, "bars"))
+    truths = [Point(n, one["truth"], f"{one['what']}: {one['truth']:g} in truth") for n, one in enumerate(found)]
+    traces.insert(0, Trace("truth", truths, "dashes"))
+    ticks = [(float(n), one["what"].replace("arm ", "").replace(" stays", ",")) for n, one in enumerate(found)]
+    x = Axis("arm, and the state in which it stays", ticks=ticks, ends=(-0.5, len(found) - 0.5))
+    return chart(f"{problem}, T = {horizon}", traces, x, Axis("probability", ends=(0.0, 1.0)), SERIES)
+
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
@@ -52,6 +104,18 @@ class Estimates:
     optimistic: Array
     truth: Array
     """(arm, state)."""
+
+    def as_dict(self) -> list[dict[str, Any]]:
+        """Return the truth, and of the runs the mean and the ends of the middle 95 %, for each arm and state."""
+        found = []
+        for arm in range(self.problem.n_arms):
+            for state, name in enumerate(("good", "bad")):
+                entry: dict[str, Any] = {"what": f"arm {arm + 1} stays {name}", "truth": float(self.truth[arm, state])}
+                for key, values in (("estimate", self.estimated), ("optimistic", self.optimistic)):
+                    one = values[:, arm, state]
+                    entry[key] = [float(one.mean()), *np.quantile(one, [0.025, 0.975]).tolist()]
+                found.append(entry)
+        return found
 
 
 def _records(learner: Learner, problem: Problem, horizon: int, runs: int, seed: int) -> Iterator[Record]:
@@ -99,7 +163,19 @@ class InsidePart(Part):
     stretch: Walk
 
     def as_dict(self) -> dict[str, Any]:
-        return {"posterior_at_truth": {name: weights.tolist() for name, weights in self.evidence.posteriors.items()}}
+        stretch = self.stretch
+        return {
+            "posterior_at_truth": {name: weights.tolist() for name, weights in self.evidence.posteriors.items()},
+            "learned": {one.problem.name: one.as_dict() for one in self.estimates},
+            "stretch": {
+                "learner": stretch.learner,
+                "problem": stretch.problem.name,
+                "first": stretch.first,
+                "arms": [arm.name for arm in stretch.problem.arms],
+                "states": stretch.states.tolist(),
+                "pulled": stretch.pulled.argmax(axis=1).tolist(),
+            },
+        }
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {"raster": self._draw_raster, "estimates": self._draw_estimates}
@@ -127,20 +203,3 @@ class InsidePart(Part):
             plots.estimates(groups, ax=ax)
             ax.set_title(f"{one.problem.name}, T = {self.item.horizon}")
         return figure
-
-    def html(self, drawn: Mapping[str, str]) -> Html:
-        stretch = self.stretch
-        weights = (
-            f"on {name} {values.mean():.4f} on average over {len(values)} runs, least {values.min():.2g}"
-            for name, values in self.evidence.posteriors.items()
-        )
-        return fill(
-            "inside",
-            learner=stretch.learner,
-            problem=stretch.problem.name,
-            first=stretch.first,
-            last=stretch.first + len(stretch.arms) - 1,
-            raster=drawn["raster"],
-            estimates=drawn["estimates"],
-            weights="; ".join(weights),
-        )

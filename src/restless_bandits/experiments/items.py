@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from restless_bandits.experiments.drawing import Looks
 from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html
 from restless_bandits.simulation.cells import Cell
@@ -31,6 +32,8 @@ Tell = Callable[[float, float, str], None]
 """Told the seconds of work done and of all work, by estimate, and what is being done."""
 Colours = Mapping[str, str]
 """By learner, the same in all figures."""
+Numbers = Mapping[str, Any]
+"""What ``results.json`` holds: the report is made of it alone."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,19 @@ class Item:
         """Return the part of an item that plays nothing; others make theirs in what ``begin`` returns."""
         raise NotImplementedError
 
+    @property
+    def chapter(self) -> tuple[str, str]:
+        """The chapter of the report in which it stands: its mark and its title."""
+        return self.name, self.title
+
+    def about(self, looks: Looks) -> Html:
+        """Return what is said at the beginning of the chapter."""
+        return Html()
+
+    def section(self, numbers: Numbers, looks: Looks) -> Html:
+        """Return its section of the report, from what was found."""
+        return Html()
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -68,16 +84,6 @@ class Part:
     item: Item
     evidence: Evidence
 
-    @property
-    def chapter(self) -> tuple[str, str]:
-        """The chapter of the report in which it stands: its mark and its title."""
-        return self.item.name, self.item.title
-
-    @property
-    def about(self) -> Html:
-        """What is said at the beginning of the chapter."""
-        return Html()
-
     def as_dict(self) -> dict[str, Any]:
         """Return its numbers, as entries of ``results.json``."""
         return {}
@@ -85,10 +91,6 @@ class Part:
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         """Return what draws each of its pictures, by name."""
         return {}
-
-    def html(self, drawn: Mapping[str, str]) -> Html:
-        """Return its section of the report; ``drawn`` are addresses of the pictures."""
-        return Html()
 
 
 def canvas(width: float, height: float) -> Figure:

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -29,7 +29,8 @@ from numba.core.event import install_recorder
 
 from restless_bandits import plots
 from restless_bandits.arrays import Array
-from restless_bandits.experiments.items import Colours, Item, Part, Work, canvas
+from restless_bandits.experiments.drawing import Axis, Looks, Point, Trace, chart, legend
+from restless_bandits.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html, fill, seconds, slots, table
 from restless_bandits.files import save_file
@@ -97,6 +98,45 @@ class TimeTable(Item):
         """Measure at once, while nothing else is running."""
         times, build, weather = measure_times(self, work.place / "times.json", work.seed, work, self.name)
         return lambda: TimesPart(self, Evidence(times=times, build_times=build, weather=weather), processor())
+
+    def section(self, numbers: Numbers, looks: Looks) -> Html:
+        times: dict[str, dict[int, float]] = {line.label: {} for line in self.lines}
+        for entry in numbers["table"]:
+            times[entry["learner"]][entry["arms"]] = entry["seconds"]
+        rows = []
+        for line in self.lines:
+            ours = times[line.label]
+            cells = [
+                fill("time", spent=seconds(ours[arms]) if arms in ours else "–", paper=f"{paper:g}")
+                for arms, paper in zip(self.arms, line.paper, strict=True)
+            ]
+            learner_cell = fill("learner", label=line.label, spec=line.spec)
+            rows.append([learner_cell, *cells, ", ".join(map(str, self.runs_of(line)))])
+        return fill(
+            "times",
+            title=self.title,
+            place=self.place,
+            horizon=slots(self.horizon),
+            processor=numbers["machine"]["timed_on"],
+            table=table(["learner", *(f"{arms} arms" for arms in self.arms), "runs"], rows, self.title),
+            legend=legend([line.label for line in self.lines], looks, "Lines"),
+            panel=self._chart(times, looks),
+            build=", ".join(f"{n} arms {seconds(t)}" for n, t in numbers["build_seconds"].items()),
+            waited=f"{numbers['weather']['waited']:.1%}",
+            jitter=f"{numbers['weather']['jitter']:.2f}",
+        )
+
+    def _chart(self, times: Mapping[str, Mapping[int, float]], looks: Looks) -> Html:
+        theirs = {line.label: dict(zip(self.arms, line.paper, strict=True)) for line in self.lines}
+        traces = [
+            Trace(label, [Point(arms, t, f"{arms} arms: {seconds(t)}{where}") for arms, t in by_arms.items()], kind)
+            for kind, where, every in (("dashed", " in the paper", theirs), ("line", "", times))
+            for label, by_arms in every.items()
+        ]
+        arms = Axis("arms", ticks=[(float(arms), str(arms)) for arms in self.arms])
+        title = "a run of half a million slots (dashed: the paper's program)"
+        ends = (min(self.arms) - 0.2, max(self.arms) + 0.2)
+        return chart(title, traces, replace(arms, ends=ends), Axis("seconds a run", log=True), looks)
 
 
 class Clock(NamedTuple):
@@ -237,7 +277,8 @@ class TimesPart(Part):
             for arms, spent in by_arms.items()
         ]
         build = {str(arms): float(spent.min()) for arms, spent in self.evidence.build_times.items()}
-        return {"table": table, "build_seconds": build, "weather": dict(self.evidence.weather)}
+        weather = dict(self.evidence.weather)
+        return {"table": table, "build_seconds": build, "weather": weather, "machine": {"timed_on": self.timed_on}}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         return {self.item.name: lambda: self._draw(colours)}
@@ -252,27 +293,3 @@ class TimesPart(Part):
         plots.running_times(ours, others=theirs, ax=ax, colours=colours)
         ax.set_title("a run of half a million slots (dashed: the paper's program)")
         return figure
-
-    def html(self, drawn: Mapping[str, str]) -> Html:
-        item = self.item
-        rows = []
-        for line in item.lines:
-            times = self.evidence.times[line.label]
-            cells = [
-                fill("time", spent=seconds(float(times[arms].mean())) if arms in times else "–", paper=f"{paper:g}")
-                for arms, paper in zip(item.arms, line.paper, strict=True)
-            ]
-            learner_cell = fill("learner", label=line.label, spec=line.spec)
-            rows.append([learner_cell, *cells, ", ".join(map(str, item.runs_of(line)))])
-        return fill(
-            "times",
-            title=item.title,
-            place=item.place,
-            horizon=slots(item.horizon),
-            processor=self.timed_on,
-            table=table(["learner", *(f"{arms} arms" for arms in item.arms), "runs"], rows),
-            picture=drawn[item.name],
-            build=", ".join(f"{n} arms {seconds(t)}" for n, t in self.as_dict()["build_seconds"].items()),
-            waited=f"{self.evidence.weather['waited']:.1%}",
-            jitter=f"{self.evidence.weather['jitter']:.2f}",
-        )

@@ -104,7 +104,8 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         tested = {} if self.p is None else {"p": self.p}
-        return {"where": self.where, "outcome": self.outcome, "text": self.text, **tested, **self.numbers}
+        said = {"where": self.where, "outcome": self.outcome, "worded": worded(self), "text": self.text}
+        return {**said, **tested, **self.numbers}
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class Verdict:
             "place": self.claim.place,
             "claim": self.claim.text,
             "protocol": self.protocol,
+            "outcome": self.outcome,
             "verdict": self.text,
             "findings": [one.as_dict() for one in self.findings],
         }

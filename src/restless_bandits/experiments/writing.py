@@ -59,9 +59,14 @@ def join(parts: Iterable[str]) -> Html:
     return Html("".join(parts))
 
 
-def table(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> Html:
+def table(heads: Iterable[object], rows: Iterable[Iterable[object]], about: str) -> Html:
+    """Return a table that scrolls where it is wider than its card; ``about`` names it for screen readers."""
     body = join(fill("row", cells=fill_each("cell", cells)) for cells in rows)
-    return fill("table", heads=fill_each("head", heads), rows=body)
+    return fill("table", heads=fill_each("head", heads), rows=body, about=about)
+
+
+def captioned(caption: str, about: str, heads: Iterable[object], rows: Iterable[Iterable[object]]) -> Html:
+    return fill("captioned", text=caption, table=table(heads, rows, about))
 
 
 @cache

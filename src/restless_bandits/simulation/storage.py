@@ -36,7 +36,7 @@ FORMAT = 1
 BLOCKS = "runs-*.npz"
 HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
 """What file browsers leave in a folder that is otherwise empty."""
-NO_PART_IN_RUNS = ("cli", "data", "experiments", "plots.py", "testing.py")
+NO_PART_IN_RUNS = ("cli", "data", "experiments", "plots.py", "service", "testing.py")
 """Parts of the package that cannot change a run."""
 
 

@@ -1,0 +1,232 @@
+"""``restless serve``, ``audit``, ``backup`` and ``token``: the decision service and its store."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from restless_bandits.cli import completion, options, output
+from restless_bandits.service.extras import shown_store
+
+if TYPE_CHECKING:
+    from restless_bandits.service.server import Started
+    from restless_bandits.service.store import Store
+
+DIFFERS = 1
+"""The exit code of an audit that found a decision which does not follow from the log."""
+
+StoreArgument = Annotated[
+    str, typer.Argument(metavar="STORE", help="The file of a service, or the URL of its database.")
+]
+StoreOption = Annotated[
+    str, typer.Option("--store", metavar="PATH|URL", help="The file of the service, or the URL of its database.")
+]
+
+token_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+def serve(
+    store: StoreOption = "restless.db",
+    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", help="The port; 0 for any that is free.")] = 8787,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate, with its chain, for https.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy in front of it speaks https: plain http will do here.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that requests may call it by, as of a proxy; may be repeated."),
+    ] = None,
+    demo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROBLEM",
+            help="Let a simulated world ask and tell, to look at: a built-in name or a TOML file.",
+            autocompletion=completion.problem,
+        ),
+    ] = None,
+    speed: Annotated[float, typer.Option(metavar="X", help="Slots a second of the demo.")] = 5.0,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Keep agents, and answer programs that ask and tell over HTTP.
+
+    The first start prints a token, without which nobody gets an answer. Ctrl-C or SIGTERM ends it: what was accepted is
+    answered first.
+
+    Example: restless serve --store agents.db
+    """
+    _check_installed()
+    from restless_bandits.service.server import Settings
+    from restless_bandits.service.server import serve as run
+
+    settings = Settings(store, host, port, tls_cert, tls_key, behind_proxy, tuple(allow_host or ()), demo, speed)
+    run(settings, lambda started: _greet(started, as_json))
+
+
+def _greet(started: Started, as_json: bool) -> None:
+    if as_json:
+        output.emit(vars(started))
+    else:
+        if started.token is not None:
+            print(f"token: {started.token}")
+            kept = "" if started.token_file is None else f"; kept in {started.token_file}, for your eyes only"
+            print(f"This is the only time that it is shown{kept}.")
+        print(f"Listening on {started.url}, store {started.store}. Ctrl-C stops it.")
+    sys.stdout.flush()
+
+
+def audit(
+    store: StoreArgument,
+    stored_plans: Annotated[
+        bool, typer.Option("--stored-plans", help="Follow the stored plans and make none anew, which is faster.")
+    ] = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Play the whole log again, and compare every decision.
+
+    Ends with exit code 1 at the first decision that differs. A store that is in use may be audited.
+
+    Example: restless audit restless.db
+    """
+    _check_installed()
+    from restless_bandits.service.audit import audit as play_again
+
+    with _opened(store) as opened:
+        found = play_again(opened, plans=not stored_plans, progress=_show_progress)
+    if as_json:
+        output.emit(vars(found) | {"store": shown_store(store), "same": found.same})
+    else:
+        print(output.plain_text(found.sentence))
+    if not found.same:
+        raise typer.Exit(DIFFERS)
+
+
+def _show_progress(events: int) -> None:
+    output.progress(f"{events} events")
+
+
+def backup(
+    store: StoreArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes; must be new.")],
+    as_json: options.JsonOption = False,
+) -> None:
+    """Copy a store to a file, while the service goes on.
+
+    The copy is a store: to go back to it, stop the service and start it with --store FILE.
+
+    Example: restless backup restless.db monday.db
+    """
+    _check_installed()
+    with _opened(store) as opened:
+        opened.backup(str(file))
+    size = file.stat().st_size
+    if as_json:
+        output.emit({"store": shown_store(store), "file": str(file), "bytes": size})
+    else:
+        output.tell(f"{file}: {size} bytes, a store of its own")
+
+
+@token_app.command("make")
+def make(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="read, play, or admin; each may do what the last may.")],
+    label: Annotated[str, typer.Option(metavar="TEXT", help="What it is for, shown by list.")] = "",
+    store: StoreOption = "restless.db",
+    as_json: options.JsonOption = False,
+) -> None:
+    """Make a token and print it, this once.
+
+    Example: restless token make play --label "the dispatcher"
+    """
+    _check_installed()
+    with _opened(store) as opened:
+        token = opened.tokens.make(role, label)
+    if as_json:
+        output.emit({"token": token, "role": role, "label": label})
+    else:
+        print(token)
+
+
+@token_app.command("list")
+def listed(store: StoreOption = "restless.db", as_json: options.JsonOption = False) -> None:
+    """List the tokens of a store: ids, roles and labels.
+
+    Example: restless token list
+    """
+    _check_installed()
+    with _opened(store) as opened:
+        found = [_readable(one) for one in opened.tokens.list()]
+    if as_json:
+        output.emit({"tokens": found})
+        return
+    table = output.new_table("id", "role", "label", "made", "revoked")
+    for one in found:
+        table.add_row(*(output.plain_text(str(one[key] or "")) for key in ("id", "role", "label", "made", "revoked")))
+    output.show(table)
+
+
+@token_app.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The id that list shows, or the token itself.")],
+    store: StoreOption = "restless.db",
+    as_json: options.JsonOption = False,
+) -> None:
+    """Let a token be worth nothing, from the next second on.
+
+    Example: restless token revoke 5f2a90c1
+    """
+    _check_installed()
+    from restless_bandits.errors import ProblemError
+
+    wanted = name.split("-")[1] if name.startswith("rb-") and name.count("-") >= 2 else name
+    with _opened(store) as opened:
+        if not opened.tokens.revoke(wanted):
+            where = shown_store(store)
+            raise ProblemError(f"{where} has no token {wanted!r} in use; restless token list shows what there is")
+    if as_json:
+        output.emit({"revoked": wanted})
+    else:
+        output.tell(f"{wanted} is revoked")
+
+
+@token_app.callback()
+def token() -> None:
+    """Make, list and revoke the tokens of a service.
+
+    Example: restless token make play
+    """
+
+
+def _readable(token: dict[str, Any]) -> dict[str, Any]:
+    """What there is to say of a token, with times as people write them."""
+    from datetime import UTC, datetime
+
+    def shown(micros: int | None) -> str | None:
+        return None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC).isoformat()
+
+    return token | {"made": shown(token["made"]), "revoked": shown(token["revoked"])}
+
+
+def _check_installed() -> None:
+    from restless_bandits.service.extras import NEEDED, check_installed
+
+    check_installed("the service", *NEEDED)
+
+
+def _opened(store: str) -> Any:
+    """A store that is there already: to make one by a slip of the pen helps nobody."""
+    import contextlib
+
+    from restless_bandits.errors import ProblemError
+    from restless_bandits.service.store import open_store
+
+    place = store.removeprefix("sqlite:///")
+    if "://" not in place and not Path(place).is_file():
+        raise ProblemError(f"there is no store {place}; restless serve makes one, --store names another")
+    opened: contextlib.closing[Store] = contextlib.closing(open_store(store))
+    return opened

@@ -1,0 +1,681 @@
+"""What an agent does with a slot: it decides by its plan, takes answers in any order, and plans anew when it is time.
+
+The plans that are followed are those of the simulator, a slot at a time. Answers may come late, twice, or not at all,
+arms may come and go. Whatever happens, the state follows from what was told and when: the record when the present plan
+began, the record now, and the last slots, in which answers may still come.
+
+A ``Player`` has no files. Whoever keeps one overrides what it has to say on the way: ``_log`` is called with every
+event, after all that can fail and before anything changes; ``_plan_now`` and ``_submit`` say who makes plans.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from restless_bandits import background
+from restless_bandits.arrays import is_whole, plain, positive, whole
+from restless_bandits.changes import ALARM_RATE, Alarm, Change, alarm_threshold, lookout
+from restless_bandits.errors import ConflictError, ProblemError, check_known, did_you_mean, shortened
+from restless_bandits.history import Event
+from restless_bandits.learners import Learner, as_learner
+from restless_bandits.learners.base import checked_plan
+from restless_bandits.plans import Plan, Watch, renumbered
+from restless_bandits.problem import MOST_SLOTS, Task, check_length
+from restless_bandits.record import Record, check_fits
+from restless_bandits.rewards import ZERO_TO_ONE, Range, RewardLaw
+from restless_bandits.streams import plan_generator
+from restless_bandits.window import Sight, Window
+
+PLANNING = ("blocking", "background")
+ON_CHANGE = ("warn", "forget", "forget-all", "ignore")
+FORGETFUL = ("forget", "forget-all")
+LATE = 1024
+SAME_REWARD = 1e-9
+"""Rewards of a fixed law that differ by no more of the largest that there can be are one, written in different ways."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A slot in which answers are still missing: its number, and the arms that they are missing of."""
+
+    slot: int
+    arms: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Due:
+    """A plan that is being made: the record from which, and the promise, where a worker was asked."""
+
+    record: Record
+    promise: Future[tuple[Plan, background.Warned]] | None = None
+
+
+class Player:
+    """A learner with what it has seen.
+
+    Parameters
+    ----------
+    learner
+        A learner, or its spec such as ``"restless-ucb"``.
+    task
+        What it may know, from ``problem.task(...)``; a learner that needs more than the shape says what to reveal.
+    seed, run, content
+        Coordinates of its random choices. With those of a simulated run (``content`` is ``problem.content``) it makes
+        the same ones.
+    late
+        How many slots after its own an answer may come.
+    planning
+        ``blocking``: a plan that is due is made when the next decision is asked for. ``background``: it is made in a
+        worker process, and decisions go on by the old one until it is there; only the first plan, and the first after
+        arms or learner were exchanged or something was forgotten, is waited for. A script that asks for it must guard
+        its main part by ``if __name__ == "__main__":``.
+    on_change
+        What to do when an arm is found to have changed: each is tested as long as it is pulled, and every change is
+        entered into ``alarms``. ``warn``: a ``RuntimeWarning`` says so. ``forget``: what was seen of the arm before the
+        change is dropped, and the next decision is planned anew. ``forget-all``: the same for all arms, for changes
+        that come together. ``ignore``: nothing is tested.
+    alarm_rate
+        How many false alarms a slot all arms together may give on average.
+    memory
+        How many slots are remembered; None for all. What is older is forgotten, an eighth at a time.
+
+    """
+
+    def __init__(
+        self,
+        learner: Learner | str,
+        task: Task,
+        *,
+        seed: int = 0,
+        run: int = 0,
+        content: str = "",
+        late: int = LATE,
+        planning: str = "blocking",
+        on_change: str = "warn",
+        alarm_rate: float = ALARM_RATE,
+        memory: int | None = None,
+    ) -> None:
+        if not isinstance(task, Task):
+            raise ProblemError(f"task is {shortened(task)}; give a Task, as problem.task(...) makes one")
+        check_length(task.horizon)
+        self.task = task
+        self._service = list(range(task.n_arms))
+        check_known(planning, PLANNING, "planning is")
+        self.planning = planning
+        self._learner = self._checked_learner(learner, task)
+        self.seed, self.run, self.content = whole("seed", seed, 0), whole("run", run, 0), content
+        if not isinstance(content, str) or set(content) - set("0123456789abcdef"):
+            raise ProblemError(f"content is {shortened(content)}; give problem.content, or leave it out")
+        self.record = Record.of(task)
+        self._window = Window(self.record, whole("late", late, 0, MOST_SLOTS))
+        check_known(on_change, ON_CHANGE, "on_change is")
+        self._on_change = on_change
+        self.alarm_rate = positive("alarm_rate", alarm_rate, 1.0)
+        self.memory = memory if memory is None else self._checked_memory(memory)
+        self._alarms: list[Alarm] = []
+        self._look_out()
+        self._plan: Plan | None = None
+        self._due: Due | None = None
+        self._part: Record | None = None  # what was seen of the arms in service, where some are not
+        self._replaying = False
+
+    @property
+    def slots(self) -> int:
+        """Slots that have passed."""
+        return self.record.slots
+
+    @property
+    def late(self) -> int:
+        """How many slots after its own an answer may come; it may be set at any slot."""
+        return self._window.late
+
+    @late.setter
+    def late(self, late: int) -> None:
+        slots = self._checked_late(late)
+        self._log("late", slots=slots)
+        self._window.late = slots
+        self._window.settle(self.record, self._leave)
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Changes that were found, in the order in which they were."""
+        return tuple(self._alarms)
+
+    @property
+    def on_change(self) -> str:
+        """What is done when an arm has changed; it may be set at any slot, and tests that are new begin there."""
+        return self._on_change
+
+    @on_change.setter
+    def on_change(self, what: str) -> None:
+        check_known(what, ON_CHANGE, "on_change is")
+        self._log("on_change", what=what)
+        if self._on_change == "ignore":
+            for arm in self._lookouts:
+                arm.restart(self.slots + 1)
+        self._on_change = what
+
+    @property
+    def open(self) -> list[Decision]:
+        """Decisions without an answer, the oldest first: that of the present slot once it was asked for, and earlier
+        ones whose answers may still come and were not told to be lost.
+        """
+        missing = ((slot, entry.missing(self.task.plays)) for slot, entry in self._window.entries())
+        names = self.task.names
+        return [Decision(slot, tuple(arms), tuple(names[arm] for arm in arms)) for slot, arms in missing if arms]
+
+    @property
+    def in_service(self) -> tuple[str, ...]:
+        """The names of the arms that may be pulled."""
+        return tuple(self.task.names[arm] for arm in self._service)
+
+    def sights(self, since: int = 0) -> Iterator[Sight]:
+        """Yield what was seen after a slot, in the order of slots, as far back as answers may still come."""
+        return self._window.sights(since)
+
+    def ask(self) -> int | tuple[int, ...]:
+        """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer."""
+        self._follow_record()
+        present = self.slots + 1
+        arms = self._window.look(present).asked
+        if not arms:
+            self._adopt_if_made()
+            arms = self._choice()
+            self._log("ask", slot=present, arms=list(arms))
+            self._window.entry(present).asked = arms
+        return arms[0] if self.task.plays == 1 else arms
+
+    def tell(
+        self,
+        state: int | Sequence[int] | None = None,
+        reward: float | Sequence[float] | None = None,
+        arm: int | str | Sequence[int | str] | None = None,
+        *,
+        slot: int | None = None,
+        lost: bool = False,
+    ) -> None:
+        """Tell what was seen in a slot: the state and reward of the arm that was asked for.
+
+        ``arm``, a name or a number, says which one was pulled where somebody overrode the choice. ``slot`` names the
+        slot of the answer: an earlier one, at most ``late`` slots ago, or the present one, ``agent.slots + 1``, which
+        passes when it is told. The record becomes what the right order would have made it. The same answer again
+        changes nothing, another one to the same slot and arm is refused. ``lost=True`` says that no answer is expected;
+        should it come all the same, it may still be told.
+
+        With several plays, state, reward and arm are sequences of that length; with arms named they may be shorter, or
+        a single one, and the answers of the others may come later. What cannot have been seen is refused, and nothing
+        changes.
+        """
+        self._follow_record()
+        number = self._slot_of(slot)
+        entry = self._window.look(number)
+        arms = self._arms_of(arm) if arm is not None else list(entry.asked)
+        if not arms:
+            if slot is None:
+                raise ProblemError("tell without ask: ask for an arm first, or name the arm that was pulled")
+            raise ProblemError(f"nobody asked in slot {number}; name the arm that was pulled")
+        if lost:
+            if state is not None or reward is not None:
+                raise ProblemError("an answer that is lost has no state and no reward; give these or lost=True")
+            self._lose(number, arms if arm is not None else entry.missing(self.task.plays))
+            return
+        seen = self._seen(arms, arm, state, reward)
+        for one in seen:
+            self._check(*one, present=number == self.slots + 1)
+        new = self._new_answers(number, seen, entry.told)
+        if new:
+            self._enter(number, *(list(column) for column in zip(*new, strict=True)))
+
+    def skip(self, slots: int = 1) -> None:
+        """Let slots pass in which nothing was pulled, or whose answer is not there yet.
+
+        A decision that was asked for stays open, and may be told later with its slot named.
+        """
+        self._follow_record()
+        slots = whole("the number of slots to skip", slots, 1, MOST_SLOTS - 1 - self.slots)
+        self._present_plan()
+        self._log("skip", slots=slots)
+        self.record.skip(slots)
+        self._pass([], [])
+
+    def add_arm(
+        self,
+        name: str,
+        n_states: int = 2,
+        *,
+        reward_law: RewardLaw = "bernoulli",
+        reward_range: Range = ZERO_TO_ONE,
+        rewards: Sequence[float] | None = None,
+        mixing: int | None = None,
+    ) -> int:
+        """Take a new arm into service, from the coming decision on; return its number.
+
+        It is explored like any arm that was never seen. ``rewards`` and ``mixing`` are told where they are of the other
+        arms.
+        """
+        if name in self.task.names:
+            remedy = "give another name" if name in self.in_service else "restore_arm brings it back"
+            raise ProblemError(f"there is an arm {name!r} already; {remedy}")
+        told: Event = {"n_states": n_states, "rewards": rewards, "mixing": mixing}
+        task = self.task.with_arm(names=name, reward_laws=reward_law, reward_ranges=reward_range, **told)
+        given = {**told, "reward_law": reward_law, "reward_range": reward_range}
+        check_fits(task.n_states)
+        number = task.n_arms - 1
+        service = [*self._service, number]
+        self._checked_learner(self._learner, task.only(service))
+        self._log("arm", change="add", name=name, **plain(given))
+        self._end_plan()
+        self.task, self._service = task, service
+        self.record.add_arm(task.n_states[number])
+        self._window.add_arm(task.n_states[number])
+        self._lookouts.append(lookout.of_arm(task, number, self._stretch))
+        return number
+
+    def retire_arm(self, arm: str | int) -> None:
+        """Take an arm out of service: it is no longer asked for, and what is known of it is kept.
+
+        A decision that was already asked for stands. At least as many arms as are pulled a slot must stay.
+        """
+        number = self._number_of(arm)
+        if number not in self._service:
+            raise ProblemError(f"arm {self.task.names[number]!r} is out of service already")
+        if len(self._service) == self.task.plays:
+            why = f"{_pulled(self.task.plays)} a slot and no more are in service"
+            raise ProblemError(f"arm {self.task.names[number]!r} cannot be retired: {why}; add another first")
+        self._serve("retire", number, [other for other in self._service if other != number])
+
+    def restore_arm(self, arm: str | int) -> None:
+        """Take an arm that was retired into service again, with what is known of it."""
+        number = self._number_of(arm)
+        if number in self._service:
+            raise ProblemError(f"arm {self.task.names[number]!r} is in service already")
+        self._serve("restore", number, sorted([*self._service, number]))
+
+    def _serve(self, change: str, number: int, service: list[int]) -> None:
+        self._checked_learner(self._learner, self.task.only(service))
+        self._log("arm", change=change, name=self.task.names[number])
+        self._end_plan()
+        self._service = service
+
+    @property
+    def learner(self) -> Learner:
+        """The learner; another one may take its place at any slot, and finds what was seen."""
+        return self._learner
+
+    @learner.setter
+    def learner(self, learner: Learner | str) -> None:
+        learner = self._checked_learner(learner, self._task_in_service())
+        self._log_learner(learner)
+        self._end_plan()
+        self._learner = learner
+
+    def _log_learner(self, learner: Learner) -> None:
+        """Take note of a learner that takes the place of the last one; not every one has a spec."""
+
+    def _log(self, kind: str, **content: Any) -> None:
+        """Take note of an event: after all that can fail, and before anything changes."""
+
+    def _checked_learner(self, learner: Learner | str, task: Task) -> Learner:
+        """The learner, if it can play these arms."""
+        found = as_learner(learner)
+        for need in sorted(found.needs):
+            if getattr(task, need) is None:
+                raise ProblemError(f"{found.name} needs to be told {need}; make its task with reveal=[{need!r}]")
+        found.check(task)
+        if self.planning == "background":
+            background.check_may_start()
+            try:
+                pickle.dumps(found)
+            except Exception as error:  # an option may be anything, and fail in any way
+                raise ProblemError(
+                    f"{found.name} cannot be sent to a worker that plans in the background: {error}; use "
+                    "planning='blocking'"
+                ) from None
+        return found
+
+    def _all_in_service(self) -> bool:
+        return len(self._service) == self.task.n_arms
+
+    def _task_in_service(self) -> Task:
+        return self.task if self._all_in_service() else self.task.only(self._service)
+
+    def _choice(self) -> tuple[int, ...]:
+        """The arms that the present plan pulls in the coming slot."""
+        policy = self._present_plan().policy
+        if self._all_in_service():
+            return tuple(policy.choose_now(self.record))
+        if self._part is None:
+            self._part = self.record.only(self._service)
+        self._part.slots = self.slots
+        return tuple(self._service[arm] for arm in policy.choose_now(self._part))
+
+    def _present_plan(self) -> Plan:
+        if self._plan is None:
+            begun = self.record.copy()
+            self._begin(self._plan_now(begun), begun)
+        assert self._plan is not None
+        return self._plan
+
+    def _ingredients(self, record: Record) -> tuple[Learner, Record, Task, list[int], int, str, int]:
+        return self._learner, record, self._task_in_service(), self._service, self.seed, self.content, self.run
+
+    def _made(self, record: Record) -> Plan:
+        return make_plan(*self._ingredients(record))
+
+    def _plan_now(self, record: Record) -> Plan:
+        """Return a plan that nothing can go on without."""
+        return self._made(record)
+
+    def _begin(self, plan: Plan, begun: Record, *, over: bool = False) -> None:
+        """Follow a plan that was made from the record as it was when the last one ended."""
+        self.record.remember(plan.notes)
+        self._plan, self._plan_record, self._watch = plan, begun, Watch(plan.until, begun, over=over)
+
+    def _submit(self) -> None:
+        """Ask a worker for the plan that is due, if one is and nobody was asked."""
+        if self._due is not None and self._due.promise is None and not self._replaying:
+            self._due.promise = background.submit(make_plan, *self._ingredients(self._due.record))
+
+    def _adopt_if_made(self) -> None:
+        if self._due is not None and self._due.promise is not None and self._due.promise.done():
+            self._adopt(self._due)
+
+    def _adopt(self, due: Due) -> None:
+        """From the coming slot on, follow the plan that was due."""
+        try:
+            plan, warned = (self._made(due.record), []) if due.promise is None else due.promise.result()
+        except (BrokenExecutor, CancelledError):
+            # A worker that died costs the time to make the plan here, and nothing else: it is the same plan.
+            background.close()
+            plan, warned = self._made(due.record), []
+        for message, category in warned:
+            warnings.warn(message, category, stacklevel=4)
+        self._log("plan", slot=self.slots + 1, plan=due.record.plans)
+        self._begin(plan, due.record)
+        self._due = None
+
+    def _end_plan(self) -> None:
+        """End the present plan at once, as it is no plan for what comes; the next one finds no notes."""
+        begun = self._due.record if self._due is not None else self._plan_record if self._plan is not None else None
+        # One that was never followed counts for none, and the next one takes its number.
+        if begun is not None and self.slots > begun.slots:
+            self.record.plan_lengths.append(self.slots - begun.slots)
+        if self._due is not None and self._due.promise is not None:
+            self._due.promise.cancel()
+        self._plan = self._due = self._part = None
+        self.record.remember({})
+
+    def _enter(self, slot: int, arms: list[int], states: list[int], rewards: list[float]) -> None:
+        """Enter answers that were checked; the present slot passes with them."""
+        record, present = self.record, slot == self.slots + 1
+        if present:
+            self._present_plan()
+        self._log("tell", slot=slot, arms=arms, states=states, rewards=rewards)
+        for arm in arms:
+            self._lookouts[arm].tell()
+        if present:
+            certain = [i for i, s, r in zip(arms, states, rewards, strict=True) if self._contradicts(i, s, r)]
+            previous = [(int(record.last_state[i]), int(record.elapsed[i])) for i in arms]
+            record.observe(arms, states, rewards)
+            if not set(arms) <= set(self._service):
+                self._part = None
+            elif self._part is not None:
+                # So that not all counts are gathered anew in every slot.
+                self._part.slots = slot - 1
+                self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
+            self._window.note(record, arms, states, rewards)
+            self._pass(arms, previous)
+        else:
+            certain, self._part = [], None
+            for arm, state, reward in zip(arms, states, rewards, strict=True):
+                grown = self._window.enter(record, slot, arm, state, reward)
+                if self._plan is not None and self._due is None:
+                    self._watch.told_late(record, arm, slot, state, grown)
+        if self._on_change != "ignore":
+            for arm in arms:
+                self._look(arm, certain=arm in certain)
+
+    def _lose(self, slot: int, arms: list[int]) -> None:
+        """Give up the answers of some arms of a decision; the present slot passes with them."""
+        entry = self._window.look(slot)
+        for arm in arms:
+            if arm in entry.told or arm not in entry.asked:
+                why = "was told before" if arm in entry.told else "was not asked for"
+                raise ConflictError(f"slot {slot}: arm {self.task.names[arm]!r} {why}, so its answer is not lost")
+        if entry.lost.issuperset(arms):
+            return
+        if slot == self.slots + 1:
+            self._present_plan()
+        self._log("lost", slot=slot, arms=arms)
+        entry.lost.update(arms)
+        if slot == self.slots + 1:
+            self.record.skip(1)
+            self._pass([], [])
+
+    def _pass(self, arms: list[int], previous: list[tuple[int, int]]) -> None:
+        """A slot is over: the next one is asked anew, by a new plan if the rule of this one is met."""
+        self._window.settle(self.record, self._leave)
+        if self._due is None and self._watch.met(self.record, arms, previous):
+            self.record.plan_lengths.append(self.slots - self._plan_record.slots)
+            if self.planning == "background":
+                self._due = Due(self.record.copy())
+                self._submit()
+            else:
+                self._plan = None
+        if self.memory is not None and self._first_remembered() > self._remembered:
+            self._forget_old()
+
+    def _leave(self, sight: Sight) -> None:
+        """Let a sight go where it is settled."""
+        if self._on_change != "ignore" or self.memory is not None:
+            self._lookouts[sight.arm].enter(sight)
+
+    def _look_out(self) -> None:
+        """Begin to look for changes, with what is seen from now on."""
+        self._lookouts = [lookout.of_arm(self.task, arm, self._stretch) for arm in range(self.task.n_arms)]
+        for arm in self._lookouts:
+            arm.restart(self.slots + 1)
+        self._remembered = self._first_remembered()
+
+    def _follow_record(self) -> None:
+        """Begin anew where somebody has changed the record by hand."""
+        if not self._window.check_followed(self.record):
+            self._look_out()
+
+    def _look(self, arm: int, *, certain: bool) -> None:
+        """Raise an alarm if an arm has changed."""
+        before, sights = self._window.recent(arm)
+        threshold = alarm_threshold(self.alarm_rate, len(self._service))
+        change = Change(self.slots, math.inf, "rewards") if certain else None
+        change = change or self._lookouts[arm].look(self.slots, before, sights, threshold)
+        if change is None:
+            return
+        alarm = Alarm(arm, self.task.names[arm], self.slots, change.since, change.evidence, change.what)
+        self._alarms.append(alarm)
+        if self._on_change in FORGETFUL:
+            for other in range(self.task.n_arms) if self._on_change == "forget-all" else [arm]:
+                self._forget(other, change.since)
+                self._lookouts[other].restart(self.slots + 1)
+            self._renew_plan(change.since - 1)
+            return
+        self._lookouts[arm].restart(self.slots + 1)
+        self._warn(alarm)
+
+    def _warn(self, alarm: Alarm) -> None:
+        """Say that an arm has changed, where nothing is done about it."""
+        if not self._replaying:
+            warnings.warn(f"{alarm}; on_change='forget' drops what was seen before", RuntimeWarning, stacklevel=5)
+
+    def _forget(self, arm: int, since: int) -> None:
+        """Forget what was seen of an arm before a slot."""
+        self._window.forget(self.record, arm, since, self._lookouts[arm].keep(since))
+
+    def _renew_plan(self, slot: int) -> None:
+        """Plan anew, by a learner whose time began after a slot: what is left to learn asks for it."""
+        self._end_plan()
+        # A learner that knows the problem knows when it changes, and counts slots for that.
+        if self.task.problem is None:
+            self.record.restart(slot)
+
+    def _checked_memory(self, memory: Any) -> int:
+        """A memory in which answers have become final before they are forgotten."""
+        kept = whole("memory", memory, lookout.LEAST_MEMORY, MOST_SLOTS)
+        _check_settled(kept, self.late)
+        return kept
+
+    def _checked_late(self, late: Any) -> int:
+        slots = whole("late", late, 0, MOST_SLOTS)
+        if self.memory is not None:
+            _check_settled(self.memory, slots)
+        return slots
+
+    @property
+    def _stretch(self) -> int:
+        return 0 if self.memory is None else lookout.stretch_of(self.memory)
+
+    def _first_remembered(self) -> int:
+        """The first slot that the memory reaches back to."""
+        if self.memory is None:
+            return 1
+        return max(1, (self.slots // self._stretch - lookout.BLOCKS + 1) * self._stretch + 1)
+
+    def _forget_old(self) -> None:
+        """Forget what the memory no longer reaches."""
+        self._remembered = since = self._first_remembered()
+        for arm in range(self.task.n_arms):
+            self._forget(arm, since)
+        self._renew_plan(self.slots)
+
+    def _slot_of(self, slot: int | None) -> int:
+        """The number of the slot that an answer is for, if it may still come."""
+        present, first = self.slots + 1, self._window.edge + 1
+        number = present if slot is None else whole("slot", slot)
+        if number > present:
+            raise ProblemError(f"slot {number} has not come yet; the present one is {present}")
+        if number < first:
+            raise ProblemError(
+                f"slot {number} is too long ago: an answer may come {self.late} slots late, and slot {first} is the "
+                "first that still takes one"
+            )
+        return number
+
+    def _arms_of(self, arm: Any) -> list[int]:
+        """The numbers of the arms that somebody named."""
+        plays = self.task.plays
+        if plays == 1 or not _is_sequence(arm):
+            return [self._number_of(arm)]
+        if not 1 <= len(arm) <= plays:
+            raise ProblemError(f"arm is {shortened(arm)}; with {plays} plays name an arm, or at most {plays} of them")
+        arms = [self._number_of(one) for one in arm]
+        if len(set(arms)) < len(arms):
+            raise ProblemError(f"arms {arms} are not distinct; an arm can be pulled once a slot")
+        return arms
+
+    def _number_of(self, arm: Any) -> int:
+        names = self.task.names
+        if isinstance(arm, str):
+            if names.count(arm) != 1:
+                why = f"there is no arm {shortened(arm)}; {did_you_mean(arm[:60], names)}"
+                raise ProblemError(f"two arms are called {arm!r}; give its number" if arm in names else why)
+            return names.index(arm)
+        if not is_whole(arm) or not 0 <= arm < self.task.n_arms:
+            raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {self.task.n_arms - 1}")
+        return int(arm)
+
+    def _seen(self, arms: list[int], named: Any, state: Any, reward: Any) -> list[tuple[int, Any, Any]]:
+        """What was told of each arm, in ascending order of arms."""
+        single = self.task.plays == 1 or (named is not None and not _is_sequence(named))
+        states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
+        return sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
+
+    def _new_answers(
+        self, slot: int, seen: list[tuple[int, Any, Any]], told: Mapping[int, tuple[int, float]]
+    ) -> list[tuple[int, int, float]]:
+        """Of answers that were checked, those that are new; another answer to what was told before is refused."""
+        new = [(arm, int(state), float(reward)) for arm, state, reward in seen if arm not in told]
+        for arm, state, reward in seen:
+            if arm in told and told[arm] != (state, reward):
+                before, now = (f"state {s} with reward {r:.12g}" for s, r in (told[arm], (state, float(reward))))
+                raise ConflictError(
+                    f"slot {slot}: arm {self.task.names[arm]!r} was told to be in {before}, and now in {now}; what was "
+                    "told first stands"
+                )
+        if len(told) + len(new) > self.task.plays:
+            known = ", ".join(repr(self.task.names[i]) for i in sorted(told))
+            raise ConflictError(f"slot {slot} has its answer, of {known}; {_pulled(self.task.plays)} a slot")
+        return new
+
+    def _check_possible(self, arm: int, state: Any, reward: Any) -> float:
+        """Refuse a state or a reward that an arm never has."""
+        n_states = self.task.n_states[arm]
+        if not is_whole(state) or not 0 <= state < n_states:
+            raise ProblemError(
+                f"arm {self.task.names[arm]!r} has no state {state!r}; its states are 0 to {n_states - 1}"
+            )
+        return self.task.check_reward(arm, reward)
+
+    def _check(self, arm: int, state: Any, reward: Any, *, present: bool) -> None:
+        """Refuse what cannot have been seen of an arm."""
+        name, reward = self.task.names[arm], self._check_possible(arm, state, reward)
+        if self._contradicts(arm, state, reward) and not (present and self._on_change in FORGETFUL):
+            before = self.record.mean_rewards(arm, 0.0)[state]
+            raise ProblemError(
+                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its law is fixed; "
+                "on_change='forget' takes that for a change, in the present slot"
+            )
+
+    def _contradicts(self, arm: int, state: int, reward: float) -> bool:
+        """Whether a reward of a fixed law differs from those before it."""
+        if self.task.reward_laws[arm] != "fixed":
+            return False
+        apart = abs(float(self.record.mean_rewards(arm, reward)[state]) - reward)
+        return apart > SAME_REWARD * max(map(abs, self.task.reward_ranges[arm]))
+
+
+def make_plan(
+    learner: Learner, record: Record, task: Task, arms: Sequence[int], seed: int, content: str, run: int
+) -> Plan:
+    """Return a learner's plan for the arms in service, of which the task is, from the record of all.
+
+    A function of what it is given, here or in a worker. Its policy numbers the arms as the task does, its rule as the
+    record does.
+    """
+    part = record if len(arms) == record.n_arms else record.only(arms)
+    if record.restarted != (0, 0):
+        part = part.in_learners_time()
+    plan = checked_plan(learner, part, task, plan_generator(seed, content, run, record.plans))
+    return plan if len(arms) == record.n_arms else replace(plan, until=renumbered(plan.until, arms))
+
+
+def _check_settled(memory: int, late: int) -> None:
+    """Refuse a memory that would forget what may still be told."""
+    if late > (lookout.BLOCKS - 1) * lookout.stretch_of(memory):
+        raise ProblemError(
+            f"memory is {memory} slots, too few for answers that may come {late} slots late; give a smaller late"
+        )
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+
+
+def _listed(value: Any, what: str, length: int, single: bool) -> list[Any]:
+    """What was told as a list, one entry an arm."""
+    if single:
+        return [value]
+    if not _is_sequence(value) or len(value) != length:
+        raise ProblemError(f"{what} is {value!r}; with {length} plays give a sequence of that length")
+    return list(value)
+
+
+def _pulled(plays: int) -> str:
+    return "one arm is pulled" if plays == 1 else f"{plays} arms are pulled"

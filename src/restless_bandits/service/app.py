@@ -1,0 +1,297 @@
+"""The service over HTTP: every route, what it takes and answers, and the API's description at ``/openapi.json``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from restless_bandits import __version__
+from restless_bandits.arrays import plain
+from restless_bandits.errors import ProblemError
+from restless_bandits.service import messages
+from restless_bandits.service.auth import Doorkeeper, Names, Tokens
+from restless_bandits.service.gate import Gate, fault, headers_of
+from restless_bandits.service.limits import Limits
+from restless_bandits.service.messages import LIMITS, MOST
+from restless_bandits.service.metrics import CONTENT_TYPE, Meter
+from restless_bandits.service.operations import Answer, Delete, Operation, ServiceError
+from restless_bandits.service.page import Codes
+from restless_bandits.service.page import routes as page_routes
+from restless_bandits.service.streams import Streams
+from restless_bandits.service.waiting import Bridge
+
+DESCRIPTION = (
+    "Agents that decide which of several drifting arms to use, kept by a process that never forgets what it has "
+    "acknowledged. Requests carry `Authorization: Bearer TOKEN`. Every refusal is one sentence in `error`."
+)
+STATUSES = {
+    400: "The request makes no sense as it was sent.",
+    401: "There is no token, or nobody knows it.",
+    403: "The token's role is too small.",
+    404: "There is no such agent, decision or path.",
+    409: "It contradicts what is there already.",
+    413: "The body is too long.",
+    422: "A field is wrong; `field` names it.",
+    429: "A limit is reached; try again after the seconds of Retry-After.",
+    503: "The service cannot answer now; try again after the seconds of Retry-After.",
+}
+Name = Annotated[str, Path(description="The agent's name.")]
+After = Annotated[int, Query(ge=0, le=MOST, description="The number of the last event that is known.")]
+Begin = Annotated[int | None, Query(ge=0, le=MOST, description="As Last-Event-ID; without either only what comes.")]
+PageLength = Annotated[int, Query(ge=1, le=LIMITS.page, description="Events of a page.")]
+
+
+def build(
+    keeper: Any,
+    tokens: Tokens,
+    *,
+    limits: Limits | None = None,
+    known_hosts: Iterable[str] = (),
+    page: bool = True,
+    codes: Codes | None = None,
+) -> Gate:
+    """Return the whole service as an ASGI application; ``.streams.stop()`` ends what would never end by itself."""
+    limits = limits or Limits()
+    doorkeeper, meter = Doorkeeper(tokens), Meter(keeper)
+    streams = Streams(keeper, limits.streams, limits.page)
+    bridge = Bridge()
+    app = FastAPI(
+        title="restless-bandits",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _handle_errors(app)
+    _play_routes(app, keeper, bridge)
+    _read_routes(app, keeper, streams, meter)
+    if page:
+        app.router.routes.extend(page_routes(keeper, doorkeeper, streams, codes or Codes()))
+    setattr(app, "openapi", lambda: _described(app))  # noqa: B010
+    return Gate(app, keeper, doorkeeper, Names(known_hosts), limits, meter, bridge, streams)
+
+
+def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    body = json.dumps(plain(answer), separators=(",", ":"), allow_nan=False)
+    return Response(body, status, headers, "application/json")
+
+
+def _handle_errors(app: FastAPI) -> None:
+    """Answer every error in the same shape."""
+
+    def refused(error: ServiceError) -> Response:
+        return _json({"error": str(error), "field": error.field}, error.status, headers_of(error))
+
+    async def service_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ServiceError)
+        return refused(error)
+
+    async def wrong_parameter(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        field = str(first["loc"][-1])
+        return refused(ServiceError(422, messages.sentence(first, field), field))
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code in (404, 405):
+            return refused(ServiceError(404, f"there is no {request.method} here; /openapi.json tells what there is"))
+        return refused(ServiceError(400, str(error.detail)))
+
+    async def problem(_: Request, error: Exception) -> Response:
+        return refused(ServiceError(422, str(error)))
+
+    async def failed(_: Request, error: Exception) -> Response:
+        return refused(fault())  # the gate finds the error too, and logs it
+
+    app.add_exception_handler(ServiceError, service_error)
+    app.add_exception_handler(RequestValidationError, wrong_parameter)
+    app.add_exception_handler(HTTPException, not_found)
+    app.add_exception_handler(ProblemError, problem)
+    app.add_exception_handler(Exception, failed)
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    """How a route's body is described; it is read by the route itself, from its bytes."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The refusals that a route may answer with, besides those of every route."""
+    always = (400, 401, 403, 503)
+    return {
+        status: {"model": messages.ErrorReply, "description": STATUSES[status]}
+        for status in sorted({*always, *statuses})
+    }
+
+
+def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
+    """What changes an agent."""
+
+    async def done(name: str, operations: list[Operation]) -> list[Answer]:
+        results: list[Answer] = await bridge.waiting(keeper.submit(name, operations))
+        return results
+
+    everything = _refusals(404, 409, 413, 422, 429)
+
+    def post(
+        path: str, model: type[messages.Message], answer: type[BaseModel], **more: Any
+    ) -> Callable[[Callable[..., Any]], Any]:
+        return app.post(
+            path, openapi_extra=_takes(model), response_model=answer, responses=everything, tags=["play"], **more
+        )
+
+    @post("/agents", messages.CreateMessage, messages.Reply, status_code=201, summary="Make an agent.")
+    async def create(request: Request) -> Response:
+        message = messages.read(messages.CreateMessage, await request.body())
+        return _json((await done(message.name, [message.operation()]))[0], 201)
+
+    @app.patch(
+        "/agents/{name}",
+        openapi_extra=_takes(messages.PatchMessage),
+        response_model=messages.Reply,
+        responses=everything,
+        tags=["play"],
+        summary="Exchange the learner, the late window, the arms in service.",
+    )
+    async def patch(request: Request, name: Name) -> Response:
+        message = messages.read(messages.PatchMessage, await request.body())
+        return _json((await done(name, [message.operation()]))[0])
+
+    @app.delete(
+        "/agents/{name}",
+        response_model=messages.Reply,
+        responses=_refusals(404, 409, 422, 429),
+        tags=["play"],
+        summary="Delete an agent; its log is kept.",
+    )
+    async def delete(name: Name) -> Response:
+        return _json((await done(name, [Delete()]))[0])
+
+    # These two are answered by the gate, where nothing stands between them and the keeper.
+    @post("/agents/{name}/ask", messages.AskMessage, messages.DecisionReply, summary="Which arms to pull.")
+    async def ask(request: Request, name: Name) -> Response:
+        message = messages.read(messages.AskMessage, await request.body())
+        return _json((await done(name, [message.operation()]))[0])
+
+    @post("/agents/{name}/tell", messages.TellMessage, messages.Reply, summary="What was seen.")
+    async def tell(request: Request, name: Name) -> Response:
+        message = messages.read(messages.TellMessage, await request.body())
+        return _json((await done(name, [message.operation()]))[0])
+
+    @post("/agents/{name}/skip", messages.SkipMessage, messages.Reply, summary="Let slots pass.")
+    async def skip(request: Request, name: Name) -> Response:
+        message = messages.read(messages.SkipMessage, await request.body())
+        return _json((await done(name, [message.operation()]))[0])
+
+    @post("/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary="Many of these, all or nothing.")
+    async def batch(request: Request, name: Name) -> Response:
+        message = messages.read(messages.BatchMessage, await request.body())
+        return _json({"answers": await done(name, [step.operation() for step in message.operations])})
+
+
+def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> None:
+    """What changes nothing."""
+
+    def get(path: str, answer: type[BaseModel], **more: Any) -> Callable[[Callable[..., Any]], Any]:
+        responses = _refusals(404, 422) if "{name}" in path else _refusals()
+        return app.get(path, response_model=answer, responses=responses, tags=["read"], **more)
+
+    @get("/agents", messages.AgentsReply, summary="All agents.")
+    async def agents() -> Response:
+        return _json({"agents": await asyncio.to_thread(keeper.agents)})
+
+    @get("/agents/{name}", messages.Reply, summary="An agent: its task, learner, clock, slots, rewards.")
+    async def agent(name: Name) -> Response:
+        return _json(await asyncio.to_thread(keeper.agent, name))
+
+    @get("/agents/{name}/events", messages.EventsReply, summary="The log, a page at a time.")
+    async def events(name: Name, after: After = 0, limit: PageLength = LIMITS.page) -> Response:
+        return _json(await asyncio.to_thread(keeper.events, name, after, limit))
+
+    @app.get(
+        "/agents/{name}/stream",
+        response_class=StreamingResponse,
+        responses=_refusals(404, 422, 429) | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+        tags=["read"],
+        summary="The log as it grows: server-sent events.",
+    )
+    async def stream(request: Request, name: Name, after: Begin = None) -> Response:
+        streams.check_room()
+        said = request.headers.get("last-event-id", "")
+        if said and not (said.isascii() and said.isdigit() and len(said) < 17):
+            raise ServiceError(422, "Last-Event-ID is not the number of an event", "Last-Event-ID")
+        if said or after is not None:
+            await asyncio.to_thread(keeper.events, name, 0, 1)  # an agent that is not there is told before we stream
+            begin = int(said) if said else int(after or 0)
+        else:
+            begin = int((await asyncio.to_thread(keeper.agent, name))["seq"])
+        return StreamingResponse(
+            streams.lines(name, begin), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+        )
+
+    @get("/agents/{name}/estimate", messages.Reply, summary="Chains and rewards, with standard errors.")
+    async def estimate(name: Name) -> Response:
+        return _json(await asyncio.to_thread(keeper.estimate, name))
+
+    @get("/agents/{name}/belief", messages.Reply, summary="The present law of every arm.")
+    async def belief(name: Name) -> Response:
+        return _json(await asyncio.to_thread(keeper.belief, name))
+
+    @app.get(
+        "/health",
+        response_model=messages.HealthReply,
+        responses={503: {"model": messages.ErrorReply, "description": STATUSES[503]}},
+        tags=["read"],
+        summary="Whether the service can answer and write; needs no token.",
+    )
+    async def health() -> Response:
+        return _json(await asyncio.to_thread(keeper.health))
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses=_refusals() | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        tags=["read"],
+        summary="Counters for Prometheus.",
+    )
+    async def metrics() -> Response:
+        return Response(await asyncio.to_thread(meter.text), media_type=CONTENT_TYPE)
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The API's description, with the messages that routes read by themselves."""
+    if app.openapi_schema is None:
+        described = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=list(app.routes)
+        )
+        models = [
+            messages.CreateMessage,
+            messages.AskMessage,
+            messages.TellMessage,
+            messages.SkipMessage,
+            messages.BatchMessage,
+            messages.PatchMessage,
+        ]
+        _, definitions = models_json_schema(
+            [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+        )
+        components = described.setdefault("components", {})
+        components.setdefault("schemas", {}).update(definitions.get("$defs", {}))
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        described["security"] = [{"token": []}]
+        described["paths"]["/health"]["get"]["security"] = []
+        app.openapi_schema = described
+    return app.openapi_schema

@@ -1,0 +1,109 @@
+"""Who may do what: tokens and their roles, and which names of this machine a request may call it by.
+
+Roles are ``read`` < ``play`` < ``admin``. The store keeps hashes of tokens; what it said of one is remembered for a
+second, so that a request costs no query, and a token that is revoked, by whatever process, is dead a second later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import ipaddress
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+ROLES = ("read", "play", "admin")
+REMEMBERED = 1.0
+MOST_REMEMBERED = 10_000
+COOKIE = "restless_token"
+OPEN_PATHS = ("/", "/health", "/login", "/logout", "/favicon.ico")
+OPEN_FOLDER = "/assets/"
+PLAYS = ("ask", "tell", "skip", "batch")
+
+
+class Tokens(Protocol):
+    """What is asked of the store."""
+
+    def role_of(self, token: str) -> str | None: ...
+
+
+class Doorkeeper:
+    """Tells the role of a token."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._known: dict[bytes, tuple[str | None, float]] = {}
+
+    async def role(self, token: str) -> str | None:
+        """Return the role of a token, None where nobody has it."""
+        # Kept and looked up by its hash: how long that takes tells nothing about tokens that are nearly right.
+        key = hashlib.sha256(token.encode(errors="replace")).digest()
+        known = self._known.get(key)
+        now = time.monotonic()
+        if known is not None and known[1] > now:
+            return known[0]
+        role = await asyncio.to_thread(self._tokens.role_of, token)
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[key] = (role, now + REMEMBERED)
+        return role
+
+
+def enough(role: str, needed: str) -> bool:
+    return ROLES.index(role) >= ROLES.index(needed)
+
+
+def needed_role(method: str, path: str) -> str | None:
+    """Return the least role that a request needs, None where it needs none."""
+    if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
+        return None
+    if method in ("GET", "HEAD"):
+        return "read"
+    parts = path.split("/")
+    if method == "POST" and len(parts) == 4 and parts[1] == "agents" and parts[3] in PLAYS:
+        return "play"
+    return "admin"
+
+
+class Names:
+    """The names that a request may call this machine by.
+
+    A page of somebody else's, opened in a browser, can have its own name lead to this machine and speak to it as if it
+    were its own (DNS rebinding). So a name must be known; an address is no name, and is always taken.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known = {"localhost", *(name.lower().rstrip(".") for name in known)}
+        self._fine: set[bytes] = set()
+
+    def __contains__(self, host: object) -> bool:
+        if not isinstance(host, bytes):
+            return False
+        if host in self._fine:
+            return True
+        name = host.decode("latin-1").lower()
+        if name.startswith("["):
+            name, bracket, port = name[1:].partition("]")
+            port = port.removeprefix(":") if bracket and port[:1] in ("", ":") else "x"
+        else:
+            name, _, port = name.partition(":")
+        fine = (not port or port.isdigit()) and (name.rstrip(".") in self._known or is_address(name))
+        if fine and len(self._fine) < 100:
+            self._fine.add(host)
+        return fine
+
+
+def is_address(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(name)
+        return True
+    return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host to listen on is reached from this machine alone."""
+    if host.lower() == "localhost":
+        return True
+    return is_address(host) and ipaddress.ip_address(host).is_loopback

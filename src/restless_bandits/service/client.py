@@ -1,0 +1,487 @@
+"""``rb.Client``: agents that a service keeps, with the methods of ``Agent``.
+
+    client = rb.Client("http://127.0.0.1:8787", token=token)
+    agent = client.create("downlink", arms=["a", "b", "c"], n_states=2)
+    arm = agent.ask()
+    agent.tell(state=1, reward=0.0)
+
+Every request that changes something carries an id or can be told from a repetition by what it says, so it is sent again
+where no answer came: a connection that is lost, or a service that starts anew, costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.service.auth import is_loopback
+from restless_bandits.service.extras import check_installed
+from restless_bandits.service.operations import ServiceError
+
+if TYPE_CHECKING:
+    import httpx
+
+VARIABLE = "RESTLESS_TOKEN"
+PATIENCE = 60.0
+FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
+AGAIN = (429, 502, 503, 504)
+"""Statuses after which the same request may be answered a little later."""
+Json = dict[str, Any]
+Arm = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RemoteDecision:
+    """A decision of the service: its id, its slot, and the arms to pull, by number and by name."""
+
+    id: str
+    slot: int
+    arms: tuple[int, ...]
+    names: tuple[str, ...]
+    plan: int | None = None
+
+    @classmethod
+    def of(cls, answer: Json) -> RemoteDecision:
+        return cls(
+            str(answer["decision"]),
+            int(answer["slot"]),
+            tuple(answer.get("numbers", ())),
+            tuple(answer.get("arms", ())),
+            answer.get("plan"),
+        )
+
+
+class Client:
+    """A connection to a service.
+
+    Parameters
+    ----------
+    url
+        Where it listens, as ``restless serve`` prints it.
+    token
+        What it lets us in with; None takes that of the environment variable ``RESTLESS_TOKEN``.
+    timeout
+        Seconds to wait for one answer before the request is sent again.
+    patience
+        Seconds to go on trying where the service does not answer or cannot, before that is an error.
+    insecure
+        Send the token over ``http`` to another machine all the same, where everyone on the way can read it.
+    verify
+        A file of certificates to trust instead of those of the system.
+
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8787",
+        token: str | None = None,
+        *,
+        timeout: float = 10.0,
+        patience: float = PATIENCE,
+        insecure: bool = False,
+        verify: str | None = None,
+    ) -> None:
+        check_installed("the client", "httpx")
+        import httpx
+
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ProblemError(f"the url is {url!r}; give one such as http://127.0.0.1:8787")
+        near = is_loopback(parts.hostname)
+        if parts.scheme == "http" and not near and not insecure:
+            raise ProblemError(
+                f"{url} is not encrypted, and everyone on the way could read the token; use https, or insecure=True"
+            )
+        token = token if token is not None else os.environ.get(VARIABLE, "")
+        if not token or not token.isascii() or not token.isprintable():
+            raise ProblemError(f"a token is needed; give token=, or set {VARIABLE}; restless token makes one")
+        self.url, self._patience = url.rstrip("/"), patience
+        self._http: httpx.Client = httpx.Client(
+            base_url=self.url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=timeout,
+            trust_env=not near,
+            verify=_trusted(verify) if verify is not None else True,
+        )
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def create(
+        self,
+        name: str,
+        arms: Sequence[Arm],
+        n_states: int = 2,
+        *,
+        learner: str = "likelihood-ucb",
+        clock: str = "ask",
+        **more: Any,
+    ) -> RemoteAgent:
+        """Make an agent, and return it; the same again returns the one that is there.
+
+        ``arms`` are names, or mappings with ``name``, ``n_states``, ``reward_law`` and ``reward_range`` where arms
+        differ. ``more`` is any of ``reward_law``, ``reward_range``, ``plays``, ``seed``, ``late``, ``on_change``,
+        ``memory`` and ``horizon``, which mean what they mean for ``Task`` and ``Agent``.
+        """
+        listed = [arm if isinstance(arm, str) else dict(arm) for arm in arms]
+        body = {"name": name, "arms": listed, "n_states": n_states, "learner": learner, "clock": clock, **more}
+        self.send("POST", "/agents", body, again=lambda error: error.status == 409 and self._is_there(name, body))
+        return self.agent(name)
+
+    def agent(self, name: str) -> RemoteAgent:
+        """Return an agent that is there."""
+        found = RemoteAgent(self, name)
+        found.state()
+        return found
+
+    def agents(self) -> list[Json]:
+        """Return what there is to say of all agents, as dictionaries."""
+        agents: list[Json] = self.send("GET", "/agents")["agents"]
+        return agents
+
+    def delete(self, name: str) -> None:
+        """Delete an agent; the service keeps its log."""
+        self.send("DELETE", _path(name), again=lambda error: error.status == 404)
+
+    def health(self) -> Json:
+        """Return how the service is, or raise that it cannot be reached."""
+        return self.send("GET", "/health")
+
+    def _is_there(self, name: str, body: Json) -> bool:
+        """Whether the agent is there as it was to be made."""
+        there = self.send("GET", _path(name))
+        names = [arm if isinstance(arm, str) else arm["name"] for arm in body["arms"]]
+        same = ("clock", "late", "on_change", "seed", "memory")
+        return [arm["name"] for arm in there["task"]["arms"]] == names and all(
+            body[key] == there.get(key) for key in same if key in body
+        )
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        again: Callable[[ServiceError], bool] = lambda _: False,
+    ) -> Json:
+        """Send a request until it is answered, and return the answer; a refusal is a ``ServiceError``.
+
+        Where a request was sent before, and nobody knows whether it arrived, ``again`` says of a refusal whether it
+        only says that it did.
+        """
+        import httpx
+
+        deadline, wait, doubtful = time.monotonic() + self._patience, FIRST_WAIT, False
+        content = None if body is None else _encoded(body)
+        while True:
+            pause = wait
+            try:
+                response = self._http.request(method, path, content=content)
+            except httpx.TransportError as error:
+                trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                doubtful = doubtful or not isinstance(error, httpx.ConnectError)
+                refused = ServiceError(503, f"{self.url} does not answer ({trouble})")
+            else:
+                if response.is_success:
+                    return _decoded(response)
+                refused = _refusal(response)
+                if response.status_code not in AGAIN:
+                    if doubtful and again(refused):
+                        return {}
+                    raise refused
+                doubtful = doubtful or response.status_code in (502, 504)
+                pause = max(wait, min(refused.retry_after or 0.0, 5.0))
+            # At random, so that many clients of a service that starts do not come all at once.
+            pause *= random.uniform(0.5, 1.0)
+            if time.monotonic() + pause > deadline:
+                raise refused
+            time.sleep(pause)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    def lines(self, path: str, last: int | None) -> Iterator[str]:
+        """Yield the lines of a stream until it ends or breaks."""
+        import httpx
+
+        headers = {} if last is None else {"last-event-id": str(last)}
+        try:
+            with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(10.0, read=40.0)) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                yield from response.iter_lines()
+        except httpx.TransportError:
+            return
+
+
+class RemoteAgent:
+    """An agent that a service keeps. ``Client.create`` and ``Client.agent`` make it.
+
+    It has the methods of ``Agent``. Several programs, or threads with an object each, may play one agent at the same
+    time: each ``decide`` is then a decision of its own, and ``tell`` names it.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self.name = client, name
+        self._path = _path(name)
+        self._present: RemoteDecision | None = None
+
+    def __repr__(self) -> str:
+        return f"RemoteAgent({self.name!r} of {self._client.url!r})"
+
+    def state(self) -> Json:
+        """Return all there is to say of the agent, as a dictionary."""
+        return self._client.send("GET", self._path)
+
+    def _arms(self) -> list[Json]:
+        arms: list[Json] = self.state()["task"]["arms"]
+        return arms
+
+    @property
+    def slots(self) -> int:
+        """Slots that have passed."""
+        return int(self.state()["slots"])
+
+    @property
+    def late(self) -> int:
+        """How many slots after its own an answer still counts; may be set."""
+        return int(self.state()["late"])
+
+    @late.setter
+    def late(self, slots: int) -> None:
+        self._patch(late=slots)
+
+    @property
+    def learner(self) -> str:
+        """The spec of the learner; another one may take its place at any slot, and finds what was seen."""
+        return str(self.state()["learner"])
+
+    @learner.setter
+    def learner(self, spec: object) -> None:
+        self._patch(learner=spec if isinstance(spec, str) else getattr(spec, "spec", spec))
+
+    @property
+    def on_change(self) -> str:
+        """What is done when an arm has changed; may be set."""
+        return str(self.state()["on_change"])
+
+    @on_change.setter
+    def on_change(self, what: str) -> None:
+        self._patch(on_change=what)
+
+    @property
+    def alarms(self) -> list[Json]:
+        """Changes that were found, in the order in which they were."""
+        return list(self.state()["alarms"])
+
+    @property
+    def open(self) -> list[RemoteDecision]:
+        """Decisions whose answers are missing and may still come, the oldest first."""
+        state = self.state()
+        numbers = {arm["name"]: number for number, arm in enumerate(state["task"]["arms"])}
+        return [RemoteDecision.of(one | {"numbers": [numbers[name] for name in one["arms"]]}) for one in state["open"]]
+
+    @property
+    def in_service(self) -> tuple[str, ...]:
+        """The names of the arms that may be pulled."""
+        return tuple(arm["name"] for arm in self._arms() if arm["in_service"])
+
+    def ask(self) -> int | tuple[int, ...]:
+        """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer."""
+        if self._present is None:
+            self._present = self.decide()
+        arms = self._present.arms
+        return arms[0] if len(arms) == 1 else arms
+
+    def decide(self, request: str | None = None) -> RemoteDecision:
+        """Return a new decision, for those who have several open at a time.
+
+        ``request`` is an id of your own: the same one gets the same decision, for ever, even from another program.
+        """
+        body = {"request": request if request is not None else uuid.uuid4().hex}
+        return RemoteDecision.of(self._client.send("POST", f"{self._path}/ask", body))
+
+    def tell(
+        self,
+        state: int | Sequence[int] | None = None,
+        reward: float | Sequence[float] | None = None,
+        arm: int | str | Sequence[int | str] | None = None,
+        *,
+        slot: int | None = None,
+        decision: RemoteDecision | str | None = None,
+        lost: bool = False,
+    ) -> Json:
+        """Tell what was seen: in the slot that was asked for last, or in that of a decision or a number.
+
+        As ``Agent.tell``; an answer that comes too late to count is kept, and what is returned says so.
+        """
+        body: Json = {}
+        if decision is not None:
+            body["decision"] = decision if isinstance(decision, str) else decision.id
+        elif slot is not None:
+            body["slot"] = slot
+        elif self._present is not None:
+            body["decision"] = self._present.id
+        elif arm is not None:
+            body["slot"] = self.slots + 1
+        else:
+            raise ProblemError("tell without ask: ask for an arm first, or name the decision or the slot")
+        if lost:
+            body["lost"] = True
+        for key, value in (("state", state), ("reward", reward), ("arm", arm)):
+            if value is not None:
+                body[key] = value
+        answer = self._client.send("POST", f"{self._path}/tell", body)
+        present = self._present
+        if present is not None and (body.get("decision") == present.id or body.get("slot") == present.slot):
+            self._present = None
+        return answer
+
+    def skip(self, slots: int = 1) -> None:
+        """Let slots pass in which nothing was pulled; a decision that was asked for stays open."""
+        self._client.send("POST", f"{self._path}/skip", {"slots": slots, "request": uuid.uuid4().hex})
+        self._present = None
+
+    def batch(self, operations: Sequence[Mapping[str, Any]]) -> list[Json]:
+        """Carry out many operations, all or nothing, and return their answers.
+
+        Each is a mapping with one key: ``{"ask": {"request": …}}``, ``{"tell": {…}}`` or ``{"skip": {…}}``.
+        """
+        body = {"operations": [dict(one) for one in operations]}
+        answers: list[Json] = self._client.send("POST", f"{self._path}/batch", body)["answers"]
+        return answers
+
+    def add_arm(self, name: str, n_states: int = 2, **more: Any) -> int:
+        """Take a new arm into service, from the coming decision on; return its number."""
+        self._patch(add_arm={"name": name, "n_states": n_states, **more})
+        return [arm["name"] for arm in self._arms()].index(name)
+
+    def retire_arm(self, arm: str | int) -> None:
+        """Take an arm out of service; what is known of it is kept."""
+        self._patch(retire_arm=self._name_of(arm))
+
+    def restore_arm(self, arm: str | int) -> None:
+        """Take an arm that was retired into service again, with what is known of it."""
+        self._patch(restore_arm=self._name_of(arm))
+
+    def estimate(self) -> Json:
+        """Return the chains and rewards of all arms as they look, with standard errors."""
+        return self._client.send("GET", f"{self._path}/estimate")
+
+    def belief(self) -> Json:
+        """Return the present law of the state of every arm."""
+        return self._client.send("GET", f"{self._path}/belief")
+
+    def events(self, after: int = 0) -> Iterator[Json]:
+        """Yield the events of the log that are numbered above ``after``, up to the present."""
+        while True:
+            page = self._client.send("GET", f"{self._path}/events?after={after}")
+            yield from page["events"]
+            if not page["events"] or page["next"] == after:
+                return
+            after = page["next"]
+
+    history = events
+
+    def follow(self, after: int | None = None) -> Iterator[Json]:
+        """Yield events as they happen, for ever: those numbered above ``after``, or those to come."""
+        last = self.state()["seq"] if after is None else after
+        while True:
+            for line in self._client.lines(f"{self._path}/stream", last):
+                if line.startswith("data: "):
+                    event: Json = json.loads(line[6:])
+                    last = event["seq"]
+                    yield event
+            self.state()  # waits until the service answers again, and raises if the agent is gone
+
+    def delete(self) -> None:
+        """Delete the agent; the service keeps its log."""
+        self._client.delete(self.name)
+
+    def _name_of(self, arm: str | int) -> str:
+        if isinstance(arm, str):
+            return arm
+        names = [one["name"] for one in self._arms()]
+        if not 0 <= arm < len(names):
+            raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {len(names) - 1}")
+        return str(names[arm])
+
+    def _patch(self, **changes: Any) -> None:
+        def happened(_: ServiceError) -> bool:
+            """Whether the change is there: a repetition of one that was carried out is refused."""
+            arms = {arm["name"]: arm["in_service"] for arm in self._arms()}
+            return any(
+                (
+                    "add_arm" in changes and changes["add_arm"]["name"] in arms,
+                    "retire_arm" in changes and arms.get(changes["retire_arm"]) is False,
+                    "restore_arm" in changes and arms.get(changes["restore_arm"]) is True,
+                )
+            )
+
+        self._client.send("PATCH", self._path, changes, again=happened)
+
+
+def _path(name: str) -> str:
+    return f"/agents/{quote(name, safe='')}"
+
+
+def _encoded(body: Json) -> bytes:
+    # Numbers that are not finite are sent as they are, so that they are refused as what they are.
+    return json.dumps(body, separators=(",", ":"), default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know as what it does: NumPy's numbers and arrays."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise ProblemError(f"{shortened(value)} cannot be sent; give numbers, texts, or lists of them")
+
+
+def _decoded(response: httpx.Response) -> Json:
+    try:
+        found = response.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ProblemError(f"{response.url.host} answered {response.status_code}, but not as a service does")
+    return found
+
+
+def _refusal(response: httpx.Response) -> ServiceError:
+    """What a refusal says; one of a proxy in between has no sentence."""
+    try:
+        said = response.json()
+        sentence, field = str(said["error"]), said.get("field")
+    except (ValueError, TypeError, KeyError):
+        sentence, field = f"{response.url.host} answered {response.status_code} {response.reason_phrase}", None
+    after = response.headers.get("retry-after", "")
+    return ServiceError(response.status_code, sentence, field, float(after) if after.isdigit() else None)
+
+
+def _trusted(file: str) -> Any:
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=file)
+    except (OSError, ssl.SSLError) as error:
+        raise ProblemError(f"{file} holds no certificates to trust: {error.strerror or error}") from None

@@ -1,0 +1,148 @@
+"""A simulated world that asks and tells, so that there is something to look at: ``restless serve --demo PROBLEM``.
+
+It plays the part of a user's program, beside the server and through the same keeper: some slots a second, with an
+answer now and then that comes late or is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.markov import stationary
+from restless_bandits.problem import Problem, TableArm, load_problem
+from restless_bandits.rewards import draw_reward
+from restless_bandits.service.keeper import Keeper
+from restless_bandits.service.operations import Ask, Create, Operation, ServiceError, Skip, Tell
+
+LOST, LATE, LATEST = 0.02, 0.1, 10
+"""The shares of answers that are lost and late, and by how many slots the latest come."""
+PAUSE = 1000
+"""Slots that pass where a demo goes on with an agent that is there already: its world is drawn anew."""
+FASTEST = 200.0
+
+log = logging.getLogger("restless_bandits.service")
+
+
+class World:
+    """The arms of a problem, drifting."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        self._problem, self._rng, self._slot = problem, rng, 0
+        self._states = [
+            int(rng.choice(len(law), p=law / law.sum()))
+            for law in (np.asarray(stationary(arm.one_step)) for arm in problem.arms)
+        ]
+
+    def look(self, slot: int, numbers: list[int]) -> tuple[list[int], list[float]]:
+        """Return the states and rewards of arms in a slot, to which the world moves on."""
+        arms = self._problem.arms
+        for now in range(self._slot + 1, slot + 1):
+            arms = [piece for piece in self._problem.pieces if piece.first <= now][-1].problem.arms
+            draws = self._rng.random(len(arms))
+            self._states = [
+                min(int(np.searchsorted(np.cumsum(arm.one_step[state]), draw, side="right")), arm.n_states - 1)
+                for arm, state, draw in zip(arms, self._states, draws, strict=True)
+            ]
+        self._slot = max(slot, self._slot)
+        states = [self._states[number] for number in numbers]
+        rewards = [
+            draw_reward(one.reward_law, float(one.rewards[state]), one.reward_range, one.reward_spread, self._rng)
+            for one, state in zip([arms[number] for number in numbers], states, strict=True)
+        ]
+        return states, rewards
+
+
+class Demo:
+    """A thread that plays a problem for as long as it is entered."""
+
+    def __init__(self, keeper: Keeper, problem: str, speed: float) -> None:
+        if not 0 < speed <= FASTEST:
+            raise ProblemError(f"--speed is {speed:g} slots a second; give one up to {FASTEST:g}")
+        self._keeper, self._pause = keeper, 1 / speed
+        self._problem = load_problem(problem)
+        if any(isinstance(arm, TableArm) for arm in self._problem.arms):
+            raise ProblemError("a demo needs chains, and a table of laws is none; give problems made of Arm")
+        self._problem.require_drawn()
+        self.name = re.sub(r"[^A-Za-z0-9._~-]+", "-", self._problem.name or "demo").strip("-._~")[:100] or "demo"
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
+
+    def __enter__(self) -> Demo:
+        self._prepare()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join(2.0)
+
+    def _do(self, operation: Operation) -> dict[str, Any]:
+        future: Future[list[dict[str, Any]]] = self._keeper.submit(self.name, [operation])
+        return future.result(60)[0]
+
+    def _prepare(self) -> None:
+        """Make the agent, or let some time pass for the one that is there."""
+        try:
+            found = self._keeper.agent(self.name)
+        except ServiceError:
+            arms = [
+                {
+                    "name": name,
+                    "n_states": arm.n_states,
+                    "reward_law": arm.reward_law,
+                    "reward_range": list(arm.reward_range),
+                }
+                for name, arm in zip(self._problem.task().names, self._problem.arms, strict=True)
+            ]
+            self._do(Create(self.name, arms, plays=self._problem.plays))
+            return
+        if found["slots"]:
+            self._do(Skip(PAUSE))
+
+    def _run(self) -> None:
+        try:
+            for wait in self._play():
+                if self._stopping.wait(wait):
+                    return
+        except Exception:
+            if not self._stopping.is_set():
+                log.exception("the demo has ended")
+
+    def _play(self) -> Iterator[float]:
+        """Play slot by slot; what is yielded is how long to wait."""
+        rng = np.random.default_rng()
+        world = World(self._problem, rng)
+        underway: dict[int, list[Tell]] = {}
+        start = int(rng.integers(2**62))
+        count = 0
+        while True:
+            count += 1
+            decision = self._do(Ask(f"demo.{start}.{count}"))
+            # The world began with this demo; the agent may be older.
+            states, rewards = world.look(count, decision["numbers"])
+            several = self._problem.plays > 1
+            answer = Tell(
+                decision["decision"],
+                state=states if several else states[0],
+                reward=rewards if several else rewards[0],
+            )
+            draw = rng.random()
+            if draw < LOST:
+                answer = Tell(decision["decision"], lost=True)
+            delay = int(rng.integers(1, LATEST + 1)) if LOST <= draw < LOST + LATE else 0
+            underway.setdefault(count + delay, []).append(answer)
+            yield self._pause / 2
+            for told in underway.pop(count, []):
+                self._do(told)
+            yield self._pause / 2

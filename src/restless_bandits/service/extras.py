@@ -1,0 +1,25 @@
+"""What the service needs beyond the library, what brings it, and how its store is called."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from restless_bandits.errors import ProblemError
+
+NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
+
+
+def check_installed(what: str, *modules: str) -> None:
+    """Refuse to begin what needs packages that are not installed."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise ProblemError(
+                f"{what} needs {module.replace('_', '-')}; pip install 'restless-bandits[service]' brings it"
+            )
+
+
+def shown_store(place: str) -> str:
+    """A store's place without the password of a database."""
+    scheme, mark, rest = place.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}" if mark and at else place

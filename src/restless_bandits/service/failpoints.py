@@ -1,0 +1,54 @@
+"""Named places at which a test has the process killed, to show that nothing acknowledged is lost there.
+
+``RESTLESS_FAILPOINT=after-commit:3`` kills the process by SIGKILL when it passes that place for the third time. Without
+the variable a place is a call of a function that does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+NAMES = (
+    "before-begin",
+    "after-begin",
+    "before-commit",
+    "after-commit",
+    "before-answer",
+    "after-answer",
+    "before-snapshot",
+    "after-snapshot",
+    "before-plan",
+    "after-plan",
+    "before-migration",
+    "after-migration",
+    "before-backup",
+    "after-backup",
+)
+VARIABLE = "RESTLESS_FAILPOINT"
+
+
+def _nothing(name: str) -> None:
+    """Pass a place."""
+
+
+def _from_environment() -> Callable[[str], None]:
+    wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
+    if not wanted:
+        return _nothing
+    if wanted not in NAMES:
+        raise ValueError(f"{VARIABLE} names no place: {wanted!r}")
+    left = [int(number or "1")]
+
+    def maybe_die(name: str) -> None:
+        if name == wanted:
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return maybe_die
+
+
+passed: Callable[[str], None] = _from_environment()
+"""To be called where the process may die, with the name of the place."""

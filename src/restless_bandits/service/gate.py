@@ -1,0 +1,254 @@
+"""What every request passes before anything else: the name it calls us by, its token, its size, the number of others.
+
+Written straight onto ASGI. ``ask`` and ``tell``, which come thousands a second, are answered here too, past the web
+framework; ``app.py`` declares both for the API's description, and everything else is served there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.service import messages
+from restless_bandits.service.auth import COOKIE, Doorkeeper, Names, enough, needed_role
+from restless_bandits.service.limits import Limits
+from restless_bandits.service.metrics import Meter
+from restless_bandits.service.operations import Operation, ServiceError
+from restless_bandits.service.streams import Streams
+from restless_bandits.service.waiting import Bridge
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+BODY_SECONDS = 30.0
+HOT: dict[str, Callable[[bytes], Operation]] = {
+    "ask": lambda body: messages.read(messages.AskMessage, body).operation(),
+    "tell": lambda body: messages.read(messages.TellMessage, body).operation(),
+}
+SAFE: list[Header] = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+]
+JSON: list[Header] = [(b"content-type", b"application/json"), *SAFE]
+
+log = logging.getLogger("restless_bandits.service")
+
+
+class Gate:
+    """The outermost application."""
+
+    def __init__(
+        self,
+        app: App,
+        keeper: Any,
+        doorkeeper: Doorkeeper,
+        names: Names,
+        limits: Limits,
+        meter: Meter,
+        bridge: Bridge,
+        streams: Streams,
+    ) -> None:
+        self._app, self._keeper, self._doorkeeper = app, keeper, doorkeeper
+        self._names, self._limits, self._meter = names, limits, meter
+        self._bridge = bridge
+        self.streams = streams
+        self._busy = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        start = time.perf_counter()
+        answer = _Noting(send)
+        path: str = scope["path"]
+        try:
+            self._busy += 1
+            if self._busy > self._limits.clients:
+                raise ServiceError(503, "too many requests are being answered; try again", retry_after=1.0)
+            size = await self._admit(scope, path)
+            if size > self._limits.body:
+                raise too_large(self._limits.body)
+            head, _, action = path.rpartition("/")
+            if action in HOT and scope["method"] == "POST" and head.startswith("/agents/") and "/" not in head[8:]:
+                body = await self._body(receive)
+                results = await self._bridge.waiting(self._keeper.submit(head[8:], [HOT[action](body)]))
+                await reply(answer, 200, results[0])
+            else:
+                await self._app(scope, self._measured(receive), answer)
+        except ProblemError as error:
+            if not answer.status:
+                await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("a request failed: %s %s", scope["method"], route_of(path, 200))
+            if not answer.status:
+                await refuse(answer, fault())
+        finally:
+            self._busy -= 1
+            is_stream = path.endswith("/stream")
+            seconds = None if is_stream else time.perf_counter() - start
+            self._meter.note(route_of(path, answer.status), answer.status, seconds)
+
+    async def _admit(self, scope: Scope, path: str) -> int:
+        """Refuse who may not ask for this; return the length of the body that was announced."""
+        host = authorization = cookie = None
+        size = 0
+        for key, value in scope["headers"]:
+            if key == b"authorization":
+                authorization = value
+            elif key == b"host":
+                host = value
+            elif key == b"content-length":
+                size = int(value) if value.isdigit() and len(value) < 20 else self._limits.body + 1
+            elif key == b"cookie":
+                cookie = value
+        if host not in self._names:
+            raise ServiceError(
+                400, "this service is not known by the name of the Host header; start it with --allow-host NAME"
+            )
+        method: str = scope["method"]
+        needed = needed_role(method, path)
+        if needed is None:
+            return size
+        token = _bearer(authorization)
+        if token is None and authorization is None and method == "GET":
+            token = _from_cookie(cookie)
+        role = None if token is None else await self._doorkeeper.role(token)
+        if role is None:
+            why = "a token is needed" if token is None else "this token is not known"
+            raise ServiceError(401, f"{why}; send the header Authorization: Bearer TOKEN")
+        if not enough(role, needed):
+            raise ServiceError(403, f"this token may {role}, and {needed} is needed; restless token makes another")
+        return size
+
+    async def _body(self, receive: Receive) -> bytes:
+        """Return the whole body of a request."""
+        chunks, size, more = [], 0, True
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ServiceError(400, "the client went away before the body was there")
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > self._limits.body:
+                        raise too_large(self._limits.body)
+                    chunks.append(chunk)
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise ServiceError(400, f"the body did not come within {BODY_SECONDS:g} seconds") from None
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _measured(self, receive: Receive) -> Receive:
+        """A body that is refused where it becomes too long."""
+        size = 0
+
+        async def measured() -> MutableMapping[str, Any]:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self._limits.body:
+                raise too_large(self._limits.body)
+            return message
+
+        return measured
+
+
+class _Noting:
+    """Sends, keeps the status, and adds the headers that every answer has."""
+
+    __slots__ = ("_send", "status")
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.status = send, 0
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = message["headers"]
+            if not isinstance(headers, list) or headers[: len(JSON)] != JSON:
+                given = [(bytes(key).lower(), bytes(value)) for key, value in headers]
+                there = {key for key, _ in given}
+                message = {**message, "headers": [*given, *(one for one in SAFE if one[0] not in there)]}
+        await self._send(message)
+
+
+async def reply(send: Send, status: int, answer: Any, more: Iterable[Header] = ()) -> None:
+    """Send an answer as JSON."""
+    body = json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+    headers = [*JSON, (b"content-length", b"%d" % len(body)), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(send: Send, error: ServiceError) -> None:
+    """Send why a request is refused."""
+    more = [(key.encode(), value.encode()) for key, value in headers_of(error).items()]
+    if error.status in (413, 503):
+        more.append((b"connection", b"close"))
+    await reply(send, error.status, {"error": str(error), "field": error.field}, more)
+
+
+def headers_of(error: ServiceError) -> dict[str, str]:
+    """The headers that belong to a refusal."""
+    found = {}
+    if error.retry_after is not None or error.status in (429, 503):
+        found["retry-after"] = str(max(1, round(error.retry_after or 1)))
+    if error.status == 401:
+        found["www-authenticate"] = "Bearer"
+    return found
+
+
+def too_large(most: int) -> ServiceError:
+    return ServiceError(413, f"the body is longer than {most} bytes; send less at a time")
+
+
+def fault() -> ServiceError:
+    """A mistake of ours. What is told says nothing of where; the log does."""
+    return ServiceError(503, "the service failed on this request, and its log says why; try again", retry_after=1.0)
+
+
+def route_of(path: str, status: int) -> str:
+    """The route of a path, for counting: names are left out, and what does not exist is one."""
+    parts = path.split("/")
+    if status in (0, 401, 404) or (len(parts) > 1 and parts[1] not in _ROOTS):
+        return "other"
+    if len(parts) > 2 and parts[1] == "agents":
+        parts[2] = "{name}"
+    return "/".join(parts[:4]) if parts[1] == "agents" else f"/{parts[1]}"
+
+
+_ROOTS = ("", "agents", "assets", "health", "page", "login", "logout", "metrics", "openapi.json")
+
+
+def _bearer(value: bytes | None) -> str | None:
+    if value is None or value[:7].lower() != b"bearer ":
+        return None
+    return value[7:].strip().decode("latin-1") or None
+
+
+def _from_cookie(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        found = SimpleCookie(value.decode("latin-1")).get(COOKIE)
+    except CookieError:
+        return None
+    return None if found is None or not found.value else found.value

@@ -1,0 +1,609 @@
+"""The keeper: one thread that carries out all requests of a process, many in one transaction.
+
+Whoever asks gets a future, which is done after the commit is on disk. The thread takes all requests that wait, carries
+each out in memory, writes all events at once, and only then answers. If the commit fails, every request of the group is
+told so, and the agents that it touched are made anew from the store: what was never acknowledged never was.
+
+An agent in memory is a cache. Its number of events is compared to the store's at every group, and what other processes
+have added is played after. A request that needs a plan which is not there is put aside, and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import threading
+import time
+import zlib
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from restless_bandits import background
+from restless_bandits.errors import ProblemError
+from restless_bandits.service import clock, failpoints
+from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
+from restless_bandits.service.limits import Limits
+from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
+from restless_bandits.service.planning import PlanNeededError, Planner
+from restless_bandits.service.schema import SNAPSHOT_VERSION
+from restless_bandits.service.session import AgentRow, Session
+from restless_bandits.service.store import Store, StoreError
+from restless_bandits.service.views import Known, belief_of, estimate_of
+
+MOST_AT_ONCE = 512
+"""Requests of one transaction."""
+SNAPSHOT_EVERY = 2_000
+"""Events of an agent after which a snapshot is made of it."""
+CACHE = 400_000_000
+"""Bytes, roughly, that agents in memory may take together."""
+RETRY_AFTER = 1.0
+LONGEST_LOOK = 30.0
+"""Seconds that somebody who reads waits for."""
+PATIENCE = "RESTLESS_WAIT_FOR_PLANS"
+"""Set in the environment, it has decisions wait for plans that are due, so that a run can be repeated exactly."""
+
+
+@dataclass(eq=False)
+class _Job:
+    """A request on its way."""
+
+    agent: str
+    operations: Sequence[Operation] = ()
+    look: Callable[[Hosted], Any] | None = None
+    """What to read of the agent, where nothing is to be changed."""
+    future: Future[Any] = field(default_factory=Future)
+    answers: Any = None
+    error: BaseException | None = None
+    begun: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True)
+class _Resume:
+    """Requests that were put aside and can go on."""
+
+    jobs: list[_Job]
+
+
+class _NextGroupError(Exception):
+    """What is asked for can be done after the commit."""
+
+
+class Keeper:
+    """Keeps the agents of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits | None = None,
+        *,
+        now: Callable[[], int] = clock.now,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        cache: int = CACHE,
+    ) -> None:
+        self.store, self.limits = store, limits or Limits()
+        self._now, self._snapshot_every, self._most_bytes = now, snapshot_every, cache
+        self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
+        self._queue: queue.SimpleQueue[_Job | _Resume | None] = queue.SimpleQueue()
+        self._agents: OrderedDict[str, Hosted] = OrderedDict()
+        self._parked: dict[Any, list[_Job]] = {}
+        self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        self._listeners: dict[str, list[Callable[[int], None]]] = defaultdict(list)
+        self._listening = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._times: defaultdict[str, float] = defaultdict(float)
+        self._stopping = False
+        self._accepting = threading.Lock()
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._session: Session | None = None
+
+    def start(self) -> None:
+        """Begin to work."""
+        for work in (self._write, self._compress):
+            thread = threading.Thread(target=work, name=f"keeper{work.__name__}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Finish and answer what was accepted, and end; what waits for a plan longer than that is refused."""
+        with self._accepting:
+            self._stopping = True
+        deadline = time.monotonic() + timeout
+        while self._parked and time.monotonic() < deadline - 0.5:
+            time.sleep(0.01)
+        self._queue.put(None)
+        self._snapshots.put(None)
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        for jobs in list(self._parked.values()):
+            for job in jobs:
+                _refuse(job, _stopping())
+
+    def submit(self, agent: str, operations: Sequence[Operation]) -> Future[list[Answer]]:
+        """Carry out operations on an agent, all or none; the future is done when they are on disk."""
+        job = _Job(agent, list(operations))
+        if len(operations) > self.limits.batch:
+            most = self.limits.batch
+            error = ServiceError(413, f"the batch holds {len(operations)} operations; send at most {most}", "batch")
+            _refuse(job, error)
+        elif self._queue.qsize() > self.limits.queue:
+            _refuse(job, ServiceError(503, "too many requests wait for the writer; ask again", retry_after=RETRY_AFTER))
+        else:
+            self._accept(job)
+        return job.future
+
+    def _accept(self, job: _Job) -> None:
+        # Nothing is accepted behind the mark that ends the writer.
+        with self._accepting:
+            if not self._stopping:
+                self._queue.put(job)
+                return
+        _refuse(job, _stopping())
+
+    def agents(self) -> list[Answer]:
+        """Return all agents, with what their rows tell of them."""
+        with self._reading() as session:
+            return [
+                {
+                    "name": row.name,
+                    "made": row.made / 1e6,
+                    "learner": row.learner,
+                    "clock": row.clock,
+                    "arms": row.arms,
+                    "slots": row.slots,
+                    "seq": row.seq,
+                }
+                for row in session.all_rows()
+            ]
+
+    def agent(self, name: str) -> Answer:
+        """Return what may be shown of an agent."""
+        shown: Answer = self._look(name, Hosted.view)
+        return shown
+
+    def estimate(self, name: str) -> Answer:
+        """Return the chains and rewards of an agent's arms, with standard errors."""
+        return self._in_worker(estimate_of, name)
+
+    def belief(self, name: str) -> Answer:
+        """Return the present law of every arm."""
+        return self._in_worker(belief_of, name)
+
+    def _in_worker(self, view: Callable[..., Answer], name: str) -> Answer:
+        known: Known = self._look(name, Hosted.known)
+        try:
+            found, _ = background.submit(view, *known).result(timeout=LONGEST_LOOK)
+        except (BrokenExecutor, CancelledError, TimeoutError):
+            raise ServiceError(503, "the workers are busy or died; ask again", retry_after=RETRY_AFTER) from None
+        return found
+
+    def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
+        """Return a page of the log of an agent."""
+        with self._reading() as session:
+            row = session.rows_of([name], for_us=False).get(name)
+            if row is None:
+                raise _unknown(name)
+            limit = max(1, min(limit, self.limits.page))
+            page = list(session.events(row.id, max(0, after), max(0, after) + limit))
+        for event in page:
+            event["at"] = event["at"] / 1e6
+        return {"events": page, "next": page[-1]["seq"] if page else max(0, after)}
+
+    def listen(self, name: str, callback: Callable[[int], None]) -> Callable[[], None]:
+        """Call back with the number of the last event after each commit that touched an agent; returns how to stop."""
+        with self._listening:
+            self._listeners[name].append(callback)
+
+        def stop() -> None:
+            with self._listening, contextlib.suppress(ValueError):
+                self._listeners[name].remove(callback)
+                if not self._listeners[name]:
+                    del self._listeners[name]
+
+        return stop
+
+    def stats(self) -> dict[str, Any]:
+        """Return counters and durations."""
+        return {
+            **{f"{name}_total": count for name, count in sorted(self._counts.items())},
+            **{f"{name}_seconds_total": spent for name, spent in sorted(self._times.items())},
+            "plans_made_total": self.planner.made,
+            "plans_failed_total": self.planner.failed,
+            "agents_in_memory": len(self._agents),
+            "requests_waiting": self._queue.qsize() + sum(map(len, list(self._parked.values()))),
+        }
+
+    def health(self) -> Answer:
+        """Return that all is well, or raise."""
+        from restless_bandits.service.planning import origin
+
+        alive = bool(self._threads) and self._threads[0].is_alive()
+        if not alive:
+            raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
+        with self._reading() as session:
+            session.count_agents()
+        return {
+            "status": "ok",
+            "store": "sqlite" if self.store.is_sqlite else "postgresql",
+            "version": origin()["release"],
+        }
+
+    def look(self, name: str, what: Callable[[Hosted], Any]) -> Any:
+        """Return what a function finds in an agent, between two commits; it must be quick, and take only copies."""
+        return self._look(name, what)
+
+    def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
+        job = _Job(name, look=look)
+        self._accept(job)
+        return job.future.result(timeout=LONGEST_LOOK)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Any:
+        try:
+            with self.store.reading() as session:
+                yield session
+        except StoreError as error:
+            raise _unavailable(error) from None
+
+    def _write(self) -> None:
+        """Carry out requests until the end."""
+        ending = False
+        while not (ending and self._queue.empty()):
+            jobs: list[_Job] = []
+            while len(jobs) < MOST_AT_ONCE:
+                try:
+                    found = self._queue.get(block=not jobs and not ending)
+                except queue.Empty:
+                    break
+                if found is None:
+                    ending = True
+                elif isinstance(found, _Resume):
+                    jobs = [*found.jobs, *jobs]
+                else:
+                    jobs.append(found)
+            if jobs:
+                self._carry_out(jobs)
+
+    def _carry_out(self, jobs: list[_Job]) -> None:
+        """Carry out a group of requests in one transaction, and answer them."""
+        begun = time.perf_counter()
+        parked: set[_Job] = set()
+        touched: dict[str, Hosted] = {}
+        try:
+            with self.store.writing() as session:
+                self._session = session
+                changing = {job.agent for job in jobs if job.look is None}
+                rows = session.rows_of(changing, for_us=True)
+                rows |= session.rows_of({job.agent for job in jobs} - changing, for_us=False)
+                for job in jobs:
+                    try:
+                        self._work(job, rows, touched)
+                    except PlanNeededError as needed:
+                        parked.add(job)
+                        self._park(job, needed)
+                    except _NextGroupError:
+                        parked.add(job)
+                        self._queue.put(_Resume([job]))
+                worked = time.perf_counter()
+                wrote = self._write_events(session, touched)
+        except StoreError as error:
+            self._counts["failed_commits"] += 1
+            self._drop({job.agent for job in jobs})
+            for job in jobs:
+                if job not in parked:
+                    _refuse(job, _unavailable(error))
+            return
+        except BaseException as error:  # whatever it is, nobody waits for ever, and the writer goes on
+            self._counts["failed_groups"] += 1
+            self._drop({job.agent for job in jobs})
+            for job in jobs:
+                if job not in parked:
+                    _refuse(job, error)
+            return
+        finally:
+            self._session = None
+        self._counts["commits"] += wrote > 0
+        self._counts["events"] += wrote
+        self._counts["requests"] += len(jobs) - len(parked)
+        self._times["work"] += worked - begun
+        self._times["commit"] += time.perf_counter() - worked
+        failpoints.passed("before-answer")
+        for hosted in touched.values():
+            hosted.pending.clear()
+            hosted.player.new_plans.clear()
+        for job in jobs:
+            if job in parked:
+                continue
+            if job.error is not None:
+                _refuse(job, job.error)
+            elif not job.future.cancelled():
+                with contextlib.suppress(Exception):
+                    job.future.set_result(job.answers)
+        failpoints.passed("after-answer")
+        for hosted in touched.values():
+            self._tell_listeners(hosted.name, hosted.seq)
+            if hosted.ended:
+                self._agents.pop(hosted.name, None)
+            elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
+                hosted.snapshot_seq = hosted.seq
+                self._snapshots.put((hosted, hosted.to_dict()))
+        self._make_room()
+
+    def _work(self, job: _Job, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> None:
+        """Carry out one request in memory; its answers or its error wait for the commit."""
+        name = job.agent
+        job.answers, job.error = None, None
+        hosted: Hosted | None = None
+        before = 0
+        try:
+            hosted = self._up_to_date(name, rows, touched)
+            before = 0 if hosted is None else hosted.seq
+            if job.look is not None:
+                if hosted is None:
+                    raise _unknown(name)
+                job.answers = job.look(hosted)
+                return
+            answers = []
+            for operation in job.operations:
+                if isinstance(operation, Create):
+                    if hosted is not None and hosted.ended and hosted.seq != before:
+                        raise ServiceError(409, f"agent {name!r} is deleted by this batch; make it anew in the next")
+                    if hosted is not None and hosted.ended:
+                        raise _NextGroupError
+                    answers.append(self._create(operation, hosted, touched))
+                    hosted = touched.get(name) or hosted
+                    continue
+                if hosted is None or hosted.ended:
+                    raise _unknown(name)
+                touched[name] = hosted
+                with blamed():
+                    answers.append(self._operate(hosted, operation))
+            job.answers = answers
+        except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
+            hosted = touched.get(name) or hosted
+            if hosted is not None and (hosted.seq != before or hosted.player.events):
+                self._undo(name, before, touched, rows)
+            if isinstance(error, PlanNeededError):
+                raise
+            job.error = _as_refusal(error)
+        except (StoreError, _NextGroupError, *self.store.errors):
+            raise
+        except Exception as error:
+            # Of a learner, or a mistake of ours: this request fails, and the agent is what it was.
+            hosted = touched.get(name) or hosted
+            if hosted is not None:
+                self._undo(name, before, touched, rows)
+            self._counts["failures"] += 1
+            job.error = error
+
+    def _operate(self, hosted: Hosted, operation: Operation) -> Answer:
+        now = self._now()
+        lookup = self._lookup(hosted)
+        if isinstance(operation, Ask):
+            return hosted.ask(operation, now, lookup, self.limits)
+        if isinstance(operation, Tell):
+            return hosted.tell(operation, now, lookup)
+        if isinstance(operation, Skip):
+            return hosted.skip(operation, now, lookup)
+        if isinstance(operation, Patch):
+            return hosted.patch(operation, now, self.limits)
+        assert isinstance(operation, Delete)
+        return hosted.delete(now)
+
+    def _lookup(self, hosted: Hosted) -> Lookup:
+        session = self._session
+        assert session is not None
+
+        def of_slot(slot: int) -> list[dict[str, Any]]:
+            waiting = [e for e in hosted.pending if e.get("slot") == slot and e["kind"] in ("ask", "tell", "lost")]
+            return [*session.events_of_slot(hosted.number, slot), *waiting]
+
+        def of_request(request: str) -> dict[str, Any] | None:
+            return next((e for e in hosted.pending if e.get("request") == request), None) or session.event_of_request(
+                hosted.number, request
+            )
+
+        return Lookup(of_request, of_slot)
+
+    def _create(self, given: Create, hosted: Hosted | None, touched: dict[str, Hosted]) -> Answer:
+        """Make an agent; the same again is answered the same."""
+        session = self._session
+        assert session is not None
+        if hosted is not None and not hosted.ended:
+            first = next((e for e in hosted.pending if e["kind"] == "create"), None)
+            first = first or next(session.events(hosted.number, 0, 1))
+            if not hosted.made_by(given, first):
+                raise ServiceError(409, f"there is an agent {given.name!r} already; choose another name", "name")
+            return hosted.view()
+        if session.count_agents() >= self.limits.agents:
+            raise ServiceError(429, f"there are {self.limits.agents} agents, the most that this service keeps", "name")
+        now = self._now()
+        seed = secrets.randbits(32) if given.seed is None else given.seed
+        with blamed():
+            # Once without a number, so that what is refused leaves no row.
+            made = Hosted.create(0, given, seed, now, self.planner, self.limits)
+        row = {"name": given.name, "made": now, "seq": 0, "slots": 0, "clock": given.clock, "learner": given.learner}
+        number = session.add_agent(row | {"arms": len(given.arms)})
+        if number is None:
+            raise ServiceError(409, f"there is an agent {given.name!r} already; choose another name", "name")
+        made.number = number
+        touched[given.name] = self._agents[given.name] = made
+        return made.view()
+
+    def _up_to_date(self, name: str, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> Hosted | None:
+        """Return an agent as the store has it, with what this group has done so far."""
+        if name in touched:
+            return touched[name]
+        row = rows.get(name)
+        hosted = self._agents.get(name)
+        if row is None:
+            self._agents.pop(name, None)
+            return None
+        if hosted is None or hosted.number != row.id or hosted.seq > row.seq:
+            hosted = self._load(row)
+        elif hosted.seq < row.seq:
+            self._play_after(hosted, row.seq)
+        self._agents[name] = hosted
+        self._agents.move_to_end(name)
+        return hosted
+
+    def _load(self, row: AgentRow) -> Hosted:
+        """Make an agent of its last snapshot and the events since."""
+        session = self._session
+        assert session is not None
+        begun = time.perf_counter()
+        hosted = None
+        kept = session.snapshot(row.id)
+        if kept is not None and kept.version <= SNAPSHOT_VERSION and kept.seq <= row.seq:
+            hosted = Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self.planner)
+        if hosted is None:
+            first = next(session.events(row.id, 0, 1))
+            hosted = Hosted.created_by(row.id, row.name, first, self.planner)
+        self._play_after(hosted, row.seq)
+        self._counts["loads"] += 1
+        self._times["load"] += time.perf_counter() - begun
+        return hosted
+
+    def _play_after(self, hosted: Hosted, until: int) -> None:
+        """Let an agent go through what was added to its log."""
+        session = self._session
+        assert session is not None
+        for event in session.events(hosted.number, hosted.seq, until):
+            hosted.repeat(event)
+        if hosted.seq != until:
+            raise StoreError(f"the log of agent {hosted.name!r} ends at {hosted.seq}, not at {until}")
+
+    def _undo(self, name: str, before: int, touched: dict[str, Hosted], rows: dict[str, AgentRow]) -> None:
+        """Make an agent anew as it was before a request that is refused, with what others of its group have done."""
+        spoilt = touched.pop(name, None) or self._agents.get(name)
+        self._agents.pop(name, None)
+        row = rows.get(name)
+        if spoilt is None:
+            return
+        kept = [event for event in spoilt.pending if event["seq"] <= before]
+        if row is None:
+            if not kept:
+                # Its row goes with it.
+                assert self._session is not None
+                self._session.remove_agent(spoilt.number)
+                return
+            again = Hosted.created_by(spoilt.number, name, kept[0], self.planner)
+            again.pending.append(kept[0])
+            kept = kept[1:]
+        else:
+            again = self._load(row)
+        plans = {plan.digest: plan for plan in spoilt.player.new_plans}
+        for event in kept:
+            if event["kind"] == "plan":
+                again.player.planner.keep(plans[event["digest"]])
+                again.player.new_plans.append(plans[event["digest"]])
+            again.repeat(event)
+            again.pending.append(event)
+        self._agents[name] = again
+        if kept or row is None:
+            touched[name] = again
+
+    def _write_events(self, session: Session, touched: dict[str, Hosted]) -> int:
+        """Write what a group has done; return the number of events."""
+        changed = [hosted for hosted in touched.values() if hosted.pending]
+        events = [event_row(hosted.number, event) for hosted in changed for event in hosted.pending]
+        plans = {plan.digest: plan.content for hosted in changed for plan in hosted.player.new_plans}
+        if plans:
+            session.add_plans(plans)
+        if events:
+            session.add_events(events)
+            session.update_agents([_row_of(hosted) for hosted in changed])
+        if plans:
+            failpoints.passed("after-plan")
+        while self._ready:
+            number, (seq, content) = self._ready.popitem(last=False)
+            failpoints.passed("before-snapshot")
+            session.put_snapshot(number, seq, SNAPSHOT_VERSION, content)
+            failpoints.passed("after-snapshot")
+        return len(events)
+
+    def _compress(self) -> None:
+        """Make bytes of snapshots, which takes longer than a decision may; the writer enters them."""
+        while (found := self._snapshots.get()) is not None:
+            hosted, data = found
+            content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
+            self._ready[hosted.number] = (data["seq"], content)
+
+    def _park(self, job: _Job, needed: PlanNeededError) -> None:
+        """Put a request aside until a plan is there."""
+        waiting = self._parked.get(needed.promise)
+        if waiting is not None:
+            waiting.append(job)
+            return
+        self._parked[needed.promise] = [job]
+        needed.promise.add_done_callback(lambda promise: self._queue.put(_Resume(self._parked.pop(promise, []))))
+
+    def _drop(self, names: set[str]) -> None:
+        """Forget agents; they are made anew from the store when they are next asked for."""
+        for name in names:
+            self._agents.pop(name, None)
+
+    def _make_room(self) -> None:
+        """Forget the agents that were not asked for the longest, where all together take too much memory."""
+        total = sum(hosted.weight for hosted in self._agents.values()) if len(self._agents) > 64 else 0
+        while total > self._most_bytes and len(self._agents) > 1:
+            _, hosted = self._agents.popitem(last=False)
+            total -= hosted.weight
+
+    def _tell_listeners(self, name: str, seq: int) -> None:
+        with self._listening:
+            callbacks = list(self._listeners.get(name, ()))
+        for callback in callbacks:
+            with contextlib.suppress(Exception):
+                callback(seq)
+
+    def _read_plan(self, digest: str) -> bytes | None:
+        if self._session is not None:
+            return self._session.plan(digest)
+        with self.store.reading() as session:
+            return session.plan(digest)
+
+
+def _row_of(hosted: Hosted) -> dict[str, Any]:
+    player = hosted.player
+    return {
+        "number": hosted.number,
+        "seq": hosted.seq,
+        "slots": player.slots,
+        "ended": hosted.pending[-1]["at"] if hosted.ended else None,
+        "learner": player.learner.spec,
+        "arms": player.task.n_arms,
+    }
+
+
+def _refuse(job: _Job, error: BaseException) -> None:
+    if not job.future.done():
+        job.future.set_exception(error)
+
+
+def _unknown(name: str) -> ServiceError:
+    return ServiceError(404, f"there is no agent {name[:100]!r}", "name")
+
+
+def _stopping() -> ServiceError:
+    return ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER)
+
+
+def _unavailable(error: Exception) -> ServiceError:
+    return ServiceError(503, f"the store does not take anything now: {error}; ask again", retry_after=RETRY_AFTER)
+
+
+def _as_refusal(error: BaseException) -> BaseException:
+    if isinstance(error, BrokenExecutor | CancelledError):
+        return ServiceError(503, "the workers that make plans died; ask again", retry_after=RETRY_AFTER)
+    if isinstance(error, ProblemError) and not isinstance(error, ServiceError):
+        return ServiceError(422, str(error))
+    return error

@@ -1,0 +1,70 @@
+"""What Prometheus reads of the service: requests by route and status, their seconds, and the keeper's own counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Meter:
+    """Counts requests, and shows them together with what the keeper counts."""
+
+    def __init__(self, keeper: Any) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "restless_requests", "Requests by route and status.", ["route", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "restless_request_seconds",
+            "Seconds from a request to its answer; streams are left out.",
+            ["route"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._registry.register(_Keeper(keeper))
+        self._children: dict[tuple[str, int], Any] = {}
+        self._timers: dict[str, Any] = {}
+
+    def note(self, route: str, status: int, seconds: float | None) -> None:
+        """Count a request that was answered."""
+        child = self._children.get((route, status))
+        if child is None:
+            child = self._children[route, status] = self._requests.labels(route, str(status))
+        child.inc()
+        if seconds is not None:
+            timer = self._timers.get(route)
+            if timer is None:
+                timer = self._timers[route] = self._seconds.labels(route)
+            timer.observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Keeper:
+    """The keeper's counters, read when somebody asks for them."""
+
+    def __init__(self, keeper: Any) -> None:
+        self._keeper = keeper
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value in sorted(self._keeper.stats().items()):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            clean = "restless_keeper_" + re.sub(r"\W", "_", name)
+            if clean.endswith("_total"):
+                counter = CounterMetricFamily(clean, f"The keeper's {name}.")
+                counter.add_metric([], float(value))
+                yield counter
+            else:
+                gauge = GaugeMetricFamily(clean, f"The keeper's {name}.")
+                gauge.add_metric([], float(value))
+                yield gauge

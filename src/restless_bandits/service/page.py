@@ -1,0 +1,414 @@
+"""The live page: logging in, its files, and what it reads.
+
+The page is plain HTML, CSS and JavaScript in ``assets``, served as files under a policy that lets a browser run nothing
+else and ask nobody else. What is slow to find out is found out by one process of low priority (``thinking``) and kept
+for a moment, so that ten people who look cost as much as one. What happens now comes as a stream, a few frames a
+second, however many slots pass in one.
+
+The cookie holds the token. It is sent by pages of this host alone (SameSite=Strict), no script can read it, and the
+gate takes it for GET requests only, which change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor
+from html import escape
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from restless_bandits.arrays import plain
+from restless_bandits.service import thinking
+from restless_bandits.service.auth import COOKIE, Doorkeeper
+from restless_bandits.service.hosted import Hosted
+from restless_bandits.service.keeper import Keeper
+from restless_bandits.service.operations import ServiceError
+from restless_bandits.service.streams import Streams
+from restless_bandits.service.thinking import Mind
+
+POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+EVERY, EVERY_OVERVIEW = 0.2, 1.0
+"""Seconds between two frames."""
+SHOWN_SLOTS, READ_EVENTS = 300, 900
+SHOWN_AGENTS, LATELY = 50, 200
+"""Agents at a glance, and the events from which their rate and reward lately are found."""
+FRESH = 1.0
+"""Seconds for which thoughts are kept."""
+PATIENCE = 60.0
+LONGEST_TOKEN, LONGEST_CHANGE = 500, 50_000
+CODE_SECONDS = 120.0
+
+
+class Codes:
+    """Codes that log in once each, for a browser that the service itself opens: no address shows a token."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, tuple[str, float]] = {}
+
+    def make(self, token: str) -> str:
+        """Return a code that stands for a token, once and for two minutes."""
+        code = secrets.token_urlsafe(24)
+        self._tokens[code] = token, time.monotonic() + CODE_SECONDS
+        return code
+
+    def take(self, code: str) -> str | None:
+        """Return the token of a code that has not been used."""
+        token, until = self._tokens.pop(code, (None, 0.0))
+        return token if time.monotonic() < until else None
+
+
+class Thinker:
+    """One process that finds out what is slow, begun when somebody looks for the first time."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._pool: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._coming: dict[str, Future[dict[str, Any]]] = {}
+        self._found: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
+
+    def _submit(self, work: Callable[..., dict[str, Any]], *given: Any) -> Future[dict[str, Any]]:
+        with self._lock:
+            if self._pool is None:
+                context = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=thinking.begin_thinking)
+            try:
+                return self._pool.submit(work, *given)
+            except BrokenExecutor:
+                self._pool = None
+                raise ServiceError(503, "the process that thinks has died; ask again", retry_after=1.0) from None
+
+    def think(self, name: str) -> dict[str, Any]:
+        """Return the thoughts of an agent, made now or a moment ago; whoever asks meanwhile gets the same."""
+        age, found = self._found.get(name, (0.0, {}))
+        if time.monotonic() - age < FRESH:
+            return found
+        coming = self._coming.get(name)
+        if coming is None or coming.done():
+            url = self._keeper.store.engine.url.render_as_string(hide_password=False)
+            coming = self._coming[name] = self._submit(thinking.think, url, self._keeper.look(name, mind_of))
+        found = self._result(coming)
+        for plan in found["plans"]:
+            plan["seconds"] = self._keeper.planner.took.get(plan["digest"])
+        self._found[name] = time.monotonic(), found
+        self._found.move_to_end(name)
+        if len(self._found) > thinking.KEPT_TRAILS:
+            gone, _ = self._found.popitem(last=False)
+            self._coming.pop(gone, None)
+        return found
+
+    def what_if(self, arms: list[dict[str, Any]], plays: int) -> dict[str, Any]:
+        """Return what would be best if the arms were such."""
+        return self._result(self._submit(thinking.what_if, arms, plays))
+
+    def _result(self, coming: Future[dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return coming.result(PATIENCE)
+        except BrokenExecutor:
+            with self._lock:
+                self._pool = None
+            raise ServiceError(503, "the process that thinks has died; ask again", retry_after=1.0) from None
+        except (CancelledError, TimeoutError):
+            raise ServiceError(503, "this takes too long now; ask again", retry_after=5.0) from None
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+
+
+def mind_of(hosted: Hosted) -> Mind:
+    """Return a copy of what an agent knows."""
+    player = hosted.player
+    return Mind(hosted.name, hosted.seq, player.record.copy(), player.task, tuple(player._service))
+
+
+def present_of(hosted: Hosted) -> dict[str, Any]:
+    """Return what changes with every slot."""
+    player, totals = hosted.player, hosted.totals
+    record = player.record
+    shown = min(record.n_arms, 4 * thinking.SHOWN_ARMS)
+    return {
+        "seq": hosted.seq,
+        "slots": player.slots,
+        "open": len(hosted._open),
+        "asked": totals.asked,
+        "told": totals.told,
+        "lost": totals.lost,
+        "unused": totals.unused,
+        "skipped": totals.skipped,
+        "reward": totals.reward,
+        "plan": player.plans,
+        "planning": player._due is not None,
+        "last_states": record.last_states[:shown].tolist(),
+        "elapsed": record.elapsed[:shown].tolist(),
+        "alarms": len(player.alarms),
+    }
+
+
+def recent(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what happened in each slot that events speak of: of each arm the state, or that it is open or lost."""
+    found: dict[int, dict[str, Any]] = {}
+    for event in events:
+        kind = event["kind"]
+        if kind not in ("ask", "tell", "lost") or event.get("again"):
+            continue
+        slot = found.setdefault(event["slot"], {"slot": event["slot"], "arms": {}})
+        for n, arm in enumerate(event["arms"]):
+            if kind == "ask":
+                slot["arms"].setdefault(arm, {})
+            elif kind == "lost":
+                slot["arms"].setdefault(arm, {})["lost"] = True
+            else:
+                slot["arms"][arm] = {"state": event["states"][n], "reward": event["rewards"][n]}
+    return [found[slot] for slot in sorted(found)][-SHOWN_SLOTS:]
+
+
+def glance(row: Mapping[str, Any], present: Mapping[str, Any], events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one line of the overview."""
+    asked = [event["at"] for event in events if event["kind"] == "ask" and not event.get("again")]
+    rewards = [reward for event in events if event["kind"] == "tell" for reward in event["rewards"]]
+    quiet = time.time() - asked[-1] if asked else 0.0
+    # A pause counts: an agent that nobody has asked for a minute has no rate of a minute ago.
+    span = (asked[-1] - asked[0] if len(asked) > 1 else 0.0) + (quiet if quiet > 2.0 else 0.0)
+    return {
+        **{key: row[key] for key in ("name", "learner", "arms", "clock")},
+        **{key: present[key] for key in ("slots", "seq", "open", "lost", "alarms", "plan", "planning")},
+        "rate": (len(asked) - 1) / span if len(asked) > 1 and span > 0 else 0.0,
+        "lately": sum(rewards) / len(rewards) if rewards else None,
+        "quiet": quiet if asked else None,
+    }
+
+
+class Page:
+    """What the page is served."""
+
+    def __init__(self, keeper: Keeper, doorkeeper: Doorkeeper, streams: Streams, codes: Codes) -> None:
+        self._keeper, self._doorkeeper, self._streams, self._codes = keeper, doorkeeper, streams, codes
+        self._thinker = Thinker(keeper)
+        streams.at_stop.append(self._thinker.close)
+        self._glance: tuple[float, dict[str, Any]] = (0.0, {})
+        self._files = {
+            path.name: path.read_bytes()
+            for path in (resources.files(__package__) / "assets").iterdir()
+            if path.name.rpartition(".")[2] in KINDS
+        }
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/", self.home),
+            Route("/login", self.login_form),
+            Route("/login", self.login, methods=["POST"]),
+            Route("/logout", self.logout, methods=["POST"]),
+            Route("/assets/{name}", self.asset),
+            Route("/page/overview", self.overview),
+            Route("/page/agent", self.agent),
+            Route("/page/thoughts", self.thoughts),
+            Route("/page/what-if", self.what_if),
+            Route("/page/live", self.live),
+        ]
+
+    async def home(self, request: Request) -> Response:
+        token = request.cookies.get(COOKIE)
+        role = None if token is None else await self._doorkeeper.role(token)
+        if role is None:
+            return RedirectResponse("/login", 303)
+        return self._html("index.html", role=role)
+
+    async def login_form(self, request: Request) -> Response:
+        token = self._codes.take(request.query_params.get("code", ""))
+        if token is not None and await self._doorkeeper.role(token) is not None:
+            return self._entered(request, token)
+        return self._html("login.html", message="")
+
+    async def login(self, request: Request) -> Response:
+        if not _from_here(request):
+            raise ServiceError(403, "another site has sent this form; log in on this page")
+        body = await request.body()
+        fields = parse_qs(body[: 2 * LONGEST_TOKEN].decode("latin-1"))
+        token = fields.get("token", [""])[0].strip()
+        if not token or len(token) > LONGEST_TOKEN or await self._doorkeeper.role(token) is None:
+            return self._html("login.html", 401, message="This token is not known.")
+        return self._entered(request, token)
+
+    async def logout(self, request: Request) -> Response:
+        if not _from_here(request):
+            raise ServiceError(403, "another site has sent this form; log out on this page")
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        return answer
+
+    def _entered(self, request: Request, token: str) -> Response:
+        # A browser that came by a link from elsewhere keeps a strict cookie back at the next step, so that is a page
+        # of ours which goes on by itself.
+        answer = self._html("entered.html")
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        return answer
+
+    async def asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._files or name.endswith(".html"):
+            raise ServiceError(404, "there is no such file")
+        kind = KINDS[name.rpartition(".")[2]]
+        return Response(self._files[name], media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
+
+    def _html(self, name: str, status: int = 200, **values: str) -> Response:
+        text = self._files[name].decode()
+        for key, value in values.items():
+            text = text.replace(f"{{{key}}}", escape(value))
+        return Response(text, status, {"content-security-policy": POLICY}, "text/html; charset=utf-8")
+
+    async def overview(self, request: Request) -> Response:
+        return _json(await asyncio.to_thread(self._overview, request.query_params.get("search", "")))
+
+    def _overview(self, search: str) -> dict[str, Any]:
+        """All agents, or those of a name, at a glance; kept for a moment, as several may be looking."""
+        at, known = self._glance
+        if not search and time.monotonic() - at < EVERY_OVERVIEW / 2:
+            return known
+        rows = [row for row in self._keeper.agents() if search.lower() in row["name"].lower()]
+        shown = []
+        for row in rows[:SHOWN_AGENTS]:
+            try:
+                present = self._keeper.look(row["name"], present_of)
+                events = self._keeper.events(row["name"], max(0, present["seq"] - LATELY), LATELY)["events"]
+            except ServiceError:  # deleted in between
+                continue
+            shown.append(glance(row, present, events))
+        found = {"agents": shown, "count": len(rows)}
+        if not search:
+            self._glance = time.monotonic(), found
+        return found
+
+    async def agent(self, request: Request) -> Response:
+        name = _name(request)
+
+        def read() -> dict[str, Any]:
+            view = self._keeper.agent(name)
+            events = self._keeper.events(name, max(0, view["seq"] - READ_EVENTS), READ_EVENTS + 100)["events"]
+            present = self._keeper.look(name, present_of)
+            return {"agent": view, "present": present, "recent": recent(events), "after": _last(events, view["seq"])}
+
+        return _json(await asyncio.to_thread(read))
+
+    async def thoughts(self, request: Request) -> Response:
+        return _json(await asyncio.to_thread(self._thinker.think, _name(request)))
+
+    async def what_if(self, request: Request) -> Response:
+        given = request.query_params.get("arms", "")
+        if len(given) > LONGEST_CHANGE:
+            raise ServiceError(413, "these are too many arms to try")
+        arms, plays = _tried(given, request.query_params.get("plays", "1"))
+        return _json(await asyncio.to_thread(self._thinker.what_if, arms, plays))
+
+    async def live(self, request: Request) -> Response:
+        self._streams.check_room()
+        name = request.query_params.get("name")
+        frames = self._overview_frames() if name is None else await self._agent_frames(name, request)
+        every = EVERY_OVERVIEW if name is None else EVERY
+        return StreamingResponse(
+            self._streams.frames(name, frames, every),
+            media_type="text/event-stream",
+            headers={"x-accel-buffering": "no"},
+        )
+
+    def _overview_frames(self) -> Callable[[], Awaitable[dict[str, Any] | None]]:
+        async def frame() -> dict[str, Any] | None:
+            found: dict[str, Any] = plain(await asyncio.to_thread(self._overview, ""))
+            return found
+
+        return frame
+
+    async def _agent_frames(self, name: str, request: Request) -> Callable[[], Awaitable[dict[str, Any] | None]]:
+        after = request.query_params.get("after", "")
+        known = int(after) if after.isascii() and after.isdigit() and len(after) < 17 else -1
+        await asyncio.to_thread(self._keeper.look, name, present_of)  # one that is not there is told before we stream
+
+        def read() -> dict[str, Any] | None:
+            nonlocal known
+            present = self._keeper.look(name, present_of)
+            if present["seq"] == known:
+                return None
+            # However much has happened, a frame shows the end of it.
+            begin = max(known, present["seq"] - READ_EVENTS)
+            events = self._keeper.events(name, begin, READ_EVENTS + 100)["events"]
+            known = _last(events, present["seq"])
+            frame: dict[str, Any] = plain({"present": present, "recent": recent(events), "events": len(events)})
+            return frame
+
+        async def frame() -> dict[str, Any] | None:
+            return await asyncio.to_thread(read)
+
+        return frame
+
+
+def _last(events: list[dict[str, Any]], otherwise: int) -> int:
+    return int(events[-1]["seq"]) if events else otherwise
+
+
+def _name(request: Request) -> str:
+    name = request.query_params.get("name")
+    if name is None:
+        raise ServiceError(422, "name is missing; name an agent", "name")
+    return name
+
+
+def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
+    """The arms of a problem that somebody tries; what is no problem is refused when it is made."""
+    try:
+        arms = json.loads(given)
+        fine = isinstance(arms, list) and 1 <= len(arms) <= thinking.SHOWN_ARMS and plays.isdigit() and len(plays) < 4
+        for arm in arms if fine else []:
+            fine &= set(arm) == {"name", "transitions", "rewards", "reward_range"}
+            fine &= len(arm["transitions"]) == len(arm["rewards"]) <= 10 and len(arm["reward_range"]) == 2
+            fine &= all(len(row) == len(arm["rewards"]) for row in arm["transitions"])
+            numbers = [*arm["rewards"], *arm["reward_range"], *(p for row in arm["transitions"] for p in row)]
+            fine &= all(isinstance(one, int | float) and abs(one) < 1e12 for one in numbers)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        fine = False
+    if not fine:
+        raise ServiceError(
+            422, "arms are not a list of {name, transitions, rewards, reward_range} of a few small arms", "arms"
+        )
+    return arms, int(plays)
+
+
+def _from_here(request: Request) -> bool:
+    """Whether a form was sent by a page of ours; browsers say so, other programs have no cookies to be misused."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        return site in ("same-origin", "none")
+    return origin is None or origin.partition("://")[2] == request.headers.get("host")
+
+
+def _json(answer: Any) -> Response:
+    return Response(json.dumps(plain(answer), separators=(",", ":"), allow_nan=False), media_type="application/json")
+
+
+def routes(keeper: Keeper, doorkeeper: Doorkeeper, streams: Streams, codes: Codes) -> list[BaseRoute]:
+    """Return the routes of the page."""
+    return Page(keeper, doorkeeper, streams, codes).routes()
+
+
+__all__ = ["Codes", "Page", "routes"]

@@ -1,0 +1,137 @@
+"""Who makes the plans of hosted agents: worker processes, while the writer goes on with other agents.
+
+A plan that nothing can go on without is asked for by raising ``PlanNeededError``; whoever asked is asked again when it
+is there. What is needed is known by a digest of all that a plan is made of, so that the second time finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, CancelledError, Future
+from functools import cache
+from importlib import metadata
+
+from restless_bandits import background
+from restless_bandits.learners import Learner
+from restless_bandits.problem import Task
+from restless_bandits.record import Record
+from restless_bandits.service.stored_plans import StoredPlan, make_packed_plan, unpacked
+
+Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
+Promise = Future[tuple[tuple[str, bytes], background.Warned]]
+KEPT = 256
+"""Plans that are kept at hand, of those that were made and of those that were read."""
+TRIES = 3
+
+
+class PlanNeededError(Exception):
+    """Nothing goes on without a plan that is being made."""
+
+    def __init__(self, promise: Promise) -> None:
+        super().__init__("a plan is being made")
+        self.promise = promise
+
+
+@cache
+def origin() -> dict[str, str]:
+    """Return by what plans are made here: the same release on the same kind of processor makes the same ones."""
+    numpy = metadata.version("numpy")
+    return {"release": metadata.version("restless-bandits"), "processor": f"{_processor()}, numpy {numpy}"}
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            named = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        named = []
+    return f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
+
+
+class Planner:
+    """Has plans made, and finds those that were."""
+
+    def __init__(self, read: Callable[[str], bytes | None], *, patient: bool = False) -> None:
+        self._read = read
+        self.patient = patient
+        """Whether decisions wait for plans that are due: slower, but a run is then the same whenever it is repeated."""
+        self.made = 0
+        self.failed = 0
+        self._coming: OrderedDict[str, Promise] = OrderedDict()
+        self._tries: dict[str, int] = {}
+        self._known: OrderedDict[str, StoredPlan] = OrderedDict()
+        self.took: OrderedDict[str, float] = OrderedDict()
+        """Seconds from asking for a plan until it was there, by its digest, of those that were made here lately."""
+
+    def stored(self, digest: str) -> StoredPlan:
+        """Return a plan of the store."""
+        found = self._known.get(digest)
+        if found is None:
+            content = self._read(digest)
+            if content is None:
+                raise KeyError(f"plan {digest} is not in the store")
+            found = unpacked(digest, content)
+            self.keep(found)
+        self._known.move_to_end(digest)
+        return found
+
+    def keep(self, plan: StoredPlan) -> None:
+        """Keep a plan at hand."""
+        self._known[plan.digest] = plan
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+
+    def now(self, given: Ingredients) -> StoredPlan:
+        """Return a plan that was asked for before, or ask for it and raise ``PlanNeededError``."""
+        key = _key(given)
+        promise = self._coming.get(key)
+        if promise is not None and promise.done():
+            try:
+                return self.result(promise)
+            except (BrokenExecutor, CancelledError):
+                # The worker died, maybe for lack of memory; another one may live.
+                self._tries[key] = self._tries.get(key, 0) + 1
+                promise = None
+                if self._tries[key] >= TRIES:
+                    del self._coming[key], self._tries[key]
+                    raise
+        if promise is None:
+            promise = self._coming[key] = self.later(given)
+            if len(self._coming) > KEPT:
+                gone, _ = self._coming.popitem(last=False)
+                self._tries.pop(gone, None)
+        raise PlanNeededError(promise)
+
+    def later(self, given: Ingredients) -> Promise:
+        """Have a plan made that nobody waits for."""
+        asked = time.perf_counter()
+        promise = background.submit(make_packed_plan, *given)
+        promise.add_done_callback(lambda done: self._note_time(done, time.perf_counter() - asked))
+        return promise
+
+    def _note_time(self, promise: Promise, seconds: float) -> None:
+        if promise.cancelled() or promise.exception() is not None:
+            return
+        (digest, _), _ = promise.result()
+        self.took[digest] = seconds
+        if len(self.took) > KEPT:
+            self.took.popitem(last=False)
+
+    def result(self, promise: Promise) -> StoredPlan:
+        """Return the plan of a promise that is kept, or raise what was raised."""
+        (digest, content), _ = promise.result()
+        plan = self._known.get(digest) or unpacked(digest, content)
+        self.keep(plan)
+        self.made += 1
+        return plan
+
+
+def _key(given: Ingredients) -> str:
+    learner, record, task, arms, *coordinates = given
+    parts = [learner.spec, record.to_dict(), list(task.names), arms, coordinates]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,0 +1,138 @@
+"""The tables of a store, for SQLite and PostgreSQL alike, and how one of an earlier release is brought up to date.
+
+The events are the truth. Everything else follows from them or is kept so that it need not be made again: the last
+number of each agent, plans by their digest, snapshots from which a recovery begins.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.engine import Connection
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.service import failpoints
+
+VERSION = 1
+LOG_VERSION = 1
+SNAPSHOT_VERSION = 1
+
+metadata = MetaData()
+_number = BigInteger().with_variant(Integer, "sqlite")
+
+about = Table("about", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("name", Text, nullable=False),
+    Column("made", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    Column("seq", BigInteger, nullable=False),
+    Column("slots", BigInteger, nullable=False),
+    Column("learner", Text, nullable=False),
+    Column("clock", Text, nullable=False),
+    Column("arms", Integer, nullable=False),
+)
+Index(
+    "agents_by_name",
+    agents.c.name,
+    unique=True,
+    sqlite_where=agents.c.ended.is_(None),
+    postgresql_where=agents.c.ended.is_(None),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("agent", _number, ForeignKey("agents.id"), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("slot", BigInteger),
+    Column("request", Text),
+    Column("at", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    PrimaryKeyConstraint("agent", "seq"),
+    sqlite_with_rowid=False,
+)
+Index("events_by_slot", events.c.agent, events.c.slot)
+Index(
+    "events_by_request",
+    events.c.agent,
+    events.c.request,
+    unique=True,
+    sqlite_where=events.c.request.is_not(None),
+    postgresql_where=events.c.request.is_not(None),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("agent", _number, ForeignKey("agents.id"), primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("made", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
+)
+
+MIGRATIONS: dict[int, tuple[str, ...]] = {}
+"""The statements that lead from a version to the next one."""
+
+
+def bring_up_to_date(connection: Connection, where: str) -> None:
+    """Make the tables of a store that has none, and change those of an earlier version, all or nothing."""
+    if connection.dialect.name == "postgresql":
+        # Two processes that start at once: the second one finds what the first has made.
+        connection.execute(text("SELECT pg_advisory_xact_lock(7261730)"))
+    if not inspect(connection).has_table("about"):
+        failpoints.passed("before-migration")
+        if inspect(connection).get_table_names():
+            raise ProblemError(f"{where} holds something else than a store of agents; name a new file or database")
+        metadata.create_all(connection)
+        rows = {"schema": VERSION, "log": LOG_VERSION}
+        connection.execute(insert(about), [{"key": key, "value": str(value)} for key, value in rows.items()])
+        return
+    found = int(connection.execute(select(about.c.value).where(about.c.key == "schema")).scalar_one())
+    if found > VERSION:
+        raise ProblemError(
+            f"{where} was written by a later release (version {found} of the tables, this one knows {VERSION}); "
+            "use that release"
+        )
+    for version in range(found, VERSION):
+        failpoints.passed("before-migration")
+        for statement in MIGRATIONS[version]:
+            connection.execute(text(statement))
+        connection.execute(update(about).where(about.c.key == "schema").values(value=str(version + 1)))

@@ -1,0 +1,219 @@
+"""The process behind ``restless serve``: opens the store, listens, and ends in order when it is told to.
+
+On SIGTERM or Ctrl-C it takes no more requests, answers those it has taken, ends the streams, and is gone within five
+seconds; what was acknowledged was on disk before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.service.app import build
+from restless_bandits.service.auth import is_loopback
+from restless_bandits.service.extras import shown_store
+from restless_bandits.service.gate import Gate
+from restless_bandits.service.keeper import Keeper
+from restless_bandits.service.limits import Limits
+from restless_bandits.service.store import open_store
+
+PORT = 8787
+STORE = "restless.db"
+ANSWERING, WRITING = 3.0, 1.5
+"""Seconds that requests and, after them, the writer have to end."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the service listens, and where it keeps what it knows."""
+
+    store: str = STORE
+    host: str = "127.0.0.1"
+    port: int = PORT
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False
+    allow_hosts: tuple[str, ...] = ()
+    demo: str | None = None
+    speed: float = 5.0
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls_cert is None else "https"
+
+
+@dataclass(frozen=True)
+class Started:
+    """What there is to say once the service answers; the token only where it was made just now."""
+
+    url: str
+    store: str
+    token: str | None
+    token_file: str | None
+    demo: str | None = None
+
+
+def serve(settings: Settings, started: Callable[[Started], None]) -> None:
+    """Run the service until somebody stops it."""
+    check(settings)
+    configure_logs()
+    listener = listen(settings.host, settings.port)
+    with contextlib.closing(listener), contextlib.closing(open_store(settings.store)) as store:
+        token, file = first_token(store, settings.store)
+        keeper = Keeper(store, limits=Limits())
+        keeper.start()
+        try:
+            gate = build(keeper, store.tokens, known_hosts=(settings.host, *settings.allow_hosts))
+            url = f"{settings.scheme}://{_shown(listener)}"
+            demo = _demo(settings, keeper)
+            hello = Started(url, shown_store(settings.store), token, file, settings.demo)
+            with demo:
+                Server(settings, gate, lambda: started(hello)).run(sockets=[listener])
+        finally:
+            keeper.stop(WRITING)
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that contradict each other or would let tokens travel in the clear."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise ProblemError("--tls-cert and --tls-key belong together; give both or none")
+    if settings.tls_cert is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            reason = error.strerror or error
+            raise ProblemError(
+                f"{settings.tls_cert} and {settings.tls_key} are no certificate and key: {reason}"
+            ) from None
+    elif not is_loopback(settings.host) and not settings.behind_proxy:
+        raise ProblemError(
+            f"--host is {settings.host}, which others can reach, and tokens would travel in the clear; give --tls-cert "
+            "and --tls-key, or --behind-proxy if a proxy with TLS stands in front"
+        )
+    if not 0 <= settings.port <= 65535:
+        raise ProblemError(f"--port is {settings.port}; give one from 1 to 65535, or 0 for any that is free")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that takes connections; whatever prevents it is one sentence."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        if kind != socket.SOCK_STREAM or family not in (socket.AF_INET, socket.AF_INET6):
+            raise ProblemError(f"--host is {host}, on which nothing can listen")
+        return socket.create_server(address[:2], family=family, backlog=1024)  # type: ignore[arg-type]
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ProblemError(f"port {port} of {host} is taken, maybe by another service; give --port") from None
+        raise ProblemError(f"cannot listen on port {port} of {host}: {error.strerror or error}") from None
+
+
+def first_token(store: Any, place: str) -> tuple[str | None, str | None]:
+    """Make the first token of a store that has none, and keep it beside the store for its owner alone."""
+    if store.tokens.list():
+        return None, None
+    token: str = store.tokens.make("admin", "made at the first start")
+    if "://" in place and not place.startswith("sqlite:///"):
+        return token, None
+    path = Path(f"{place.removeprefix('sqlite:///')}.token")
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token + "\n")
+    return token, str(path)
+
+
+def configure_logs() -> None:
+    """Warnings and errors go to stderr, a line each; nobody logs a request, so no token can be in there."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which tells when it answers, and ends streams and itself in order."""
+
+    def __init__(self, settings: Settings, gate: Gate, ready: Callable[[], None]) -> None:
+        def fastest(module: str) -> str:
+            return module if importlib.util.find_spec(module) is not None else "auto"
+
+        super().__init__(
+            uvicorn.Config(
+                gate,
+                loop=fastest("uvloop"),  # type: ignore[arg-type]
+                http=fastest("httptools"),  # type: ignore[arg-type]
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=settings.behind_proxy,
+                forwarded_allow_ips="*" if settings.behind_proxy else None,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=int(ANSWERING),
+            )
+        )
+        self._gate, self._ready = gate, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        gc.collect()
+        gc.freeze()
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._gate.streams.stop()
+        await super().shutdown(sockets=sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn, but a service that was told to stop and did so has ended well: nothing is raised again."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _shown(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _demo(settings: Settings, keeper: Keeper) -> contextlib.AbstractContextManager[object]:
+    if settings.demo is None:
+        return contextlib.nullcontext()
+    from restless_bandits.service.demo import Demo
+
+    return Demo(keeper, settings.demo, settings.speed)

@@ -1,0 +1,168 @@
+"""The statements that the service makes, compiled once for the database at hand.
+
+A decision costs a few of them, so they go straight to the driver: SQLAlchemy writes them, for SQLite and PostgreSQL
+alike, and the driver is handed the text and the values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Engine, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from restless_bandits.service.schema import agents, events, plans, snapshots
+
+PAGE = 2_000
+Event = dict[str, Any]
+
+
+class AgentRow(NamedTuple):
+    """An agent as its table has it; the fields are its columns."""
+
+    id: int
+    name: str
+    made: int
+    ended: int | None
+    seq: int
+    slots: int
+    learner: str
+    clock: str
+    arms: int
+
+
+class Snapshot(NamedTuple):
+    seq: int
+    version: int
+    content: bytes
+
+
+class Statements:
+    """The texts of all statements for one kind of database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._dialect = engine.dialect
+        upsert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+        alive = agents.c.ended.is_(None)
+        row = select(agents).where(agents.c.name == bindparam("name"), alive)
+        log = select(events.c.seq, events.c.kind, events.c.request, events.c.at, events.c.body)
+        log = log.where(events.c.agent == bindparam("agent"))
+        part = log.where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("until"))
+        put: Any = upsert(agents)
+        self.row = self._text(row)
+        self.row_for_us = self._text(row.with_for_update())
+        self.all_rows = self._text(select(agents).where(alive).order_by(agents.c.name))
+        self.ever_rows = self._text(select(agents).order_by(agents.c.id))
+        self.count = self._text(select(func.count()).select_from(agents).where(alive))
+        entered = ["name", "made", "seq", "slots", "learner", "clock", "arms"]
+        self.add_agent = self._text(put.on_conflict_do_nothing().returning(agents.c.id), entered)
+        self.remove_agent = self._text(delete(agents).where(agents.c.id == bindparam("number")))
+        changed: dict[str, Any] = {key: bindparam(key) for key in ("seq", "slots", "ended", "learner", "arms")}
+        self.update_agent = self._text(update(agents).where(agents.c.id == bindparam("number")).values(changed))
+        self.log = self._text(part.order_by(events.c.seq))
+        self.of_slot = self._text(log.where(events.c.slot == bindparam("slot")).order_by(events.c.seq))
+        self.of_request = self._text(log.where(events.c.request == bindparam("request")))
+        self.add_events = self._text(insert(events), [column.name for column in events.c])
+        kept: Any = upsert(plans)
+        self.add_plans = self._text(kept.on_conflict_do_nothing(), ["digest", "content"])
+        self.plan = self._text(select(plans.c.content).where(plans.c.digest == bindparam("digest")))
+        mine = snapshots.c.agent == bindparam("agent")
+        self.remove_snapshot = self._text(delete(snapshots).where(mine))
+        self.add_snapshot = self._text(insert(snapshots), [column.name for column in snapshots.c])
+        self.snapshot = self._text(select(snapshots.c.seq, snapshots.c.version, snapshots.c.content).where(mine))
+
+    def _text(self, statement: Any, columns: list[str] | None = None) -> str:
+        return str(statement.compile(dialect=self._dialect, column_keys=columns))
+
+
+class Session:
+    """A connection of the driver, with what the service asks of it."""
+
+    def __init__(self, driver: Any, texts: Statements) -> None:
+        self._driver, self._texts = driver, texts
+
+    def _run(self, text: str, **values: Any) -> Any:
+        cursor = self._driver.cursor()
+        cursor.execute(text, values)
+        return cursor
+
+    def rows_of(self, names: Iterable[str], *, for_us: bool) -> dict[str, AgentRow]:
+        """Return the rows of agents by their names; taken for ourselves, in ascending order, if they are to change."""
+        found = {}
+        text = self._texts.row_for_us if for_us else self._texts.row
+        for name in sorted(names):
+            row = self._run(text, name=name).fetchone()
+            if row is not None:
+                found[name] = AgentRow(*row)
+        return found
+
+    def all_rows(self) -> list[AgentRow]:
+        return [AgentRow(*row) for row in self._run(self._texts.all_rows).fetchall()]
+
+    def ever_rows(self) -> list[AgentRow]:
+        """Return the rows of all agents that there ever were, in the order in which they were made."""
+        return [AgentRow(*row) for row in self._run(self._texts.ever_rows).fetchall()]
+
+    def count_agents(self) -> int:
+        return int(self._run(self._texts.count).fetchone()[0])
+
+    def add_agent(self, row: dict[str, Any]) -> int | None:
+        """Enter an agent and return its number; None where there is one of its name."""
+        found = self._run(self._texts.add_agent, **row).fetchone()
+        return None if found is None else int(found[0])
+
+    def remove_agent(self, number: int) -> None:
+        """Take back an agent that was entered in this transaction."""
+        self._run(self._texts.remove_agent, number=number)
+
+    def update_agents(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._driver.cursor().executemany(self._texts.update_agent, rows)
+
+    def events(self, agent: int, after: int = 0, until: int | None = None) -> Iterator[Event]:
+        """Yield the events of an agent numbered above ``after``, up to ``until`` if that is given."""
+        while until is None or after < until:
+            end = after + PAGE if until is None else min(after + PAGE, until)
+            page = self._run(self._texts.log, agent=agent, after=after, until=end).fetchall()
+            for row in page:
+                yield _event(*row)
+            # Events are numbered without a gap.
+            if len(page) < end - after:
+                return
+            after = end
+
+    def events_of_slot(self, agent: int, slot: int) -> list[Event]:
+        return [_event(*row) for row in self._run(self._texts.of_slot, agent=agent, slot=slot).fetchall()]
+
+    def event_of_request(self, agent: int, request: str) -> Event | None:
+        row = self._run(self._texts.of_request, agent=agent, request=request).fetchone()
+        return None if row is None else _event(*row)
+
+    def add_events(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._driver.cursor().executemany(self._texts.add_events, rows)
+
+    def add_plans(self, contents: dict[str, bytes]) -> None:
+        rows = [{"digest": digest, "content": content} for digest, content in sorted(contents.items())]
+        self._driver.cursor().executemany(self._texts.add_plans, rows)
+
+    def plan(self, digest: str) -> bytes | None:
+        row = self._run(self._texts.plan, digest=digest).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put_snapshot(self, agent: int, seq: int, version: int, content: bytes) -> None:
+        """Put a snapshot in the place of an older one."""
+        self._run(self._texts.remove_snapshot, agent=agent)
+        self._run(self._texts.add_snapshot, agent=agent, seq=seq, version=version, content=content)
+
+    def snapshot(self, agent: int) -> Snapshot | None:
+        row = self._run(self._texts.snapshot, agent=agent).fetchone()
+        return None if row is None else Snapshot(row[0], row[1], bytes(row[2]))
+
+
+def _event(seq: int, kind: str, request: str | None, at: int, body: str) -> Event:
+    event = {"seq": seq, "kind": kind, "at": at}
+    if request is not None:
+        event["request"] = request
+    event.update(json.loads(body))
+    return event

@@ -1,0 +1,424 @@
+"""What the live page shows of an agent's mind, made in a process of its own so that no decision waits for it.
+
+Two sources: a copy of the agent's record as it is now, from the keeper, and the log, which is read once from its
+beginning and then followed. What is kept of the log does not grow with it: rewards in at most ``MOST_BINS`` bins, the
+last plans, and estimates at slots that lie apart by a constant factor.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from restless_bandits import plans
+from restless_bandits.arrays import Array, plain
+from restless_bandits.errors import ProblemError
+from restless_bandits.estimation import ArmEstimate, estimate
+from restless_bandits.estimation.sampling import draw_from_posterior
+from restless_bandits.oracles import Solution, whittle_index
+from restless_bandits.problem import Arm, Problem, Task
+from restless_bandits.record import Record
+from restless_bandits.service.store import Store, open_store
+from restless_bandits.service.stored_plans import unpacked
+from restless_bandits.solving import forecast, solve
+from restless_bandits.workers import begin_worker
+
+MOST_BINS = 400
+KEPT_PLANS, KEPT_MARKS, KEPT_TRAILS = 100, 100, 16
+FIRST_MARK, APART = 25, 1.5
+"""The slot of the first estimate that is kept, and how many times later the next one is."""
+READING = 1.0
+"""Seconds of one answer that go into reading the log; a long one is read in several."""
+SHOWN_ARMS = 24
+MOST_SOLVED = 64
+"""Arms above which the optimum of the learned problem is not asked for."""
+DRAWS, DRAWING = 24, 2.0
+"""Problems drawn from what is believed, for the uncertainty of the optimum, and the seconds that they may take."""
+GROWTH = 1.05
+"""How many times more slots there must be before the optimum is computed anew."""
+COLUMNS = 24
+"""Slots since an arm was seen, of which indices and policies are shown."""
+TOLERANCE = 1e-5
+
+
+def begin_thinking() -> None:
+    """Begin the process: as every worker, and after all others in the queue for a processor."""
+    begin_worker()
+    os.nice(10)
+
+
+@dataclass(frozen=True)
+class Mind:
+    """What the keeper tells of an agent: a copy, made between two commits."""
+
+    name: str
+    seq: int
+    record: Record
+    task: Task
+    service: tuple[int, ...]
+
+    @property
+    def shown(self) -> list[int]:
+        """The arms that are shown: all, or those in service that were pulled most, in their order."""
+        if self.task.n_arms <= SHOWN_ARMS:
+            return list(range(self.task.n_arms))
+        pulls = self.record.pulls
+        return sorted(sorted(self.service, key=lambda arm: -pulls[arm])[:SHOWN_ARMS])
+
+
+@dataclass
+class Trail:
+    """What the log of an agent has told up to some event."""
+
+    number: int
+    seq: int = 0
+    slots: int = 0
+    names: list[str] = field(default_factory=list)
+    ranges: list[Any] = field(default_factory=list)
+    record: Record | None = None
+    width: int = 1
+    bins: list[list[float]] = field(default_factory=lambda: [[0.0, 0, 0]])
+    """Rewards, answers and lost answers of ``width`` slots each."""
+    plans: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_PLANS))
+    marks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_MARKS))
+    cause: str = ""
+    """Why the present plan will end, where something other than its rule has ended it."""
+    next_mark: float = FIRST_MARK
+    tightening: list[dict[str, Any]] = field(default_factory=list)
+    optimum: dict[str, Any] | None = None
+    solved_at: float = 0.0
+    solved_arms: tuple[int, ...] = ()
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Take note of an event."""
+        self.seq = event["seq"]
+        getattr(self, f"_{event['kind']}", lambda _: None)(event)
+
+    def _create(self, event: dict[str, Any]) -> None:
+        task = Task(**event["task"])
+        self.names, self.ranges = list(task.names), list(task.reward_ranges)
+        self.record = Record.of(task)
+
+    def _ask(self, event: dict[str, Any]) -> None:
+        self._reach(event["slot"])
+
+    def _skip(self, event: dict[str, Any]) -> None:
+        self._reach(event["until"] if "until" in event else self.slots + event["slots"])
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        slot = event["slot"]
+        self._reach(slot)
+        into = self.bins[(slot - 1) // self.width]
+        for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True):
+            into[0] += reward
+            into[1] += 1
+            # One that came after a later one of its arm is left out of what is kept of the past.
+            if self.record is not None and slot > self.record.last_slot[arm] and not event.get("unused"):
+                self.record.see(arm, slot, state, reward)
+
+    def _lost(self, event: dict[str, Any]) -> None:
+        self._reach(event["slot"])
+        self.bins[(event["slot"] - 1) // self.width][2] += len(event["arms"])
+
+    def _plan(self, event: dict[str, Any]) -> None:
+        if self.plans:
+            before = self.plans[-1]
+            before["slots"] = event["slot"] - before["slot"]
+            before["ended"] = self.cause
+        kept = {key: event[key] for key in ("plan", "slot", "at", "digest")}
+        self.plans.append(kept | {"slots": None, "ended": None})
+        self.cause = ""
+
+    def _arm(self, event: dict[str, Any]) -> None:
+        done = {"add": "added", "retire": "retired", "restore": "brought back"}.get(event["change"], event["change"])
+        self.cause = f"arm {event['name']} was {done}"
+        self._mark(event, self.cause)
+        if event["change"] == "add" and self.record is not None:
+            self.names.append(event["name"])
+            self.ranges.append(event.get("reward_range") or (0.0, 1.0))
+            self.record.add_arm(int(event["n_states"]))
+
+    def _learner(self, event: dict[str, Any]) -> None:
+        if "spec" in event:
+            self.cause = f"the learner became {event['spec']}"
+            self._mark(event, self.cause)
+
+    def _mark(self, event: dict[str, Any], text: str) -> None:
+        self.marks.append({"slot": self.slots, "at": event["at"] / 1e6, "kind": event["kind"], "text": text})
+
+    def _reach(self, slot: int) -> None:
+        """Go on to a slot: wider bins where there would be too many, and an estimate where one is due."""
+        if slot <= self.slots:
+            return
+        if self.slots >= self.next_mark and self.record is not None:
+            self._estimate()
+        self.slots = slot
+        while (slot - 1) // self.width >= MOST_BINS:
+            even = [*self.bins, *([[0.0, 0, 0]] * (len(self.bins) % 2))]
+            pairs = zip(even[::2], even[1::2], strict=True)
+            self.bins = [[a + b for a, b in zip(*two, strict=True)] for two in pairs]
+            self.width *= 2
+        missing = (slot - 1) // self.width + 1 - len(self.bins)
+        self.bins += [[0.0, 0, 0] for _ in range(missing)]
+
+    def _estimate(self) -> None:
+        assert self.record is not None
+        while self.next_mark <= self.slots:
+            self.next_mark *= APART
+        if len(self.names) <= SHOWN_ARMS:
+            found = estimate(self.record, names=self.names, strict=False, reward_ranges=self.ranges)
+            arms = [[plain(arm.transitions), plain(arm.standard_errors)] for arm in found.arms]
+            self.tightening.append({"slot": self.slots, "arms": arms})
+
+
+_trails: OrderedDict[tuple[str, str], Trail] = OrderedDict()
+
+
+@cache
+def _store(url: str) -> Store:
+    return open_store(url)
+
+
+def think(url: str, mind: Mind) -> dict[str, Any]:
+    """Return all that is shown of an agent beside what happens in this moment."""
+    store = _store(url)
+    trail, behind = _follow(store, url, mind)
+    shown = mind.shown
+    record = mind.record.only(shown) if len(shown) < mind.task.n_arms else mind.record
+    names, ranges = ([values[arm] for arm in shown] for values in (mind.task.names, mind.task.reward_ranges))
+    found = estimate(record, names=names, strict=False, reward_ranges=ranges).arms
+    if not behind:
+        _solve_if_due(trail, mind)
+    return {
+        "name": mind.name,
+        "seq": mind.seq,
+        "slots": mind.record.slots,
+        "behind": behind,
+        "plays": mind.task.plays,
+        "arms": [
+            _arm(number, arm, mind) | {"index": plain(_indices(one))}
+            for number, arm, one in zip(shown, found, _learned(found, mind.task, shown), strict=True)
+        ],
+        "rewards": {"width": trail.width, "bins": trail.bins},
+        "plans": [_worded(store, plan) for plan in trail.plans],
+        "marks": list(trail.marks),
+        "tightening": _thinned(trail.tightening, 24),
+        "optimum": trail.optimum,
+    }
+
+
+def _follow(store: Store, url: str, mind: Mind) -> tuple[Trail, int]:
+    """Read on in the log of an agent, for a while; the second number is how many events are still to be read."""
+    key, deadline = (url, mind.name), time.monotonic() + READING
+    with store.reading() as session:
+        row = session.rows_of([mind.name], for_us=False).get(mind.name)
+        if row is None:
+            raise ProblemError(f"there is no agent {mind.name!r}")
+        trail = _trails.get(key)
+        if trail is None or trail.number != row.id:
+            trail = _trails[key] = Trail(row.id)
+        _trails.move_to_end(key)
+        while len(_trails) > KEPT_TRAILS:
+            _trails.popitem(last=False)
+        for event in session.events(row.id, trail.seq):
+            trail.take(event)
+            if trail.seq % 256 == 0 and time.monotonic() > deadline:
+                break
+    return trail, max(0, mind.seq - trail.seq)
+
+
+def _arm(number: int, found: ArmEstimate, mind: Mind) -> dict[str, Any]:
+    state = int(mind.record.last_states[number])
+    return {
+        "number": number,
+        "name": found.name,
+        "in_service": number in mind.service,
+        "observations": found.observations,
+        "identified": found.identified,
+        "transitions": plain(found.transitions),
+        "errors": plain(found.standard_errors),
+        "rewards": _numbers(found.rewards),
+        "reward_errors": _numbers(found.reward_errors),
+        "reward_range": list(mind.task.reward_ranges[number]),
+        "last_state": state if state >= 0 else None,
+        "elapsed": int(mind.record.elapsed[number]) if state >= 0 else None,
+    }
+
+
+def _numbers(values: Array) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _learned(found: Sequence[ArmEstimate], task: Task, numbers: Sequence[int]) -> list[Arm]:
+    """The arms as they are believed to be; a state that was never seen is taken to pay the middle of the range."""
+    arms = []
+    for number, arm in zip(numbers, found, strict=True):
+        low, high = task.reward_ranges[number]
+        rewards = np.where(np.isfinite(arm.rewards), np.clip(arm.rewards, low, high), (low + high) / 2)
+        arms.append(Arm(_law(arm.transitions), rewards, name=arm.name, reward_range=(low, high), reward_law="bounded"))
+    return arms
+
+
+def _law(transitions: Array) -> Array:
+    # Far from 0 and 1, where a chain would take for ever and a bound with it.
+    safe = np.clip(transitions, 1e-6, None) * (np.asarray(transitions) > 0)
+    return np.asarray(safe / safe.sum(axis=1, keepdims=True))
+
+
+def _indices(arm: Arm) -> Array:
+    """Whittle's index by last seen state, and never seen, and slots since."""
+    return whittle_index(arm, length=COLUMNS).table[:, :COLUMNS]
+
+
+def _solve_if_due(trail: Trail, mind: Mind) -> None:
+    """Compute the optimum of the learned problem, if enough has been learned since it was computed last."""
+    service = mind.service
+    slots = mind.record.slots
+    if len(service) > MOST_SOLVED or len(service) < mind.task.plays or not slots:
+        trail.optimum = None
+        return
+    if trail.optimum is not None and service == trail.solved_arms and slots < GROWTH * trail.solved_at:
+        return
+    record = mind.record.only(service)
+    names, ranges = ([values[arm] for arm in service] for values in (mind.task.names, mind.task.reward_ranges))
+    found = estimate(record, names=names, strict=False, reward_ranges=ranges).arms
+    arms = _learned(found, mind.task, service)
+    solved = best(Problem(arms, plays=mind.task.plays, name="learned"))
+    gains = _gains_of_draws(record, found, arms, mind.task.plays)
+    trail.optimum = _shown_solution(solved) | {
+        "at": slots,
+        "draws": len(gains),
+        "low": float(np.quantile(gains, 0.025)) if len(gains) > 4 else None,
+        "high": float(np.quantile(gains, 0.975)) if len(gains) > 4 else None,
+    }
+    trail.solved_at, trail.solved_arms = slots, service
+
+
+def best(problem: Problem) -> Solution:
+    """Solve a problem exactly where that is a matter of a moment, else by Whittle's index, with a bracket."""
+    try:
+        if forecast(problem, "exact") is None:
+            return solve(problem, "exact", tolerance=TOLERANCE)
+    except ProblemError:
+        pass
+    return solve(problem, "whittle")
+
+
+def _shown_solution(found: Solution) -> dict[str, Any]:
+    middle = (found.lower + found.upper) / 2
+    return {
+        "gain": middle if found.gain is None or found.certified else found.gain,
+        "lower": found.lower,
+        "upper": found.upper,
+        "certified": found.certified,
+        "oracle": found.oracle,
+    }
+
+
+def _gains_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequence[Arm], plays: int) -> list[float]:
+    """The optima of problems drawn from what is believed: how uncertain the optimum is."""
+    rng, deadline, gains = np.random.default_rng(0), time.monotonic() + DRAWING, []
+    record = record.copy()
+    while len(gains) < DRAWS and time.monotonic() < deadline:
+        draw = draw_from_posterior(record.frozen(), rng)
+        record.remember(draw.notes)
+        place, drawn = 0, []
+        for arm, one in zip(arms, found, strict=True):
+            n = arm.n_states
+            chain = np.reshape(draw.chains[place : place + n * n], (n, n))
+            place += n * n
+            errors = np.where(np.isfinite(one.reward_errors), one.reward_errors, 0.0)
+            rewards = np.clip(arm.rewards + errors * rng.standard_normal(n), *arm.reward_range)
+            drawn.append(Arm(_law(chain), rewards, name=arm.name, reward_range=arm.reward_range, reward_law="bounded"))
+        solved = best(Problem(drawn, plays=plays, name="drawn"))
+        gains.append((solved.lower + solved.upper) / 2)
+    return gains
+
+
+def _worded(store: Store, plan: dict[str, Any]) -> dict[str, Any]:
+    rules = _rules(store, plan["digest"])
+    why = plan["ended"]
+    if why == "":
+        by_length = [one for one in rules if one == f"after {plan['slots']} slots"]
+        why = by_length[0] if by_length else " or ".join(one for one in rules if not one.startswith("after"))
+    shown = {key: plan[key] for key in ("plan", "slot", "slots", "digest")}
+    return shown | {"at": plan["at"] / 1e6, "until": " or ".join(rules), "ended": why}
+
+
+_known_rules: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+
+
+def _rules(store: Store, digest: str) -> tuple[str, ...]:
+    if digest not in _known_rules:
+        with store.reading() as session:
+            content = session.plan(digest)
+        try:
+            until = plans.Forever() if content is None else unpacked(digest, content).plan.until
+        except (ProblemError, zlib.error):
+            until = plans.Forever()
+        parts = until.rules if isinstance(until, plans.AnyOf) else (until,)
+        _known_rules[digest] = tuple(_rule(one) for one in parts)
+        if len(_known_rules) > 1000:
+            _known_rules.popitem(last=False)
+    return _known_rules[digest]
+
+
+def _rule(rule: plans.Rule) -> str:
+    if isinstance(rule, plans.Slots):
+        return f"after {rule.count} slots"
+    if isinstance(rule, plans.CountDoubled):
+        return "when some count has doubled"
+    if isinstance(rule, plans.EveryStateSeen):
+        return f"when every state of arm {rule.arm} has been left {rule.times} times"
+    if isinstance(rule, plans.SeenIn):
+        return f"when arm {rule.arm} is seen in state {rule.state}"
+    return "never"
+
+
+def _thinned(values: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    step = -(-len(values) // most) if values else 1
+    return values[::-step][::-1]
+
+
+def what_if(arms: Sequence[dict[str, Any]], plays: int) -> dict[str, Any]:
+    """Return the optimum and the indices of a problem of somebody's choice, and for two arms the optimal policy."""
+    made = [
+        Arm(
+            np.array(arm["transitions"], dtype=np.float64),
+            np.array(arm["rewards"], dtype=np.float64),
+            name=str(arm["name"]),
+            reward_range=tuple(arm["reward_range"]),
+            reward_law="bounded",
+        )
+        for arm in arms
+    ]
+    solved = best(Problem(made, plays=plays, name="what if"))
+    return _shown_solution(solved) | {
+        "index": [plain(_indices(arm)) for arm in made],
+        "policy": _policy_map(solved, made) if len(made) == 2 and plays == 1 else None,
+    }
+
+
+def _policy_map(found: Solution, arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Which of two arms is pulled, by the one pulled last and its state, the other's, and how long ago that was."""
+    rows = []
+    for last in (0, 1):
+        for state in range(arms[last].n_states):
+            for other in range(arms[1 - last].n_states):
+                states, choices = [other, other], []
+                states[last] = state
+                for elapsed in range(2, COLUMNS + 2):
+                    waits = [elapsed, elapsed]
+                    waits[last] = 1
+                    picked = found.policy.choose(np.array([states]), np.array([waits]))
+                    choices.append(int(np.ravel(picked)[0]))
+                rows.append({"last": last, "state": state, "other": other, "pulls": choices})
+    return rows

@@ -1,0 +1,60 @@
+"""What is known of an agent's arms, as JSON holds it: made in a worker, as fits take longer than a decision may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.arrays import plain
+from restless_bandits.estimation import estimate
+from restless_bandits.record import Record
+from restless_bandits.rewards import Range
+
+Known = tuple[Record, Sequence[str], Sequence[Range], Sequence[int]]
+"""The record, names and ranges of all arms, and the numbers of those in service."""
+
+
+def estimate_of(
+    record: Record, names: Sequence[str], ranges: Sequence[Range], service: Sequence[int]
+) -> dict[str, Any]:
+    """Return the chains and mean rewards of all arms with their standard errors."""
+    found = estimate(record, names=names, strict=False, reward_ranges=ranges)
+    return {
+        "slots": record.slots,
+        "arms": [
+            {
+                "name": arm.name,
+                "in_service": number in service,
+                "observations": arm.observations,
+                "identified": arm.identified,
+                "transitions": plain(arm.transitions),
+                "standard_errors": plain(arm.standard_errors),
+                "modes": len(arm.modes),
+                "rewards": plain(arm.rewards),
+                "reward_errors": plain(arm.reward_errors),
+            }
+            for number, arm in enumerate(found.arms)
+        ],
+    }
+
+
+def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], service: Sequence[int]) -> dict[str, Any]:
+    """Return the present law of every arm, by the estimated chains; none for an arm that was never seen."""
+    found = estimate(record, names=names, strict=False, reward_ranges=ranges)
+    arms = []
+    for number, arm in enumerate(found.arms):
+        state, elapsed = int(record.last_states[number]), int(record.elapsed[number])
+        law = np.linalg.matrix_power(arm.transitions, elapsed)[state] if state >= 0 else None
+        arms.append(
+            {
+                "name": arm.name,
+                "in_service": number in service,
+                "last_state": state if state >= 0 else None,
+                "elapsed": elapsed if state >= 0 else None,
+                "law": None if law is None else plain(law),
+                "reward": None if law is None else plain(law @ np.nan_to_num(arm.rewards)),
+            }
+        )
+    return {"slots": record.slots, "arms": arms}

@@ -1,0 +1,280 @@
+"""Nobody gets in without a token, nobody does more than the token allows, and nothing that is sent does any harm."""
+
+import json
+import logging
+import random
+import re
+
+import pytest
+
+from restless_bandits.service.auth import Names, is_loopback
+from restless_bandits.service.limits import Limits
+
+from .doors import Inside, call
+
+AGENT = {"name": "a", "arms": ["x", "y"], "learner": "round-robin"}
+ROUTES = {
+    ("POST", "/agents"): "admin",
+    ("GET", "/agents"): "read",
+    ("GET", "/agents/{name}"): "read",
+    ("PATCH", "/agents/{name}"): "admin",
+    ("DELETE", "/agents/{name}"): "admin",
+    ("POST", "/agents/{name}/ask"): "play",
+    ("POST", "/agents/{name}/tell"): "play",
+    ("POST", "/agents/{name}/skip"): "play",
+    ("POST", "/agents/{name}/batch"): "play",
+    ("GET", "/agents/{name}/events"): "read",
+    ("GET", "/agents/{name}/stream"): "read",
+    ("GET", "/agents/{name}/estimate"): "read",
+    ("GET", "/agents/{name}/belief"): "read",
+    ("GET", "/metrics"): "read",
+    ("GET", "/openapi.json"): "read",
+    ("GET", "/health"): None,
+}
+ROLES = ["read", "play", "admin"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    inside = Inside(tmp_path_factory.mktemp("intruders"))
+    assert inside("POST", "/agents", AGENT).status == 201
+    yield inside
+    inside.close()
+
+
+def log_of(service):
+    return service("GET", "/agents/a/events?limit=1000").json()["events"]
+
+
+def refused(reply, status):
+    """Whether an answer is a refusal as every refusal looks."""
+    assert reply.status == status, reply.body
+    said = reply.json()
+    assert set(said) == {"error", "field"}
+    assert isinstance(said["error"], str)
+    assert "Traceback" not in said["error"]
+    assert "\n" not in said["error"]
+    assert reply.headers["content-type"] == "application/json"
+    return True
+
+
+def test_the_table_has_every_route(service):
+    described = service("GET", "/openapi.json").json()["paths"]
+    found = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    assert found | {("GET", "/openapi.json")} == set(ROUTES)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+def test_without_with_a_wrong_and_with_a_lesser_token(service, route):
+    method, path = route[0], route[1].format(name="a")
+    needed = ROUTES[route]
+    before = log_of(service)
+    if needed is None:
+        assert service(method, path, role=None).status == 200
+        return
+    right = service.tokens["admin"]
+    assert refused(service(method, path, role=None), 401)
+    wrong = [
+        right[:-1] + ("A" if right[-1] != "A" else "B"),
+        right + "A",
+        right.upper(),
+        "",
+        "x",
+        "rb-00000000-" + 43 * "A",
+    ]
+    for token in wrong:
+        reply = service.run(call(service.app, method, path, b"", token))
+        assert refused(reply, 401)
+        assert reply.headers["www-authenticate"] == "Bearer"
+    for header in (right.encode(), b"Basic " + right.encode(), b"Bearer", b"Bearer \xff\xfe", b"bearer  "):
+        reply = service.run(call(service.app, method, path, headers=[(b"authorization", header)]))
+        assert refused(reply, 401)
+    for role in ROLES[: ROLES.index(needed)]:
+        assert refused(service(method, path, role=role), 403)
+    assert log_of(service) == before
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "X"])
+@pytest.mark.parametrize("path", ["/nowhere", "/agents/a/b/c", "/agents/", "//", "/agents/a/ask/", "/docs", "/redoc"])
+def test_what_is_not_there_needs_a_token_too(service, method, path):
+    assert service(method, path, role=None).status == 401
+    if method != "HEAD":
+        assert refused(service(method, path), 404)
+
+
+def test_a_token_that_is_revoked_is_dead(service):
+    token = service.store.tokens.make("read")
+    assert service.store.tokens.revoke(token.split("-")[1])
+    assert refused(service.run(call(service.app, "GET", "/agents", token=token)), 401)
+
+
+def test_a_cookie_reads_and_does_nothing_else(service):
+    cookie = [(b"cookie", f"a=b; restless_token={service.tokens['admin']}".encode())]
+    assert service("GET", "/agents", role=None, headers=cookie).status == 200
+    assert refused(service("POST", "/agents/a/skip", {}, role=None, headers=cookie), 401)
+    assert refused(service("GET", "/agents", role=None, headers=[(b"cookie", b'restless_token="\xff')]), 401)
+
+
+@pytest.mark.parametrize(
+    ("host", "fine"),
+    [
+        (b"127.0.0.1:8787", True),
+        (b"127.0.0.1", True),
+        (b"localhost:1", True),
+        (b"LOCALHOST", True),
+        (b"[::1]:8787", True),
+        (b"10.1.2.3:80", True),
+        (b"mine.example", True),
+        (b"Mine.Example.:443", True),
+        (b"evil.example", False),
+        (b"localhost.evil.example", False),
+        (b"127.0.0.1.evil.example:8787", False),
+        (b"localhost:x", False),
+        (b"[::1", False),
+        (b"[::1]x", False),
+        (b"", False),
+        (b"mine.example@evil.example", False),
+        (b"\xff", False),
+    ],
+)
+def test_names_of_this_machine(host, fine):
+    assert (host in Names(["mine.example"])) is fine
+
+
+def test_a_foreign_name_is_refused_before_the_token_is_looked_at(service):
+    reply = service.run(call(service.app, "GET", "/health", headers=[(b"host", b"evil.example")]))
+    assert refused(reply, 400)
+
+
+def test_which_hosts_are_this_machine_alone():
+    assert all(map(is_loopback, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
+
+
+def test_headers_of_every_answer(service):
+    origin = [(b"origin", b"https://evil.example")]
+    replies = [
+        service("GET", "/agents", headers=origin),
+        service("POST", "/agents/a/ask", {"request": "headers"}, headers=origin),
+        service("POST", "/agents/a/ask", {}, headers=origin),
+        service("GET", "/health", role=None, headers=origin),
+        service("GET", "/nowhere", headers=origin),
+    ]
+    for reply in replies:
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+        assert not [name for name in reply.headers if name.startswith("access-control")]
+        assert "server" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/agents", "/agents/a/ask", "/agents/a/batch"])
+def test_a_body_that_is_too_long(service, path):
+    before = log_of(service)
+    long = b'{"request":"' + b"x" * Limits().body + b'"}'
+    assert refused(service("POST", path, long), 413)
+    assert refused(service("POST", path, chunks=[long[:500_000], long[500_000:]]), 413)
+    assert refused(service("POST", path, headers=[(b"content-length", b"9" * 30)], chunks=[b"{}"]), 413)
+    assert log_of(service) == before
+
+
+@pytest.mark.parametrize(
+    "spec", ["os:system", "ts:oracle=os:system", "subprocess:Popen", "nobody", "informed:oracle=x:y"]
+)
+def test_a_client_does_not_choose_what_code_is_loaded(service, spec):
+    reply = service("POST", "/agents", AGENT | {"name": "b", "learner": spec})
+    assert refused(reply, 422)
+    assert reply.json()["field"] == "learner"
+    assert refused(service("PATCH", "/agents/a", {"learner": spec}), 422)
+
+
+def test_too_many_at_once(tmp_path):
+    inside = Inside(tmp_path, Limits(clients=0))
+    try:
+        reply = inside("GET", "/agents")
+        assert refused(reply, 503)
+        assert int(reply.headers["retry-after"]) >= 1
+    finally:
+        inside.close()
+
+
+def faulty(rng):
+    """A route and a body that is wrong for sure, in one of many ways."""
+    decision = {"decision": "1", "state": 0, "reward": 1.0}
+    route, right = rng.choice(
+        [
+            ("/agents/a/ask", {"request": "r"}),
+            ("/agents/a/tell", decision),
+            ("/agents/a/tell", decision | {"arm": ["x"], "slot": 3, "lost": False}),
+            ("/agents/a/skip", {"slots": 1, "request": "s"}),
+            ("/agents/a/batch", {"operations": [{"ask": {"request": "r"}}, {"tell": decision}]}),
+            ("/agents", {**AGENT, "name": "c", "seed": 1, "late": 3, "reward_range": [0.0, 2.0]}),
+        ]
+    )
+    right = json.loads(json.dumps(right))
+    key = rng.choice(list(right))
+    strange = rng.choice(
+        [
+            {"deep": {"deeper": [1, {"x": None}]}},
+            [[[[1]]]],
+            -5.5,
+            "\x00",
+            "x" * 5000,
+            "\ud83d\ude00" * 300,
+            10**30,
+            {"$ne": 1},
+            [{}],
+        ]
+    )
+    way = rng.randrange(8)
+    if way == 0:
+        return route, json.dumps({**right, rng.choice(["__class__", "x", "Request", "requests", "нет"]): 1}).encode()
+    if way == 1:
+        return route, json.dumps({**right, key: strange}).encode()
+    if way == 2:
+        return route, json.dumps({**right, key: 0}).replace(
+            ": 0", f": {rng.choice(['NaN', '-Infinity', '01', 'nul'])}", 1
+        ).encode()
+    if way == 3:
+        text = json.dumps(right).encode()
+        return route, text[: rng.randrange(len(text))]
+    if way == 4:
+        return route, rng.choice([b"[", b'{"a":']) * rng.randrange(150, 5000)
+    if way == 5:
+        return route, bytes(rng.randrange(128, 256) for _ in range(rng.randrange(1, 40)))
+    if way == 6:
+        return route, json.dumps(rng.choice([None, 1, "x", [right], [], True, [[]], 1.5])).encode()
+    return route, json.dumps(dict.fromkeys(right, strange)).encode()
+
+
+def test_ten_thousand_bodies(service, caplog):
+    """8 000 that are wrong for sure change nothing; 2 000 with bytes exchanged change what they are answered to."""
+    caplog.set_level(logging.WARNING)
+    before, agents = log_of(service), service("GET", "/agents").json()["agents"]
+    rng = random.Random(7)
+    token = service.tokens["admin"]
+
+    async def send_all(bodies):
+        return [(body, await call(service.app, "POST", route, body, token)) for route, body in bodies]
+
+    for body, reply in service.run(send_all(faulty(rng) for _ in range(8000)), 120):
+        assert reply.status in (400, 404, 422), (body, reply.status, reply.body)
+        assert refused(reply, reply.status)
+    assert log_of(service) == before
+    assert service("GET", "/agents").json()["agents"] == agents
+
+    def exchanged():
+        route, body = "/agents/a/ask", bytearray(b'{"request": "some request of mine"}')
+        if rng.random() < 0.5:
+            route, body = "/agents/a/tell", bytearray(b'{"decision": "77", "state": 1, "reward": 0.0, "lost": false}')
+        for _ in range(rng.randrange(1, 4)):
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        return route, bytes(body)
+
+    accepted = 0
+    for body, reply in service.run(send_all(exchanged() for _ in range(2000)), 120):
+        assert reply.status in (200, 400, 404, 409, 422), (body, reply.status, reply.body)
+        accepted += reply.status == 200
+        assert not re.search(rb"Traceback|File \"|\.py", reply.body)
+    assert len(log_of(service)) <= len(before) + 2 * accepted
+    assert not caplog.records, "nothing of it is a fault of the service"
