@@ -11,8 +11,9 @@ from typer.core import TyperGroup
 
 from restless_bandits import __version__
 from restless_bandits.cli import completion, output
-from restless_bandits.cli.data import fit, replay
+from restless_bandits.cli.fit import fit
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
+from restless_bandits.cli.replay import replay
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.simulate import simulate
 from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError

@@ -1,6 +1,6 @@
-"""``restless fit`` and ``restless replay``: a problem from logged observations, and learners played against a log.
+"""``restless fit``: a problem from logged observations.
 
-Their JSON is what ``as_dict`` of a ``Fit`` and of a ``Replay`` return, with ``out`` and ``plot`` for the files written.
+Its JSON is what ``as_dict`` of a ``Fit`` returns, with ``out`` and ``plot`` for the files written.
 """
 
 from __future__ import annotations
@@ -8,45 +8,33 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from restless_bandits.cli import output
-from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
-from restless_bandits.cli.simulate import warnings_as_lines
+from restless_bandits.cli.logs import (
+    EdgesOption,
+    LowOption,
+    RangeOption,
+    RewardsOption,
+    ShapeOption,
+    SlotOption,
+    StatesOption,
+    TraceArgument,
+    numbers,
+    read_log,
+)
+from restless_bandits.cli.options import JsonOption
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import check_writable, same_file, save_file
 
 if TYPE_CHECKING:
-    from restless_bandits.data import Fit, Replay, Trace
+    from restless_bandits.data import Fit
 
-Number = TypeVar("Number", int, float)
 PICTURES = (".png", ".svg", ".pdf")
 MOST_PANELS = 12
 """Arms that fit into one picture; the first ones are drawn."""
-
-TraceArgument = Annotated[
-    Path, typer.Argument(metavar="TRACE.csv", help="Columns time, arm, state or value, and perhaps reward.")
-]
-StatesOption = Annotated[
-    int | None, typer.Option(metavar="M", help="Bin values into M states by quantiles.", show_default="2")
-]
-EdgesOption = Annotated[str | None, typer.Option(metavar="A,B,…", help="Bin values at these edges instead.")]
-LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are the good ones; else high ones are.")]
-RewardsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="R,R,…",
-        help="The reward of each state, best first, in place of logged ones.",
-        show_default="logged, or evenly from 1 to 0",
-    ),
-]
-RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="What logged rewards lie between.")]
-SlotOption = Annotated[
-    float | None, typer.Option(metavar="LENGTH", help="Round times to slots of this length, counted from the first.")
-]
-ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
 
 
 def fit(
@@ -72,10 +60,10 @@ def fit(
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
     """
     _check_outputs(trace, out, plot)
-    read = _read(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
+    read = read_log(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
     from restless_bandits import data
 
-    found = data.fit(read, shape=shape, lags=_numbers(lags, "--lags", int), announce=output.announce)
+    found = data.fit(read, shape=shape, lags=numbers(lags, "--lags", int), announce=output.announce)
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
         files[plot] = _picture(found, plot.suffix[1:])
@@ -88,49 +76,6 @@ def fit(
     if files:
         lines += ["", "written: " + ", ".join(str(path) for path in files)]
     output.lines(lines)
-
-
-def replay(
-    trace: TraceArgument,
-    learner: LearnerOption = None,
-    horizon: Annotated[int | None, typer.Option(metavar="T", help="Play only so many slots of the stretch.")] = None,
-    first: Annotated[
-        int | None, typer.Option("--from", metavar="SLOT", help="Where the stretch begins.", show_default="longest")
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option("--to", metavar="SLOT", help="Where the stretch ends.", show_default="longest")
-    ] = None,
-    runs: Annotated[
-        int, typer.Option(metavar="N", help="Runs of a learner that draws at random; others are played once.")
-    ] = 10,
-    seed: SeedOption = 0,
-    states: StatesOption = None,
-    edges: EdgesOption = None,
-    low_is_better: LowOption = False,
-    rewards: RewardsOption = None,
-    reward_range: RangeOption = None,
-    slot: SlotOption = None,
-    shape: ShapeOption = "birth-death",
-    as_json: JsonOption = False,
-) -> None:
-    """Tell what learners would have earned on the stretch of a log in which every arm is there in every slot.
-
-    Players who know the problem (exact, whittle, …) are told what is fitted to the whole log.
-
-    Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
-    """
-    read = _read(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
-    from restless_bandits import data
-    from restless_bandits.learners import DEFAULT
-
-    stretch: Any = {"first": first, "last": last, "horizon": horizon}
-    told: Any = {"report": output.progress, "announce": output.announce}
-    with warnings_as_lines():
-        found = data.replay(read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
-    if as_json:
-        output.emit(found.as_dict())
-    else:
-        output.lines(_replay_lines(found))
 
 
 def _fit_lines(found: Fit) -> list[str]:
@@ -165,51 +110,6 @@ def _fit_lines(found: Fit) -> list[str]:
             predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
             lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}")
     return lines + [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
-
-
-def _replay_lines(found: Replay) -> list[str]:
-    """The replay for people: a line for each learner and for each yardstick."""
-    best = float(found.arm_totals.max())
-    rows = [
-        (one.spec, one.mean, f" ± {one.error:.1f}" if one.error else "", f"{one.runs:4d}") for one in found.learners
-    ]
-    known = {
-        f"best fixed arm, {found.best_arm!r}": best,
-        "an arm drawn at random": float(found.arm_totals.mean()),
-        "best arm of every slot": found.hindsight,
-    }
-    rows += [(name, total, "", "   –") for name, total in known.items()]
-    width = max(len(name) for name, *_ in rows)
-    lines = [
-        f"{name:{width}}  {f'{total:.1f}{error}':>20}  {total / found.slots:8.4f}  {total - best:+13.1f}  {runs}"
-        for name, total, error, runs in rows
-    ]
-    lines.insert(len(found.learners), "in hindsight:")
-    last = found.first + found.slots - 1
-    return [
-        f"{found.source or 'trace'}: {found.slots} slots with all {len(found.names)} arms, {found.first} to {last}",
-        f"{'':{width}}  {'reward':>20}  {'a slot':>8}  {'over best arm':>13}  runs",
-        *lines,
-    ]
-
-
-def _read(path: Path, edges: str | None, rewards: str | None, reward_range: str | None, **others: Any) -> Trace:
-    ends = _numbers(reward_range, "--reward-range", float)
-    if ends is not None and len(ends) != 2:
-        raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
-    from restless_bandits import data
-
-    cuts, means = _numbers(edges, "--edges", float), _numbers(rewards, "--rewards", float)
-    scale = None if ends is None else (ends[0], ends[1])
-    return data.read_trace(path, edges=cuts, rewards=means, reward_range=scale, **others)
-
-
-def _numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
-    try:
-        return None if text is None else [kind(part) for part in text.split(",")]
-    except ValueError:
-        what = "whole numbers" if kind is int else "numbers"
-        raise ProblemError(f"{option} is {text!r}; give {what} separated by commas") from None
 
 
 def _picture(found: Fit, kind: str) -> bytes:
