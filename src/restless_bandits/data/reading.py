@@ -1,6 +1,7 @@
 """A log as columns of numbers, from a CSV file or from memory, or a sentence that says where it makes no sense.
 
-The columns are ``time``, ``arm``, ``state`` or ``value``, and perhaps ``reward``, with an entry for every observation.
+The columns are ``time``, ``arm``, ``state`` or ``value``, and perhaps ``reward`` and ``probability``, with an entry for
+every observation.
 What the numbers mean is the concern of ``traces``.
 """
 
@@ -23,7 +24,7 @@ from restless_bandits.arrays import BoolArray
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.files import read_file
 
-COLUMNS = ("time", "arm", "state", "value", "reward")
+COLUMNS = ("time", "arm", "state", "value", "reward", "probability")
 DELIMITERS = (",", ";", "\t")
 CHUNK = 1 << 16
 """Lines that are turned into numbers at a time: a long file is never held as text cells."""
@@ -35,6 +36,7 @@ REMEDIES = {
     "state": "give a whole number, 0 for the best state",
     "value": "give a number, or leave the line out",
     "reward": "give a number, or leave the line out",
+    "probability": "give the chance with which the arm was chosen, or leave the column out",
 }
 
 Place = Callable[[int], str]
@@ -201,7 +203,7 @@ def _parsed(name: str, cells: Sequence[Any], labels: dict[str, int], place: Plac
         numbers = np.array(list(map(float, cells)), dtype=np.float64)
         if name == "state" and not (np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
             raise ValueError
-        if np.isfinite(numbers).all() and (name in ("value", "reward") or np.abs(numbers).max() < LAST_SLOT):
+        if np.isfinite(numbers).all() and (name not in ("time", "state") or np.abs(numbers).max() < LAST_SLOT):
             return numbers.astype(np.int64) if name == "state" else numbers
     row, fault = next((i, fault) for i, cell in enumerate(cells) if (fault := _fault(name, cell)))
     raise ProblemError(f"{place(first + row)}: {fault}")
@@ -221,7 +223,7 @@ def _fault(name: str, cell: Any) -> str:
     try:
         number = float(text)
     except (ValueError, OverflowError):
-        comma = name in ("value", "reward") and text.count(",") == 1
+        comma = name not in ("time", "state") and text.count(",") == 1
         remedy = "write decimals with a point" if comma else REMEDIES[name]
         return f"{name} is {text[:40]!r}, which is not a number; {remedy}"
     if not math.isfinite(number):

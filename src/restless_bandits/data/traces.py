@@ -62,10 +62,13 @@ class Trace:
     """The name of the file."""
     reward_range: Range = ZERO_TO_ONE
     """The lowest and the highest reward that any arm can pay."""
+    probabilities: Array | None = None
+    """With which chance the arm of each line was chosen to be looked at, where the log says so: see ``offpolicy``."""
 
     def __post_init__(self) -> None:
-        for column in (self.times, self.arms, self.states, self.rewards):
-            column.flags.writeable = False
+        for column in (self.times, self.arms, self.states, self.rewards, self.probabilities):
+            if column is not None:
+                column.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.times)
@@ -195,6 +198,7 @@ def trace(
     state: npt.ArrayLike | None = None,
     value: npt.ArrayLike | None = None,
     reward: npt.ArrayLike | None = None,
+    probability: npt.ArrayLike | None = None,
     states: int | None = None,
     edges: Sequence[float] | None = None,
     low_is_better: bool = False,
@@ -207,7 +211,8 @@ def trace(
     >>> trace([0, 1, 2], ["a", "a", "a"], state=[0, 1, 0])
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
-    columns = columns_in_memory({"time": time, "arm": arm, "state": state, "value": value, "reward": reward})
+    given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward, "probability": probability}
+    columns = columns_in_memory(given)
     return _trace(columns, (states, edges, low_is_better), rewards, reward_range, slot)
 
 
@@ -239,9 +244,20 @@ def _trace(
         rewards, ends = np.array(paid)[seen], ZERO_TO_ONE
     order = np.lexsort((arms, times))
     edges = None if cuts is None else tuple(cuts.tolist())
-    return Trace(
-        times[order], arms[order], seen[order], rewards[order], columns.names, paid, edges, columns.source, ends
-    )
+    sorted_columns = times[order], arms[order], seen[order], rewards[order]
+    chances = _chances(columns)
+    chosen = None if chances is None else chances[order]
+    return Trace(*sorted_columns, columns.names, paid, edges, columns.source, ends, chosen)
+
+
+def _chances(columns: Columns) -> Array | None:
+    """The chances with which arms were chosen, where the log has them."""
+    chances = columns.numbers.get("probability")
+    if chances is not None:
+        remedy = "give the chance with which the arm was chosen, above 0 and at most 1"
+        columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
+        columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
+    return chances
 
 
 def _slots(columns: Columns, slot: float | None) -> IntArray:
