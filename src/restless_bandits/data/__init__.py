@@ -9,8 +9,21 @@
 docs/how-to/own-data.md.
 """
 
+from restless_bandits.data.clocks import Clock
 from restless_bandits.data.fitting import ArmFit, Fit, LawCheck, fit
 from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
 from restless_bandits.data.traces import Trace, read_trace, trace
 
-__all__ = ["ArmFit", "Fit", "LawCheck", "Replay", "ReplayedLearner", "Trace", "fit", "read_trace", "replay", "trace"]
+__all__ = [
+    "ArmFit",
+    "Clock",
+    "Fit",
+    "LawCheck",
+    "Replay",
+    "ReplayedLearner",
+    "Trace",
+    "fit",
+    "read_trace",
+    "replay",
+    "trace",
+]

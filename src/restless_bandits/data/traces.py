@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits.arrays import Array, IntArray, positive, whole
+from restless_bandits.data.clocks import Clock
 from restless_bandits.data.reading import LAST_SLOT, Columns, columns_in_memory, columns_of_file, exact
 from restless_bandits.errors import ProblemError
 from restless_bandits.record import BIN_EDGES, Record
@@ -64,6 +65,10 @@ class Trace:
     """The lowest and the highest reward that any arm can pay."""
     probabilities: Array | None = None
     """With which chance the arm of each line was chosen to be looked at, where the log says so: see ``offpolicy``."""
+    clock: Clock | None = None
+    """What slots are on a clock; None where the log numbers its slots."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how the log was read: what was ignored, left out or guessed."""
 
     def __post_init__(self) -> None:
         for column in (self.times, self.arms, self.states, self.rewards, self.probabilities):
