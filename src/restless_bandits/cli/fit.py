@@ -30,11 +30,15 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.files import check_writable, same_file, save_file
 
 if TYPE_CHECKING:
-    from restless_bandits.data import Fit
+    from collections.abc import Sequence
+
+    from restless_bandits.data import Finding, Fit
 
 PICTURES = (".png", ".svg", ".pdf")
 MOST_PANELS = 12
 """Arms that fit into one picture; the first ones are drawn."""
+MOST_TESTS = 20
+"""Lines of a table of tests."""
 
 
 def fit(
@@ -109,7 +113,29 @@ def _fit_lines(found: Fit) -> list[str]:
             )
             predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
             lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}")
-    return lines + [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
+    lines += [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
+    return lines + test_lines(found.tests, found.problem.findings.findings)
+
+
+def test_lines(tests: Sequence[Finding], sentences: Sequence[str]) -> list[str]:
+    """The tests for people: a line for each that rejects, and a sentence for each kind of them."""
+    if not tests:
+        return []
+    against = [test for test in tests if test.rejects]
+    if not against:
+        least = min(tests, key=lambda test: test.adjusted)
+        of = "" if least.arm is None else f" of arm {least.arm!r}"
+        many = f"none of {len(tests)} tests rejects" if len(tests) > 1 else "the one test does not reject"
+        return ["", f"{many} the model; the smallest p, adjusted, is {least.adjusted:.2g} ({least.kind}{of})"]
+    lines = ["", f"{len(against)} of {len(tests)} tests reject the model (p adjusted for their number, below 0.001):"]
+    lines.append("  test            effect       p  arm")
+    lines += [
+        f"  {test.kind:14s}  {test.effect:6.2f}  {test.adjusted:6.0e}  {'all' if test.arm is None else repr(test.arm)}"
+        for test in against[:MOST_TESTS]
+    ]
+    if len(against) > MOST_TESTS:
+        lines.append(f"  and {len(against) - MOST_TESTS} more")
+    return [*lines, *(f"rejected: {sentence}" for sentence in sentences)]
 
 
 def _picture(found: Fit, kind: str) -> bytes:

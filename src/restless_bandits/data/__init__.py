@@ -1,22 +1,25 @@
 """Your own data: logged observations in, a problem with standard errors or a replay of learners out.
 
     trace = rb.data.read_trace("trace.csv", states=3)
-    found = rb.data.fit(trace)                  # .problem .arms .notes
+    found = rb.data.fit(trace)                  # .problem .arms .notes .findings
     replayed = rb.data.replay(trace, ["likelihood-ucb", "ts-9", "whittle"])
 
 ``reading`` turns a log into columns of numbers and ``traces`` these into a trace, each saying what is wrong with them;
-``fitting`` makes a problem of a trace, ``replaying`` plays learners against it. How to go about it is told in
-docs/how-to/own-data.md.
+``fitting`` makes a problem of a trace, ``checks`` asks what the log holds against it, ``replaying`` plays learners
+against it. How to go about it is told in docs/how-to/own-data.md.
 """
 
+from restless_bandits.data.checks import Finding
 from restless_bandits.data.clocks import Clock
-from restless_bandits.data.fitting import ArmFit, Fit, LawCheck, fit
+from restless_bandits.data.fitting import ArmFit, Fit, fit
+from restless_bandits.data.laws import LawCheck
 from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
 from restless_bandits.data.traces import Trace, read_trace, trace
 
 __all__ = [
     "ArmFit",
     "Clock",
+    "Finding",
     "Fit",
     "LawCheck",
     "Replay",
