@@ -158,7 +158,7 @@ def test_replay(restless, trace):
     ],
 )
 def test_bad_words(restless, trace, words, message):
-    code, text, err = restless("fit", trace, *words)
+    code, text, err = restless("fit", trace, "--slot", 60, *words)
     assert (code, text) == (2, "")
     assert message in err
     assert err.count("\n") == 1

@@ -14,6 +14,8 @@ import typer
 
 from restless_bandits.cli import output
 from restless_bandits.cli.logs import (
+    ColumnsOption,
+    DuplicatesOption,
     EdgesOption,
     LowOption,
     RangeOption,
@@ -22,6 +24,7 @@ from restless_bandits.cli.logs import (
     SlotOption,
     StatesOption,
     TraceArgument,
+    WideOption,
     numbers,
     read_log,
 )
@@ -49,7 +52,10 @@ def fit(
     low_is_better: LowOption = False,
     rewards: RewardsOption = None,
     reward_range: RangeOption = None,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     slot: SlotOption = None,
+    duplicates: DuplicatesOption = "refuse",
     shape: ShapeOption = "birth-death",
     lags: Annotated[
         str | None, typer.Option(metavar="τ,τ,…", help="Compare laws for these waits.", show_default="1,2,5,10,…")
@@ -64,7 +70,9 @@ def fit(
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
     """
     _check_outputs(trace, out, plot)
-    read = read_log(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
+    laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
+    binned: Any = {"states": states, "low_is_better": low_is_better}
+    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
     from restless_bandits import data
 
     found = data.fit(read, shape=shape, lags=numbers(lags, "--lags", int), announce=output.announce)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from restless_bandits.cli.output import say
 from restless_bandits.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -15,7 +16,23 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 
 TraceArgument = Annotated[
-    Path, typer.Argument(metavar="TRACE.csv", help="Columns time, arm, state or value, and perhaps reward.")
+    Path,
+    typer.Argument(
+        metavar="LOG",
+        help="CSV, JSON lines (.jsonl) or Parquet, with columns time, arm, state or value, and perhaps reward.",
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROLE=NAME,…", help="What the log calls its columns: time=when,arm=host,value=ms; value=* for --wide."
+    ),
+]
+WideOption = Annotated[
+    bool, typer.Option("--wide", help="Each arm has a column, with values; empty cells were not logged.")
+]
+DuplicatesOption = Annotated[
+    str, typer.Option(metavar="WHAT", help="Lines of an arm in one slot: refuse, or take their mean or the last.")
 ]
 StatesOption = Annotated[
     int | None, typer.Option(metavar="M", help="Bin values into M states by quantiles.", show_default="2")
@@ -32,13 +49,22 @@ RewardsOption = Annotated[
 ]
 RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="What logged rewards lie between.")]
 SlotOption = Annotated[
-    float | None, typer.Option(metavar="LENGTH", help="Round times to slots of this length, counted from the first.")
+    str | None,
+    typer.Option(metavar="LENGTH", help="The length of a slot: 1h, 15min, 30s, or a number in the unit of the times."),
 ]
 ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
 
 
-def read_log(path: Path, edges: str | None, rewards: str | None, reward_range: str | None, **others: Any) -> Trace:
-    """Read a log by what was given on the command line."""
+def read_log(
+    path: Path,
+    edges: str | None,
+    rewards: str | None,
+    reward_range: str | None,
+    *,
+    columns: str | None = None,
+    **others: Any,
+) -> Trace:
+    """Read a log by what was given on the command line, and say aloud what was ignored, left out or guessed."""
     ends = numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
@@ -46,7 +72,24 @@ def read_log(path: Path, edges: str | None, rewards: str | None, reward_range: s
 
     cuts, means = numbers(edges, "--edges", float), numbers(rewards, "--rewards", float)
     scale = None if ends is None else (ends[0], ends[1])
-    return data.read_trace(path, edges=cuts, rewards=means, reward_range=scale, **others)
+    named = _named(columns)
+    trace = data.read_trace(path, columns=named, edges=cuts, rewards=means, reward_range=scale, **others)
+    for note in trace.notes:
+        say(note)
+    return trace
+
+
+def _named(text: str | None) -> dict[str, list[str]] | None:
+    """The names of columns by their roles; a role may be given several times."""
+    if text is None:
+        return None
+    found: dict[str, list[str]] = {}
+    for part in text.split(","):
+        role, equals, name = (word.strip() for word in part.partition("="))
+        if not equals or not role or not name:
+            raise ProblemError(f"--columns has {part!r}; give role=name, such as time=time_hour,arm=origin,value=late")
+        found.setdefault(role, []).append(name)
+    return found
 
 
 def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:

@@ -8,6 +8,8 @@ import typer
 
 from restless_bandits.cli import output
 from restless_bandits.cli.logs import (
+    ColumnsOption,
+    DuplicatesOption,
     EdgesOption,
     LowOption,
     RangeOption,
@@ -16,6 +18,7 @@ from restless_bandits.cli.logs import (
     SlotOption,
     StatesOption,
     TraceArgument,
+    WideOption,
     read_log,
 )
 from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
@@ -44,7 +47,10 @@ def replay(
     low_is_better: LowOption = False,
     rewards: RewardsOption = None,
     reward_range: RangeOption = None,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     slot: SlotOption = None,
+    duplicates: DuplicatesOption = "refuse",
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
@@ -54,7 +60,9 @@ def replay(
 
     Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
     """
-    read = read_log(trace, edges, rewards, reward_range, states=states, low_is_better=low_is_better, slot=slot)
+    laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
+    binned: Any = {"states": states, "low_is_better": low_is_better}
+    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
     from restless_bandits import data
     from restless_bandits.learners import DEFAULT
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from restless_bandits.agent import Agent
 from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.data.cells import LAST_SLOT
 from restless_bandits.data.fitting import fit, mean_rewards
-from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError
 from restless_bandits.forecasts import Report, Watch

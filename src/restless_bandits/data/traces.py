@@ -1,9 +1,9 @@
-"""Logged observations: from a CSV file, or from columns in memory, to a ``Trace``, or a sentence that says why not.
+"""Logged observations: from a file, a data frame or columns in memory to a ``Trace``, or a sentence that says why not.
 
-A trace is a table with a line for every look at an arm: ``time`` (the slot, a whole number), ``arm`` (a name or a
-number), ``state`` (0 is the best) or ``value`` (any measured number, binned into states), and perhaps ``reward``. Slots
-in which an arm was not looked at have no line. Lines of different arms may come in any order; those of one arm are
-sorted by time.
+A log is a table with a line for every look at an arm: ``time`` (the slot, a whole number, or a time of a clock),
+``arm`` (a name or a number), ``state`` (0 is the best) or ``value`` (any measured number, binned into states), and
+perhaps ``reward``; or one with a line for every time and a column for every arm. Slots in which an arm was not looked
+at have no line, or an empty cell. Lines may come in any order.
 
 *States from values.* Edges are common to all arms, so that a state means the same everywhere. Given edges are taken as
 they are; otherwise they are values of the data, cut where the shares above and below come nearest to k/M. A value on
@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import Array, IntArray, positive, whole
+from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.clocks import Clock
-from restless_bandits.data.reading import LAST_SLOT, Columns, columns_in_memory, columns_of_file, exact
+from restless_bandits.data.reading import Columns, Named, columns_in_memory, columns_of, exact
+from restless_bandits.data.slots import one_look_a_slot, slots_of
 from restless_bandits.errors import ProblemError
 from restless_bandits.record import BIN_EDGES, Record
 from restless_bandits.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, outside
@@ -162,23 +163,40 @@ class Trace:
 
 
 def read_trace(
-    path: str | Path,
+    source: str | Path | Any,
     *,
+    columns: Named | None = None,
+    wide: bool = False,
+    slot: float | str | None = None,
+    duplicates: str = "refuse",
     states: int | None = None,
     edges: Sequence[float] | None = None,
     low_is_better: bool = False,
     rewards: Sequence[float] | None = None,
     reward_range: tuple[float, float] | None = None,
-    slot: float | None = None,
 ) -> Trace:
-    """Read a trace from a CSV file with a header; errors name the file and the line.
-
-    Cells are separated by commas, semicolons or tabs, whichever the header has; the text is UTF-8.
+    """Read a trace from a file or a data frame; errors name the file and the line.
 
     Parameters
     ----------
-    path
-        The file.
+    source
+        A file: CSV in UTF-8 with a header (commas, semicolons or tabs), JSON lines (``.jsonl``, ``.ndjson``), each of
+        them packed by gzip or not, or Parquet (``.parquet``, needs pyarrow); or a frame of pandas or polars, an Arrow
+        table, or a mapping from names to columns.
+    columns
+        What the log calls the columns time, arm, state, value, reward and probability, where it calls them otherwise:
+        ``{"time": "time_hour", "arm": "origin", "value": "late"}``. Several names for value or state, or ``"*"`` for
+        all others, say that each arm has a column. Columns that are not used are named in ``Trace.notes``.
+    wide
+        Whether each arm has a column: with nothing else said, all but that of times, and with values in them.
+    slot
+        The length of a slot: a number, in the unit of the times (seconds for times of a clock), or with a unit, as in
+        ``"15min"``: ms, s, min or m, h, d, w. Where it is not given, whole numbers are slots, and for other times it is
+        guessed, which ``Trace.notes`` tells.
+    duplicates
+        What to do with several lines of an arm in one slot: ``"refuse"`` them, or take the ``"mean"`` of their values
+        and rewards or the ``"last"`` line by time. With ``"refuse"`` times are rounded to slots counted from the first
+        time; with the others a slot is a bin, such as a full hour.
     states
         How many states to bin values into, by quantiles; 2 where neither this nor ``edges`` is given.
     edges
@@ -189,11 +207,10 @@ def read_trace(
         The reward of each state, the best first, in place of logged or evenly falling ones.
     reward_range
         What logged rewards lie between, in their own units; (0, 1) where nothing is said.
-    slot
-        The length of a slot in the unit of the time column; times are rounded to slots counted from the first one.
 
     """
-    return _trace(columns_of_file(Path(path)), (states, edges, low_is_better), rewards, reward_range, slot)
+    read = columns_of(source, columns, wide)
+    return _trace(read, (states, edges, low_is_better), rewards, reward_range, (slot, duplicates))
 
 
 def trace(
@@ -204,12 +221,13 @@ def trace(
     value: npt.ArrayLike | None = None,
     reward: npt.ArrayLike | None = None,
     probability: npt.ArrayLike | None = None,
+    slot: float | str | None = None,
+    duplicates: str = "refuse",
     states: int | None = None,
     edges: Sequence[float] | None = None,
     low_is_better: bool = False,
     rewards: Sequence[float] | None = None,
     reward_range: tuple[float, float] | None = None,
-    slot: float | None = None,
 ) -> Trace:
     """Make a trace from columns in memory, an entry for every observation; options are those of ``read_trace``.
 
@@ -217,17 +235,22 @@ def trace(
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
     given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward, "probability": probability}
-    columns = columns_in_memory(given)
-    return _trace(columns, (states, edges, low_is_better), rewards, reward_range, slot)
+    read = columns_in_memory(given)
+    return _trace(read, (states, edges, low_is_better), rewards, reward_range, (slot, duplicates))
 
 
 def _trace(
-    columns: Columns, binning: Binning, levels: Sequence[float] | None, reward_range: Range | None, slot: float | None
+    columns: Columns,
+    binning: Binning,
+    levels: Sequence[float] | None,
+    reward_range: Range | None,
+    slotting: tuple[float | str | None, str],
 ) -> Trace:
     states, edges, low_is_better = binning
-    arms = columns.numbers["arm"]
-    times = _slots(columns, slot)
-    _check_order(columns, times, slot)
+    slot, duplicates = slotting
+    times, clock, notes = slots_of(columns, slot, bins=duplicates != "refuse")
+    sized = slot is not None or clock is not None
+    columns, times = one_look_a_slot(columns, times, duplicates, sized)
     if "state" in columns.numbers:
         if states is not None or edges is not None or low_is_better:
             raise ProblemError("the trace has a state column, so there are no values to bin; leave the binning out")
@@ -247,12 +270,10 @@ def _trace(
             raise ProblemError("a reward range is for logged rewards, and none are used here; leave it out")
         paid = _levels(levels, n_states)
         rewards, ends = np.array(paid)[seen], ZERO_TO_ONE
-    order = np.lexsort((arms, times))
+    found = times, columns.numbers["arm"], seen, rewards
     edges = None if cuts is None else tuple(cuts.tolist())
-    sorted_columns = times[order], arms[order], seen[order], rewards[order]
-    chances = _chances(columns)
-    chosen = None if chances is None else chances[order]
-    return Trace(*sorted_columns, columns.names, paid, edges, columns.source, ends, chosen)
+    about = columns.source, ends, _chances(columns), clock, (*columns.notes, *notes)
+    return Trace(*found, columns.names, paid, edges, *about)
 
 
 def _chances(columns: Columns) -> Array | None:
@@ -263,38 +284,6 @@ def _chances(columns: Columns) -> Array | None:
         columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
         columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
     return chances
-
-
-def _slots(columns: Columns, slot: float | None) -> IntArray:
-    times = columns.numbers["time"]
-    columns.refuse("time", times < 0, "is negative; count slots from 0 or later")
-    if slot is not None:
-        since = np.floor((times - times.min()) / positive("slot", slot) + 0.5)
-        if since.max() >= LAST_SLOT:
-            raise ProblemError(f"slot is {slot:g}, which makes {since.max():.3g} slots; give a longer one")
-        return np.asarray(since, dtype=np.int64)
-    remedy = "number the slots, or give the length of a slot (--slot)"
-    columns.refuse("time", times != np.floor(times), f"is not whole; {remedy}")
-    return np.asarray(times, dtype=np.int64)
-
-
-def _check_order(columns: Columns, times: IntArray, slot: float | None) -> None:
-    """Each arm's lines must be sorted by time, one a slot."""
-    arms = columns.numbers["arm"]
-    order = np.argsort(arms, kind="stable")
-    bad = np.flatnonzero((np.diff(arms[order]) == 0) & (np.diff(times[order]) <= 0))
-    if not bad.size:
-        return
-    bad = bad[np.argmin(order[bad + 1])]
-    row, before = int(order[bad + 1]), int(order[bad])
-    name, now, then = columns.names[arms[row]], int(times[row]), int(times[before])
-    here, there = columns.place(row), columns.place(before).rpartition(", ")[2]
-    if now == then:
-        remedy = "keep one of the two" if slot is None else "keep one of the two, or make slots shorter (--slot)"
-        raise ProblemError(f"{here}: arm {name!r} was logged in slot {now} before, at {there}; {remedy}")
-    raise ProblemError(
-        f"{here}: time {now} of arm {name!r} comes after its time {then}, at {there}; sort the log by time"
-    )
 
 
 def _check_states(columns: Columns) -> None:
