@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from restless_bandits import __version__
 from restless_bandits.cli import completion, output
+from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
 from restless_bandits.cli.replay import replay
@@ -242,6 +243,7 @@ app.command()(simulate)
 app.command()(reproduce)
 app.command()(fit)
 app.command()(replay)
+app.command()(evaluate)
 
 
 @app.command()
