@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Any, NamedTuple
@@ -30,6 +31,9 @@ REMEDIES = {
     "reward": "give a number, or leave the line out",
     "probability": "give the chance with which the arm was chosen, or leave the column out",
 }
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+_ZONE = re.compile(rb"Z|[+-]\d\d:?\d\d")
 
 Place = Callable[[int], str]
 """From the number of an observation to where it stands, as messages call it."""
@@ -148,11 +152,43 @@ def times_of(cells: Cells, place: Place, first: int) -> npt.NDArray[Any] | Stamp
         return numbers
     listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
     try:
-        return _stamped(listed)
+        return _alike(listed) or _stamped(listed)
     except (ValueError, TypeError, OverflowError):
         faults = ((i, _fault("time", cell, zoned=_is_zoned(listed[0]))) for i, cell in enumerate(listed))
         row, fault = next((i, fault) for i, fault in faults if fault)
         raise ProblemError(f"{place(first + row)}: {fault}") from None
+
+
+def _alike(cells: Sequence[Any]) -> Stamped | None:
+    """Times of a clock that are all written alike but for their digits, which takes a tenth of the time; else None."""
+    written = _STAMP.fullmatch(cells[0]) if isinstance(cells[0], str) else None
+    if written is None or set(map(type, cells)) != {str} or len(set(map(len, cells))) > 1:
+        return None
+    try:
+        texts = np.array(cells, dtype=np.bytes_)
+    except UnicodeEncodeError:
+        return None
+    letters, width = texts.view(np.uint8).reshape(len(cells), -1), written.end(1)
+    digits = np.array([letter.isdigit() for letter in cells[0][:width]])
+    head, numbers = letters[:, :width], letters[:, :width][:, digits]
+    if letters.shape[1] != len(cells[0]) or (head[:, ~digits] != head[0, ~digits]).any():
+        return None
+    if (numbers < ord("0")).any() or (numbers > ord("9")).any():
+        return None
+    try:
+        stamps = np.ascontiguousarray(head).view(f"S{width}")[:, 0].astype("datetime64[us]")
+    except ValueError:
+        return None
+    if written[2] is None:
+        return Stamped(stamps)
+    ends, places = np.unique(
+        np.ascontiguousarray(letters[:, width:]).view(f"S{len(cells[0]) - width}")[:, 0], return_inverse=True
+    )
+    if not all(_ZONE.fullmatch(end) for end in ends.tolist()):
+        return None
+    ahead = [datetime.fromisoformat(f"2000-01-01T00:00{end.decode()}").utcoffset() for end in ends.tolist()]
+    offsets = np.array(ahead, dtype="timedelta64[us]")
+    return Stamped(stamps - offsets[places], frozenset(offset_name(offset or timedelta(0)) for offset in ahead))
 
 
 def _stamped(cells: Sequence[Any]) -> Stamped:
