@@ -114,11 +114,11 @@ def lines_of(found: OffPolicy) -> list[str]:
     from restless_bandits.data.offpolicy import MODEL_ASSUMES
     from restless_bandits.data.weighting import ASSUMES
 
-    said = [f"by the fitted model: {MODEL_ASSUMES}"]
+    said = [f"by the fitted model assumes: {MODEL_ASSUMES}"]
     learners = sorted({one.horizon for one in found.policies if one.horizon is not None})
     said += [f"learners play {horizon} slots from the beginning, policies for ever" for horizon in learners]
     if any(one.weighted.gain is not None for one in found.policies):
-        said.append(f"by weighting: {ASSUMES}")
+        said.append(f"by weighting assumes: {ASSUMES}")
     if trace.probabilities is None:
         said.append(f"by weighting: {found.policies[0].weighted.sense}")
     else:
