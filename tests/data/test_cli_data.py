@@ -125,13 +125,16 @@ def test_replay(restless, trace):
     code, text, err = restless(*words, *learners, "--json")
     assert (code, err) == (0, "")
     found = json.loads(text)
-    fields = "trace first_slot last_slot slots seed arms best_arm hindsight learners"
+    fields = (
+        "trace first_slot last_slot slots used missing closed skipped incomplete without_choice seed arms best_arm "
+        "best_order random_arm hindsight learners"
+    )
     assert list(found) == fields.split()
     assert [found[key] for key in ("first_slot", "last_slot", "slots")] == [10, 159, 150]
     one = found["learners"][0]
     of_learner = (
         "spec runs reward_total_mean reward_total_stderr reward_totals reward_mean above_best_arm "
-        "share_of_hindsight pulls_mean"
+        "share_of_hindsight pulls_mean lost_mean"
     )
     assert list(one) == of_learner.split()
     assert (one["spec"], one["runs"], one["pulls_mean"]) == ("round-robin", 1, [75.0, 75.0])

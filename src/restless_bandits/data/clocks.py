@@ -45,7 +45,8 @@ class Clock:
             raise ProblemError("it is not known when the first slot began; log times such as 2024-05-01T12:00")
         steps = np.atleast_1d(np.asarray(slots)).astype(np.float64) * (self.seconds * MICRO)
         there = self.origin.astype("datetime64[us]") + np.round(steps).astype("timedelta64[us]")
-        return there + _offsets(there, self.zone)
+        local: Stamps = there + _offsets(there, self.zone)
+        return local
 
     def show(self, slot: int) -> str:
         """Return when a slot began, for people: ``2013-01-01 05:00 UTC``."""

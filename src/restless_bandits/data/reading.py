@@ -106,12 +106,10 @@ def _checked_names(named: Named | None, wide: bool) -> tuple[dict[str, list[str]
         found["value"] = [ALL]
     if "state" in found and "value" in found:
         raise ProblemError("columns are named for both state and value; name one of them")
-    role = next(
-        (role for role in MEASURED if role in found and (wide or len(found[role]) > 1 or ALL in found[role])), None
-    )
-    if role is not None and "arm" in found:
+    measured = [role for role in MEASURED if role in found and (wide or len(found[role]) > 1 or ALL in found[role])]
+    if measured and "arm" in found:
         raise ProblemError("a wide log has arms in columns and no column arm; leave out either of the two")
-    return found, role
+    return found, measured[0] if measured else None
 
 
 def _chosen(table: Table, named: Mapping[str, Sequence[str]], wide: str | None) -> _Chosen:
@@ -174,23 +172,22 @@ def _arm_columns(table: Table, names: Sequence[str], role: str, time: int) -> li
 
 def _columns(table: Table, chosen: _Chosen, notes: list[str]) -> Columns:
     """Read the chosen columns."""
-    roles = list(chosen.single)
     measured, arms = chosen.wide or ("", [])
     labels = Labels()
-    parts: dict[str | int, list[Any]] = {key: [] for key in [*roles, *arms]}
+    keys: list[str | int] = [*chosen.single, *arms]
+    parts: dict[str | int, list[Any]] = {key: [] for key in keys}
     done = 0
     for chunk in table.chunks([*chosen.single.values(), *arms]):
         for key, cells in zip(parts, chunk, strict=True):
+            plain = cells.times if isinstance(cells, Stamped) else cells
             if key == "time":
                 parts[key].append(cells if isinstance(cells, Stamped) else times_of(cells, table.place, done))
             elif key == "arm":
-                names = cells.times if isinstance(cells, Stamped) else cells
-                parts[key].append(labels.of(names, table.place, done))
+                parts[key].append(labels.of(plain, table.place, done))
+            elif isinstance(key, int):
+                parts[key].append(numbers_of(measured, plain, _at_column(table, key), done))
             else:
-                name = measured if isinstance(key, int) else key
-                place = table.place if isinstance(key, str) else _at_column(table, key)
-                numbers = cells.times if isinstance(cells, Stamped) else cells
-                parts[key].append(numbers_of(name, numbers, place, done))
+                parts[key].append(numbers_of(key, plain, table.place, done))
         latest = parts["time"][-1]
         done += len(latest.times if isinstance(latest, Stamped) else latest)
     if not done:

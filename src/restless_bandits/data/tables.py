@@ -145,8 +145,8 @@ def _csv(text: str, name: str) -> Table:
                     f"{place(done + i)} has {len(row)} cells, the header has {len(header)}; "
                     "give every line as many as the header"
                 )
-            columns = list(zip(*chunk, strict=True))
-            yield [columns[i] for i in places]
+            turned = list(zip(*chunk, strict=True))
+            yield [turned[i] for i in places]
             done += len(chunk)
 
     return Table(tuple(header), chunks, place, name)
@@ -217,7 +217,7 @@ def _json_lines(text: str, name: str) -> Table:
         rows = numbers[start : start + CHUNK]
         try:
             # At once, which takes half of the time.
-            found = json.loads("[" + ",".join([lines[i] for i in rows]) + "]")
+            found: list[dict[str, Any]] = json.loads("[" + ",".join([lines[i] for i in rows]) + "]")
         except (ValueError, RecursionError):
             found = []
         if len(found) != len(rows) or set(map(type, found)) != {dict}:

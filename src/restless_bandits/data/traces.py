@@ -272,8 +272,8 @@ def _trace(
         rewards, ends = np.array(paid)[seen], ZERO_TO_ONE
     found = times, columns.numbers["arm"], seen, rewards
     edges = None if cuts is None else tuple(cuts.tolist())
-    about = columns.source, ends, _chances(columns), clock, (*columns.notes, *notes)
-    return Trace(*found, columns.names, paid, edges, *about)
+    said = (*columns.notes, *notes)
+    return Trace(*found, columns.names, paid, edges, columns.source, ends, _chances(columns), clock, said)
 
 
 def _chances(columns: Columns) -> Array | None:
