@@ -67,6 +67,8 @@ class ReplayedLearner:
     """How often each arm was pulled: (run, arm)."""
     lost: IntArray
     """Slots whose answer was lost, an entry for every run."""
+    rewards: Array
+    """What was earned in each slot that was played: (run, slot)."""
 
     @property
     def runs(self) -> int:
@@ -191,6 +193,7 @@ def replay(
     runs: int = 10,
     seed: int = 0,
     shape: str = "birth-death",
+    memory: int | None = None,
     report: Report | None = None,
     announce: Report | None = None,
 ) -> Replay:
@@ -216,6 +219,8 @@ def replay(
         Runs of a learner that draws at random, and where its draws come from.
     shape
         Of the chains that players who know the problem are told: see ``fit``.
+    memory
+        How many slots back learners remember; all where it is not given. See ``Agent``.
     report
         Called with a line before each run.
     announce
@@ -243,7 +248,7 @@ def replay(
         return lambda: runs if any(watched.drew) else 1
 
     def play_all(label: str, learner: Learner, task: Task) -> ReplayedLearner:
-        totals, pulls, lost = [], [], []
+        pulls, lost, rewards = [], [], []
         watch = None if announce is None else Watch(len(played), announce)
         if announce is not None and (caution := learner.caution(task)):
             announce(caution)
@@ -251,7 +256,8 @@ def replay(
             if report is not None:
                 report(f"{label}: run {run + 1} of up to {runs}, {len(played)} slots")
             watched = _Watched(learner, [])
-            agent = Agent(watched, task, seed=seed, run=run, content=trace.content, on_change="ignore")
+            own: dict[str, Any] = {"content": trace.content, "on_change": "ignore", "memory": memory, "late": 0}
+            agent = Agent(watched, task, seed=seed, run=run, **own)
 
             def at(slot: int, run: int = run, watched: _Watched = watched) -> None:
                 if watch is not None and not run:
@@ -259,13 +265,13 @@ def replay(
 
             arms, rows = _play(agent, answers, waits, lose=missing == "lost", at=at)
             there = rows >= 0
-            lowest = trace.reward_range[0] * float((~there).sum())
-            totals.append(float(answers.rewards[rows[there]].sum()) + lowest)
+            rewards.append(np.where(there, answers.rewards[rows], trace.reward_range[0]))
             pulls.append(np.bincount(arms, minlength=trace.n_arms))
             lost.append(int((~there).sum()))
             if not any(watched.drew):
                 break
-        return ReplayedLearner(label, np.array(totals), np.array(pulls), np.array(lost))
+        earned = np.array(rewards)
+        return ReplayedLearner(label, earned.sum(axis=1), np.array(pulls), np.array(lost), earned)
 
     known = trace if closed == "passes" else _without_closed(trace)
     tasks = _tasks(known, list(players.values()), length, shape)
