@@ -635,9 +635,10 @@ class Findings:
         if self.rejected is not None:
             _check_text(self.rejected, "fit: rejected")
         object.__setattr__(self, "rejected", self.rejected or None)
-        if isinstance(self.findings, str) or not isinstance(self.findings, Iterable):
-            raise ProblemError(f"fit: findings is {shortened(self.findings)}; give a list of sentences")
-        object.__setattr__(self, "findings", tuple(self.findings))
+        given: object = self.findings
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise ProblemError(f"fit: findings is {shortened(given)}; give a list of sentences")
+        object.__setattr__(self, "findings", tuple(given))
         for sentence in self.findings:
             _check_text(sentence, "fit: findings")
 

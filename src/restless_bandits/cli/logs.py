@@ -35,9 +35,17 @@ DuplicatesOption = Annotated[
     str, typer.Option(metavar="WHAT", help="Lines of an arm in one slot: refuse, or take their mean or the last.")
 ]
 StatesOption = Annotated[
-    int | None, typer.Option(metavar="M", help="Bin values into M states by quantiles.", show_default="2")
+    str | None,
+    typer.Option(
+        metavar="M", help="Bin values into M states; 2..5 chooses by cross-validated likelihood.", show_default="2"
+    ),
 ]
-EdgesOption = Annotated[str | None, typer.Option(metavar="A,B,…", help="Bin values at these edges instead.")]
+EdgesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,…", help="Bin values at these edges, at quantiles, or at edges found.", show_default="quantile"
+    ),
+]
 LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are the good ones; else high ones are.")]
 RewardsOption = Annotated[
     str | None,
@@ -70,7 +78,8 @@ def read_log(
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
     from restless_bandits import data
 
-    cuts, means = numbers(edges, "--edges", float), numbers(rewards, "--rewards", float)
+    cuts: Any = edges if edges in ("quantile", "found") else numbers(edges, "--edges", float)
+    means = numbers(rewards, "--rewards", float)
     scale = None if ends is None else (ends[0], ends[1])
     named = _named(columns)
     trace = data.read_trace(path, columns=named, edges=cuts, rewards=means, reward_range=scale, **others)

@@ -17,6 +17,8 @@ from restless_bandits.data.fitting import ArmFit, Fit, fit
 from restless_bandits.data.laws import LawCheck
 from restless_bandits.data.offpolicy import OffPolicy, evaluate_policy
 from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
+from restless_bandits.data.seasonal import SeasonFit, fit_season
+from restless_bandits.data.seasons import Season
 from restless_bandits.data.traces import Trace, read_trace, trace
 
 __all__ = [
@@ -28,9 +30,12 @@ __all__ = [
     "OffPolicy",
     "Replay",
     "ReplayedLearner",
+    "Season",
+    "SeasonFit",
     "Trace",
     "evaluate_policy",
     "fit",
+    "fit_season",
     "read_trace",
     "replay",
     "trace",

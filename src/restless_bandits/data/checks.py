@@ -32,12 +32,11 @@ import numpy as np
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.data.associations import Association, association, line_in_spectrum, trend
 from restless_bandits.data.clocks import Clock, spell
-from restless_bandits.data.seasons import Season
+from restless_bandits.data.seasons import DAY, WEEK, Season, o_clock, wall_seconds
 from restless_bandits.data.traces import Trace
 
 DOUBTFUL = 1e-3
 """The chance that a log which keeps to the model is said to reject it."""
-DAY, WEEK = 86400.0, 604800.0
 FEWEST_CYCLES = 4
 """Days or weeks that a log must have before hours or weekdays are compared: else they are parts of the log."""
 LOOKS_A_PART = 100
@@ -94,8 +93,10 @@ class Steps:
     """The slot of the first look."""
     previous: IntArray
     """The state one look earlier, where that was the shortest wait ago; −1 elsewhere."""
+    kinds: IntArray
+    """A number for each last state and wait."""
     strata: IntArray
-    """Last state, wait and, with a season, phase: all that the model says the next state depends on."""
+    """The same with the phase, where there is a season: all that the model says the next state depends on."""
     rewards: Array
     """Of the second look."""
     paid: IntArray
@@ -117,17 +118,27 @@ def steps_of(trace: Trace, arm: int, season: Season | None = None) -> Steps:
     times, states, rewards = trace.of_arm(arm)
     waits, n = np.diff(times), trace.sizes[arm]
     lengths, which = np.unique(waits, return_inverse=True)
-    strata = states[:-1] + n * which
+    kinds = states[:-1] + n * which
     previous = np.full(len(waits), -1)
     close = np.flatnonzero(waits[:-1] == trace.gap) + 1
     previous[close] = states[close - 1]
     paid = _reward_parts(states, rewards, n)
     keep = np.ones(len(waits), dtype=bool)
     if season is not None:
-        phases = season.phases_of(times[:-1])
         keep = season.visits_of(times[:-1]) == season.visits_of(times[1:] - 1)
-        strata = strata + n * len(lengths) * phases
-    columns: Any = (states[:-1], states[1:], waits, times[:-1], previous, strata, rewards[1:], paid[:-1], paid[1:])
+    strata = kinds if season is None else kinds + n * len(lengths) * season.phases_of(times[:-1])
+    columns: Any = (
+        states[:-1],
+        states[1:],
+        waits,
+        times[:-1],
+        previous,
+        kinds,
+        strata,
+        rewards[1:],
+        paid[:-1],
+        paid[1:],
+    )
     return Steps(trace.names[arm], trace.spans[arm][0], *(column[keep] for column in columns))
 
 
@@ -188,7 +199,8 @@ def summaries(findings: Sequence[Finding]) -> list[str]:
             kinds.setdefault(finding.kind, []).append(finding)
     told = []
     for first, *others in kinds.values():
-        more = f", and so it is with {len(others)} other arm{'s' * (len(others) > 1)}"
+        case = "arm" if len({one.arm for one in (first, *others)}) > len(others) else "case"
+        more = f", and so it is with {len(others)} other {case}{'s' * (len(others) > 1)}"
         told.append(str(dataclasses.replace(first, sentence=first.sentence + (more if others else ""))))
     return told
 
@@ -253,11 +265,7 @@ def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterato
     if clock is None or not slots.size:
         return
     span = float(slots.max() - slots.min() + 1) * clock.seconds
-    seconds = (
-        clock.at(slots).astype("datetime64[us]").astype(np.int64) / 1e6
-        if clock.origin is not None
-        else slots * clock.seconds
-    )
+    seconds = slots * clock.seconds if clock.origin is None else wall_seconds(clock, slots)
     if clock.seconds <= DAY / 2 and span >= FEWEST_CYCLES * DAY:
         parts = next(
             (k for k in PARTS_OF_DAY if k * LOOKS_A_PART <= looks and k * clock.seconds <= DAY), PARTS_OF_DAY[-1]
@@ -266,7 +274,7 @@ def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterato
         hours = 24 / parts
 
         def hour(group: int) -> str:
-            return f"from {_o_clock(group * hours)} to {_o_clock((group + 1) * hours)}"
+            return f"from {o_clock(group * hours)} to {o_clock((group + 1) * hours)}"
 
         # A millisecond more, as 24 / parts hours may not be a number that can be held.
         yield "day", (np.mod(seconds + 1e-3, DAY) // (DAY / parts)).astype(np.int64), hour
@@ -275,10 +283,6 @@ def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterato
         days = ((seconds + 1e-3) // DAY).astype(np.int64) + (3 if clock.origin is not None else 0)
         known = clock.origin is not None
         yield "week", days % 7, lambda day: f"on {WEEKDAYS[day]}" if known else f"on day {day + 1} of the week"
-
-
-def _o_clock(hours: float) -> str:
-    return f"{int(hours):02d}:{round(60 * (hours % 1)):02d}"
 
 
 def _period(trace: Trace, steps: Steps) -> Finding:

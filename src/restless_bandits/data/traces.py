@@ -5,9 +5,8 @@ A log is a table with a line for every look at an arm: ``time`` (the slot, a who
 perhaps ``reward``; or one with a line for every time and a column for every arm. Slots in which an arm was not looked
 at have no line, or an empty cell. Lines may come in any order.
 
-*States from values.* Edges are common to all arms, so that a state means the same everywhere. Given edges are taken as
-they are; otherwise they are values of the data, cut where the shares above and below come nearest to k/M. A value on
-an edge belongs to the better side. The best state is that of the highest values, or of the lowest.
+*States from values.* Edges are common to all arms, so that a state means the same everywhere: see ``binning``. A value
+on an edge belongs to the better side. The best state is that of the highest values, or of the lowest.
 
 *Rewards.* Those of the log, which must lie within [0, 1] or within a range that is scaled to it; or one for each state;
 or, without either, from 1 for the best state evenly down to 0 for the worst.
@@ -28,7 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.data.binning import Edges, Looks, States, binned, check_number, cut, numbers_of
 from restless_bandits.data.clocks import Clock
 from restless_bandits.data.reading import Columns, Named, columns_in_memory, columns_of, exact
 from restless_bandits.data.slots import one_look_a_slot, slots_of
@@ -36,11 +36,10 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.record import BIN_EDGES, Record
 from restless_bandits.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, outside
 
-MOST_STATES = 50
 SAME_REWARD = 1e-9
 """Rewards of one state that differ by less are the same, as in ``Agent``."""
 
-Binning = tuple[int | None, Sequence[float] | None, bool]
+Binning = tuple[States, Edges, bool]
 """The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
 
 
@@ -169,8 +168,8 @@ def read_trace(
     wide: bool = False,
     slot: float | str | None = None,
     duplicates: str = "refuse",
-    states: int | None = None,
-    edges: Sequence[float] | None = None,
+    states: States = None,
+    edges: Edges = None,
     low_is_better: bool = False,
     rewards: Sequence[float] | None = None,
     reward_range: tuple[float, float] | None = None,
@@ -198,9 +197,11 @@ def read_trace(
         and rewards or the ``"last"`` line by time. With ``"refuse"`` times are rounded to slots counted from the first
         time; with the others a slot is a bin, such as a full hour.
     states
-        How many states to bin values into, by quantiles; 2 where neither this nor ``edges`` is given.
+        How many states to bin values into, 2 where nothing is said; such as ``"2..5"`` to choose by cross-validated
+        likelihood, which ``Trace.notes`` tells. See ``binning``.
     edges
-        Values that separate states instead, ascending or descending.
+        Values that separate states, ascending or descending; or ``"quantile"``, so that states hold about the same
+        share of all values, which is the default; or ``"found"``, so that states tell most of the next ones.
     low_is_better
         Whether low values are the good ones.
     rewards
@@ -223,8 +224,8 @@ def trace(
     probability: npt.ArrayLike | None = None,
     slot: float | str | None = None,
     duplicates: str = "refuse",
-    states: int | None = None,
-    edges: Sequence[float] | None = None,
+    states: States = None,
+    edges: Edges = None,
     low_is_better: bool = False,
     rewards: Sequence[float] | None = None,
     reward_range: tuple[float, float] | None = None,
@@ -258,8 +259,8 @@ def _trace(
         _check_states(columns)
     else:
         values = columns.numbers["value"]
-        cuts = _edges(values, states, edges, low_is_better)
-        seen = _binned(values, cuts, low_is_better)
+        cuts, choice = cut(Looks(values, times, columns.numbers["arm"]), states, edges, low_is_better)
+        seen, notes = binned(values, cuts, low_is_better), [*notes, *choice]
     n_states = int(seen.max()) + 1
     if n_states == 1:
         raise ProblemError("only one state was ever seen, and there is nothing to learn of it; log more, or bin finer")
@@ -271,9 +272,9 @@ def _trace(
         paid = _levels(levels, n_states)
         rewards, ends = np.array(paid)[seen], ZERO_TO_ONE
     found = times, columns.numbers["arm"], seen, rewards
-    edges = None if cuts is None else tuple(cuts.tolist())
+    between = None if cuts is None else tuple(cuts.tolist())
     said = (*columns.notes, *notes)
-    return Trace(*found, columns.names, paid, edges, columns.source, ends, _chances(columns), clock, said)
+    return Trace(*found, columns.names, paid, between, columns.source, ends, _chances(columns), clock, said)
 
 
 def _chances(columns: Columns) -> Array | None:
@@ -296,62 +297,7 @@ def _check_states(columns: Columns) -> None:
             f"no line has state {holes[0]}, but there is a state {seen[holes[0]]}; "
             "number the states from 0, the best, without holes"
         )
-    _check_number(len(seen))
-
-
-def _check_number(states: int) -> None:
-    if states > MOST_STATES:
-        raise ProblemError(f"there are {states} states, more than {MOST_STATES}; bin them more coarsely")
-
-
-def _edges(values: Array, states: int | None, edges: Sequence[float] | None, low_is_better: bool) -> Array:
-    """Where values are cut, from the best state to the worst."""
-    if edges is None:
-        return _quantile_edges(values, 2 if states is None else states, low_is_better)
-    if states is not None:
-        raise ProblemError("a number of states and edges are both given; give one of them")
-    cuts = _numbers(edges)
-    if not cuts.size:
-        raise ProblemError(f"edges are {edges!r}; give the values between states as numbers, such as 10,20")
-    steps = np.diff(cuts)
-    if not ((steps > 0).all() or (steps < 0).all()):
-        raise ProblemError(f"edges are {_listed(cuts)}; give them ascending or descending, each once")
-    cuts = np.sort(cuts) if low_is_better else np.sort(cuts)[::-1]
-    _check_number(len(cuts) + 1)
-    missing = np.setdiff1d(np.arange(len(cuts) + 1), _binned(values, cuts, low_is_better))
-    if missing.size:
-        raise ProblemError(
-            f"edges {_listed(cuts)} leave state {missing[0]} without a value, as values lie between "
-            f"{exact(values.min())} and {exact(values.max())}; move or drop an edge"
-        )
-    return cuts
-
-
-def _quantile_edges(values: Array, states: int, low_is_better: bool) -> Array:
-    """Cut between different values, where the share on the better side comes nearest to k/M."""
-    whole("states", states, 2, MOST_STATES)
-    different, counts = np.unique(values if low_is_better else -values, return_counts=True)
-    if len(different) == 1:
-        raise ProblemError(
-            f"all values are {exact(values[0])}, so there is one state and nothing to learn of it; log more"
-        )
-    if len(different) < states:
-        raise ProblemError(
-            f"the values take {len(different)} different numbers, too few for {states} states; ask for fewer states"
-        )
-    shares = np.cumsum(counts) / len(values)
-    cuts: list[int] = []
-    for k in range(1, states):
-        first = cuts[-1] + 1 if cuts else 0
-        last = len(different) - 1 - (states - k)
-        cuts.append(first + int(np.argmin(np.abs(shares[first : last + 1] - k / states))))
-    return different[cuts] if low_is_better else -different[cuts]
-
-
-def _binned(values: Array, cuts: Array, low_is_better: bool) -> IntArray:
-    """The states of values; a value on an edge belongs to the better side."""
-    sign = 1.0 if low_is_better else -1.0
-    return np.searchsorted(sign * cuts, sign * values, side="left").astype(np.int64)
+    check_number(len(seen))
 
 
 def _logged_rewards(columns: Columns, reward_range: Range | None) -> tuple[Array, Range]:
@@ -371,22 +317,9 @@ def _logged_rewards(columns: Columns, reward_range: Range | None) -> tuple[Array
 def _levels(given: Sequence[float] | None, states: int) -> tuple[float, ...]:
     if given is None:
         return tuple(np.linspace(1.0, 0.0, states).tolist())
-    levels = _numbers(given)
+    levels = numbers_of(given)
     if not levels.size or levels.min() < 0 or levels.max() > 1:
         raise ProblemError(f"rewards are {given!r}; give a number between 0 and 1 for each state, such as 1,0.4,0")
     if len(levels) != states:
         raise ProblemError(f"there are {len(levels)} rewards for {states} states; give one for each, the best first")
     return tuple(levels.tolist())
-
-
-def _numbers(given: Any) -> Array:
-    """A list of finite numbers; an empty one where something else is given."""
-    try:
-        numbers = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        return np.empty(0)
-    return numbers if numbers.ndim == 1 and np.isfinite(numbers).all() else np.empty(0)
-
-
-def _listed(numbers: Array) -> str:
-    return ",".join(exact(number) for number in numbers)
