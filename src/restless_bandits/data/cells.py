@@ -59,7 +59,12 @@ class Labels:
         if isinstance(cells, np.ndarray):
             cells = cells.tolist()
         known = self._known
-        for cell in dict.fromkeys(cells):
+        try:
+            different = dict.fromkeys(cells)
+        except TypeError:
+            row, cell = next((i, cell) for i, cell in enumerate(cells) if isinstance(cell, list | dict))
+            raise ProblemError(f"{place(first + row)}: arm is {shortened(cell)}, which is no name; give one") from None
+        for cell in different:
             if cell not in known:
                 name = "" if is_missing(cell) else arm_name(cell)
                 if not name:
@@ -238,11 +243,15 @@ def _is_zoned(cell: Any) -> bool | None:
 def _fault(name: str, cell: Any, *, zoned: bool | None = None) -> str:
     """What is wrong with a cell, if anything; ``zoned`` says whether the first time has a zone, None for a number."""
     missing = is_missing(cell)
+    if missing and name in OPTIONAL:
+        return ""
     text = str(cell).strip()
     if missing and (text == "" or not isinstance(cell, str | float)):
         return f"{name} is missing; leave the whole line out, as gaps are allowed"
     if name == "time" and zoned is not None:
         return _stamp_fault(cell, zoned)
+    if name == "time" and _is_zoned(cell) is not None:
+        return f"time is {shortened(cell)}, a time of a clock, but the first one is a number; give all times alike"
     try:
         number = float(cell) if isinstance(cell, int | float | str) else float(text)
     except (ValueError, OverflowError):
@@ -255,7 +264,7 @@ def _fault(name: str, cell: Any, *, zoned: bool | None = None) -> str:
         remedy = "write decimals with a point" if comma else REMEDIES[name]
         return f"{name} is {text[:40]!r}, which is not a number; {remedy}"
     if not math.isfinite(number):
-        return "" if missing and name in OPTIONAL else f"{name} is {text[:40]}; leave the line out, as gaps are allowed"
+        return f"{name} is {text[:40]}; leave the line out, as gaps are allowed"
     if name == "state" and not number.is_integer():
         return f"state is {text[:40]}, which is not whole; {REMEDIES[name]}, or call the column value to bin it"
     if name in ("time", "state") and abs(number) >= LAST_SLOT:

@@ -43,8 +43,8 @@ class Clock:
         """Return when slots began, as the clock on the wall of the zone showed it."""
         if self.origin is None:
             raise ProblemError("it is not known when the first slot began; log times such as 2024-05-01T12:00")
-        steps = np.atleast_1d(np.asarray(slots)).astype(np.float64) * (self.seconds * MICRO)
-        there = self.origin.astype("datetime64[us]") + np.round(steps).astype("timedelta64[us]")
+        steps = np.atleast_1d(np.asarray(slots, dtype=np.int64)) * round(self.seconds * MICRO)
+        there = self.origin.astype("datetime64[us]") + steps.astype("timedelta64[us]")
         local: Stamps = there + _offsets(there, self.zone)
         return local
 

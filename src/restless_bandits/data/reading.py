@@ -258,9 +258,8 @@ def _long(numbers: dict[str, npt.NDArray[Any]], labels: Labels, table: Table, ab
         place = _of_rows(table.place, rows)
     if "state" in numbers:
         numbers["state"] = numbers["state"].astype(np.int64, copy=False)
-    seen = np.unique(numbers["arm"])
-    names = [name for name, number in labels.numbers.items() if number in set(seen.tolist())]
-    names = _in_order(names)
+    seen = set(np.unique(numbers["arm"]).tolist())
+    names = _in_order([name for name, number in labels.numbers.items() if number in seen])
     places = np.zeros(len(labels.numbers), dtype=np.int64)
     places[[labels.numbers[name] for name in names]] = np.arange(len(names))
     numbers["arm"] = places[numbers["arm"]]

@@ -33,6 +33,8 @@ SHARE = 0.1
 """The share of waits that may be shorter than a guessed slot."""
 SURE = 0.3
 """The share of waits that are the same from which on nothing is rounded."""
+FEW = 10
+"""Steps from which on what they have in common is no accident."""
 UNIX = 1e8
 """Seconds since 1970 from which on numbers are taken for such."""
 DAY = 86400 * MICRO
@@ -56,6 +58,7 @@ def slots_of(columns: Columns, slot: float | str | None, bins: bool) -> tuple[In
         notes.append(_guessed(exact(length)))
     else:
         length, unit = duration("slot", slot)
+        notes += ["times are numbers, and taken for seconds, as the slot has a unit"] * unit
     start = times.min()
     origin = np.floor(start / length) * length if bins else start
     since = np.floor((times - origin) / length + (1e-9 if bins else 0.5))
@@ -70,36 +73,45 @@ def slots_of(columns: Columns, slot: float | str | None, bins: bool) -> tuple[In
 
 
 def _slots_of_stamps(columns: Columns, slot: float | str | None, bins: bool) -> tuple[IntArray, Clock, list[str]]:
-    micros = columns.numbers["time"].astype(np.int64)
+    zone, micros = columns.zone, columns.numbers["time"].astype(np.int64)
+    local = micros if zone in ("", "UTC") else _local(micros, zone)
     notes = []
     if slot is None:
-        seconds = _guess(columns, micros / MICRO, usual=True)
+        seconds = _guess(columns, local / MICRO, usual=True)
         notes.append(_guessed(spell(seconds)))
     else:
         seconds, _ = duration("slot", slot)
     length = round(seconds * MICRO)
-    first = int(micros.min())
     if length < 1 or length > LAST_SLOT:
         raise ProblemError(f"slot is {slot}, too short or too long for times of a clock; give one of at least 1e-6 s")
-    origin = _bins_begin(first, length, columns.zone) if bins else first
+    if length % DAY == 0 and local is not micros:
+        # Days are those of the calendar, of which two a year last 23 and 25 hours in many places.
+        zone, micros = "", local
+    first = int(micros.min())
+    origin = first
+    if bins:
+        ahead = 0 if micros is local else int(local[micros.argmin()]) - first
+        origin = _bin_begins(first + ahead, length) - ahead
     since = (micros - origin) // length if bins else (2 * (micros - origin) + length) // (2 * length)
-    return since, Clock(seconds, np.datetime64(origin, "us"), columns.zone), notes
+    return since, Clock(seconds, np.datetime64(origin, "us"), zone), notes
 
 
-def _bins_begin(first: int, length: int, zone: str) -> int:
+def _local(micros: IntArray, zone: str) -> IntArray:
+    """Times as the clock on the wall of a zone showed them."""
+    epoch = Clock(1 / MICRO, np.datetime64(0, "us"), zone)
+    return epoch.at(micros).astype(np.int64)
+
+
+def _bin_begins(first: int, length: int) -> int:
     """When the bin of the first time began: bins are counted from its midnight, those of weeks from its Monday."""
-    there = np.datetime64(first, "us")
-    ahead = int((Clock(1.0, there, zone).at(0)[0] - there).astype(np.int64))
-    local = first + ahead
-    midnight = local // DAY * DAY
-    if length % WEEK == 0:
-        midnight = MONDAY + (local - MONDAY) // WEEK * WEEK
-    return midnight + (local - midnight) // length * length - ahead
+    start = MONDAY + (first - MONDAY) // WEEK * WEEK if length % WEEK == 0 else first // DAY * DAY
+    return start + (first - start) // length * length
 
 
 def _hint(times: npt.NDArray[Any]) -> list[str]:
     """What to say where all times that number slots are some numbers apart."""
-    gap = int(np.gcd.reduce(np.diff(np.unique(times)).astype(np.int64))) if len(times) > 1 else 0
+    steps = np.diff(np.unique(times)).astype(np.int64)
+    gap = int(np.gcd.reduce(steps)) if len(steps) >= FEW else 0
     if gap < 2:
         return []
     return [

@@ -302,14 +302,16 @@ def _of_polars(series: Any) -> Cells | Stamped:
 
 def _of_pandas(frame: Any) -> dict[str, Cells | Stamped]:
     columns = {}
-    if type(frame.index).__name__ != "RangeIndex":
-        # As frames have times: those of an index without a name are called so.
-        columns[str(frame.index.name or "time")] = _of_series(frame.index)
     for place, name in enumerate(frame.columns):
-        if str(name) in columns and place:
+        if str(name) in columns:
             raise ProblemError(f"the frame has two columns {str(name)!r}; keep one")
         columns[str(name)] = _of_series(frame.iloc[:, place])
-    return columns
+    # An index of times is how many frames keep them; one of numbers without a name is none of the log.
+    index = frame.index
+    name = index.name if index.name is not None else "time" if index.dtype.kind == "M" else None
+    if name is None or str(name) in columns or getattr(index, "nlevels", 1) > 1:
+        return columns
+    return {str(name): _of_series(index), **columns}
 
 
 def _of_series(series: Any) -> Cells | Stamped:
