@@ -182,16 +182,26 @@ class Player:
         """Yield what was seen after a slot, in the order of slots, as far back as answers may still come."""
         return self._window.sights(since)
 
-    def ask(self) -> int | tuple[int, ...]:
-        """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer."""
+    def ask(self, among: Sequence[int | str] | None = None) -> int | tuple[int, ...]:
+        """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer.
+
+        ``among`` names the arms that are there in this slot, where some cannot be pulled; the present plan then chooses
+        from these as ``Policy.choose_among`` tells. An arm that is gone for long should be retired.
+        """
         self._follow_record()
         present = self.slots + 1
+        there = None if among is None else self._there(among)
         arms = self._window.look(present).asked
         if not arms:
             self._adopt_if_made()
-            arms = self._choice()
-            self._log("ask", slot=present, arms=list(arms))
+            arms = self._choice(there)
+            self._log("ask", slot=present, arms=list(arms), **({} if there is None else {"among": there}))
             self._window.entry(present).asked = arms
+        elif there is not None and not set(arms) <= set(there):
+            raise ProblemError(
+                f"slot {present} was asked for before, and the answer is not among the arms that are there now; tell "
+                "what was pulled instead, or that the answer is lost"
+            )
         return arms[0] if self.task.plays == 1 else arms
 
     def tell(
@@ -348,15 +358,31 @@ class Player:
     def _task_in_service(self) -> Task:
         return self.task if self._all_in_service() else self.task.only(self._service)
 
-    def _choice(self) -> tuple[int, ...]:
-        """The arms that the present plan pulls in the coming slot."""
+    def _there(self, among: Any) -> list[int]:
+        """The numbers of the arms in service that somebody named as being there."""
+        named = among if _is_sequence(among) else [among]
+        there = sorted({self._number_of(arm) for arm in named} & set(self._service))
+        if len(there) < self.task.plays:
+            raise ProblemError(
+                f"{_pulled(self.task.plays)} a slot, and {len(there)} in service are there; skip the slot, as nobody "
+                "can play it"
+            )
+        return there
+
+    def _choice(self, there: list[int] | None = None) -> tuple[int, ...]:
+        """The arms that the present plan pulls in the coming slot, from those that are there."""
         policy = self._present_plan().policy
-        if self._all_in_service():
-            return tuple(policy.choose_now(self.record))
-        if self._part is None:
-            self._part = self.record.only(self._service)
-        self._part.slots = self.slots
-        return tuple(self._service[arm] for arm in policy.choose_now(self._part))
+        record, service = self.record, self._service
+        if not self._all_in_service():
+            if self._part is None:
+                self._part = self.record.only(service)
+            self._part.slots = self.slots
+            record = self._part
+        if there is None or len(there) == len(service):
+            chosen = policy.choose_now(record)
+        else:
+            chosen = policy.choose_among(record, [service.index(arm) for arm in there])
+        return tuple(service[arm] for arm in chosen)
 
     def _present_plan(self) -> Plan:
         if self._plan is None:

@@ -68,6 +68,19 @@ class Policy:
         chosen: list[int] = self.choose(record.last_states[None], record.elapsed[None])[0].tolist()
         return chosen
 
+    def choose_among(self, record: Record, arms: Sequence[int]) -> list[int]:
+        """Return the arms to pull in the coming slot if only these, in ascending order, are there.
+
+        What the policy would choose from all, as far as it is there, and then those that have waited longest: a policy
+        that can tell better defines it. No policy foresees which arms will be there.
+        """
+        chosen = self.choose_now(record)
+        kept = [arm for arm in chosen if arm in arms]
+        spare = [arm for arm in arms if arm not in kept]
+        waited = record.elapsed[spare].astype(np.float64)
+        more = top_arms(waited[None], len(chosen) - len(kept))[0].tolist() if len(kept) < len(chosen) else []
+        return sorted([*kept, *(spare[place] for place in more)])
+
     def _arrays(self) -> dict[str, Any]:
         raise ProblemError(f"a {type(self).__name__} cannot be stored")
 
@@ -114,8 +127,34 @@ class FlatTables(NamedTuple):
     period: IntArray
 
 
+class ScoredPolicy(Policy):
+    """Pull the arms of highest score; a new kind defines ``scores``, and chooses among any arms by them."""
+
+    plays: int
+
+    def scores(self, last_states: IntArray, elapsed: IntArray) -> Array:
+        """Return the score of every arm, one row for each situation."""
+        raise NotImplementedError
+
+    def scores_now(self, record: Record) -> Array:
+        """Return the score of every arm in the coming slot of a run."""
+        scores: Array = self.scores(record.last_states[None], record.elapsed[None])[0]
+        return scores
+
+    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+        return top_arms(self.scores(last_states, elapsed), self.plays)
+
+    def choose_now(self, record: Record) -> list[int]:
+        chosen: list[int] = top_arms(self.scores_now(record)[None], self.plays)[0].tolist()
+        return chosen
+
+    def choose_among(self, record: Record, arms: Sequence[int]) -> list[int]:
+        places = top_arms(self.scores_now(record)[None, list(arms)], self.plays)[0].tolist()
+        return [arms[place] for place in places]
+
+
 @dataclass(frozen=True, eq=False)
-class IndexPolicy(Policy):
+class IndexPolicy(ScoredPolicy):
     """Pull the arms of highest index, an arm's index depending on its own belief alone.
 
     ``tables[arm][s, τ - 1]``; beyond its last column a table stays as it is, or steps back by its period where the arm
@@ -153,19 +192,17 @@ class IndexPolicy(Policy):
         """The period of every table, 1 where none was given."""
         return self.periods or (1,) * len(self.tables)
 
-    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+    def scores(self, last_states: IntArray, elapsed: IntArray) -> Array:
         scores = np.empty(last_states.shape)
         for i, (table, period) in enumerate(zip(self.tables, self.table_periods, strict=True)):
             scores[:, i] = table[last_states[:, i], columns_of(elapsed[:, i], table.shape[1], period)]
-        return top_arms(scores, self.plays)
+        return scores
 
-    def choose_now(self, record: Record) -> list[int]:
+    def scores_now(self, record: Record) -> Array:
         flat, elapsed = self.flat, record.elapsed
         beyond = flat.length - flat.period + (elapsed - flat.length - 1) % flat.period
         columns = np.where(elapsed <= flat.length, elapsed - 1, beyond)
-        scores = flat.table[flat.base + record.last_state * flat.length + columns]
-        chosen: list[int] = top_arms(scores[None], self.plays)[0].tolist()
-        return chosen
+        return np.asarray(flat.table[flat.base + record.last_state * flat.length + columns])
 
     def _arrays(self) -> dict[str, Any]:
         tables = {f"table_{i}": table for i, table in enumerate(self.tables)}
@@ -194,30 +231,30 @@ def _layout(n_arms: int, rows: int, length: int, periods: tuple[int, ...]) -> tu
 
 
 @dataclass(frozen=True)
-class SingleArm(Policy):
+class SingleArm(ScoredPolicy):
     """Pull one arm in every slot; spare plays go to the arms that have waited longest."""
 
     arm: int
     plays: int = 1
 
-    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+    def scores(self, last_states: IntArray, elapsed: IntArray) -> Array:
         scores = elapsed.astype(np.float64)
         scores[:, self.arm] = np.inf
-        return top_arms(scores, self.plays)
+        return scores
 
 
 @dataclass(frozen=True)
-class Cycle(Policy):
+class Cycle(ScoredPolicy):
     """Pull the arms in turn: always those that have waited longest."""
 
     plays: int = 1
 
-    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
-        return top_arms(elapsed.astype(np.float64), self.plays)
+    def scores(self, last_states: IntArray, elapsed: IntArray) -> Array:
+        return elapsed.astype(np.float64)
 
 
 @dataclass(frozen=True)
-class EmpiricalUCB(Policy):
+class EmpiricalUCB(ScoredPolicy):
     """UCB1 on the rewards of each arm, its states ignored: mean + √(width · ln t / pulls), anew in every slot.
 
     The root is in units of ``ranges``, what the highest reward of each arm exceeds its lowest by; 1 if there are none.
@@ -228,16 +265,14 @@ class EmpiricalUCB(Policy):
     plays: int = 1
     ranges: tuple[float, ...] = ()
 
-    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+    def scores(self, last_states: IntArray, elapsed: IntArray) -> Array:
         raise ProblemError("EmpiricalUCB chooses from rewards seen so far; ask it within a run")
 
-    def choose_now(self, record: Record) -> list[int]:
+    def scores_now(self, record: Record) -> Array:
         pulls = record.pulls
         means = np.add.reduceat(record.flat_rewards, record.state_base[:-1]) / np.maximum(pulls, 1)
         bonus = np.sqrt(self.width * np.log(record.slots + 1) / np.maximum(pulls, 1)) * (self.ranges or 1.0)
-        scores = np.where(pulls > 0, means + bonus, np.inf)
-        chosen: list[int] = top_arms(scores[None], self.plays)[0].tolist()
-        return chosen
+        return np.where(pulls > 0, means + bonus, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,6 +320,17 @@ class JointPolicy(Policy):
         most = max(math.prod(self.n_states[i] for i in action) for action in self.beliefs.actions[:SMALL])
         # NumPy adds up eight numbers and more in another order.
         return _SmallJoint(self) if most < 8 and len(self.beliefs.actions) * most <= SMALL else None
+
+    def choose_among(self, record: Record, arms: Sequence[int]) -> list[int]:
+        """Return the arms to pull if only these are there: the best choice if all are again in every slot to come."""
+        wanted = self.choose_now(record)
+        if set(wanted) <= set(arms):
+            return wanted
+        there = np.isin(self.beliefs.actions, list(arms)).all(axis=1)
+        joint = self.beliefs.locate(record.last_states[None], record.elapsed[None])
+        best = top_arms(self.action_values(joint)[:, there], 1)[0, 0]
+        chosen: list[int] = self.beliefs.actions[np.flatnonzero(there)[best]].tolist()
+        return chosen
 
     def action_values(self, joint: IntArray) -> Array:
         """Return ``reward + E[bias after]`` of every action in given joint beliefs, one column an action."""

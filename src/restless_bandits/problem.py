@@ -628,11 +628,19 @@ class Findings:
 
     rejected: str | None = None
     """Why the log rejects the model, in a sentence; ``None`` where it does not, or where there is no log."""
+    findings: tuple[str, ...] = ()
+    """All that the log holds against the model, the strongest first, each with a remedy."""
 
     def __post_init__(self) -> None:
         if self.rejected is not None:
             _check_text(self.rejected, "fit: rejected")
         object.__setattr__(self, "rejected", self.rejected or None)
+        given: object = self.findings
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise ProblemError(f"fit: findings is {shortened(given)}; give a list of sentences")
+        object.__setattr__(self, "findings", tuple(given))
+        for sentence in self.findings:
+            _check_text(sentence, "fit: findings")
 
     def remark(self, done: str) -> str | None:
         """Return a line that qualifies an answer, such as one that is ``certified for`` the model, if one is due."""
@@ -640,7 +648,7 @@ class Findings:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the findings as JSON output has them under ``fit``."""
-        return dataclasses.asdict(self)
+        return {"rejected": self.rejected, "findings": list(self.findings)}
 
 
 NO_FINDINGS = Findings()

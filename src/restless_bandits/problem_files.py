@@ -17,7 +17,7 @@ from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError, check_known
 
 PROBLEM_KEYS = ("name", "source", "plays", "fit", "arms", "changes")
-FIT_KEYS = ("rejected",)
+FIT_KEYS = ("rejected", "findings")
 ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law", "reward_range", "reward_spread")
 CHANGE_KEYS = ("slot", "arm", "transitions", "rewards")
 PROBLEM_FOLDER = Path(__file__).parent / "problems"
@@ -92,7 +92,7 @@ def problem_text(
 
 
 def _toml_table(table: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key} = {_toml_value(value)}" for key, value in table.items() if value not in (None, ""))
+    return "\n".join(f"{key} = {_toml_value(value)}" for key, value in table.items() if value not in (None, "", []))
 
 
 def _toml_value(value: Any) -> str:

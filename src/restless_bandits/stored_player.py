@@ -36,7 +36,9 @@ class StoredPlayer(Player):
         kind = event["kind"]
         if kind == "ask":
             asked = tuple(wholes("arms", event["arms"], 0, self.task.n_arms - 1, length=self.task.plays))
-            chosen, entry = self._choice() if check else asked, self._window.entry(self.slots + 1)
+            among = event.get("among")
+            there = None if among is None else self._there(wholes("among", among, 0, self.task.n_arms - 1))
+            chosen, entry = self._choice(there) if check else asked, self._window.entry(self.slots + 1)
             if event["slot"] != self.slots + 1 or entry.asked or list(asked) != sorted(set(asked)):
                 raise ProblemError(f"slot {event['slot']} cannot be asked for")
             entry.asked = asked

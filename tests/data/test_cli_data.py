@@ -40,7 +40,9 @@ def test_fit(restless, trace, tmp_path):
     assert (code, err) == (0, "")
     found = json.loads(text)
     expected = rb.data.fit(rb.data.read_trace(trace, slot=60, edges=[7, 9], rewards=[1, 0.4, 0]), lags=[1, 3])
-    fields = "trace problem shape observations first_slot last_slot states edges reward_range arms notes fit out plot"
+    fields = (
+        "trace problem shape observations first_slot last_slot states edges reward_range arms notes tests fit out plot"
+    )
     assert list(found) == fields.split()
     assert [found[key] for key in ("trace", "problem", "shape", "observations", "states", "edges")] == [
         "trace.csv", "trace", "birth-death", 800, 3, [9.0, 7.0]
@@ -82,8 +84,9 @@ def test_a_rejected_problem_says_so_wherever_it_is_used(restless, tmp_path):
     code, text, _ = restless("fit", log, "--out", problem, "--json")
     assert code == 0
     why = json.loads(text)["fit"]["rejected"]
-    assert "arm 'x [a]': what was seen" in why
-    assert why.endswith("no Markov chain of this shape, and 1 other arm fits no better")
+    found = json.loads(text)["fit"]["findings"]
+    assert "arm 'x [a]'" in found[0]
+    assert why == f"{found[0]} ({len(found) - 1} more findings)"
     assert problem.read_text().count("[fit]") == 1
     commands = {
         "certified for": ["solve", problem],
@@ -96,10 +99,10 @@ def test_a_rejected_problem_says_so_wherever_it_is_used(restless, tmp_path):
         assert code == 0
         assert f"{done} a model that its log rejects: {why}" in text.splitlines()
         code, text, _ = restless(*words, "--json")
-        assert json.loads(text)["fit"] == {"rejected": why}
+        assert json.loads(text)["fit"] == {"rejected": why, "findings": found}
 
     read = rb.load_problem(problem)
-    assert read.findings == rb.Findings(rejected=why)
+    assert read.findings == rb.Findings(rejected=why, findings=found)
     assert "rejected by its log" in repr(read)
     assert f"certified for a model that its log rejects: {why}" in repr(rb.oracles.exact(read))
     played = rb.simulate(read, "round-robin", 50, runs=1, jobs=1)
@@ -113,7 +116,7 @@ def test_a_problem_that_fits_has_nothing_to_say(restless, trace, tmp_path):
     assert "[fit]" not in out.read_text()
     code, text, _ = restless("solve", out)
     assert (code, "rejects" in text) == (0, False)
-    assert json.loads(restless("solve", out, "--json")[1])["fit"] == {"rejected": None}
+    assert json.loads(restless("solve", out, "--json")[1])["fit"] == {"rejected": None, "findings": []}
 
 
 def test_replay(restless, trace):
@@ -122,13 +125,16 @@ def test_replay(restless, trace):
     code, text, err = restless(*words, *learners, "--json")
     assert (code, err) == (0, "")
     found = json.loads(text)
-    fields = "trace first_slot last_slot slots seed arms best_arm hindsight learners"
+    fields = (
+        "trace first_slot last_slot slots used missing closed skipped incomplete without_choice seed arms best_arm "
+        "best_order random_arm hindsight learners"
+    )
     assert list(found) == fields.split()
     assert [found[key] for key in ("first_slot", "last_slot", "slots")] == [10, 159, 150]
     one = found["learners"][0]
     of_learner = (
         "spec runs reward_total_mean reward_total_stderr reward_totals reward_mean above_best_arm "
-        "share_of_hindsight pulls_mean"
+        "share_of_hindsight pulls_mean lost_mean"
     )
     assert list(one) == of_learner.split()
     assert (one["spec"], one["runs"], one["pulls_mean"]) == ("round-robin", 1, [75.0, 75.0])
@@ -155,7 +161,7 @@ def test_replay(restless, trace):
     ],
 )
 def test_bad_words(restless, trace, words, message):
-    code, text, err = restless("fit", trace, *words)
+    code, text, err = restless("fit", trace, "--slot", 60, *words)
     assert (code, text) == (2, "")
     assert message in err
     assert err.count("\n") == 1

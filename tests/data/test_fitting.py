@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import restless_bandits as rb
-from restless_bandits.data import fitting
+from restless_bandits.data import fitting, laws
 from restless_bandits.estimation import Mode
 from tests.data.logs import BEYOND, THREE, logged, paths
 
@@ -108,16 +108,16 @@ def test_law_check_against_a_slow_count():
     same = (most.sum(axis=1) @ np.diag(power)) / most.sum()
     assert law.same_predicted == pytest.approx(same)
     expected = most.sum(axis=1, keepdims=True) * power
-    assert expected.min() > fitting.EXPECTED  # so that nothing is pooled
+    assert expected.min() > laws.EXPECTED  # so that nothing is pooled
     assert law.chi_square == pytest.approx(((most - expected) ** 2 / expected).sum())
     assert law.degrees == 6
 
 
 def test_pooling():
-    seen, expected = fitting._pooled(np.array([1, 2, 30, 4, 1]), np.array([2.0, 3.5, 20.0, 4.0, 0.5]))
+    seen, expected = laws._pooled(np.array([1, 2, 30, 4, 1]), np.array([2.0, 3.5, 20.0, 4.0, 0.5]))
     assert seen.tolist() == [3, 35]
     assert expected.tolist() == [5.5, 24.5]
-    seen, expected = fitting._pooled(np.array([3, 0]), np.array([2.0, 1.0]))
+    seen, expected = laws._pooled(np.array([3, 0]), np.array([2.0, 1.0]))
     assert (seen.tolist(), expected.tolist()) == ([3], [3])
 
 

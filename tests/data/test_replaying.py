@@ -43,7 +43,7 @@ def test_against_a_slow_loop():
     keep = ~((trace.times == 199) & (trace.arms == 1))
     names = [trace.names[arm] for arm in trace.arms[keep]]
     trace = rb.data.trace(trace.times[keep], names, state=trace.states[keep], reward=trace.rewards[keep])
-    found = rb.data.replay(trace, ["ucb1", "ts-9", "whittle"], runs=2, seed=3)
+    found = rb.data.replay(trace, ["ucb1", "ts-9", "whittle"], runs=2, seed=3, missing="stretch")
     assert (found.first, found.slots) == (200, 500)
     assert [one.runs for one in found.learners] == [1, 2, 1]
     problem = rb.data.fit(trace).problem
@@ -53,7 +53,7 @@ def test_against_a_slow_loop():
             slow, pulls = slow_replay(trace, learner, 200, 500, learner.task(problem, 500), seed=3, run=run)
             assert total == slow
             assert one.pulls[run].tolist() == pulls.tolist()
-    again = rb.data.replay(trace, "ts-9", runs=2, seed=3).learners[0]
+    again = rb.data.replay(trace, "ts-9", runs=2, seed=3, missing="stretch").learners[0]
     assert again.totals.tolist() == found.learners[1].totals.tolist()
 
 
@@ -87,7 +87,7 @@ def test_stretches():
         ({"first": 1, "last": 1}, (1, 1)),
     ]
     for options, expected in spans:
-        found = rb.data.replay(trace, "round-robin", **options)
+        found = rb.data.replay(trace, "round-robin", missing="stretch", **options)
         assert (found.first, found.slots) == expected
 
 
@@ -119,7 +119,7 @@ def test_refusals(options, message):
     times = [0, 1, 2, 3, 4, 0, 1, 3, 4, 5]
     trace = rb.data.trace(times, list("aaaaabbbbb"), state=[0, 1] * 5)
     with pytest.raises(rb.ProblemError) as refused:
-        rb.data.replay(trace, **{"learners": ["round-robin"], **options})
+        rb.data.replay(trace, **{"learners": ["round-robin"], "missing": "stretch", **options})
     assert message in str(refused.value)
 
 

@@ -11,8 +11,10 @@ from typer.core import TyperGroup
 
 from restless_bandits import __version__
 from restless_bandits.cli import completion, output
-from restless_bandits.cli.data import fit, replay
+from restless_bandits.cli.evaluate import evaluate
+from restless_bandits.cli.fit import fit
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
+from restless_bandits.cli.replay import replay
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.service import audit, backup, serve, token_app
 from restless_bandits.cli.simulate import simulate
@@ -242,6 +244,7 @@ app.command()(simulate)
 app.command()(reproduce)
 app.command()(fit)
 app.command()(replay)
+app.command()(evaluate)
 app.command()(serve)
 app.command()(audit)
 app.command()(backup)

@@ -1,16 +1,42 @@
 """Your own data: logged observations in, a problem with standard errors or a replay of learners out.
 
     trace = rb.data.read_trace("trace.csv", states=3)
-    found = rb.data.fit(trace)                  # .problem .arms .notes
+    found = rb.data.fit(trace)                  # .problem .arms .notes .findings
     replayed = rb.data.replay(trace, ["likelihood-ucb", "ts-9", "whittle"])
+    guessed = rb.data.evaluate_policy(trace, ["whittle", "best-arm"])   # where only the pulled arm was logged
 
 ``reading`` turns a log into columns of numbers and ``traces`` these into a trace, each saying what is wrong with them;
-``fitting`` makes a problem of a trace, ``replaying`` plays learners against it. How to go about it is told in
-docs/how-to/own-data.md.
+``fitting`` makes a problem of a trace, ``checks`` asks what the log holds against it, ``replaying`` plays learners
+against it, and ``offpolicy`` guesses what others would have earned in the place of who made the log. How to go about it
+is told in docs/how-to/own-data.md.
 """
 
-from restless_bandits.data.fitting import ArmFit, Fit, LawCheck, fit
+from restless_bandits.data.checks import Finding
+from restless_bandits.data.clocks import Clock
+from restless_bandits.data.fitting import ArmFit, Fit, fit
+from restless_bandits.data.laws import LawCheck
+from restless_bandits.data.offpolicy import OffPolicy, evaluate_policy
 from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
+from restless_bandits.data.seasonal import SeasonFit, fit_season
+from restless_bandits.data.seasons import Season
 from restless_bandits.data.traces import Trace, read_trace, trace
 
-__all__ = ["ArmFit", "Fit", "LawCheck", "Replay", "ReplayedLearner", "Trace", "fit", "read_trace", "replay", "trace"]
+__all__ = [
+    "ArmFit",
+    "Clock",
+    "Finding",
+    "Fit",
+    "LawCheck",
+    "OffPolicy",
+    "Replay",
+    "ReplayedLearner",
+    "Season",
+    "SeasonFit",
+    "Trace",
+    "evaluate_policy",
+    "fit",
+    "fit_season",
+    "read_trace",
+    "replay",
+    "trace",
+]

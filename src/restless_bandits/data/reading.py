@@ -1,44 +1,37 @@
-"""A log as columns of numbers, from a CSV file or from memory, or a sentence that says where it makes no sense.
+"""A log as columns of numbers, or a sentence that says where it makes no sense.
 
-The columns are ``time``, ``arm``, ``state`` or ``value``, and perhaps ``reward``, with an entry for every observation.
-What the numbers mean is the concern of ``traces``.
+The columns are ``time``, ``arm``, ``state`` or ``value``, and perhaps ``reward`` and ``probability``, with an entry for
+every observation. A log may call them otherwise, or have a column for each arm (*wide*) instead of a line for each look
+(*long*); it may have others, which are ignored. Lines without a state, value or reward are no observations, and nor are
+empty cells of a wide log. What the numbers mean is the concern of ``traces``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
-import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from restless_bandits.arrays import BoolArray
-from restless_bandits.errors import ProblemError, did_you_mean
-from restless_bandits.files import read_file
+from restless_bandits.data.cells import LAST_SLOT as LAST_SLOT
+from restless_bandits.data.cells import OPTIONAL, Labels, Place, Stamped, numbers_of, times_of, zone_fault
+from restless_bandits.data.tables import Table, in_memory, table_in_memory, table_of
+from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
 
-COLUMNS = ("time", "arm", "state", "value", "reward")
-DELIMITERS = (",", ";", "\t")
-CHUNK = 1 << 16
-"""Lines that are turned into numbers at a time: a long file is never held as text cells."""
-LAST_SLOT = 1 << 62
+COLUMNS = ("time", "arm", "state", "value", "reward", "probability")
+MEASURED = ("state", "value")
+ALL = "*"
+"""In place of the name of a column: all that are called nothing else."""
 LONGEST_NUMBER = 100
 """Digits from which on the name of an arm is no number."""
-REMEDIES = {
-    "time": "give the slot as a whole number",
-    "state": "give a whole number, 0 for the best state",
-    "value": "give a number, or leave the line out",
-    "reward": "give a number, or leave the line out",
-}
+MOST_NAMES = 20
+"""Columns that are named one by one where they are ignored."""
 
-Place = Callable[[int], str]
-"""From the number of an observation to where it stands, as messages call it."""
+Named = Mapping[str, str | Sequence[str]]
+"""What a log calls columns; several names, or ``*``, for one of ``MEASURED`` make it a wide one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +39,14 @@ class Columns:
     """What a log holds, an entry for every observation."""
 
     numbers: Mapping[str, npt.NDArray[Any]]
-    """By column; arms as places in ``names``."""
+    """By column; arms as places in ``names``, times as numbers or in microseconds of a clock."""
     names: tuple[str, ...]
     place: Place
     source: str = ""
     """The name of the file."""
+    zone: str = ""
+    """The zone of times of a clock, which are then in UTC; empty where they have none."""
+    notes: tuple[str, ...] = ()
 
     def refuse(self, column: str, bad: BoolArray, why: str) -> None:
         """Raise with the first entry of a column that is bad, if one is."""
@@ -59,175 +55,251 @@ class Columns:
             raise ProblemError(f"{self.place(row)}: {column} is {exact(self.numbers[column][row])}, which {why}")
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """Where the columns of a table are."""
+
+    single: dict[str, int]
+    wide: tuple[str, list[int]] | None = None
+    """Whether the columns of arms hold states or values, and which they are."""
+
+
 def exact(number: float) -> str:
     """Return a number with all its digits, so that it can be given back: 5 for 5.0, 1.0000001 and not 1."""
     return str(number).removesuffix(".0")
 
 
-def columns_of_file(path: Path) -> Columns:
-    """Read the columns of a CSV file; errors name the file and the line."""
-    text, source = _read_text(path), path.name
-
-    def place(row: int) -> str:
-        # Read again for it, as this is wanted only once something is wrong.
-        line, _ = next(itertools.islice(_rows(text, source), row + 1, None))
-        return f"{source}, line {line}"
-
-    rows = _rows(text, source)
-    header = [cell.strip().lower() for cell in next(rows, (0, [""]))[1]]
-    if not any(header):
-        raise ProblemError(f"{source} is empty; begin it with a line such as time,arm,state")
-    if header[0].startswith(tuple("0123456789+-.")):
-        raise ProblemError(f"{source} has no header; begin it with a line such as time,arm,state")
-    if "" in header:
-        raise ProblemError(
-            f"{source}: column {header.index('') + 1} has no name in the header; leave the column out "
-            "(pandas writes none with to_csv(…, index=False))"
-        )
-    _check_names(header, source)
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in header}
-    labels: dict[str, int] = {}
-    done = 0
-    while chunk := [row for _, row in itertools.islice(rows, CHUNK)]:
-        for i, row in enumerate(chunk):
-            if len(row) != len(header):
-                raise ProblemError(
-                    f"{place(done + i)} has {len(row)} cells, the header has {len(header)}; "
-                    "give every line as many as the header"
-                )
-        for name, cells in zip(header, zip(*chunk, strict=True), strict=True):
-            parts[name].append(_parsed(name, cells, labels, place, done))
-        done += len(chunk)
-    if not done:
-        raise ProblemError(f"{source} holds no observations, only a header; add a line for each")
-    return _columns({name: np.concatenate(part) for name, part in parts.items()}, labels, place, source)
+def columns_of(source: Any, named: Named | None = None, wide: bool = False) -> Columns:
+    """Read the columns of a log; errors name the file and the line."""
+    table = table_of(source)
+    chosen = _chosen(table, *_checked_names(named, wide))
+    used = [*chosen.single.values(), *(chosen.wide[1] if chosen.wide else [])]
+    ignored = [name or f"number {i + 1}, without a name" for i, name in enumerate(table.names) if i not in used]
+    return _columns(table, chosen, [_ignored(ignored, table.called)] if ignored else [])
 
 
 def columns_in_memory(given: Mapping[str, Any]) -> Columns:
-    """Return columns that are given as arrays or lists, without those that are None."""
-    # Names are kept as they are: NumPy would turn a missing one among strings into the word nan.
-    cells = {
-        name: np.atleast_1d(np.asarray(column, dtype=object if name == "arm" else None)).tolist()
-        for name, column in given.items()
-        if column is not None
-    }
-    lengths = {name: len(column) for name, column in cells.items()}
-    if len(set(lengths.values())) > 1:
-        raise ProblemError(f"columns have different lengths {lengths}; give an entry for every observation")
-    if not cells["time"]:
-        raise ProblemError("the trace holds no observations; give at least one")
-    _check_names(list(cells), "the trace")
-    cells["arm"] = ["" if _is_missing(cell) else str(cell) for cell in cells["arm"]]
-    labels: dict[str, int] = {}
-    place = "observation {}".format
-    return _columns({name: _parsed(name, cells[name], labels, place, 0) for name in cells}, labels, place)
+    """Return columns under their own names, without those that are None."""
+    table = table_in_memory({name: in_memory(column) for name, column in given.items() if column is not None})
+    return _columns(table, _chosen(table, {}, None), [])
 
 
-def _columns(numbers: dict[str, npt.NDArray[Any]], labels: dict[str, int], place: Place, source: str = "") -> Columns:
-    """The columns with numbered arms in the order of their numbers, named ones as they came."""
-    names = list(labels)
-    if all(name.isdecimal() and len(name) < LONGEST_NUMBER for name in names):
-        names.sort(key=lambda name: (int(name), name))
-        places = {name: n for n, name in enumerate(names)}
-        numbers["arm"] = np.array([places[label] for label in labels], dtype=np.int64)[numbers["arm"]]
-    return Columns(numbers, tuple(names), place, source)
+def _ignored(names: Sequence[str], source: str) -> str:
+    shown = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    return f"ignored in {source}: column{'s' if len(names) > 1 else ''} {shown}"
 
 
-def _read_text(path: Path) -> str:
-    content = read_file(path)
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ProblemError(f"{path.name} is in UTF-16; save it as CSV in UTF-8")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ProblemError(
-            f"{path.name}, line {line}: the byte {content[error.start]:#04x} is not UTF-8; save the file in UTF-8"
-        ) from None
+def _checked_names(named: Named | None, wide: bool) -> tuple[dict[str, list[str]], str | None]:
+    """What a log calls its columns, each a list of names; and which of them has a column for each arm, if one has."""
+    if named is not None and not isinstance(named, Mapping):
+        raise ProblemError(f"columns is {shortened(named)}; give a mapping such as {{'time': 'time_hour'}}")
+    found = {}
+    for role, names in (named or {}).items():
+        check_known(role, COLUMNS, "a log has no column")
+        listed = [names] if isinstance(names, str) else list(names)
+        if not listed or not all(isinstance(name, str) for name in listed):
+            raise ProblemError(f"column {role} is {shortened(names)}; give the name that the log has for it")
+        if (len(listed) > 1 or ALL in listed) and role not in MEASURED:
+            raise ProblemError(f"column {role} is {', '.join(listed)}; give one name for it")
+        found[role] = listed
+    if wide and not any(role in found for role in MEASURED):
+        found["value"] = [ALL]
+    if "state" in found and "value" in found:
+        raise ProblemError("columns are named for both state and value; name one of them")
+    measured = [role for role in MEASURED if role in found and (wide or len(found[role]) > 1 or ALL in found[role])]
+    if measured and "arm" in found:
+        raise ProblemError("a wide log has arms in columns and no column arm; leave out either of the two")
+    return found, measured[0] if measured else None
 
 
-def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a CSV file that are not empty, with their numbers; the header is the first."""
-    first = text.lstrip().split("\n", 1)[0]
-    delimiter = max(DELIMITERS, key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            if row:
-                yield reader.line_num, row
-    except csv.Error as error:
-        raise ProblemError(f"{name}, line {reader.line_num}: {error}; check the quotation marks there") from None
+def _chosen(table: Table, named: Mapping[str, Sequence[str]], wide: str | None) -> _Chosen:
+    single: dict[str, int] = {}
+    for role in COLUMNS if wide is None else ("time",):
+        if role in named:
+            single[role] = _place(table, named[role][0], role)
+        elif role not in MEASURED or not any(other in named for other in MEASURED):
+            there = [i for i, name in enumerate(table.names) if name.lower() == role]
+            if len(there) > 1:
+                raise ProblemError(f"{table.called} has two columns {role!r}; keep one")
+            if there and there[0] not in single.values():
+                single[role] = there[0]
+    for role in ("time",) if wide is not None else ("time", "arm"):
+        if role not in single:
+            needs = (
+                "it needs time, arm, and state or value" if wide is None else "it needs one beside those of the arms"
+            )
+            raise ProblemError(f"{table.called} has no column {role!r}; {needs}{_remedy(table, role)}")
+    if wide is not None:
+        return _Chosen(single, (wide, _arm_columns(table, named[wide], wide, single["time"])))
+    if ("state" in single) == ("value" in single):
+        have = "both a state and a value column" if "state" in single else "neither a state nor a value column"
+        raise ProblemError(f"{table.called} has {have}; give one of them{_remedy(table, 'value')}")
+    return _Chosen(single)
 
 
-def _check_names(header: list[str], name: str) -> None:
-    for column in header:
-        if column not in COLUMNS:
-            hint = did_you_mean(column, COLUMNS)
-            remedy = hint if hint.startswith("did") else f"remove it, or rename it: {hint}"
-            raise ProblemError(f"{name} has an unknown column {column!r}; {remedy}")
-        if header.count(column) > 1:
-            raise ProblemError(f"{name} has two columns {column!r}; keep one")
-    for column in ("time", "arm"):
-        if column not in header:
-            raise ProblemError(f"{name} has no column {column!r}; it needs time, arm, and state or value")
-    if ("state" in header) == ("value" in header):
-        have = "both a state and a value column" if "state" in header else "neither a state nor a value column"
-        raise ProblemError(f"{name} has {have}; give one of them")
+def _remedy(table: Table, role: str) -> str:
+    """How to name a column that goes by another name, where there are others."""
+    names = ", ".join(name for name in table.names[:MOST_NAMES] if name)
+    short = f"{role}=NAME"
+    wide = ", or --wide where each arm has a column" if role != "time" else ""
+    return f", and has {names}; --columns {short} says which it is{wide}"
 
 
-def _is_missing(cell: Any) -> bool:
-    """Whether a cell in memory is what an empty one in a file is: None, not a number, or what pandas puts there."""
-    try:
-        return cell is None or bool(cell != cell)
-    except TypeError:
-        # Whether pandas.NA differs from itself is itself NA, which is neither true nor false.
-        return True
+def _place(table: Table, name: str, role: str) -> int:
+    there = [i for i, other in enumerate(table.names) if other == name.strip()]
+    there = there or [i for i, other in enumerate(table.names) if other.lower() == name.strip().lower()]
+    if len(there) > 1:
+        raise ProblemError(f"{table.called} has two columns {name!r}; keep one")
+    if not there:
+        hint = did_you_mean(name, [other for other in table.names if other])
+        raise ProblemError(f"{table.called} has no column {name!r} for {role}; {hint}")
+    return there[0]
 
 
-def _parsed(name: str, cells: Sequence[Any], labels: dict[str, int], place: Place, first: int) -> npt.NDArray[Any]:
-    """A column of numbers, whole ones where they can be; or the first cell that is at fault. ``labels`` grows."""
-    if name == "arm":
-        # Numbered by the order in which they came.
-        arms = np.array([labels.setdefault(cell.strip(), len(labels)) for cell in cells], dtype=np.int64)
-        if "" in labels:
-            row = first + int(np.argmax(arms == labels[""]))
-            raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
-        return arms
-    if name in ("time", "state"):
-        # Nanoseconds since 1970 are more than a double can hold.
-        with contextlib.suppress(ValueError, OverflowError, TypeError):
-            return np.array(list(map(_uncut, cells)), dtype=np.int64)
-    with contextlib.suppress(ValueError, OverflowError, TypeError):
-        numbers = np.array(list(map(float, cells)), dtype=np.float64)
-        if name == "state" and not (np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
-            raise ValueError
-        if np.isfinite(numbers).all() and (name in ("value", "reward") or np.abs(numbers).max() < LAST_SLOT):
-            return numbers.astype(np.int64) if name == "state" else numbers
-    row, fault = next((i, fault) for i, cell in enumerate(cells) if (fault := _fault(name, cell)))
-    raise ProblemError(f"{place(first + row)}: {fault}")
+def _arm_columns(table: Table, names: Sequence[str], role: str, time: int) -> list[int]:
+    if ALL in names:
+        found = [i for i, name in enumerate(table.names) if i != time and name]
+    else:
+        found = [_place(table, name, role) for name in names]
+    labels = [table.names[i] for i in found]
+    twice = next((name for name in labels if labels.count(name) > 1), None)
+    if twice is not None:
+        raise ProblemError(f"{table.called} has two columns {twice!r}; keep one")
+    if not found or time in found:
+        raise ProblemError(f"{table.called} has no columns for arms beside {table.names[time]!r}; name them")
+    return found
 
 
-def _uncut(cell: Any) -> int:
-    """A whole number; floats from memory must not be cut."""
-    if isinstance(cell, float) and not cell.is_integer():
-        raise ValueError
-    return int(cell)
+def _columns(table: Table, chosen: _Chosen, notes: list[str]) -> Columns:
+    """Read the chosen columns."""
+    measured, arms = chosen.wide or ("", [])
+    labels = Labels()
+    keys: list[str | int] = [*chosen.single, *arms]
+    parts: dict[str | int, list[Any]] = {key: [] for key in keys}
+    done = 0
+    for chunk in table.chunks([*chosen.single.values(), *arms]):
+        for key, cells in zip(parts, chunk, strict=True):
+            plain = cells.times if isinstance(cells, Stamped) else cells
+            if key == "time":
+                parts[key].append(cells if isinstance(cells, Stamped) else times_of(cells, table.place, done))
+            elif key == "arm":
+                parts[key].append(labels.of(plain, table.place, done))
+            elif isinstance(key, int):
+                parts[key].append(numbers_of(measured, plain, _at_column(table, key), done))
+            else:
+                parts[key].append(numbers_of(key, plain, table.place, done))
+        latest = parts["time"][-1]
+        done += len(latest.times if isinstance(latest, Stamped) else latest)
+    if not done:
+        only = ", only a header; add a line for each" if table.source else "; give at least one"
+        raise ProblemError(f"{table.called} holds no observations{only}")
+    times, zone, more = _joined_times(parts["time"], table.place)
+    numbers = {key: np.concatenate(parts[key]) for key in parts if key != "time"}
+    about = {"source": table.source, "zone": zone, "notes": (*notes, *more)}
+    if chosen.wide:
+        by_name = {table.names[i]: numbers[i] for i in arms}
+        ordered = [(name, by_name[name]) for name in _in_order(list(by_name))]
+        return _melted(times, measured, ordered, table, about)
+    return _long({"time": times} | {str(key): column for key, column in numbers.items()}, labels, table, about)
 
 
-def _fault(name: str, cell: Any) -> str:
-    text = str(cell).strip()
-    if not text:
-        return f"{name} is missing; leave the whole line out, as gaps are allowed"
-    try:
-        number = float(text)
-    except (ValueError, OverflowError):
-        comma = name in ("value", "reward") and text.count(",") == 1
-        remedy = "write decimals with a point" if comma else REMEDIES[name]
-        return f"{name} is {text[:40]!r}, which is not a number; {remedy}"
-    if not math.isfinite(number):
-        return f"{name} is {text[:40]}; leave the line out, as gaps are allowed"
-    if name == "state" and not number.is_integer():
-        return f"state is {text[:40]}, which is not whole; {REMEDIES[name]}, or call the column value to bin it"
-    if name in ("time", "state") and abs(number) >= LAST_SLOT:
-        return f"{name} is {text[:40]}, which is too large; count from a later start"
-    return ""
+def _at_column(table: Table, column: int) -> Place:
+    return lambda row: f"{table.place(row)}, column {table.names[column]!r}"
+
+
+def _joined_times(parts: Sequence[npt.NDArray[Any] | Stamped], place: Place) -> tuple[npt.NDArray[Any], str, list[str]]:
+    """All times, their zone, and what is to be said of it."""
+    first = parts[0]
+    if not isinstance(first, Stamped):
+        done = 0
+        for part in parts:
+            if isinstance(part, Stamped):
+                raise ProblemError(
+                    f"{place(done)}: time is a time of a clock, but those before it are numbers; choose one"
+                )
+            done += len(part)
+        return np.concatenate([part for part in parts if not isinstance(part, Stamped)]), "", []
+    stamps, done = [], 0
+    zones: set[str] = set()
+    for part in parts:
+        if not isinstance(part, Stamped):
+            raise ProblemError(f"{place(done)}: time is a number, but those before it are times of a clock; choose one")
+        if bool(part.zones) != bool(first.zones):
+            raise ProblemError(f"{place(done)}: the time has {zone_fault(bool(first.zones))}")
+        stamps.append(part.times)
+        zones |= part.zones
+        done += len(part.times)
+    if len(zones) < 2:
+        return np.concatenate(stamps), next(iter(zones), ""), []
+    several = ", ".join(sorted(zones)[:4]) + (", …" if len(zones) > 4 else "")
+    return (
+        np.concatenate(stamps),
+        "UTC",
+        [f"times have several offsets ({several}); slots and phases are counted in UTC"],
+    )
+
+
+def _long(numbers: dict[str, npt.NDArray[Any]], labels: Labels, table: Table, about: dict[str, Any]) -> Columns:
+    """The columns without lines that are no observations, numbered arms in the order of their numbers."""
+    missing = np.zeros(len(numbers["time"]), dtype=bool)
+    for name in OPTIONAL:
+        if name in numbers and numbers[name].dtype.kind == "f":
+            missing |= np.isnan(numbers[name])
+    place = table.place
+    if missing.any():
+        rows = np.flatnonzero(~missing)
+        what = " or ".join(name for name in OPTIONAL if name in numbers)
+        first, count = table.place(int(np.argmax(missing))), int(missing.sum())
+        if not rows.size:
+            raise ProblemError(f"{table.called} holds no observations: no line has a {what}; name another column")
+        note = f"left out: {count} line{'s' if count > 1 else ''} without a {what}, the first at {first}"
+        about = about | {"notes": (*about["notes"], note)}
+        numbers = {name: column[rows] for name, column in numbers.items()}
+        place = _of_rows(table.place, rows)
+    if "state" in numbers:
+        numbers["state"] = numbers["state"].astype(np.int64, copy=False)
+    seen = set(np.unique(numbers["arm"]).tolist())
+    names = _in_order([name for name, number in labels.numbers.items() if number in seen])
+    places = np.zeros(len(labels.numbers), dtype=np.int64)
+    places[[labels.numbers[name] for name in names]] = np.arange(len(names))
+    numbers["arm"] = places[numbers["arm"]]
+    return Columns(numbers, tuple(names), place, **about)
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """Arms with numbers for names in the order of these, others as they came."""
+    numbered = all(name.isdecimal() and len(name) < LONGEST_NUMBER for name in names)
+    return sorted(names, key=lambda name: (int(name), name)) if numbered else names
+
+
+def _of_rows(place: Place, rows: npt.NDArray[Any]) -> Place:
+    return lambda row: place(int(rows[row]))
+
+
+def _melted(
+    times: npt.NDArray[Any],
+    measured: str,
+    columns: Sequence[tuple[str, npt.NDArray[Any]]],
+    table: Table,
+    about: dict[str, Any],
+) -> Columns:
+    """The observations of a wide log, line by line; empty cells are none."""
+    cells = np.stack([column.astype(np.float64) for _, column in columns], axis=1)
+    rows, arms = np.nonzero(~np.isnan(cells))
+    if not rows.size:
+        raise ProblemError(f"{table.called} holds no observations: every cell is empty; name other columns")
+    seen = np.unique(arms)
+    empty = [name for i, (name, _) in enumerate(columns) if i not in seen]
+    if empty:
+        about = about | {
+            "notes": (*about["notes"], f"left out: arms without any cell, {', '.join(empty[:MOST_NAMES])}")
+        }
+    names = tuple(columns[i][0] for i in seen.tolist())
+    found = cells[rows, arms]
+    numbers = {"time": times[rows], "arm": np.searchsorted(seen, arms)}
+    numbers[measured] = found.astype(np.int64) if measured == "state" else found
+
+    def place(row: int) -> str:
+        return f"{table.place(int(rows[row]))}, column {columns[int(arms[row])][0]!r}"
+
+    return Columns(numbers, names, place, **about)

@@ -1,13 +1,26 @@
 """What learners would have earned on a log: they choose, and the log answers.
 
-A log answers for any choice only where every arm was logged in every slot. ``replay`` takes the longest such stretch,
-or the one that is named, and lets each learner play it by ``ask`` and ``tell``: it sees the logged state and reward of
-the arm it pulls and nothing of the others. Chains move the same whoever looks, so what it earns is what it would have
-earned, not an estimate. Beside it stand what the best fixed arm, the best arm of every single slot and an arm drawn at
-random would have earned. The best arm of every slot is out of reach: nobody knows the states of the arms not pulled.
+Each learner plays the log by ``ask`` and ``tell``: it sees the logged state and reward of the arm that it pulls and
+nothing of the others. Chains move the same whoever looks, so where the log has an answer, that is what the learner
+would have earned, not an estimate. It has none where an arm was not logged; ``missing`` says what that means.
+
+``unavailable``: an arm that was not logged in a slot cannot be pulled in it. The learner is told which arms are there,
+and its plan chooses from these (``Policy.choose_among``): the highest index of those there, which asks nothing else of
+an index policy; the best choice by a joint table if all arms are there again afterwards. Nobody foresees absences.
+``lost``: any arm can be pulled, and where it was not logged the answer is lost. The learner sees nothing, and the slot
+counts as paying the lowest reward of the range, for everybody.
+``stretch``: only the longest stretch is played in which every arm was logged in every slot, or the one that is named.
+
+Slots in which nothing was logged nobody can play: ``closed`` says whether time *passes* in them, so that chains move
+and learners count them, or *stops*, so that the slot before is followed by the slot after.
+
+*In hindsight.* A fixed arm is pulled wherever it is there, and an arm drawn at random from those that are there
+elsewhere; so everybody plays the same slots, and on a complete log it is the arm alone. A fixed order pulls the first
+of its arms that is there. The best one is found among all of up to ten arms, and by the means of the arms of more. The
+best arm of every slot, of those there, is out of reach: nobody knows the states of the arms not pulled.
 
 A learner starts knowing nothing of the log but the numbers of arms and states. One that needs more (``whittle`` and the
-other players who know the problem, ``rewards=known``) is told what was fitted to the whole log, the stretch included.
+other players who know the problem, ``rewards=known``) is told what was fitted to the whole log, also to what is played.
 
 Rewards are told as they were logged. A learner that draws nothing at random is played once, as every run would be the
 same.
@@ -25,16 +38,22 @@ import numpy as np
 
 from restless_bandits.agent import Agent
 from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.data.cells import LAST_SLOT
+from restless_bandits.data.clocks import Clock
 from restless_bandits.data.fitting import fit, mean_rewards
-from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.traces import Trace
-from restless_bandits.errors import ProblemError
+from restless_bandits.data.yardsticks import Answers, Yardsticks, yardsticks
+from restless_bandits.errors import ProblemError, check_known
 from restless_bandits.forecasts import Report, Watch
 from restless_bandits.learners import Learner, by_label
 from restless_bandits.plans import Plan
 from restless_bandits.problem import Problem, Task
 from restless_bandits.record import Record
-from restless_bandits.walks import play_along
+
+MISSING = ("unavailable", "lost", "stretch")
+CLOSED = ("passes", "stops")
+LITTLE = 0.9
+"""The share of what could have been played below which a replay warns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +65,10 @@ class ReplayedLearner:
     """Rewards earned in all, an entry for every run."""
     pulls: IntArray
     """How often each arm was pulled: (run, arm)."""
+    lost: IntArray
+    """Slots whose answer was lost, an entry for every run."""
+    rewards: Array
+    """What was earned in each slot that was played: (run, slot)."""
 
     @property
     def runs(self) -> int:
@@ -63,28 +86,53 @@ class ReplayedLearner:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """Learners on the same stretch of a log, and the yardsticks beside them."""
+    """Learners on the same slots of a log, and the yardsticks beside them."""
 
     learners: tuple[ReplayedLearner, ...]
     names: tuple[str, ...]
     first: int
-    """The first slot of the stretch."""
+    """The first slot that was played."""
+    last: int
+    """The last slot that was played."""
     slots: int
-    arm_totals: Array
-    """What each arm alone would have earned."""
-    hindsight: float
-    """What the best arm of every slot would have earned."""
+    """How many were."""
+    used: float
+    """The share of the slots of the log, those with anything logged, that were played."""
+    yardsticks: Yardsticks
     seed: int
     source: str
+    missing: str = "unavailable"
+    closed: str = "passes"
+    skipped: int = 0
+    """Slots between the first and the last in which nothing was logged."""
+    warning: str | None = None
+    """What to say where little of the log was used and nobody asked for so little."""
+    clock: Clock | None = None
+
+    @property
+    def arm_totals(self) -> Array:
+        """What each arm would have earned, pulled wherever it is there, and elsewhere one drawn at random."""
+        return self.yardsticks.arms
+
+    @property
+    def hindsight(self) -> float:
+        """What the best arm of every slot would have earned."""
+        return self.yardsticks.hindsight
 
     @property
     def best_arm(self) -> str:
-        """The arm that would have earned most alone; of equals the first."""
+        """The arm that would have earned most; of equals the first."""
         return self.names[int(self.arm_totals.argmax())]
+
+    @property
+    def best_order(self) -> tuple[str, ...]:
+        """The order of arms that would have earned most, if the first that is there is pulled."""
+        return tuple(self.names[arm] for arm in self.yardsticks.order)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as ``restless replay --json`` prints it."""
         best = float(self.arm_totals.max())
+        seen = self.yardsticks
 
         def earned(total: float) -> dict[str, float]:
             return {"reward_total": total, "reward_mean": total / self.slots}
@@ -92,13 +140,22 @@ class Replay:
         return {
             "trace": self.source,
             "first_slot": self.first,
-            "last_slot": self.first + self.slots - 1,
+            "last_slot": self.last,
             "slots": self.slots,
+            "used": self.used,
+            "missing": self.missing,
+            "closed": self.closed,
+            "skipped": self.skipped,
+            "incomplete": seen.incomplete,
+            "without_choice": seen.alone,
             "seed": self.seed,
             "arms": [
-                {"name": name} | earned(total) for name, total in zip(self.names, self.arm_totals.tolist(), strict=True)
+                {"name": name, "there": there} | earned(total)
+                for name, there, total in zip(self.names, seen.there.tolist(), seen.arms.tolist(), strict=True)
             ],
             "best_arm": {"name": self.best_arm} | earned(best),
+            "best_order": {"names": self.best_order, "exact": seen.exact} | earned(seen.ordered),
+            "random_arm": earned(seen.random),
             "hindsight": earned(self.hindsight),
             "learners": [
                 {
@@ -111,6 +168,7 @@ class Replay:
                     "above_best_arm": one.mean - best,
                     "share_of_hindsight": one.mean / self.hindsight if self.hindsight > 0 else None,
                     "pulls_mean": one.pulls.mean(axis=0),
+                    "lost_mean": float(one.lost.mean()),
                 }
                 for one in self.learners
             ],
@@ -120,7 +178,7 @@ class Replay:
         lines = [f"<Replay: {self.source or 'trace'}, {self.slots} slots from {self.first} on, seed {self.seed}"]
         lines += [f"  {one.spec}  {one.mean:.6g}" + f" ± {one.error:.3g}" * (one.runs > 1) for one in self.learners]
         lines.append(f"  best fixed arm, {self.best_arm!r}  {self.arm_totals.max():.6g}")
-        return "\n".join(lines) + ">"
+        return "\n".join([*lines, *([f"  {self.warning}"] if self.warning else [])]) + ">"
 
 
 def replay(
@@ -130,13 +188,16 @@ def replay(
     first: int | None = None,
     last: int | None = None,
     horizon: int | None = None,
+    missing: str = "unavailable",
+    closed: str = "passes",
     runs: int = 10,
     seed: int = 0,
     shape: str = "birth-death",
+    memory: int | None = None,
     report: Report | None = None,
     announce: Report | None = None,
 ) -> Replay:
-    """Play learners against a stretch of a trace in which every arm was logged in every slot.
+    """Play learners against a trace, which may have holes.
 
     Parameters
     ----------
@@ -145,13 +206,21 @@ def replay(
     learners
         Learners or their specs.
     first, last
-        The first and the last slot of the stretch; the longest complete stretch between them where one is not given.
+        The first and the last slot to play; those of the log where they are not given, with ``missing="stretch"`` those
+        of the longest complete stretch between them.
     horizon
-        Play only so many slots of it.
+        Play only so many slots of these.
+    missing
+        What it means that an arm was not logged in a slot: it is ``"unavailable"`` and cannot be pulled, or its answer
+        is ``"lost"``; or only a ``"stretch"`` is played in which none is missing.
+    closed
+        Whether time ``"passes"`` in slots in which nothing was logged, or ``"stops"``.
     runs, seed
         Runs of a learner that draws at random, and where its draws come from.
     shape
         Of the chains that players who know the problem are told: see ``fit``.
+    memory
+        How many slots back learners remember; all where it is not given. See ``Agent``.
     report
         Called with a line before each run.
     announce
@@ -164,53 +233,131 @@ def replay(
     for what, slot in (("first", first), ("last", last)):
         if slot is not None:
             whole(what, slot, 0, LAST_SLOT - 1)
+    check_known(missing, MISSING, "missing is")
+    check_known(closed, CLOSED, "closed is")
     players = by_label(learners)
-    start, slots = _stretch(trace, first, last)
-    if horizon is not None:
-        slots = whole("horizon", horizon, 1, slots, "the slots of the complete stretch")
-    rows = slice(*np.searchsorted(trace.times, [start, start + slots]).tolist())
-    lowest = np.array([best for best, _ in trace.spans])
-    states = trace.states[rows].reshape(slots, trace.n_arms) - lowest
-    rewards = trace.rewards[rows].reshape(slots, trace.n_arms)
+    played, possible, logged = _played(trace, first, last, horizon, missing)
+    answers = Answers.of(trace, played)
+    waits = np.diff(played, prepend=played[0] - 1) - 1
+    skipped = int(waits.sum())
+    if closed == "stops":
+        waits[:] = 0
+    length = len(played) + int(waits.sum())
 
     def times_of(watched: _Watched) -> Callable[[], int]:
         return lambda: runs if any(watched.drew) else 1
 
     def play_all(label: str, learner: Learner, task: Task) -> ReplayedLearner:
-        totals, pulls = [], []
-        watch = None if announce is None else Watch(slots, announce)
+        pulls, lost, rewards = [], [], []
+        watch = None if announce is None else Watch(len(played), announce)
         if announce is not None and (caution := learner.caution(task)):
             announce(caution)
         for run in range(runs):
             if report is not None:
-                report(f"{label}: run {run + 1} of up to {runs}, {slots} slots")
+                report(f"{label}: run {run + 1} of up to {runs}, {len(played)} slots")
             watched = _Watched(learner, [])
-            agent = Agent(watched, task, seed=seed, run=run, content=trace.content, on_change="ignore")
-            reward = (
-                rewards.item if watch is None or run else _watched_rewards(rewards, watch, label, times_of(watched))
-            )
-            chosen = play_along(agent, states, reward)[:, 0]
-            totals.append(float(rewards[np.arange(slots), chosen].sum()))
-            pulls.append(np.bincount(chosen, minlength=trace.n_arms))
+            own: dict[str, Any] = {"content": trace.content, "on_change": "ignore", "memory": memory, "late": 0}
+            agent = Agent(watched, task, seed=seed, run=run, **own)
+
+            def at(slot: int, run: int = run, watched: _Watched = watched) -> None:
+                if watch is not None and not run:
+                    watch.at(slot, f"{label} in {len(played)} slots", times_of(watched))
+
+            arms, rows = _play(agent, answers, waits, lose=missing == "lost", at=at)
+            there = rows >= 0
+            rewards.append(np.where(there, answers.rewards[rows], trace.reward_range[0]))
+            pulls.append(np.bincount(arms, minlength=trace.n_arms))
+            lost.append(int((~there).sum()))
             if not any(watched.drew):
                 break
-        return ReplayedLearner(label, np.array(totals), np.array(pulls))
+        earned = np.array(rewards)
+        return ReplayedLearner(label, earned.sum(axis=1), np.array(pulls), np.array(lost), earned)
 
-    tasks = _tasks(trace, list(players.values()), slots, shape)
-    played = tuple(play_all(*player, task) for player, task in zip(players.items(), tasks, strict=True))
-    arm_totals, hindsight = rewards.sum(axis=0), float(rewards.max(axis=1).sum())
-    return Replay(played, trace.names, start, slots, arm_totals, hindsight, int(seed), trace.source)
+    known = trace if closed == "passes" else _without_closed(trace)
+    tasks = _tasks(known, list(players.values()), length, shape)
+    found = tuple(play_all(*player, task) for player, task in zip(players.items(), tasks, strict=True))
+    return Replay(
+        learners=found,
+        names=trace.names,
+        first=int(played[0]),
+        last=int(played[-1]),
+        slots=len(played),
+        used=len(played) / logged,
+        yardsticks=yardsticks(answers, lost=missing == "lost", lowest=trace.reward_range[0]),
+        seed=int(seed),
+        source=trace.source,
+        missing=missing,
+        closed=closed,
+        skipped=skipped,
+        warning=_warning(len(played), possible),
+        clock=trace.clock,
+    )
 
 
-def _watched_rewards(told: Array, watch: Watch, label: str, times: Callable[[], int]) -> Callable[[int, int], float]:
-    """The rewards of a run that is watched as they are asked for."""
-    what = f"{label} in {len(told)} slots"
+def _play(
+    agent: Agent, answers: Answers, waits: IntArray, *, lose: bool, at: Callable[[int], None]
+) -> tuple[IntArray, IntArray]:
+    """Let an agent that has seen nothing play all slots; return its arms, and the rows of the answers, −1 for none."""
+    arms, states, rewards = answers.arms.tolist(), answers.states.tolist(), answers.rewards.tolist()
+    starts = answers.starts.tolist()
+    chosen = np.empty(len(waits), dtype=np.int64)
+    rows = np.full(len(waits), -1)
+    for slot, wait in enumerate(waits.tolist()):
+        at(slot)
+        if wait:
+            agent.skip(wait)
+        start, end = starts[slot], starts[slot + 1]
+        there = arms[start:end]
+        arm = agent.ask(None if lose or len(there) == answers.n_arms else there)
+        assert isinstance(arm, int)
+        chosen[slot] = arm
+        if arm in there:
+            row = rows[slot] = start + there.index(arm)
+            agent.tell(states[row], rewards[row])
+        else:
+            agent.tell(lost=True)
+    return chosen, rows
 
-    def reward(slot: int, arm: int) -> float:
-        watch.at(slot, what, times)
-        return float(told[slot, arm])
 
-    return reward
+def _played(
+    trace: Trace, first: int | None, last: int | None, horizon: int | None, missing: str
+) -> tuple[IntArray, int, int]:
+    """The slots to play; how many could have been, by what was asked for; and in how many anything was logged."""
+    times = np.unique(trace.times)
+    low = int(times[0]) if first is None else int(first)
+    high = int(times[-1]) if last is None else int(last)
+    if low > high:
+        raise ProblemError(f"the stretch from slot {low} to slot {high} is empty; give a later end or an earlier start")
+    within = times[(times >= low) & (times <= high)]
+    if missing == "stretch":
+        start, slots = _stretch(trace, first, last)
+        played, what = np.arange(start, start + slots), "the slots of the complete stretch"
+    elif not within.size:
+        raise ProblemError(
+            f"nothing was logged from slot {low} to slot {high}; the log has slots {times[0]} to {times[-1]}"
+        )
+    else:
+        played, what = within, "the slots in which anything was logged"
+    possible = len(within)
+    if horizon is not None:
+        played = played[: whole("horizon", horizon, 1, len(played), what)]
+        possible = min(possible, len(played))
+    return played, possible, len(times)
+
+
+def _warning(played: int, possible: int) -> str | None:
+    if played >= LITTLE * possible:
+        return None
+    return (
+        f"only {played} of {possible} slots with anything logged were played ({played / possible:.1%}), as arms are "
+        "missing in the others; --missing unavailable plays them all"
+    )
+
+
+def _without_closed(trace: Trace) -> Trace:
+    """The trace as it would be had time stopped in slots in which nothing was logged."""
+    _, places = np.unique(trace.times, return_inverse=True)
+    return dataclasses.replace(trace, times=places.astype(np.int64), clock=None)
 
 
 def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, int]:
@@ -259,7 +406,7 @@ def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -
             tasks.append(dataclasses.replace(bare, rewards=known) if player.needs else bare)
             player.check(tasks[-1])
         else:
-            fitted = fit(trace, shape=shape, lags=()).problem if fitted is None else fitted
+            fitted = fit(trace, shape=shape, lags=(), tests=False).problem if fitted is None else fitted
             tasks.append(player.task(fitted, horizon))
     return tasks
 

@@ -1,13 +1,12 @@
-"""Logged observations: from a CSV file, or from columns in memory, to a ``Trace``, or a sentence that says why not.
+"""Logged observations: from a file, a data frame or columns in memory to a ``Trace``, or a sentence that says why not.
 
-A trace is a table with a line for every look at an arm: ``time`` (the slot, a whole number), ``arm`` (a name or a
-number), ``state`` (0 is the best) or ``value`` (any measured number, binned into states), and perhaps ``reward``. Slots
-in which an arm was not looked at have no line. Lines of different arms may come in any order; those of one arm are
-sorted by time.
+A log is a table with a line for every look at an arm: ``time`` (the slot, a whole number, or a time of a clock),
+``arm`` (a name or a number), ``state`` (0 is the best) or ``value`` (any measured number, binned into states), and
+perhaps ``reward``; or one with a line for every time and a column for every arm. Slots in which an arm was not looked
+at have no line, or an empty cell. Lines may come in any order.
 
-*States from values.* Edges are common to all arms, so that a state means the same everywhere. Given edges are taken as
-they are; otherwise they are values of the data, cut where the shares above and below come nearest to k/M. A value on
-an edge belongs to the better side. The best state is that of the highest values, or of the lowest.
+*States from values.* Edges are common to all arms, so that a state means the same everywhere: see ``binning``. A value
+on an edge belongs to the better side. The best state is that of the highest values, or of the lowest.
 
 *Rewards.* Those of the log, which must lie within [0, 1] or within a range that is scaled to it; or one for each state;
 or, without either, from 1 for the best state evenly down to 0 for the worst.
@@ -28,17 +27,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import Array, IntArray, positive, whole
-from restless_bandits.data.reading import LAST_SLOT, Columns, columns_in_memory, columns_of_file, exact
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.data.binning import Edges, Looks, States, binned, check_number, cut, numbers_of
+from restless_bandits.data.clocks import Clock
+from restless_bandits.data.reading import Columns, Named, columns_in_memory, columns_of, exact
+from restless_bandits.data.slots import one_look_a_slot, slots_of
 from restless_bandits.errors import ProblemError
 from restless_bandits.record import BIN_EDGES, Record
 from restless_bandits.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, outside
 
-MOST_STATES = 50
 SAME_REWARD = 1e-9
 """Rewards of one state that differ by less are the same, as in ``Agent``."""
 
-Binning = tuple[int | None, Sequence[float] | None, bool]
+Binning = tuple[States, Edges, bool]
 """The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
 
 
@@ -62,10 +63,17 @@ class Trace:
     """The name of the file."""
     reward_range: Range = ZERO_TO_ONE
     """The lowest and the highest reward that any arm can pay."""
+    probabilities: Array | None = None
+    """With which chance the arm of each line was chosen to be looked at, where the log says so: see ``offpolicy``."""
+    clock: Clock | None = None
+    """What slots are on a clock; None where the log numbers its slots."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how the log was read: what was ignored, left out or guessed."""
 
     def __post_init__(self) -> None:
-        for column in (self.times, self.arms, self.states, self.rewards):
-            column.flags.writeable = False
+        for column in (self.times, self.arms, self.states, self.rewards, self.probabilities):
+            if column is not None:
+                column.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.times)
@@ -154,38 +162,56 @@ class Trace:
 
 
 def read_trace(
-    path: str | Path,
+    source: str | Path | Any,
     *,
-    states: int | None = None,
-    edges: Sequence[float] | None = None,
+    columns: Named | None = None,
+    wide: bool = False,
+    slot: float | str | None = None,
+    duplicates: str = "refuse",
+    states: States = None,
+    edges: Edges = None,
     low_is_better: bool = False,
     rewards: Sequence[float] | None = None,
     reward_range: tuple[float, float] | None = None,
-    slot: float | None = None,
 ) -> Trace:
-    """Read a trace from a CSV file with a header; errors name the file and the line.
-
-    Cells are separated by commas, semicolons or tabs, whichever the header has; the text is UTF-8.
+    """Read a trace from a file or a data frame; errors name the file and the line.
 
     Parameters
     ----------
-    path
-        The file.
+    source
+        A file: CSV in UTF-8 with a header (commas, semicolons or tabs), JSON lines (``.jsonl``, ``.ndjson``), each of
+        them packed by gzip or not, or Parquet (``.parquet``, needs pyarrow); or a frame of pandas or polars, an Arrow
+        table, or a mapping from names to columns.
+    columns
+        What the log calls the columns time, arm, state, value, reward and probability, where it calls them otherwise:
+        ``{"time": "time_hour", "arm": "origin", "value": "late"}``. Several names for value or state, or ``"*"`` for
+        all others, say that each arm has a column. Columns that are not used are named in ``Trace.notes``.
+    wide
+        Whether each arm has a column: with nothing else said, all but that of times, and with values in them.
+    slot
+        The length of a slot: a number, in the unit of the times (seconds for times of a clock), or with a unit, as in
+        ``"15min"``: ms, s, min or m, h, d, w. Where it is not given, whole numbers are slots, and for other times it is
+        guessed, which ``Trace.notes`` tells.
+    duplicates
+        What to do with several lines of an arm in one slot: ``"refuse"`` them, or take the ``"mean"`` of their values
+        and rewards or the ``"last"`` line by time. With ``"refuse"`` times are rounded to slots counted from the first
+        time; with the others a slot is a bin, such as a full hour.
     states
-        How many states to bin values into, by quantiles; 2 where neither this nor ``edges`` is given.
+        How many states to bin values into, 2 where nothing is said; such as ``"2..5"`` to choose by cross-validated
+        likelihood, which ``Trace.notes`` tells. See ``binning``.
     edges
-        Values that separate states instead, ascending or descending.
+        Values that separate states, ascending or descending; or ``"quantile"``, so that states hold about the same
+        share of all values, which is the default; or ``"found"``, so that states tell most of the next ones.
     low_is_better
         Whether low values are the good ones.
     rewards
         The reward of each state, the best first, in place of logged or evenly falling ones.
     reward_range
         What logged rewards lie between, in their own units; (0, 1) where nothing is said.
-    slot
-        The length of a slot in the unit of the time column; times are rounded to slots counted from the first one.
 
     """
-    return _trace(columns_of_file(Path(path)), (states, edges, low_is_better), rewards, reward_range, slot)
+    read = columns_of(source, columns, wide)
+    return _trace(read, (states, edges, low_is_better), rewards, reward_range, (slot, duplicates))
 
 
 def trace(
@@ -195,29 +221,37 @@ def trace(
     state: npt.ArrayLike | None = None,
     value: npt.ArrayLike | None = None,
     reward: npt.ArrayLike | None = None,
-    states: int | None = None,
-    edges: Sequence[float] | None = None,
+    probability: npt.ArrayLike | None = None,
+    slot: float | str | None = None,
+    duplicates: str = "refuse",
+    states: States = None,
+    edges: Edges = None,
     low_is_better: bool = False,
     rewards: Sequence[float] | None = None,
     reward_range: tuple[float, float] | None = None,
-    slot: float | None = None,
 ) -> Trace:
     """Make a trace from columns in memory, an entry for every observation; options are those of ``read_trace``.
 
     >>> trace([0, 1, 2], ["a", "a", "a"], state=[0, 1, 0])
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
-    columns = columns_in_memory({"time": time, "arm": arm, "state": state, "value": value, "reward": reward})
-    return _trace(columns, (states, edges, low_is_better), rewards, reward_range, slot)
+    given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward, "probability": probability}
+    read = columns_in_memory(given)
+    return _trace(read, (states, edges, low_is_better), rewards, reward_range, (slot, duplicates))
 
 
 def _trace(
-    columns: Columns, binning: Binning, levels: Sequence[float] | None, reward_range: Range | None, slot: float | None
+    columns: Columns,
+    binning: Binning,
+    levels: Sequence[float] | None,
+    reward_range: Range | None,
+    slotting: tuple[float | str | None, str],
 ) -> Trace:
     states, edges, low_is_better = binning
-    arms = columns.numbers["arm"]
-    times = _slots(columns, slot)
-    _check_order(columns, times, slot)
+    slot, duplicates = slotting
+    times, clock, notes = slots_of(columns, slot, bins=duplicates != "refuse")
+    sized = slot is not None or clock is not None
+    columns, times = one_look_a_slot(columns, times, duplicates, sized)
     if "state" in columns.numbers:
         if states is not None or edges is not None or low_is_better:
             raise ProblemError("the trace has a state column, so there are no values to bin; leave the binning out")
@@ -225,8 +259,8 @@ def _trace(
         _check_states(columns)
     else:
         values = columns.numbers["value"]
-        cuts = _edges(values, states, edges, low_is_better)
-        seen = _binned(values, cuts, low_is_better)
+        cuts, choice = cut(Looks(values, times, columns.numbers["arm"]), states, edges, low_is_better)
+        seen, notes = binned(values, cuts, low_is_better), [*notes, *choice]
     n_states = int(seen.max()) + 1
     if n_states == 1:
         raise ProblemError("only one state was ever seen, and there is nothing to learn of it; log more, or bin finer")
@@ -237,43 +271,20 @@ def _trace(
             raise ProblemError("a reward range is for logged rewards, and none are used here; leave it out")
         paid = _levels(levels, n_states)
         rewards, ends = np.array(paid)[seen], ZERO_TO_ONE
-    order = np.lexsort((arms, times))
-    edges = None if cuts is None else tuple(cuts.tolist())
-    return Trace(
-        times[order], arms[order], seen[order], rewards[order], columns.names, paid, edges, columns.source, ends
-    )
+    found = times, columns.numbers["arm"], seen, rewards
+    between = None if cuts is None else tuple(cuts.tolist())
+    said = (*columns.notes, *notes)
+    return Trace(*found, columns.names, paid, between, columns.source, ends, _chances(columns), clock, said)
 
 
-def _slots(columns: Columns, slot: float | None) -> IntArray:
-    times = columns.numbers["time"]
-    columns.refuse("time", times < 0, "is negative; count slots from 0 or later")
-    if slot is not None:
-        since = np.floor((times - times.min()) / positive("slot", slot) + 0.5)
-        if since.max() >= LAST_SLOT:
-            raise ProblemError(f"slot is {slot:g}, which makes {since.max():.3g} slots; give a longer one")
-        return np.asarray(since, dtype=np.int64)
-    remedy = "number the slots, or give the length of a slot (--slot)"
-    columns.refuse("time", times != np.floor(times), f"is not whole; {remedy}")
-    return np.asarray(times, dtype=np.int64)
-
-
-def _check_order(columns: Columns, times: IntArray, slot: float | None) -> None:
-    """Each arm's lines must be sorted by time, one a slot."""
-    arms = columns.numbers["arm"]
-    order = np.argsort(arms, kind="stable")
-    bad = np.flatnonzero((np.diff(arms[order]) == 0) & (np.diff(times[order]) <= 0))
-    if not bad.size:
-        return
-    bad = bad[np.argmin(order[bad + 1])]
-    row, before = int(order[bad + 1]), int(order[bad])
-    name, now, then = columns.names[arms[row]], int(times[row]), int(times[before])
-    here, there = columns.place(row), columns.place(before).rpartition(", ")[2]
-    if now == then:
-        remedy = "keep one of the two" if slot is None else "keep one of the two, or make slots shorter (--slot)"
-        raise ProblemError(f"{here}: arm {name!r} was logged in slot {now} before, at {there}; {remedy}")
-    raise ProblemError(
-        f"{here}: time {now} of arm {name!r} comes after its time {then}, at {there}; sort the log by time"
-    )
+def _chances(columns: Columns) -> Array | None:
+    """The chances with which arms were chosen, where the log has them."""
+    chances = columns.numbers.get("probability")
+    if chances is not None:
+        remedy = "give the chance with which the arm was chosen, above 0 and at most 1"
+        columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
+        columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
+    return chances
 
 
 def _check_states(columns: Columns) -> None:
@@ -286,62 +297,7 @@ def _check_states(columns: Columns) -> None:
             f"no line has state {holes[0]}, but there is a state {seen[holes[0]]}; "
             "number the states from 0, the best, without holes"
         )
-    _check_number(len(seen))
-
-
-def _check_number(states: int) -> None:
-    if states > MOST_STATES:
-        raise ProblemError(f"there are {states} states, more than {MOST_STATES}; bin them more coarsely")
-
-
-def _edges(values: Array, states: int | None, edges: Sequence[float] | None, low_is_better: bool) -> Array:
-    """Where values are cut, from the best state to the worst."""
-    if edges is None:
-        return _quantile_edges(values, 2 if states is None else states, low_is_better)
-    if states is not None:
-        raise ProblemError("a number of states and edges are both given; give one of them")
-    cuts = _numbers(edges)
-    if not cuts.size:
-        raise ProblemError(f"edges are {edges!r}; give the values between states as numbers, such as 10,20")
-    steps = np.diff(cuts)
-    if not ((steps > 0).all() or (steps < 0).all()):
-        raise ProblemError(f"edges are {_listed(cuts)}; give them ascending or descending, each once")
-    cuts = np.sort(cuts) if low_is_better else np.sort(cuts)[::-1]
-    _check_number(len(cuts) + 1)
-    missing = np.setdiff1d(np.arange(len(cuts) + 1), _binned(values, cuts, low_is_better))
-    if missing.size:
-        raise ProblemError(
-            f"edges {_listed(cuts)} leave state {missing[0]} without a value, as values lie between "
-            f"{exact(values.min())} and {exact(values.max())}; move or drop an edge"
-        )
-    return cuts
-
-
-def _quantile_edges(values: Array, states: int, low_is_better: bool) -> Array:
-    """Cut between different values, where the share on the better side comes nearest to k/M."""
-    whole("states", states, 2, MOST_STATES)
-    different, counts = np.unique(values if low_is_better else -values, return_counts=True)
-    if len(different) == 1:
-        raise ProblemError(
-            f"all values are {exact(values[0])}, so there is one state and nothing to learn of it; log more"
-        )
-    if len(different) < states:
-        raise ProblemError(
-            f"the values take {len(different)} different numbers, too few for {states} states; ask for fewer states"
-        )
-    shares = np.cumsum(counts) / len(values)
-    cuts: list[int] = []
-    for k in range(1, states):
-        first = cuts[-1] + 1 if cuts else 0
-        last = len(different) - 1 - (states - k)
-        cuts.append(first + int(np.argmin(np.abs(shares[first : last + 1] - k / states))))
-    return different[cuts] if low_is_better else -different[cuts]
-
-
-def _binned(values: Array, cuts: Array, low_is_better: bool) -> IntArray:
-    """The states of values; a value on an edge belongs to the better side."""
-    sign = 1.0 if low_is_better else -1.0
-    return np.searchsorted(sign * cuts, sign * values, side="left").astype(np.int64)
+    check_number(len(seen))
 
 
 def _logged_rewards(columns: Columns, reward_range: Range | None) -> tuple[Array, Range]:
@@ -361,22 +317,9 @@ def _logged_rewards(columns: Columns, reward_range: Range | None) -> tuple[Array
 def _levels(given: Sequence[float] | None, states: int) -> tuple[float, ...]:
     if given is None:
         return tuple(np.linspace(1.0, 0.0, states).tolist())
-    levels = _numbers(given)
+    levels = numbers_of(given)
     if not levels.size or levels.min() < 0 or levels.max() > 1:
         raise ProblemError(f"rewards are {given!r}; give a number between 0 and 1 for each state, such as 1,0.4,0")
     if len(levels) != states:
         raise ProblemError(f"there are {len(levels)} rewards for {states} states; give one for each, the best first")
     return tuple(levels.tolist())
-
-
-def _numbers(given: Any) -> Array:
-    """A list of finite numbers; an empty one where something else is given."""
-    try:
-        numbers = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        return np.empty(0)
-    return numbers if numbers.ndim == 1 and np.isfinite(numbers).all() else np.empty(0)
-
-
-def _listed(numbers: Array) -> str:
-    return ",".join(exact(number) for number in numbers)

@@ -177,10 +177,15 @@ def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tup
 
     And whether the data say more of every move than the prior does.
     """
-    best, *rivals = modes_of(seen, n, [*arms.standard_starts(n), *_slow_starts(seen, n)], prior=prior)
+    best, *rivals = modes_of(seen, n, starts_for(seen, n), prior=prior)
     kept = [best] + [rival for rival in rivals if rival.value > best.value - RIVAL]
     modes = tuple(Mode(chain_of(one.theta, n), _errors(one, n), one.value) for one in kept)
     return modes, _data_outweigh_prior(best, n, prior)
+
+
+def starts_for(seen: Observations, n: int) -> list[Array]:
+    """Return where climbs to the modes of some observations begin."""
+    return [*arms.standard_starts(n), *_slow_starts(seen, n)]
 
 
 def _slow_starts(observations: Observations, n: int) -> list[Array]:

@@ -1,0 +1,129 @@
+"""``restless evaluate``: what other policies would have earned, from a log of the pulled arm alone.
+
+Its JSON is what ``as_dict`` of an ``OffPolicy`` returns.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from restless_bandits.cli import completion, output
+from restless_bandits.cli.logs import (
+    ColumnsOption,
+    DuplicatesOption,
+    EdgesOption,
+    LowOption,
+    RangeOption,
+    RewardsOption,
+    ShapeOption,
+    SlotOption,
+    StatesOption,
+    TraceArgument,
+    read_log,
+)
+from restless_bandits.cli.options import JsonOption, SeedOption
+from restless_bandits.cli.simulate import warnings_as_lines
+from restless_bandits.registry import ORACLES, learner_names
+
+if TYPE_CHECKING:
+    from restless_bandits.data import OffPolicy
+
+WIDTH = 80
+"""Columns that sentences below a table take."""
+
+
+def evaluate(
+    trace: TraceArgument,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="An oracle (whittle, best-arm, …), a learner, or a policy stored by solve (FILE.npz); repeatable.",
+            show_default="auto and best-arm",
+            autocompletion=completion.one_of(lambda: [*ORACLES, *learner_names()]),
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(metavar="T", help="Slots that learners play.", show_default="those of the log, ≤ 10000"),
+    ] = None,
+    draws: Annotated[int, typer.Option(metavar="N", help="Problems drawn for the intervals of the model.")] = 100,
+    confidence: Annotated[float, typer.Option(metavar="X", help="That of all intervals.")] = 0.95,
+    seed: SeedOption = 0,
+    states: StatesOption = None,
+    edges: EdgesOption = None,
+    low_is_better: LowOption = False,
+    rewards: RewardsOption = None,
+    reward_range: RangeOption = None,
+    columns: ColumnsOption = None,
+    slot: SlotOption = None,
+    duplicates: DuplicatesOption = "refuse",
+    shape: ShapeOption = "birth-death",
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what other policies would have earned, from a log in which only the pulled arm was seen.
+
+    By the fitted model, and by weighting where the log has a column probability: the chance of each choice.
+
+    Example: restless evaluate pulls.csv --policy whittle --policy best-arm
+    """
+    laid_out: Any = {"columns": columns, "slot": slot, "duplicates": duplicates}
+    binned: Any = {"states": states, "low_is_better": low_is_better}
+    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
+    from restless_bandits import data
+
+    told: Any = {"report": output.progress, "announce": output.announce}
+    asked: Any = {"draws": draws, "horizon": horizon, "confidence": confidence, "seed": seed, "shape": shape}
+    with warnings_as_lines():
+        found = data.evaluate_policy(read, policy or ["auto", "best-arm"], **asked, **told)
+    if as_json:
+        output.emit(found.as_dict())
+    else:
+        output.lines(lines_of(found))
+
+
+def lines_of(found: OffPolicy) -> list[str]:
+    """Return the answer for people: a line for each policy, and below it what the numbers rest on."""
+    trace = found.fit.trace
+    places = ".4f" if trace.reward_range == (0.0, 1.0) else ".5g"
+
+    def told(value: float | None, ends: tuple[float, float] | None, sign: str = "") -> str:
+        if value is None:
+            return "–"
+        # Of an interval that the range of rewards cuts, the longer side.
+        reach = "" if ends is None else f" ± {max(value - ends[0], ends[1] - value):{places}}"
+        return f"{value:{sign}{places}}{reach}"
+
+    rows = [("", "by the fitted model", "over best arm", "by weighting")]
+    for one in found.policies:
+        model, weighted = one.model, one.weighted
+        modelled = told(model.gain, model.interval), told(model.above_best_arm, model.above_interval, "+")
+        rows.append((one.label, *modelled, told(weighted.gain, weighted.interval)))
+    rows.append(("as logged", told(found.logged, found.logged_interval), "", ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        f"{trace.source or 'trace'}: {len(trace)} pulls of {trace.n_arms} arms in slots {trace.times[0]} to "
+        f"{trace.times[-1]}; reward a slot, ± is an interval of {found.confidence:.3g}"
+    ]
+    for name, *cells in rows:
+        told_cells = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
+        lines.append(f"{name:{widths[0]}}  {told_cells}".rstrip())
+    from restless_bandits.data.offpolicy import MODEL_ASSUMES
+    from restless_bandits.data.weighting import ASSUMES
+
+    said = [f"by the fitted model assumes: {MODEL_ASSUMES}"]
+    learners = sorted({one.horizon for one in found.policies if one.horizon is not None})
+    said += [f"learners play {horizon} slots from the beginning, policies for ever" for horizon in learners]
+    if any(one.weighted.gain is not None for one in found.policies):
+        said.append(f"by weighting assumes: {ASSUMES}")
+    if trace.probabilities is None:
+        said.append(f"by weighting: {found.policies[0].weighted.sense}")
+    else:
+        said += [f"by weighting, {one.label}: {one.weighted.sense}" for one in found.policies]
+    remark = found.fit.problem.findings.remark("answered for")
+    said += [*(f"note: {note}" for note in found.notes), *([] if remark is None else [remark])]
+    wrapped = (textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False) for line in said)
+    return [*lines, *(part for parts in wrapped for part in parts)]

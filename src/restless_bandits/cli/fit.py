@@ -1,0 +1,246 @@
+"""``restless fit``: a problem from logged observations.
+
+Its JSON is what ``as_dict`` of a ``Fit`` returns, with ``out`` and ``plot`` for the files written.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from restless_bandits.cli import output
+from restless_bandits.cli.logs import (
+    ColumnsOption,
+    DuplicatesOption,
+    EdgesOption,
+    LowOption,
+    RangeOption,
+    RewardsOption,
+    ShapeOption,
+    SlotOption,
+    StatesOption,
+    TraceArgument,
+    WideOption,
+    numbers,
+    read_log,
+)
+from restless_bandits.cli.options import JsonOption
+from restless_bandits.errors import ProblemError
+from restless_bandits.files import check_writable, same_file, save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from restless_bandits.data import ArmFit, Finding, Fit, SeasonFit
+
+PICTURES = (".png", ".svg", ".pdf")
+MOST_PANELS = 12
+"""Arms that fit into one picture; the first ones are drawn."""
+MOST_TESTS = 20
+"""Lines of a table of tests."""
+
+
+def fit(
+    trace: TraceArgument,
+    out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem here.")] = None,
+    states: StatesOption = None,
+    edges: EdgesOption = None,
+    low_is_better: LowOption = False,
+    rewards: RewardsOption = None,
+    reward_range: RangeOption = None,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
+    slot: SlotOption = None,
+    duplicates: DuplicatesOption = "refuse",
+    shape: ShapeOption = "birth-death",
+    lags: Annotated[
+        str | None, typer.Option(metavar="τ,τ,…", help="Compare laws for these waits.", show_default="1,2,5,10,…")
+    ] = None,
+    season: Annotated[
+        str | None, typer.Option(metavar="LENGTH", help="A chain for each phase of a cycle: 24h, 7d, or slots.")
+    ] = None,
+    phases: Annotated[
+        str | None,
+        typer.Option(metavar="K", help="Phases of the season, or where they begin: 6,10,16,22.", show_default="4"),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted laws into this picture.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a problem from logged observations, and tell how well it explains them.
+
+    Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
+    """
+    _check_outputs(trace, out, plot)
+    if season is None and phases is not None:
+        raise ProblemError("--phases is for a season, and none is given; add --season 24h, or leave it out")
+    if season is not None and plot is not None:
+        raise ProblemError("--plot draws one chain for each arm, and a season has one for each phase; leave one out")
+    laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
+    binned: Any = {"states": states, "low_is_better": low_is_better}
+    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
+    from restless_bandits import data
+
+    asked: Any = {"shape": shape, "lags": numbers(lags, "--lags", int), "announce": output.announce}
+    if season is not None:
+        _fit_season(data.fit_season(read, season, phases=_phases(phases), **asked), out, as_json)
+        return
+    found = data.fit(read, **asked)
+    files = {} if out is None else {out: found.problem.to_toml().encode()}
+    if plot is not None:
+        files[plot] = _picture(found, plot.suffix[1:])
+    for path, content in files.items():
+        save_file(path, content)
+    if as_json:
+        output.emit(found.as_dict() | {"out": out and str(out), "plot": plot and str(plot)})
+        return
+    lines = _fit_lines(found)
+    if files:
+        lines += ["", "written: " + ", ".join(str(path) for path in files)]
+    output.lines(lines)
+
+
+def _fit_season(found: SeasonFit, out: Path | None, as_json: bool) -> None:
+    """Write a problem for each phase, its name that of ``--out`` with the phase before the ending; then tell."""
+    files = (
+        {}
+        if out is None
+        else {
+            out.with_name(f"{out.stem}-{label}{out.suffix}"): one.problem.to_toml().encode()
+            for label, one in zip(found.labels, found.fits, strict=True)
+        }
+    )
+    for path in files:
+        check_writable(path)
+    for path, content in files.items():
+        save_file(path, content)
+    if as_json:
+        output.emit(found.as_dict() | {"out": [str(path) for path in files]})
+        return
+    lines = [_head(found.plain)]
+    for label, phase, one in zip(found.labels, found.phases, found.fits, strict=True):
+        lines += ["", f"phase {label}, {found.season.names[phase]}:"]
+        for arm in one.arms:
+            lines += ["", *_chain_lines(one, arm)]
+        lines += [f"note: {note}" for note in one.notes]
+    lines += ["", *(f"note: {note}" for note in found.notes)]
+    lines += test_lines(found.tests, found.fits[0].problem.findings.findings)
+    if files:
+        lines += ["", "written: " + ", ".join(str(path) for path in files)]
+    output.lines(lines)
+
+
+def _phases(text: str | None) -> Any:
+    """The number of phases, or where they begin."""
+    if text is None:
+        return 4
+    found = numbers(text, "--phases", float)
+    return int(text) if "," not in text and text.strip().isdecimal() else found
+
+
+def _head(found: Fit) -> str:
+    trace = found.trace
+    return (
+        f"{found.problem.name or 'trace'}: {len(trace)} observations of {trace.n_arms} arm"
+        f"{'s' if trace.n_arms > 1 else ''} in slots {trace.times[0]} to {trace.times[-1]}, "
+        f"{trace.n_states} states, {found.shape} chains"
+    )
+
+
+def _fit_lines(found: Fit) -> list[str]:
+    lines = [_head(found)]
+    if found.trace.edges is not None:
+        lines.append("edges between states, from the best: " + ", ".join(f"{edge:.6g}" for edge in found.trace.edges))
+    for arm in found.arms:
+        lines += ["", *_chain_lines(found, arm)]
+        if arm.laws:
+            lines.append("      τ   pairs   same state seen   predicted           χ² (df)   p")
+        for law in arm.laws:
+            fit_of = (
+                f"{law.chi_square:9.2f} ({law.degrees})   {law.p_value:.2g}" if law.degrees else "        –       –"
+            )
+            predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
+            lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}")
+    lines += [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
+    return lines + test_lines(found.tests, found.problem.findings.findings)
+
+
+def _chain_lines(found: Fit, arm: ArmFit) -> list[str]:
+    places = ".4f" if found.trace.reward_range == (0.0, 1.0) else ".5g"
+    share = "no consecutive slots" if not arm.steps else f"{arm.jump_share:.2%} of {arm.steps} steps jump"
+    lines = [f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
+    head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
+    lines.append(f"  state       reward       {head}".rstrip())
+    for s, row in enumerate(arm.transitions):
+        errors = arm.standard_errors[s]
+        digits = max(4, *(1 - math.floor(math.log10(error)) for error in errors if error > 0), 0)
+        cells = zip(row, errors, strict=True)
+        moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in cells)
+        paid = f"{arm.rewards[s]:{places}}"
+        reward = paid + (f" ± {arm.reward_errors[s]:{places}}" if arm.reward_errors[s] > 0 else "")
+        lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")
+    return lines
+
+
+def test_lines(tests: Sequence[Finding], sentences: Sequence[str]) -> list[str]:
+    """The tests for people: a line for each that rejects, and a sentence for each kind of them."""
+    if not tests:
+        return []
+    against = [test for test in tests if test.rejects]
+    if not against:
+        least = min(tests, key=lambda test: test.adjusted)
+        of = "" if least.arm is None else f" of arm {least.arm!r}"
+        many = f"none of {len(tests)} tests rejects" if len(tests) > 1 else "the one test does not reject"
+        return ["", f"{many} the model; the smallest p, adjusted, is {least.adjusted:.2g} ({least.kind}{of})"]
+    lines = ["", f"{len(against)} of {len(tests)} tests reject the model (p adjusted for their number, below 0.001):"]
+    lines.append("  test            effect       p  arm")
+    lines += [
+        f"  {test.kind:14s}  {test.effect:6.2f}  {test.adjusted:6.0e}  {'all' if test.arm is None else repr(test.arm)}"
+        for test in against[:MOST_TESTS]
+    ]
+    if len(against) > MOST_TESTS:
+        lines.append(f"  and {len(against) - MOST_TESTS} more")
+    return [*lines, *(f"rejected: {sentence}" for sentence in sentences)]
+
+
+def _picture(found: Fit, kind: str) -> bytes:
+    """A panel for each arm, as the bytes of a picture."""
+    from restless_bandits import plots
+
+    with plots.style():
+        from matplotlib.figure import Figure
+
+        arms = found.arms[:MOST_PANELS]
+        columns = min(3, len(arms))
+        rows = math.ceil(len(arms) / columns)
+        figure = Figure(figsize=(3.6 * columns + 0.4, 2.9 * rows + 0.3), layout="constrained", dpi=150)
+        panels: Any = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+        for n, arm in enumerate(arms):
+            plots.laws(arm, ax=panels[n])
+            if n % columns:
+                panels[n].set_ylabel("")
+        for panel in panels[len(arms) :]:
+            panel.set_axis_off()
+        cut = "" if len(arms) == len(found.arms) else f", the first {len(arms)} of {len(found.arms)} arms"
+        figure.suptitle(f"{found.problem.name}: observed (marks) and fitted (lines), {found.shape} chains{cut}")
+        content = io.BytesIO()
+        figure.savefig(content, format=kind)
+    return content.getvalue()
+
+
+def _check_outputs(trace: Path, out: Path | None, plot: Path | None) -> None:
+    """Refuse outputs that cannot be written, or that would take the place of the log or of each other."""
+    for option, path in (("--out", out), ("--plot", plot)):
+        if path is not None:
+            check_writable(path)
+            if same_file(path, trace):
+                raise ProblemError(f"{option} is {path}, which is the trace itself; name another file")
+    if out is not None and plot is not None and same_file(out, plot):
+        raise ProblemError(f"--out and --plot are both {out}; name two files")
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise ProblemError(f"cannot draw {plot}; give a name that ends in {', '.join(PICTURES)}")

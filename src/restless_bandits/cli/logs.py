@@ -1,0 +1,110 @@
+"""What ``restless fit`` and ``restless replay`` share: the options that say how a log is read, and the reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from restless_bandits.cli.output import say
+from restless_bandits.errors import ProblemError
+
+if TYPE_CHECKING:
+    from restless_bandits.data import Trace
+
+Number = TypeVar("Number", int, float)
+
+TraceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="LOG",
+        help="CSV, JSON lines (.jsonl) or Parquet, with columns time, arm, state or value, and perhaps reward.",
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROLE=NAME,…", help="What the log calls its columns: time=when,arm=host,value=ms; value=* for --wide."
+    ),
+]
+WideOption = Annotated[
+    bool, typer.Option("--wide", help="Each arm has a column, with values; empty cells were not logged.")
+]
+DuplicatesOption = Annotated[
+    str, typer.Option(metavar="WHAT", help="Lines of an arm in one slot: refuse, or take their mean or the last.")
+]
+StatesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="M", help="Bin values into M states; 2..5 chooses by cross-validated likelihood.", show_default="2"
+    ),
+]
+EdgesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,…", help="Bin values at these edges, at quantiles, or at edges found.", show_default="quantile"
+    ),
+]
+LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are the good ones; else high ones are.")]
+RewardsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R,R,…",
+        help="The reward of each state, best first, in place of logged ones.",
+        show_default="logged, or evenly from 1 to 0",
+    ),
+]
+RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="What logged rewards lie between.")]
+SlotOption = Annotated[
+    str | None,
+    typer.Option(metavar="LENGTH", help="The length of a slot: 1h, 15min, 30s, or a number in the unit of the times."),
+]
+ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
+
+
+def read_log(
+    path: Path,
+    edges: str | None,
+    rewards: str | None,
+    reward_range: str | None,
+    *,
+    columns: str | None = None,
+    **others: Any,
+) -> Trace:
+    """Read a log by what was given on the command line, and say aloud what was ignored, left out or guessed."""
+    ends = numbers(reward_range, "--reward-range", float)
+    if ends is not None and len(ends) != 2:
+        raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
+    from restless_bandits import data
+
+    cuts: Any = edges if edges in ("quantile", "found") else numbers(edges, "--edges", float)
+    means = numbers(rewards, "--rewards", float)
+    scale = None if ends is None else (ends[0], ends[1])
+    named = _named(columns)
+    trace = data.read_trace(path, columns=named, edges=cuts, rewards=means, reward_range=scale, **others)
+    for note in trace.notes:
+        say(note)
+    return trace
+
+
+def _named(text: str | None) -> dict[str, list[str]] | None:
+    """The names of columns by their roles; a role may be given several times."""
+    if text is None:
+        return None
+    found: dict[str, list[str]] = {}
+    for part in text.split(","):
+        role, equals, name = (word.strip() for word in part.partition("="))
+        if not equals or not role or not name:
+            raise ProblemError(f"--columns has {part!r}; give role=name, such as time=time_hour,arm=origin,value=late")
+        found.setdefault(role, []).append(name)
+    return found
+
+
+def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
+    """Return the numbers of an option, which commas separate."""
+    try:
+        return None if text is None else [kind(part) for part in text.split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ProblemError(f"{option} is {text!r}; give {what} separated by commas") from None

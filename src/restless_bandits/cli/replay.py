@@ -1,0 +1,139 @@
+"""``restless replay``: learners played against a log. Its JSON is what ``as_dict`` of a ``Replay`` returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from restless_bandits.cli import output
+from restless_bandits.cli.logs import (
+    ColumnsOption,
+    DuplicatesOption,
+    EdgesOption,
+    LowOption,
+    RangeOption,
+    RewardsOption,
+    ShapeOption,
+    SlotOption,
+    StatesOption,
+    TraceArgument,
+    WideOption,
+    read_log,
+)
+from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
+from restless_bandits.cli.simulate import warnings_as_lines
+
+if TYPE_CHECKING:
+    from restless_bandits.data import Replay
+
+LONGEST_ORDER = 60
+"""Letters that the best order of arms may take."""
+
+
+def replay(
+    trace: TraceArgument,
+    learner: LearnerOption = None,
+    missing: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="An arm not logged in a slot is unavailable, or its answer lost; stretch plays where none is.",
+        ),
+    ] = "unavailable",
+    closed: Annotated[
+        str, typer.Option(metavar="HOW", help="In slots with nothing logged time passes, or stops.")
+    ] = "passes",
+    horizon: Annotated[int | None, typer.Option(metavar="T", help="Play only so many slots.")] = None,
+    first: Annotated[
+        int | None,
+        typer.Option("--from", metavar="SLOT", help="The first slot to play.", show_default="that of the log"),
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", metavar="SLOT", help="The last slot to play.", show_default="that of the log")
+    ] = None,
+    runs: Annotated[
+        int, typer.Option(metavar="N", help="Runs of a learner that draws at random; others are played once.")
+    ] = 10,
+    seed: SeedOption = 0,
+    states: StatesOption = None,
+    edges: EdgesOption = None,
+    low_is_better: LowOption = False,
+    rewards: RewardsOption = None,
+    reward_range: RangeOption = None,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
+    slot: SlotOption = None,
+    duplicates: DuplicatesOption = "refuse",
+    shape: ShapeOption = "birth-death",
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what learners would have earned on a log.
+
+    Players who know the problem (exact, whittle, …) are told what is fitted to the whole log.
+
+    Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
+    """
+    laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
+    binned: Any = {"states": states, "low_is_better": low_is_better}
+    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
+    from restless_bandits import data
+    from restless_bandits.learners import DEFAULT
+
+    stretch: Any = {"first": first, "last": last, "horizon": horizon, "missing": missing, "closed": closed}
+    told: Any = {"report": output.progress, "announce": output.announce}
+    with warnings_as_lines():
+        found = data.replay(read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
+    if found.warning is not None:
+        output.say(f"Warning: {found.warning}")
+    if as_json:
+        output.emit(found.as_dict())
+    else:
+        output.lines(_replay_lines(found))
+
+
+def _replay_lines(found: Replay) -> list[str]:
+    """The replay for people: what was played, then a line for each learner and for each yardstick."""
+    best, seen = float(found.arm_totals.max()), found.yardsticks
+    rows = [
+        (one.spec, one.mean, f" ± {one.error:.1f}" if one.error else "", f"{one.runs:4d}") for one in found.learners
+    ]
+    known = {
+        f"best fixed arm, {found.best_arm!r}": best,
+        "an arm drawn at random": seen.random,
+        "best arm of every slot": found.hindsight,
+    }
+    order = ", ".join(found.best_order)
+    if seen.incomplete and found.missing == "unavailable":
+        known = {"best fixed order" + "*" * (len(order) <= LONGEST_ORDER): seen.ordered} | known
+    rows += [(name, total, "", "   –") for name, total in known.items()]
+    width = max(len(name) for name, *_ in rows)
+    lines = [
+        f"{name:{width}}  {f'{total:.1f}{error}':>20}  {total / found.slots:8.4f}  {total - best:+13.1f}  {runs}"
+        for name, total, error, runs in rows
+    ]
+    lines.insert(len(found.learners), "in hindsight:")
+    return [
+        *_played_lines(found),
+        f"{'':{width}}  {'reward':>20}  {'a slot':>8}  {'over best arm':>13}  runs",
+        *lines,
+        *([f"* the first that is there of {order}"] if any(name.endswith("*") for name in known) else []),
+    ]
+
+
+def _played_lines(found: Replay) -> list[str]:
+    """What was played of the log."""
+    seen, arms = found.yardsticks, len(found.names)
+    held = f"all {arms} arms" if not seen.incomplete else f"some of {arms} arms"
+    lines = [f"{found.source or 'trace'}: {found.slots} slots with {held}, {found.first} to {found.last}"]
+    if found.clock is not None and found.clock.origin is not None:
+        lines.append(f"from {found.clock.show(found.first)} to {found.clock.show(found.last)}")
+    lines.append(f"used: {found.used:.1%} of the log")
+    if seen.incomplete:
+        lines[-1] += f"; {seen.incomplete} slots lack an arm, {seen.alone} of them leave no choice"
+    if found.skipped:
+        lines.append(f"closed: {found.skipped} slots with nothing logged, in which time {found.closed}")
+    if any(one.lost.any() for one in found.learners):
+        shares = ", ".join(f"{one.spec} {one.lost.mean() / found.slots:.1%}" for one in found.learners)
+        lines.append(f"answers lost: {shares}")
+    return lines

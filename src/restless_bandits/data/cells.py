@@ -1,0 +1,289 @@
+"""Cells of a log as numbers and times, a stretch of a column at a time, or a sentence that says which makes no sense.
+
+Cells are texts, as CSV has them, or whatever JSON, Parquet and data frames hold. A state, value or reward that is
+missing is not a number; a time, an arm or a probability must be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits.arrays import IntArray
+from restless_bandits.data.clocks import Stamps, offset_name
+from restless_bandits.errors import ProblemError, shortened
+
+LAST_SLOT = 1 << 62
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+"""Words, in small letters, for a number that is not there."""
+OPTIONAL = ("state", "value", "reward")
+"""Columns of which a cell may be missing: the line is then no observation."""
+REMEDIES = {
+    "state": "give a whole number, 0 for the best state",
+    "value": "give a number, or leave the line out",
+    "reward": "give a number, or leave the line out",
+    "probability": "give the chance with which the arm was chosen, or leave the column out",
+}
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+_ZONE = re.compile(rb"Z|[+-]\d\d:?\d\d")
+
+Place = Callable[[int], str]
+"""From the number of an observation to where it stands, as messages call it."""
+Cells = Sequence[Any] | npt.NDArray[Any]
+
+
+class Stamped(NamedTuple):
+    """Times of a clock: in UTC where they have zones, and which these are; none for times without."""
+
+    times: Stamps
+    zones: frozenset[str] = frozenset()
+
+
+class Labels:
+    """Arms, numbered in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self._known: dict[Any, int] = {}
+
+    def of(self, cells: Cells, place: Place, first: int) -> IntArray:
+        """Return the numbers of named arms, which may be new."""
+        if isinstance(cells, np.ndarray):
+            cells = cells.tolist()
+        known = self._known
+        try:
+            different = dict.fromkeys(cells)
+        except TypeError:
+            row, cell = next((i, cell) for i, cell in enumerate(cells) if isinstance(cell, list | dict))
+            raise ProblemError(f"{place(first + row)}: arm is {shortened(cell)}, which is no name; give one") from None
+        for cell in different:
+            if cell not in known:
+                name = "" if is_missing(cell) else arm_name(cell)
+                if not name:
+                    row = first + next(i for i, other in enumerate(cells) if other is cell or other == cell)
+                    raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
+                known[cell] = self.numbers.setdefault(name, len(self.numbers))
+        return np.fromiter(map(known.__getitem__, cells), np.int64, len(cells))
+
+
+def arm_name(cell: Any) -> str:
+    """Return the name of an arm; 3.0, as a frame with missing cells makes of 3, is 3."""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell holds nothing: None, not a number, a word for it, or what pandas puts there."""
+    if isinstance(cell, str):
+        return cell.strip().lower() in MISSING
+    try:
+        return cell is None or bool(cell != cell)
+    except TypeError:
+        # Whether pandas.NA differs from itself is itself NA, which is neither true nor false.
+        return True
+
+
+def numbers_of(name: str, cells: Cells, place: Place, first: int) -> npt.NDArray[Any]:
+    """Return a column of numbers, whole ones where states can be; not a number where one is missing and may be."""
+    found = _numbers(name, cells)
+    if found is None and name in OPTIONAL:
+        found = _numbers(name, [math.nan if is_missing(cell) else cell for cell in cells])
+    if found is None:
+        row, fault = next((i, fault) for i, cell in enumerate(cells) if (fault := _fault(name, cell)))
+        raise ProblemError(f"{place(first + row)}: {fault}")
+    return found
+
+
+def _numbers(name: str, cells: Cells) -> npt.NDArray[Any] | None:
+    """Numbers, or None where some cell is none that the column can hold."""
+    if name == "state" and (whole := _whole(cells)) is not None:
+        return whole
+    numbers = _floats(cells)
+    if numbers is None:
+        return None
+    there = numbers if name not in OPTIONAL else numbers[~np.isnan(numbers)]
+    if not np.isfinite(there).all():
+        return None
+    if name == "state":
+        if (there != np.floor(there)).any() or (np.abs(there) >= LAST_SLOT).any():
+            return None
+        return numbers if len(there) < len(numbers) else numbers.astype(np.int64)
+    return numbers
+
+
+def _whole(cells: Cells) -> IntArray | None:
+    """Whole numbers with all their digits, as nanoseconds since 1970 are more than a double can hold; else None."""
+    if isinstance(cells, np.ndarray):
+        return cells.astype(np.int64) if cells.dtype.kind in "bi" or cells.dtype in (np.uint8, np.uint16) else None
+    kinds = set(map(type, cells))
+    with contextlib.suppress(ValueError, OverflowError):
+        if kinds <= {int, bool}:
+            return np.array(cells, dtype=np.int64)
+        if kinds == {str}:
+            return np.fromiter(map(int, cells), np.int64, len(cells))
+    return None
+
+
+def _floats(cells: Cells) -> npt.NDArray[np.float64] | None:
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        return cells.astype(np.float64)
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "mM":
+        return None
+    with contextlib.suppress(ValueError, OverflowError, TypeError):
+        return np.fromiter(map(float, cells), np.float64, len(cells))
+    return None
+
+
+def times_of(cells: Cells, place: Place, first: int) -> npt.NDArray[Any] | Stamped:
+    """Return times: numbers, whole ones where they can be, or times of a clock."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
+        stamps = cells.astype("datetime64[us]")
+        if np.isnat(stamps).any():
+            raise ProblemError(f"{place(first + int(np.argmax(np.isnat(stamps))))}: {_fault('time', None)}")
+        return Stamped(stamps)
+    if (whole := _whole(cells)) is not None and (np.abs(whole) < LAST_SLOT).all():
+        return whole
+    numbers = _floats(cells)
+    if numbers is not None and np.isfinite(numbers).all() and (np.abs(numbers) < LAST_SLOT).all():
+        return numbers
+    listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+    try:
+        return _alike(listed) or _stamped(listed)
+    except (ValueError, TypeError, OverflowError):
+        faults = ((i, _fault("time", cell, zoned=_is_zoned(listed[0]))) for i, cell in enumerate(listed))
+        row, fault = next((i, fault) for i, fault in faults if fault)
+        raise ProblemError(f"{place(first + row)}: {fault}") from None
+
+
+def _alike(cells: Sequence[Any]) -> Stamped | None:
+    """Times of a clock that are all written alike but for their digits, which takes a tenth of the time; else None."""
+    written = _STAMP.fullmatch(cells[0]) if isinstance(cells[0], str) else None
+    if written is None or set(map(type, cells)) != {str} or len(set(map(len, cells))) > 1:
+        return None
+    try:
+        texts = np.array(cells, dtype=np.bytes_)
+    except UnicodeEncodeError:
+        return None
+    letters, width = texts.view(np.uint8).reshape(len(cells), -1), written.end(1)
+    digits = np.array([letter.isdigit() for letter in cells[0][:width]])
+    head, numbers = letters[:, :width], letters[:, :width][:, digits]
+    if letters.shape[1] != len(cells[0]) or (head[:, ~digits] != head[0, ~digits]).any():
+        return None
+    if (numbers < ord("0")).any() or (numbers > ord("9")).any():
+        return None
+    try:
+        stamps = np.ascontiguousarray(head).view(f"S{width}")[:, 0].astype("datetime64[us]")
+    except ValueError:
+        return None
+    if written[2] is None:
+        return Stamped(stamps)
+    ends, places = np.unique(
+        np.ascontiguousarray(letters[:, width:]).view(f"S{len(cells[0]) - width}")[:, 0], return_inverse=True
+    )
+    if not all(_ZONE.fullmatch(end) for end in ends.tolist()):
+        return None
+    ahead = [datetime.fromisoformat(f"2000-01-01T00:00{end.decode()}").utcoffset() for end in ends.tolist()]
+    offsets = np.array(ahead, dtype="timedelta64[us]")
+    return Stamped(stamps - offsets[places], frozenset(offset_name(offset or timedelta(0)) for offset in ahead))
+
+
+def _stamped(cells: Sequence[Any]) -> Stamped:
+    """Times of a clock; each different one is read once, as logs of several arms repeat them."""
+    different = dict.fromkeys(cells)
+    moments = list(map(_moment, different))
+    zones = {moment.tzinfo for moment in moments}
+    if zones == {None}:
+        stamps, names = np.array(moments, dtype="datetime64[us]"), frozenset[str]()
+    elif None in zones:
+        raise ValueError("some times have a zone")
+    else:
+        ahead = [moment.utcoffset() or timedelta(0) for moment in moments]
+        local = [moment.replace(tzinfo=None) for moment in moments]
+        stamps = np.array(local, dtype="datetime64[us]") - np.array(ahead, dtype="timedelta64[us]")
+        names = frozenset(_zone_names(zones, ahead))
+    if len(different) == len(cells):
+        return Stamped(stamps, names)
+    places = dict(zip(different, range(len(stamps)), strict=True))
+    return Stamped(stamps[np.fromiter(map(places.__getitem__, cells), np.int64, len(cells))], names)
+
+
+def _zone_names(zones: set[Any], ahead: Sequence[timedelta]) -> set[str]:
+    """The one zone by its name, where it has one and is the only one; else offsets from UTC."""
+    keys = {getattr(zone, "key", None) for zone in zones}
+    named = keys.pop() if len(keys) == 1 else None
+    return {named} if named else {offset_name(offset) for offset in set(ahead)}
+
+
+def _moment(cell: Any) -> datetime:
+    if isinstance(cell, str):
+        return datetime.fromisoformat(cell.strip())
+    if isinstance(cell, datetime):
+        return cell
+    if isinstance(cell, date):
+        return datetime.combine(cell, time())
+    raise TypeError(f"{cell!r} is no time")
+
+
+def _is_zoned(cell: Any) -> bool | None:
+    """Whether a time of a clock has a zone; None for what is none."""
+    with contextlib.suppress(ValueError, TypeError):
+        return _moment(cell).tzinfo is not None
+    return None
+
+
+def _fault(name: str, cell: Any, *, zoned: bool | None = None) -> str:
+    """What is wrong with a cell, if anything; ``zoned`` says whether the first time has a zone, None for a number."""
+    missing = is_missing(cell)
+    if missing and name in OPTIONAL:
+        return ""
+    text = str(cell).strip()
+    if missing and (text == "" or not isinstance(cell, str | float)):
+        return f"{name} is missing; leave the whole line out, as gaps are allowed"
+    if name == "time" and zoned is not None:
+        return _stamp_fault(cell, zoned)
+    if name == "time" and _is_zoned(cell) is not None:
+        return f"time is {shortened(cell)}, a time of a clock, but the first one is a number; give all times alike"
+    try:
+        number = float(cell) if isinstance(cell, int | float | str) else float(text)
+    except (ValueError, OverflowError):
+        if name == "time":
+            return (
+                f"time is {text[:40]!r}, which is neither a number nor a time in ISO 8601; give the slot as a whole "
+                "number, or a time such as 2024-05-01T12:00:00Z"
+            )
+        comma = name != "state" and text.count(",") == 1
+        remedy = "write decimals with a point" if comma else REMEDIES[name]
+        return f"{name} is {text[:40]!r}, which is not a number; {remedy}"
+    if not math.isfinite(number):
+        return f"{name} is {text[:40]}; leave the line out, as gaps are allowed"
+    if name == "state" and not number.is_integer():
+        return f"state is {text[:40]}, which is not whole; {REMEDIES[name]}, or call the column value to bin it"
+    if name in ("time", "state") and abs(number) >= LAST_SLOT:
+        return f"{name} is {text[:40]}, which is too large; count from a later start"
+    return ""
+
+
+def _stamp_fault(cell: Any, zoned: bool) -> str:
+    """What is wrong with a time of a log whose first one is a time of a clock."""
+    here = _is_zoned(cell)
+    if here is None:
+        return f"time is {shortened(cell)}, which is no time in ISO 8601 as the first one is; give all times alike"
+    if here != zoned:
+        return f"time {shortened(str(cell))} has {zone_fault(zoned)}"
+    return ""
+
+
+def zone_fault(zoned: bool) -> str:
+    """Return what is wrong with a time where those before have a zone, or have none."""
+    if zoned:
+        return "no zone, but those before it have one; write it with Z or an offset such as +01:00"
+    return "a zone, but those before it have none; give every time a zone, or none"

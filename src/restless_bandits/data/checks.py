@@ -1,0 +1,458 @@
+"""Does the model fit? What a log may hold against a fitted problem, one test for each way to be wrong.
+
+The model says of an arm that its next state depends on its last one and on nothing else. So each test asks whether the
+next look, given the last state and the wait, depends on something that was known before (``associations``):
+
+- *memory*: the state before the last one;
+- *day*, *week*: the hour, the day of the week, where the slots are on a clock; *period*: any other period that shows;
+- *drift*: the part of the log;
+- *dependence*: what another arm did in the same slot;
+- *reward-moves*: the reward that came with the last look. And of rewards that vary within a state, whether they depend
+  on the state before (*reward-memory*), the part of the log (*reward-drift*) or the hour (*reward-day*).
+
+Beside these stands *laws*, the comparison by τ of ``laws``, which has no particular suspect. A test that rejects
+becomes a finding. The model is rejected where any does, with a chance of at most ``DOUBTFUL`` for a log that keeps to
+it: p-values are adjusted for the number of tests (Holm).
+
+Each test asks one question of a log that is taken to be a chain in all other respects. Where several reject, one cause
+may be behind them: a daily cycle that nobody told the model of makes states look remembered and arms dependent. A fit
+with a season asks again with the phase known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.arrays import Array, IntArray
+from restless_bandits.data.associations import Association, association, line_in_spectrum, trend
+from restless_bandits.data.clocks import Clock, spell
+from restless_bandits.data.seasons import DAY, WEEK, Season, o_clock, wall_seconds
+from restless_bandits.data.traces import Trace
+
+DOUBTFUL = 1e-3
+"""The chance that a log which keeps to the model is said to reject it."""
+FEWEST_CYCLES = 4
+"""Days or weeks that a log must have before hours or weekdays are compared: else they are parts of the log."""
+LOOKS_A_PART = 100
+"""Looks for each part into which a log or a day is cut."""
+MOST_BLOCKS = 8
+PARTS_OF_DAY = (24, 12, 8, 6, 4)
+REWARD_BINS = 4
+MOST_PAIRS = 300
+"""Pairs of arms that are compared; of more arms the first ones with one another."""
+LAST = {"dependence": 1, "laws": 2}
+"""What is told after the others: what they often bring about, and what has no particular suspect."""
+WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one test found of a log: against the model, where ``rejects``."""
+
+    kind: str
+    arm: str | None
+    """None where it is about several arms."""
+    p_value: float
+    """Of this test alone."""
+    effect: float
+    """How strong it is, beyond chance, on the scale of a correlation."""
+    sentence: str
+    remedy: str
+    """Empty where nothing needs one."""
+    adjusted: float = math.nan
+    """The p-value in the company of all tests of the fit (Holm)."""
+
+    @property
+    def rejects(self) -> bool:
+        return self.adjusted < DOUBTFUL
+
+    def __str__(self) -> str:
+        return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"rejects": self.rejects}
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Looks at one arm that follow each other, and what was known before the second of each pair."""
+
+    name: str
+    first_state: int
+    """The common number of the arm's state 0."""
+    before: IntArray
+    after: IntArray
+    waits: IntArray
+    starts: IntArray
+    """The slot of the first look."""
+    previous: IntArray
+    """The state one look earlier, where that was the shortest wait ago; −1 elsewhere."""
+    kinds: IntArray
+    """A number for each last state and wait."""
+    strata: IntArray
+    """The same with the phase, where there is a season: all that the model says the next state depends on."""
+    rewards: Array
+    """Of the second look."""
+    paid: IntArray
+    """In which part of the rewards of its state that of the first look lies: 0 is the lowest."""
+    earned: IntArray
+    """The same of the second look."""
+
+    def state(self, own: int) -> int:
+        return self.first_state + int(own)
+
+    def of_stratum(self, stratum: int) -> tuple[int, int]:
+        """Return the state and the wait of a stratum."""
+        row = int(np.argmax(self.strata == stratum))
+        return self.state(self.before[row]), int(self.waits[row])
+
+
+def steps_of(trace: Trace, arm: int, season: Season | None = None) -> Steps:
+    """Return the steps of an arm; with a season those within a phase."""
+    times, states, rewards = trace.of_arm(arm)
+    waits, n = np.diff(times), trace.sizes[arm]
+    lengths, which = np.unique(waits, return_inverse=True)
+    kinds = states[:-1] + n * which
+    previous = np.full(len(waits), -1)
+    close = np.flatnonzero(waits[:-1] == trace.gap) + 1
+    previous[close] = states[close - 1]
+    paid = _reward_parts(states, rewards, n)
+    keep = np.ones(len(waits), dtype=bool)
+    if season is not None:
+        keep = season.visits_of(times[:-1]) == season.visits_of(times[1:] - 1)
+    strata = kinds if season is None else kinds + n * len(lengths) * season.phases_of(times[:-1])
+    columns: Any = (
+        states[:-1],
+        states[1:],
+        waits,
+        times[:-1],
+        previous,
+        kinds,
+        strata,
+        rewards[1:],
+        paid[:-1],
+        paid[1:],
+    )
+    return Steps(trace.names[arm], trace.spans[arm][0], *(column[keep] for column in columns))
+
+
+def _reward_parts(states: IntArray, rewards: Array, n: int) -> IntArray:
+    """In which quarter of the rewards of its state each lies; rewards of few kinds are told apart as they are."""
+    parts = np.zeros(len(states), dtype=np.int64)
+    for state in range(n):
+        mine = np.flatnonzero(states == state)
+        kinds, which = np.unique(rewards[mine], return_inverse=True)
+        if len(kinds) > REWARD_BINS:
+            cuts = np.unique(np.quantile(rewards[mine], np.arange(1, REWARD_BINS) / REWARD_BINS))
+            which = np.searchsorted(cuts, rewards[mine], side="left")
+        parts[mine] = which
+    return parts
+
+
+def findings_of(trace: Trace, laws: Sequence[Finding] = (), season: Season | None = None) -> tuple[Finding, ...]:
+    """Make all tests that the log has enough for, those of laws added, and adjust them to each other.
+
+    What rejects comes first, the strongest effect at the head, but see ``LAST``.
+    """
+    arms = [steps_of(trace, arm, season) for arm in range(trace.n_arms)]
+    found = [
+        finding
+        for arm, steps in enumerate(arms)
+        if trace.sizes[arm] > 1 or trace.reward_laws[arm] != "fixed"
+        for finding in _tests_of_arm(trace, arm, steps, season)
+    ]
+    found += [*laws, *_dependence(arms)]
+    made = [finding for finding in found if math.isfinite(finding.p_value)]
+    adjusted = [
+        dataclasses.replace(finding, adjusted=p)
+        for finding, p in zip(made, holm([f.p_value for f in made]), strict=True)
+    ]
+    quiet = [dataclasses.replace(one, remedy="") for one in adjusted if not one.rejects]
+    loud = sorted((one for one in adjusted if one.rejects), key=lambda one: (LAST.get(one.kind, 0), -one.effect))
+    return (*loud, *quiet)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number.
+
+    >>> holm([0.01, 0.5, 0.04])
+    [0.03, 0.5, 0.08]
+    """
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.array(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
+    return [float(p) for p in adjusted]
+
+
+def summaries(findings: Sequence[Finding]) -> list[str]:
+    """Return a sentence with a remedy for each kind that rejects: the strongest, and how many arms have it too."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.rejects:
+            kinds.setdefault(finding.kind, []).append(finding)
+    told = []
+    for first, *others in kinds.values():
+        case = "arm" if len({one.arm for one in (first, *others)}) > len(others) else "case"
+        more = f", and so it is with {len(others)} other {case}{'s' * (len(others) > 1)}"
+        told.append(str(dataclasses.replace(first, sentence=first.sentence + (more if others else ""))))
+    return told
+
+
+def rejection(findings: Sequence[Finding]) -> str | None:
+    """Return why the log rejects the model, if it does: the first finding, and how many kinds there are beside it."""
+    told = summaries(findings)
+    if len(told) < 2:
+        return told[0] if told else None
+    return f"{told[0]} ({len(told) - 1} more finding{'s' if len(told) > 2 else ''})"
+
+
+def chance(p_value: float) -> str:
+    """Return a p-value as sentences have it."""
+    return f"p = {p_value:.1g}" if p_value > 0 else "p below 1e-300"
+
+
+def _tests_of_arm(trace: Trace, arm: int, steps: Steps, season: Season | None) -> Iterator[Finding]:
+    if trace.sizes[arm] > 1:
+        yield _memory(trace, steps)
+        yield from _recurring(trace, steps, season)
+        yield _drift(trace, steps)
+    if trace.reward_laws[arm] != "fixed":
+        yield from _rewards(trace, arm, steps)
+
+
+def _memory(trace: Trace, steps: Steps) -> Finding:
+    known = steps.previous >= 0
+    found = association(steps.strata[known], steps.previous[known], steps.after[known])
+    remedy = f"try {_finer(trace)}, or shorter slots"
+    return _finding("memory", steps, found, "what it does depends on the state before the last", remedy, _before(steps))
+
+
+def _finer(trace: Trace) -> str:
+    return "more states" if trace.edges is None else "more states (--states 2..5 chooses)"
+
+
+def _before(steps: Steps) -> Any:
+    return lambda group: f"if it had been in state {steps.state(group)} before"
+
+
+def _recurring(trace: Trace, steps: Steps, season: Season | None) -> Iterator[Finding]:
+    clock, told = trace.clock, False
+    for kind, groups, name in calendar_groups(clock, steps.starts, len(steps.starts)):
+        found = association(steps.strata, groups, steps.after)
+        what, length = ("the hour of the day", "24h") if kind == "day" else ("the day of the week", "7d")
+        remedy = f"--season {length} fits a chain for each part of the {kind}"
+        if (
+            season is not None
+            and clock is not None
+            and math.isclose(season.length * clock.seconds, DAY if kind == "day" else WEEK)
+        ):
+            remedy = "give more --phases"
+        told = told or found.p_value < DOUBTFUL
+        yield _finding(kind, steps, found, f"its moves depend on {what}", remedy, name)
+    if not told:
+        yield _period(trace, steps)
+
+
+def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, Any]]:
+    """Yield hours and weekdays where slots are on a clock and the log is long enough: kind, groups, and their names."""
+    if clock is None or not slots.size:
+        return
+    span = float(slots.max() - slots.min() + 1) * clock.seconds
+    seconds = slots * clock.seconds if clock.origin is None else wall_seconds(clock, slots)
+    if clock.seconds <= DAY / 2 and span >= FEWEST_CYCLES * DAY:
+        parts = next(
+            (k for k in PARTS_OF_DAY if k * LOOKS_A_PART <= looks and k * clock.seconds <= DAY), PARTS_OF_DAY[-1]
+        )
+        parts = min(parts, int(DAY / clock.seconds))
+        hours = 24 / parts
+
+        def hour(group: int) -> str:
+            return f"from {o_clock(group * hours)} to {o_clock((group + 1) * hours)}"
+
+        # A millisecond more, as 24 / parts hours may not be a number that can be held.
+        yield "day", (np.mod(seconds + 1e-3, DAY) // (DAY / parts)).astype(np.int64), hour
+    if clock.seconds <= DAY and span >= FEWEST_CYCLES * WEEK:
+        # The first of January 1970 was a Thursday.
+        days = ((seconds + 1e-3) // DAY).astype(np.int64) + (3 if clock.origin is not None else 0)
+        known = clock.origin is not None
+        yield "week", days % 7, lambda day: f"on {WEEKDAYS[day]}" if known else f"on day {day + 1} of the week"
+
+
+def _period(trace: Trace, steps: Steps) -> Finding:
+    residuals = _residuals(steps, blocks=MOST_BLOCKS)
+    ends = steps.starts + steps.waits
+    period, p_value = line_in_spectrum(ends, residuals) if residuals.size else (math.nan, math.nan)
+    effect, length = 0.0, ""
+    if math.isfinite(p_value):
+        turns = np.exp(2j * np.pi * (ends - ends[0]) / period)
+        effect = float(np.sqrt(2) * abs((residuals * turns).mean()))
+        length = f"{period:.3g}"
+    on_clock = f" ({spell_about(period * trace.clock.seconds)})" if trace.clock is not None and length else ""
+    sentence = f"arm {steps.name!r}: its moves repeat every {length} slots or so{on_clock} ({chance(p_value)})"
+    return Finding(
+        "period", steps.name, p_value, effect, sentence, f"--season {length} fits a chain for each part of it"
+    )
+
+
+def spell_about(seconds: float) -> str:
+    """Return a length of time to the nearest minute, or as it is below a few of them."""
+    return spell(float(round(seconds / 60) * 60) if seconds > 600 else float(f"{seconds:.2g}"))
+
+
+def _residuals(steps: Steps, blocks: int = 1) -> Array:
+    """Next states less their mean given the stratum, in units of its spread; 0 where too little is known of it.
+
+    With blocks also less the mean of their part of the log.
+    """
+    _, which, counts = np.unique(steps.strata, return_inverse=True, return_counts=True)
+    after = steps.after.astype(np.float64)
+    means = np.bincount(which, weights=after) / counts if which.size else np.empty(0)
+    gaps = after - means[which]
+    spreads = np.sqrt(np.bincount(which, weights=gaps**2) / np.maximum(counts, 1)) if which.size else np.empty(0)
+    useful = (counts >= 20) & (spreads > 0)
+    found = np.where(useful[which], gaps / np.where(useful, spreads, 1.0)[which], 0.0)
+    parts = np.arange(len(found)) * blocks // max(1, len(found))
+    used = found != 0
+    totals = np.bincount(parts[used], weights=found[used], minlength=blocks)
+    numbers = np.maximum(np.bincount(parts[used], minlength=blocks), 1)
+    return np.where(used, found - (totals / numbers)[parts], 0.0)
+
+
+def _parts(looks: int) -> IntArray:
+    """The part of the log that each look lies in, with about as many looks in each."""
+    blocks = int(np.clip(looks // LOOKS_A_PART, 2, MOST_BLOCKS))
+    return np.arange(looks) * blocks // max(1, looks)
+
+
+def _part_name(trace: Trace, steps: Steps, parts: IntArray) -> Any:
+    def name(part: int) -> str:
+        inside = steps.starts[parts == part]
+        first, last = int(inside[0]), int(inside[-1])
+        if trace.clock is not None and trace.clock.origin is not None:
+            dates = [str(day)[:10] for day in trace.clock.at(np.array([first, last]))]
+            if dates[0] != dates[1]:
+                return f"from {dates[0]} to {dates[1]}"
+        return f"in slots {first} to {last}"
+
+    return name
+
+
+def _drift(trace: Trace, steps: Steps) -> Finding:
+    parts = _parts(len(steps.before))
+    found = association(steps.strata, parts, steps.after)
+    remedy = "fit a recent part of the log, and let agents forget (memory=)"
+    name = _part_name(trace, steps, parts)
+    return _finding("drift", steps, found, "its moves are not the same in all parts of the log", remedy, name)
+
+
+def _rewards(trace: Trace, arm: int, steps: Steps) -> Iterator[Finding]:
+    """Of rewards that vary within a state: what they depend on beside it, and what depends on them."""
+    means: Any = lambda strata, groups: _mean_contrast(steps, strata, groups)  # noqa: E731
+    what = "what it pays in a state depends on"
+    if trace.sizes[arm] > 1:
+        found = association(steps.strata, steps.paid, steps.after)
+        told = "where it goes depends on what it paid, beyond its state"
+        lowest = int(steps.paid.max(initial=0))
+        name: Any = lambda part: f"after {'low' if part == 0 else 'high' if part == lowest else 'middling'} rewards"  # noqa: E731
+        yield _finding("reward-moves", steps, found, told, f"try {_finer(trace)}", name)
+        found = association(steps.after, steps.before, steps.earned)
+        before = _before(steps)
+        yield _finding(
+            "reward-memory",
+            steps,
+            found,
+            f"{what} the state before",
+            f"try {_finer(trace)}",
+            before,
+            means(steps.after, steps.before),
+        )
+    parts = _parts(len(steps.before))
+    found = association(steps.after, parts, steps.earned)
+    remedy = "fit a recent part of the log, and let agents forget (memory=)"
+    part_name = _part_name(trace, steps, parts)
+    yield _finding(
+        "reward-drift", steps, found, f"{what} the part of the log", remedy, part_name, means(steps.after, parts)
+    )
+    for kind, groups, name in calendar_groups(trace.clock, steps.starts + steps.waits, len(steps.before)):
+        if kind == "day":
+            found = association(steps.after, groups, steps.earned)
+            remedy = "--season 24h fits rewards for each part of the day"
+            yield _finding(
+                "reward-day", steps, found, f"{what} the hour of the day", remedy, name, means(steps.after, groups)
+            )
+
+
+def _mean_contrast(steps: Steps, strata: IntArray, groups: IntArray) -> Any:
+    """How mean rewards of a state differ between groups, in words, once the state is known that shows it best."""
+
+    def tell(found: Association, name: Any) -> str:
+        assert found.contrast is not None
+        ends = []
+        for group in (found.contrast.most, found.contrast.least):
+            rows = (strata == found.contrast.stratum) & (groups == group)
+            ends.append((float(steps.rewards[rows].mean()), name(group)))
+        (high, high_name), (low, low_name) = sorted(ends, reverse=True)
+        return f"in state {steps.state(found.contrast.stratum)} {high:.3g} {high_name} and {low:.3g} {low_name}"
+
+    return tell
+
+
+def _finding(
+    kind: str, steps: Steps, found: Association, what: str, remedy: str, name: Any, tell: Any = None
+) -> Finding:
+    sentence = f"arm {steps.name!r}: {what}"
+    if found.contrast is not None:
+        sentence += ", " + (_moves(steps, found, name) if tell is None else tell(found, name))
+    return Finding(kind, steps.name, found.p_value, found.effect, f"{sentence} ({chance(found.p_value)})", remedy)
+
+
+def _moves(steps: Steps, found: Association, name: Any) -> str:
+    contrast = found.contrast
+    assert contrast is not None
+    state, wait = steps.of_stratum(contrast.stratum)
+    target = steps.state(contrast.outcome)
+    later = "" if wait == 1 else f" {wait} slots later"
+    return (
+        f"from state {state} it {'is still there' if target == state else f'is in state {target}'}{later} in "
+        f"{contrast.most_share:.0%} of looks {name(contrast.most)} and in {contrast.least_share:.0%} "
+        f"{name(contrast.least)}"
+    )
+
+
+def _dependence(arms: Sequence[Steps]) -> Iterator[Finding]:
+    """Whether arms move together, given their own last states: one finding for the clearest of all pairs."""
+    able = [steps for steps in arms if steps.before.size and np.ptp(steps.after) > 0]
+    most = int((1 + math.isqrt(1 + 8 * MOST_PAIRS)) // 2)
+    found: list[tuple[float, float, str]] = []
+    for i, other in enumerate(able[:most]):
+        for one in able[:i]:
+            ends = one.starts + one.waits, other.starts + other.waits
+            _, mine, theirs = np.intersect1d(*ends, assume_unique=True, return_indices=True)
+            both = one.strata[mine] * (int(other.strata.max()) + 1) + other.strata[theirs]
+            p, correlation = trend(both, other.after[theirs], one.after[mine]) if mine.size else (math.nan, 0.0)
+            if math.isfinite(p):
+                found.append((p, correlation, f"arms {one.name!r} and {other.name!r}"))
+    if not found:
+        return
+    p, correlation, pair_name = min(found, key=lambda pair: (pair[0], -abs(pair[1])))
+    p = min(1.0, p * len(found))
+    mean = float(np.mean([pair[1] for pair in found]))
+    way = "together" if correlation >= 0 else "against each other"
+    others = f"; {mean:+.2f} on average over {len(found)} pairs" if len(found) > 1 else ""
+    sentence = (
+        f"{pair_name} move {way}: the correlation of their states, given their own last ones, is {correlation:+.2f}"
+        f"{others} ({chance(p)})"
+    )
+    less = "less" if mean >= 0 else "more"
+    remedy = (
+        f"no learner here uses this, and switching between arms that move {way} gains {less} than a model of "
+        "independent arms says: trust replay more than solve"
+    )
+    yield Finding("dependence", None, p, abs(correlation), sentence, remedy)

@@ -1,0 +1,120 @@
+"""What slots are on a clock: how long one lasts, when the first began, and in which zone; and lengths of time in words.
+
+A log with time stamps has such a clock, and so has one whose numbers were said to be seconds by a slot with a unit; a
+log that numbers its slots has none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits.arrays import IntArray, positive
+from restless_bandits.errors import ProblemError, shortened
+
+Stamps = npt.NDArray[np.datetime64]
+"""Times in microseconds."""
+UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+"""Seconds of each unit; ``m`` is short for ``min``."""
+MICRO = 1_000_000
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+|[0-9]+\.)\s*(ms|s|m|min|h|d|w)\s*")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What slots are on a clock."""
+
+    seconds: float
+    """How long a slot lasts."""
+    origin: np.datetime64 | None = None
+    """When slot 0 began, in microseconds: in UTC where there is a zone, else as the clock on the wall showed it; None
+    where only the length of a slot is known.
+    """
+    zone: str = ""
+    """Empty for times without one, else ``UTC``, an offset such as ``+01:00``, or a name such as ``Europe/Oslo``."""
+
+    def at(self, slots: IntArray | int) -> Stamps:
+        """Return when slots began, as the clock on the wall of the zone showed it."""
+        if self.origin is None:
+            raise ProblemError("it is not known when the first slot began; log times such as 2024-05-01T12:00")
+        steps = np.atleast_1d(np.asarray(slots, dtype=np.int64)) * round(self.seconds * MICRO)
+        there = self.origin.astype("datetime64[us]") + steps.astype("timedelta64[us]")
+        local: Stamps = there + _offsets(there, self.zone)
+        return local
+
+    def show(self, slot: int) -> str:
+        """Return when a slot began, for people: ``2013-01-01 05:00 UTC``."""
+        text = str(self.at(slot)[0]).replace("T", " ").removesuffix(".000000")
+        text = text.removesuffix(":00") if self.seconds % 60 == 0 else text
+        return f"{text} {self.zone}".strip()
+
+
+def duration(what: str, given: Any) -> tuple[float, bool]:
+    """Return a length of time, and whether it has a unit, in which case it is in seconds.
+
+    >>> duration("slot", "15min"), duration("slot", 60)
+    ((900.0, True), (60.0, False))
+    """
+    if not isinstance(given, str):
+        return positive(what, given), False
+    try:
+        return positive(what, float(given)), False
+    except ProblemError:
+        raise
+    except ValueError:
+        found = _DURATION.fullmatch(given)
+    if found is None or not math.isfinite(length := float(found[1]) * UNITS["min" if found[2] == "m" else found[2]]):
+        raise ProblemError(
+            f"{what} is {shortened(given)}; give a number and a unit, ms, s, min, h, d or w, such as 15min, or a plain "
+            "number"
+        )
+    return positive(what, length), True
+
+
+def spell(seconds: float) -> str:
+    """Return a length of time in the largest unit of which it is a whole number.
+
+    >>> spell(5400.0), spell(86400.0), spell(0.25)
+    ('90min', '1d', '250ms')
+    """
+    for unit, length in reversed(UNITS.items()):
+        if seconds >= length and math.isclose(seconds / length, round(seconds / length), rel_tol=1e-9):
+            return f"{round(seconds / length)}{unit}"
+    return f"{seconds:g}s"
+
+
+def offset_name(offset: timedelta) -> str:
+    """Return the zone of an offset from UTC."""
+    if not offset:
+        return "UTC"
+    minutes, rest = divmod(abs(offset), timedelta(minutes=1))
+    sign = "-" if offset < timedelta(0) else "+"
+    seconds = f":{rest.seconds:02d}" if rest else ""
+    return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}{seconds}"
+
+
+def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:
+    """What the clock on the wall is ahead of UTC."""
+    nothing = np.zeros(there.shape, dtype="timedelta64[us]")
+    if zone in ("", "UTC"):
+        return nothing
+    if zone[0] in "+-":
+        parts = [int(part) for part in zone[1:].split(":")]
+        ahead = sum(part * 60 ** (2 - k) for k, part in enumerate(parts)) * (-1 if zone[0] == "-" else 1)
+        return nothing + np.timedelta64(ahead, "s")
+    from zoneinfo import ZoneInfo
+
+    # No zone has ever changed its clocks within a quarter of an hour of UTC.
+    quarters, places = np.unique(there.astype("datetime64[s]").astype(np.int64) // 900, return_inverse=True)
+    try:
+        place = ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise ProblemError(f"there is no zone {zone!r} on this machine; give times in UTC, or install tzdata") from None
+    ahead_of = [datetime.fromtimestamp(900 * int(q), place).utcoffset() or timedelta(0) for q in quarters]
+    return np.array(ahead_of, dtype="timedelta64[us]")[places]

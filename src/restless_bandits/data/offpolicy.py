@@ -1,0 +1,326 @@
+"""What another policy would have earned, from a log that holds the pulled arm alone.
+
+    found = rb.data.evaluate_policy(trace, ["whittle", "best-arm", "likelihood-ucb"])
+    found.policies[0].model.gain, found.policies[0].model.interval, found.policies[0].weighted.gain
+
+*By the fitted model.* Looks at an arm are all that a fit needs, whoever chose them. The interval is that of the
+posterior: problems are drawn that explain the log as well (see ``redraws``), the policy plays each of them, and the
+mean and the spread of what it earns are told. An oracle's policy is made once, for the fitted problem, and then held
+fixed, as it would be by somebody who takes it from here. So its being made from the same log, which lets it look too
+good on the fitted problem, does no harm here: it is not played there. A learner begins anew on each problem and plays
+for ``horizon`` slots; the luck of its single runs is in its interval.
+
+*By weighting*, where the log has chances: see ``weighting``. Learners look at more than weights can follow.
+
+What the model says is of one pull in every slot for ever; a log with slots in which nothing was pulled gets a note.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from restless_bandits import oracles
+from restless_bandits.arrays import Array, whole
+from restless_bandits.data.fitting import Fit, fit
+from restless_bandits.data.redraws import redrawn_problems
+from restless_bandits.data.traces import Trace
+from restless_bandits.data.weighting import NO_CHANCES, Weighted, mean_of_log, weigh
+from restless_bandits.errors import ProblemError
+from restless_bandits.forecasts import Report, paced
+from restless_bandits.learners import Learner, learner
+from restless_bandits.learners.simple import Informed
+from restless_bandits.oracles.evaluation import arm_average, check_policy
+from restless_bandits.oracles.solution import Oracle
+from restless_bandits.plans import Forever, Plan
+from restless_bandits.policies import Policy, SingleArm, load_policy
+from restless_bandits.problem import Problem, check_length
+from restless_bandits.registry import ORACLES
+from restless_bandits.simulation.engine import Run, World, play_run
+from restless_bandits.simulation.results import EXPECTED
+from restless_bandits.streams import check_generator, world_words
+
+LEARNS = "a learner looks at more than weights can follow"
+DRAWS, FEWEST_DRAWS, MOST_DRAWS = 100, 10, 10_000
+CONFIDENCE = 0.95
+SLOTS, LONGER, LONGEST = 20_000, 4, 16
+"""Slots of a policy on each drawn problem; they become so many times more while chance is a part of the spread."""
+CHANCE = 0.1
+"""The share of the spread, as a variance, that the simulation may add."""
+MOST_HORIZON = 10_000
+"""Slots that a learner plays where nothing is said and the log is longer."""
+REDRAW, WEIGH = 11, 12
+"""Numbers of the streams of random draws."""
+
+Given = Policy | Learner | Oracle | str | Callable[[Problem], Policy]
+
+
+@dataclass(frozen=True, eq=False)
+class Modelled:
+    """What the fitted model says of a policy."""
+
+    gains: Array
+    """Reward a slot on each drawn problem."""
+    above: Array
+    """The same less what the best fixed arm of the fit earns there."""
+    confidence: float
+    reward_range: tuple[float, float]
+
+    @property
+    def gain(self) -> float:
+        return float(self.gains.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        low, high = self._around(self.gains)
+        return max(low, self.reward_range[0]), min(high, self.reward_range[1])
+
+    @property
+    def above_best_arm(self) -> float:
+        return float(self.above.mean())
+
+    @property
+    def above_interval(self) -> tuple[float, float]:
+        return self._around(self.above)
+
+    def _around(self, drawn: Array) -> tuple[float, float]:
+        from scipy import stats
+
+        n = len(drawn)
+        reach = float(stats.t.ppf(0.5 + self.confidence / 2, n - 1) * drawn.std(ddof=1)) * math.sqrt(1 + 1 / n)
+        return float(drawn.mean()) - reach, float(drawn.mean()) + reach
+
+
+MODEL_ASSUMES = (
+    "each arm moves by itself along a chain of the fitted shape, whoever looks, its rewards depend on its state alone, "
+    "and one arm is pulled in every slot"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedPolicy:
+    """What is said of one policy or learner."""
+
+    label: str
+    horizon: int | None
+    """The slots that a learner plays; None for a policy, whose gain is that of the long run."""
+    model: Modelled
+    weighted: Weighted
+
+    def as_dict(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "policy": self.label,
+            "horizon": self.horizon,
+            "model": {
+                "reward_mean": model.gain,
+                "interval": model.interval,
+                "above_best_arm": model.above_best_arm,
+                "above_best_arm_interval": model.above_interval,
+                "assumes": MODEL_ASSUMES,
+            },
+            "weighting": self.weighted.as_dict(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class OffPolicy:
+    """What other policies would have earned in the place of the one that made a log."""
+
+    policies: tuple[EvaluatedPolicy, ...]
+    fit: Fit
+    best_arm: str
+    """The best fixed arm of the fit."""
+    logged: float
+    """The mean logged reward."""
+    logged_interval: tuple[float, float] | None
+    draws: int
+    confidence: float
+    seed: int
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as ``restless evaluate --json`` prints it."""
+        trace = self.fit.trace
+        return {
+            "trace": trace.source,
+            "pulls": len(trace),
+            "first_slot": int(trace.times[0]),
+            "last_slot": int(trace.times[-1]),
+            "arms": list(trace.names),
+            "best_arm": self.best_arm,
+            "draws": self.draws,
+            "confidence": self.confidence,
+            "seed": self.seed,
+            "logged": {"reward_mean": self.logged, "interval": self.logged_interval},
+            "policies": [one.as_dict() for one in self.policies],
+            "notes": list(self.notes),
+            "fit": self.fit.problem.findings.as_dict(),
+        }
+
+    def __repr__(self) -> str:
+        lines = [f"<OffPolicy: {self.fit.trace.source or 'trace'}, {len(self.fit.trace)} pulls"]
+        for one in self.policies:
+            low, high = one.model.interval
+            weighted = one.weighted.gain
+            told = "" if weighted is None else f", weighted {weighted:.4g}"
+            lines.append(f"  {one.label}  {one.model.gain:.4g} [{low:.4g}, {high:.4g}]{told}")
+        lines.append(f"  as logged  {self.logged:.4g}")
+        return "\n".join(lines) + ">"
+
+
+def evaluate_policy(
+    trace: Trace,
+    policies: Given | Iterable[Given],
+    *,
+    shape: str = "birth-death",
+    draws: int = DRAWS,
+    horizon: int | None = None,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    report: Report | None = None,
+    announce: Report | None = None,
+) -> OffPolicy:
+    """Tell what policies would have earned, from a log of which the pulled arm alone was seen.
+
+    Parameters
+    ----------
+    trace
+        What was logged; chances of choices, if there are any, in ``trace.probabilities``.
+    policies
+        Names of oracles (``whittle``, ``best-arm``, …), whose policies are made for the fitted problem, specs of
+        learners, files of stored policies (``….npz``); or a ``Policy``, a ``Learner``, an ``Oracle``; one or several.
+    shape
+        Of the chains: see ``fit``.
+    draws
+        Problems that are drawn for the interval of the model.
+    horizon
+        Slots that a learner plays; as many as the log has, at most 10 000, where not given.
+    confidence, seed
+        That of all intervals, and where draws come from.
+    report, announce
+        Called with a line before each policy, and with one that says how long it will take, if that is long.
+
+    """
+    draws, seed = whole("draws", draws, FEWEST_DRAWS, MOST_DRAWS), whole("seed", seed, 0)
+    if not 0.5 <= confidence < 1:
+        raise ProblemError(f"confidence is {confidence!r}; give a number from 0.5 to below 1, such as 0.95")
+    _refuse_whole_logs(trace)
+    found = fit(trace, shape=shape, announce=announce)
+    slots = int(trace.times[-1] - trace.times[0]) + 1
+    horizon = min(slots, MOST_HORIZON) if horizon is None else whole("horizon", horizon)
+    check_length(horizon)
+    several = policies if isinstance(policies, Iterable) and not isinstance(policies, str) else [policies]
+    players = [_player(given, found.problem, trace) for given in several]
+    if not players:
+        raise ProblemError("no policy is named; give at least one, such as 'whittle'")
+    rng = check_generator(seed, trace.content, REDRAW)
+    problems = redrawn_problems(found, draws, rng)
+    averages = np.array([arm_average(arm) for arm in found.problem.arms])
+    best = int(averages.argmax())
+    fixed = np.array([arm_average(problem.arms[best]) for problem in problems])
+    worlds = [World(problem) for problem in problems]
+    evaluated = []
+    for label, player in players:
+        if report is not None:
+            report(f"{label}: {draws} problems that explain the log")
+        weighted = Weighted(reason=NO_CHANCES if trace.probabilities is None else LEARNS)
+        if isinstance(player, Learner):
+            gains = _learned(player, worlds, horizon, seed, label, announce)
+        else:
+            check_policy(found.problem, player)
+            if isinstance(player, SingleArm):
+                gains = np.array([arm_average(problem.arms[player.arm]) for problem in problems])
+                there = averages[player.arm]
+            else:
+                gains = _followed(player, worlds, seed)
+                there = _followed(player, [World(found.problem)], seed, LONGEST)[0]
+            weighing = check_generator(seed, trace.content, WEIGH)
+            weighted = weigh(trace, player, found.problem, float(there), weighing, confidence)
+        model = Modelled(gains, gains - fixed, confidence, trace.reward_range)
+        evaluated.append(EvaluatedPolicy(label, horizon if isinstance(player, Learner) else None, model, weighted))
+    logged, interval = mean_of_log(trace, confidence)
+    notes = tuple(_notes(trace, slots, evaluated))
+    return OffPolicy(tuple(evaluated), found, trace.names[best], logged, interval, draws, confidence, seed, notes)
+
+
+def _refuse_whole_logs(trace: Trace) -> None:
+    if trace.n_arms == 1:
+        raise ProblemError("the log has one arm, so there is nothing to choose; log the pulls of several")
+    if len(trace) == trace.n_arms * len(np.unique(trace.times)):
+        raise ProblemError(
+            f"every slot of the log has all {trace.n_arms} arms, so nothing has to be guessed; use replay, which lets "
+            "learners and policies play the log itself"
+        )
+
+
+def _player(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy | Learner]:
+    """A policy for the fitted problem, or a learner, and what to call it."""
+    if isinstance(given, str) and given.endswith(".npz"):
+        return given, load_policy(given)
+    if isinstance(given, str) and given.replace("_", "-") not in ORACLES:
+        given = learner(given)
+    if isinstance(given, Informed):
+        given = given.oracle
+    if isinstance(given, Learner):
+        return given.label, given
+    if isinstance(given, Policy):
+        return type(given).__name__, given
+    oracle = oracles.find_oracle(given)
+    policy = oracles.policy(oracle, problem)
+    if oracle.name == "best-arm":
+        arm = policy([None] * problem.n_arms, [1] * problem.n_arms)
+        assert isinstance(arm, int)
+        return f"best-arm, {trace.names[arm]!r}", SingleArm(arm)
+    return oracle.name, policy
+
+
+def _followed(policy: Policy, worlds: list[World], seed: int, longer: int = 1) -> Array:
+    """What a policy earns a slot in each world, simulated for so long that chance adds little to the spread."""
+    slots = longer * SLOTS
+    while True:
+        marks = np.array([slots // 10, slots // 10 + (slots - slots // 10) // 2, slots])
+        halves = np.empty((len(worlds), 2))
+        for number, world in enumerate(worlds):
+            run = Run(world, slots, marks, world_words(seed, world.problem.content, number))
+            run.play(Plan(policy, Forever()))
+            halves[number] = np.diff(run.account.at[:, EXPECTED]) / np.diff(marks)
+        gains = np.asarray(halves.mean(axis=1))
+        by_chance = float((np.diff(halves, axis=1) ** 2).mean()) / 4
+        if len(worlds) == 1 or slots >= LONGEST * SLOTS or by_chance <= CHANCE * float(gains.var(ddof=1)):
+            return gains
+        slots *= LONGER
+
+
+def _learned(
+    player: Learner, worlds: list[World], horizon: int, seed: int, label: str, announce: Report | None
+) -> Array:
+    """What a learner earns a slot in each world, up to the horizon."""
+    gains = []
+    for number, world in paced(list(enumerate(worlds)), f"{label} on {len(worlds)} problems", announce, time.monotonic):
+        run = play_run(player, world, horizon, np.array([horizon]), seed=seed, run=number)
+        gains.append(run.account.at[-1, EXPECTED] / horizon)
+    return np.array(gains)
+
+
+def _notes(trace: Trace, slots: int, evaluated: list[EvaluatedPolicy]) -> list[str]:
+    notes = []
+    used = len(np.unique(trace.times))
+    if used < slots:
+        notes.append(
+            f"nothing was pulled in {1 - used / slots:.1%} of the slots, and the model's answers are for a pull in "
+            "each; the chains move meanwhile, so rewards a pull are not the same as rewards a slot"
+        )
+    for one in evaluated:
+        there = one.weighted.interval
+        if there is not None and (there[0] > one.model.interval[1] or there[1] < one.model.interval[0]):
+            notes.append(
+                f"{one.label}: the model and the weights do not agree; if the chances in the log are right, the model "
+                "is not, and the weights are to be believed"
+            )
+    return notes

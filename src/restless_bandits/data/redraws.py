@@ -1,0 +1,74 @@
+"""Other problems that explain a log as well: chains and mean rewards drawn from what it leaves open.
+
+*Chains.* Birth-death chains come from the posterior of all observations (see ``estimation``), free ones from the
+Dirichlet law of each row, with the same flat prior.
+
+*Rewards.* The mean reward of a state is that of its logged rewards with random weights, a Gamma(1) variable for each of
+them, and with half a reward more at either end of the range, so that a state that was seen once or never is not taken
+for known. For rewards of nothing or all this is the posterior of Jeffreys. Rewards that follow from states are known,
+and so are those that were the same whenever they were seen, more than once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from restless_bandits.arrays import Array
+from restless_bandits.data.fitting import Fit
+from restless_bandits.data.traces import Trace
+from restless_bandits.estimation import PRIOR, Observations
+from restless_bandits.estimation.posterior import posterior_chains
+from restless_bandits.problem import Arm, Problem
+
+AT_ENDS = 0.5
+"""Rewards that are added at either end of the range."""
+
+
+def redrawn_problems(fit: Fit, draws: int, rng: np.random.Generator) -> list[Problem]:
+    """Return problems drawn from the posterior given the log of a fit."""
+    trace, about = fit.trace, ("name", "reward_law", "reward_range", "reward_spread")
+    arms = []
+    for number, arm in enumerate(fit.problem.arms):
+        known = {key: getattr(arm, key) for key in about}
+        chains = _chains(trace, number, fit.shape, draws, rng)
+        rewards = _mean_rewards(trace, number, arm.rewards, draws, rng)
+        arms.append([Arm(*parts, **known) for parts in zip(chains, rewards, strict=True)])
+    return [Problem(drawn) for drawn in zip(*arms, strict=True)]
+
+
+def observations(trace: Trace, arm: int) -> Observations:
+    """Return the looks at an arm by exact wait and state before, without moves that no birth-death chain makes."""
+    times, states, _ = trace.of_arm(arm)
+    n, waits = trace.sizes[arm], np.diff(times)
+    able = np.abs(np.diff(states)) <= waits
+    keys, places = np.unique(waits[able] * n + states[:-1][able], return_inverse=True)
+    seen = np.zeros((len(keys), n), dtype=np.int64)
+    np.add.at(seen, (places, states[1:][able]), 1)
+    return keys // n, keys % n, seen
+
+
+def _chains(trace: Trace, arm: int, shape: str, draws: int, rng: np.random.Generator) -> Array:
+    n = trace.sizes[arm]
+    if shape == "birth-death":
+        return posterior_chains(observations(trace, arm), n, draws, rng)
+    times, states, _ = trace.of_arm(arm)
+    steps = np.diff(times) == 1
+    counts = np.full((n, n), PRIOR)
+    np.add.at(counts, (states[:-1][steps], states[1:][steps]), 1)
+    weights = rng.standard_gamma(counts, (draws, n, n))
+    return np.asarray(weights / weights.sum(axis=2, keepdims=True))
+
+
+def _mean_rewards(trace: Trace, arm: int, fitted: Array, draws: int, rng: np.random.Generator) -> Array:
+    _, states, rewards = trace.of_arm(arm)
+    often = np.bincount(states, minlength=len(fitted)).min() > 1
+    if trace.levels is not None or (trace.reward_laws[arm] == "fixed" and often):
+        return np.tile(fitted, (draws, 1))
+    found = np.empty((draws, len(fitted)))
+    for state in range(len(fitted)):
+        values, counts = np.unique([*rewards[states == state], *trace.reward_range], return_counts=True)
+        shapes = counts - (1 - AT_ENDS) * np.isin(values, trace.reward_range)
+        for draw in range(draws):
+            weights = rng.standard_gamma(shapes)
+            found[draw, state] = weights @ values / weights.sum()
+    return np.clip(found, *trace.reward_range)

@@ -1,0 +1,222 @@
+"""What a policy would have earned, from a log of pulls that somebody else chose with known chances.
+
+A policy here is a function of what is known of the arms, their last seen states and the slots since then. That is in
+the log before every pull t, so it can be asked which arm it would have pulled, π(t). The *ratio* of a pull is
+1 / (the chance with which it was chosen) where it is that arm, else 0; given all before, its mean is 1. The weight of a
+pull is the product of the last W ratios, its own included, and
+
+    Σ weight · reward / Σ weight
+
+is the mean reward of the W-th pull of somebody who finds what the logger knew and follows the policy from there. Chains
+move the same whoever looks; so what is left of the logger in it is what it knew of arms that the policy did not pull
+within the window. Longer windows leave less of it and fewer pulls with any weight.
+
+*The window.* What is left of the logger is guessed by the fitted model: from what was known before pulls of the log,
+the policy is followed for W pulls along the fitted chains, and what the last of them earns is held against the long
+run. Taken is the W whose interval is shortest once this guess is added to both sides. No number is given where the
+guess is more than the statistical part, or where no window leaves enough pulls: an effective number, (Σ weight)² / Σ
+weight², of at least ``FEWEST``.
+
+*The interval.* The log is cut into blocks, which are long against windows and memory; the sums of weight · (reward −
+mean) over blocks have the variance that is needed. Its degrees of freedom are those of the blocks as they are weighted.
+
+*The check.* Ratios of single pulls average 1 if the chances in the log are those with which arms were chosen. Where
+they do not, by more than ``DOUBT`` standard errors, no number is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from restless_bandits.arrays import Array, BoolArray, IntArray
+from restless_bandits.beliefs import arm_beliefs, cap_for
+from restless_bandits.data.traces import Trace
+from restless_bandits.policies import Policy
+from restless_bandits.problem import Problem
+
+FEWEST = 50.0
+"""The effective number of pulls below which no number is given."""
+LONGEST_WINDOW = 64
+BLOCKS, SHORTEST_BLOCK = 40, 20
+"""Blocks of a log for its standard errors, and the pulls in each that are needed."""
+DOUBT = 5.0
+STARTS = 20_000
+"""Pulls of a log from which the fitted chains are followed."""
+FORGOTTEN = 1e-9
+
+NO_CHANCES = "the log has no column probability, the chance with which each arm was chosen"
+ASSUMES = "each arm was chosen with the logged chance, given what was known then; of the chains nothing is assumed"
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """What weighting says of a policy."""
+
+    gain: float | None = None
+    """Reward a pull; None where the log cannot tell."""
+    interval: tuple[float, float] | None = None
+    window: int | None = None
+    """Pulls over which choices are weighted."""
+    effective: float | None = None
+    """The effective number of pulls that speak for the policy."""
+    left: float | None = None
+    """By how much what the logger knew before the windows still changes the mean, by the fitted model."""
+    mean_ratio: float | None = None
+    """1 up to chance, if the chances are right."""
+    reason: str | None = None
+    """Why there is no number."""
+
+    @property
+    def assumes(self) -> str:
+        """What the number rests on."""
+        return f"{ASSUMES}; {self.sense}"
+
+    @property
+    def sense(self) -> str:
+        """How the number came about."""
+        if self.gain is None:
+            return self.reason or ""
+        pulls = "1 pull" if self.window == 1 else f"{self.window} pulls"
+        return (
+            f"windows of {pulls}, in which {self.effective:.0f} pulls count effectively; what was known before them "
+            f"changes the mean by about {self.left:+.1g}, by the fitted model, which the interval allows for"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as ``restless evaluate --json`` prints it."""
+        told = {"reward_mean": self.gain, "interval": self.interval, "window": self.window}
+        told |= {"effective_pulls": self.effective, "left_by_model": self.left, "mean_ratio": self.mean_ratio}
+        return told | {"assumes": None if self.gain is None else self.assumes, "reason": self.reason}
+
+
+@dataclass(frozen=True, eq=False)
+class Situations:
+    """What was known before each pull of a log that holds one pull in a slot, from when every arm was known on."""
+
+    last_states: IntArray
+    """By the arms' own numbers: (pull, arm)."""
+    elapsed: IntArray
+    arms: IntArray
+    """The arm that was pulled."""
+    rewards: Array
+    chances: Array
+
+
+def situations(trace: Trace) -> Situations | str:
+    """Return what was known before each pull, or why a log cannot be weighted."""
+    if trace.probabilities is None:
+        return NO_CHANCES
+    if (np.diff(trace.times) == 0).any():
+        slot = int(trace.times[np.argmax(np.diff(trace.times) == 0)])
+        return f"slot {slot} has several arms, and weights are for logs of one pull a slot"
+    lines, own = np.arange(len(trace)), trace.states - np.array([best for best, _ in trace.spans])[trace.arms]
+    looks = np.stack([np.where(trace.arms == arm, lines, -1) for arm in range(trace.n_arms)], axis=1)
+    before = np.maximum.accumulate(looks, axis=0)[:-1]
+    known = (before >= 0).all(axis=1)
+    before, now = before[known], lines[1:][known]
+    if not now.size:
+        return "there is no pull before which every arm had been seen"
+    elapsed = trace.times[now][:, None] - trace.times[before]
+    return Situations(own[before], elapsed, trace.arms[now], trace.rewards[now], trace.probabilities[now])
+
+
+def weigh(
+    trace: Trace, policy: Policy, problem: Problem, gain: float, rng: np.random.Generator, level: float
+) -> Weighted:
+    """Tell what a policy would have earned, by the pulls of a log that agree with it.
+
+    ``problem`` is what was fitted to the log and ``gain`` what the policy earns there: both serve to choose the window.
+    """
+    found = situations(trace)
+    if isinstance(found, str):
+        return Weighted(reason=found)
+    size = len(found.arms) // BLOCKS
+    if size < SHORTEST_BLOCK:
+        return Weighted(reason=f"{len(found.arms)} pulls are too few; {BLOCKS * SHORTEST_BLOCK} are needed")
+    ratios = (policy.choose(found.last_states, found.elapsed)[:, 0] == found.arms) / found.chances
+    mean, error = float(ratios.mean()), float(ratios.std()) / math.sqrt(len(ratios))
+    if abs(mean - 1) > DOUBT * error:
+        off = f"ratios of chances average {mean:.3g} ± {error:.1g}, where 1 is expected"
+        return Weighted(mean_ratio=mean, reason=f"{off}: the logged chances are not those with which arms were chosen")
+    by_model = _means_by_model(found, policy, problem, rng)
+    tried: list[tuple[float, float, Weighted]] = []
+    weights = np.ones(len(ratios))
+    for window in range(1, min(LONGEST_WINDOW, size) + 1):
+        # The product of the last so many ratios; the first pulls have too few before them.
+        weights[window - 1 :] *= ratios[: len(ratios) - window + 1]
+        weights[: window - 1] = 0.0
+        squares = float((weights**2).sum())
+        effective = float(weights.sum()) ** 2 / squares if squares else 0.0
+        if effective < FEWEST:
+            break
+        value, reach = _mean(weights, found.rewards, level)
+        drift = next(by_model) - gain
+        wide = reach + abs(drift)
+        tried.append((reach, abs(drift), Weighted(value, (value - wide, value + wide), window, effective, drift, mean)))
+    if not tried:
+        return Weighted(
+            effective=effective,
+            mean_ratio=mean,
+            reason=f"only {effective:.0f} pulls, effectively, speak for this policy; {FEWEST:.0f} are needed",
+        )
+    reach, left, best = min(tried, key=lambda one: one[0] + one[1])
+    if left > reach:
+        return Weighted(
+            window=best.window,
+            effective=best.effective,
+            left=best.left,
+            mean_ratio=mean,
+            reason=f"windows of {best.window} pulls, the best there are, are too short: what was known before them "
+            f"changes the mean by about {best.left:+.2g}; log more pulls, or more of those the policy would make",
+        )
+    low, high = trace.reward_range
+    assert best.interval is not None
+    inside = max(low, best.interval[0]), min(high, best.interval[1])
+    return Weighted(best.gain, inside, best.window, best.effective, best.left, mean)
+
+
+def mean_of_log(trace: Trace, level: float) -> tuple[float, tuple[float, float] | None]:
+    """Return the mean logged reward, and its interval where the log is long enough for one."""
+    value = float(trace.rewards.mean())
+    if len(trace) < BLOCKS * SHORTEST_BLOCK:
+        return value, None
+    value, reach = _mean(np.ones(len(trace)), trace.rewards, level)
+    return value, (value - reach, value + reach)
+
+
+def _mean(weights: Array, rewards: Array, level: float) -> tuple[float, float]:
+    """The weighted mean, and half the width of its interval, from blocks."""
+    from scipy import stats
+
+    total = float(weights.sum())
+    value = float(weights @ rewards) / total
+    bounds = np.linspace(0, len(rewards), BLOCKS + 1).astype(np.int64)[:-1]
+    errors = np.add.reduceat(weights * (rewards - value), bounds) / total
+    shares = np.add.reduceat(weights, bounds) / total
+    degrees = max(1.0, 1 / float((shares**2).sum()) - 1)
+    reach = float(stats.t.ppf(0.5 + level / 2, degrees)) * math.sqrt(float((errors**2).sum()) * (degrees + 1) / degrees)
+    return value, reach
+
+
+def _means_by_model(found: Situations, policy: Policy, problem: Problem, rng: np.random.Generator) -> Iterator[float]:
+    """What the fitted chains say that the first, the second, … pull of a policy earns, begun where the logger was."""
+    rows = np.resize(rng.permutation(len(found.arms)), STARTS)
+    last, elapsed = found.last_states[rows], found.elapsed[rows]
+    beliefs = [arm_beliefs(arm, cap_for(arm, FORGOTTEN), forget=False) for arm in problem.arms]
+    while True:
+        chosen = policy.choose(last, elapsed)[:, 0]
+        total = 0.0
+        for number, arm in enumerate(beliefs):
+            mine: BoolArray = chosen == number
+            now = arm.locate(last[mine, number], elapsed[mine, number])
+            total += float(arm.reward[now].sum())
+            law = arm.law[now].cumsum(axis=1)[:, :-1]
+            last[mine, number] = (rng.random((len(law), 1)) >= law).sum(axis=1)
+            elapsed[mine, number] = 0
+        elapsed += 1
+        yield total / STARTS

@@ -1,0 +1,135 @@
+"""What a log can answer in some of its slots, and what would have been earned there in hindsight: see ``replaying``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from restless_bandits.arrays import Array, BoolArray, IntArray
+from restless_bandits.data.traces import Trace
+
+FEW_ARMS = 10
+"""Arms of which all orders are compared, by the sets that come first in them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The lines of the slots that are played, sorted by slot and within a slot by arm."""
+
+    n_arms: int
+    starts: IntArray
+    """Where the lines of each slot begin, and where the last ends."""
+    arms: IntArray
+    states: IntArray
+    """By the arms' own numbers."""
+    rewards: Array
+
+    @classmethod
+    def of(cls, trace: Trace, played: IntArray) -> Answers:
+        """Return the answers of a trace in some slots, in each of which something was logged."""
+        rows = np.isin(trace.times, played)
+        times, arms = trace.times[rows], trace.arms[rows]
+        lowest = np.array([best for best, _ in trace.spans])
+        starts = np.append(np.searchsorted(times, played), len(times))
+        return cls(trace.n_arms, starts, arms, trace.states[rows] - lowest[arms], trace.rewards[rows])
+
+    @property
+    def counts(self) -> IntArray:
+        """How many arms are there in each slot."""
+        return np.diff(self.starts)
+
+    @property
+    def slots(self) -> IntArray:
+        """The slot of every line, counted from 0."""
+        return np.repeat(np.arange(len(self.starts) - 1), self.counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Yardsticks:
+    """What those would have earned who know the log."""
+
+    arms: Array
+    """Each arm, pulled wherever it is there, and an arm drawn at random from those that are there elsewhere."""
+    order: tuple[int, ...]
+    """The best order of arms, of which the first that is there is pulled."""
+    ordered: float
+    """What it would have earned."""
+    exact: bool
+    """Whether it was found among all orders, and not by the means of arms."""
+    random: float
+    """An arm drawn at random, on average."""
+    hindsight: float
+    """The best arm of every slot."""
+    there: IntArray
+    """In how many slots each arm is there."""
+    incomplete: int
+    """Slots in which some arm is missing."""
+    alone: int
+    """Slots in which one arm is there."""
+
+
+def yardsticks(answers: Answers, *, lost: bool, lowest: float) -> Yardsticks:
+    """Return what would have been earned in hindsight; where answers may be lost, those that are pay the lowest one."""
+    n, slots, counts = answers.n_arms, answers.slots, answers.counts
+    starts, rewards = answers.starts[:-1], answers.rewards
+    own = np.bincount(answers.arms, weights=rewards, minlength=n)
+    there = np.bincount(answers.arms, minlength=n)
+    best = np.maximum.reduceat(rewards, starts)
+    sums = np.add.reduceat(rewards, starts)
+    if lost:
+        means = (sums + (n - counts) * lowest) / n
+        arms = own + (len(counts) - there) * lowest
+        first = int(arms.argmax())
+        order, ordered, exact = (first, *(arm for arm in range(n) if arm != first)), float(arms[first]), True
+    else:
+        means = sums / counts
+        # What everybody earns by chance, less where the arm is there.
+        by_chance = np.bincount(answers.arms, weights=means[slots], minlength=n)
+        complete = there == len(counts)
+        arms = np.where(complete, own, own + (means.sum() - by_chance))
+        order, ordered, exact = best_order(answers)
+    few = counts < n
+    tallies = there, int(few.sum()), int((counts == 1).sum()) if n > 1 else 0
+    return Yardsticks(arms, order, ordered, exact, float(means.sum()), float(best.sum()), *tallies)
+
+
+def best_order(answers: Answers) -> tuple[tuple[int, ...], float, bool]:
+    """Return the order of arms that earns most if the first that is there is pulled, what, and whether it is proved so.
+
+    What an arm adds depends on the set of those before it alone, so the best order of each set follows from those of
+    the sets with one arm less.
+    """
+    n = answers.n_arms
+    if n > FEW_ARMS or (answers.counts == n).all():
+        own = np.bincount(answers.arms, weights=answers.rewards, minlength=n)
+        means = own / np.maximum(np.bincount(answers.arms, minlength=n), 1)
+        order = tuple(np.argsort(-means, kind="stable").tolist())
+        return order, _earned(answers, order), bool((answers.counts == n).all())
+    bits = 1 << answers.arms
+    sets, places = np.unique(np.bitwise_or.reduceat(bits, answers.starts[:-1]), return_inverse=True)
+    pays = np.zeros((len(sets), n))
+    np.add.at(pays, (places[answers.slots], answers.arms), answers.rewards)
+    totals, last = np.full(1 << n, -np.inf), np.zeros(1 << n, dtype=np.int64)
+    totals[0] = 0.0
+    for before in range((1 << n) - 1):
+        adds = pays[(sets & before) == 0].sum(axis=0)
+        for arm in range(n):
+            after = before | 1 << arm
+            if after != before and totals[before] + adds[arm] > totals[after]:
+                totals[after], last[after] = totals[before] + adds[arm], arm
+    backwards, left = [], (1 << n) - 1
+    while left:
+        backwards.append(int(last[left]))
+        left ^= 1 << int(last[left])
+    order = tuple(reversed(backwards))
+    return order, _earned(answers, order), True
+
+
+def _earned(answers: Answers, order: tuple[int, ...]) -> float:
+    """What is earned by pulling the first arm of an order that is there."""
+    ranks = np.empty(answers.n_arms, dtype=np.int64)
+    ranks[list(order)] = np.arange(answers.n_arms)
+    mine = ranks[answers.arms]
+    first: BoolArray = mine == np.minimum.reduceat(mine, answers.starts[:-1])[answers.slots]
+    return float(answers.rewards[first].sum())

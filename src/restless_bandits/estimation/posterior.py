@@ -1,0 +1,27 @@
+"""Many chains from the posterior of one arm, for those who want to know how far its estimate may be off.
+
+The sampler and its proposals are those of ``sampling``, where a learner takes one draw a plan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from restless_bandits.arrays import Array
+from restless_bandits.estimation import PRIOR, Observations, chain_of, modes_of, starts_for
+from restless_bandits.estimation._arms import Modes
+from restless_bandits.estimation.sampling import FIRST_STEPS, STEPS, metropolis, proposal_of
+
+
+def posterior_chains(seen: Observations, n: int, draws: int, rng: np.random.Generator) -> Array:
+    """Return birth-death chains of ``n`` states drawn from the posterior of some observations: (draw, state, state)."""
+    if n == 1:
+        return np.ones((draws, 1, 1))
+    modes = modes_of(seen, n, starts_for(seen, n))
+    room = Modes(*(np.array([getattr(one, name) for one in modes]) for name in ("theta", "value", "information")))
+    proposal = proposal_of(room, len(modes))
+    theta, found = modes[0].theta.copy(), np.empty((draws, n, n))
+    for draw in range(draws):
+        metropolis(rng, seen, n, PRIOR, proposal, theta, STEPS if draw else FIRST_STEPS)
+        found[draw] = chain_of(theta, n)
+    return found
