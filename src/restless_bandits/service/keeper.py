@@ -30,7 +30,7 @@ from restless_bandits.service import clock, failpoints
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
-from restless_bandits.service.planning import PlanNeededError, Planner
+from restless_bandits.service.planning import PlanNeededError, Planner, Promise
 from restless_bandits.service.schema import SNAPSHOT_VERSION
 from restless_bandits.service.session import AgentRow, Session
 from restless_bandits.service.store import Store, StoreError
@@ -60,14 +60,16 @@ class _Job:
     future: Future[Any] = field(default_factory=Future)
     answers: Any = None
     error: BaseException | None = None
-    begun: float = field(default_factory=time.perf_counter)
+    now: int | None = None
+    """When it was first begun, and the seed that was drawn for it: what is begun again goes the same way."""
+    seed: int = field(default_factory=lambda: secrets.randbits(32))
 
 
 @dataclass(frozen=True)
 class _Resume:
-    """Requests that were put aside and can go on."""
+    """The requests of an agent that were put aside can go on."""
 
-    jobs: list[_Job]
+    agent: str
 
 
 class _NextGroupError(Exception):
@@ -91,7 +93,7 @@ class Keeper:
         self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
         self._queue: queue.SimpleQueue[_Job | _Resume | None] = queue.SimpleQueue()
         self._agents: OrderedDict[str, Hosted] = OrderedDict()
-        self._parked: dict[Any, list[_Job]] = {}
+        self._parked: dict[str, list[_Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | None] = queue.SimpleQueue()
         self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
         self._listeners: dict[str, list[Callable[[int], None]]] = defaultdict(list)
@@ -266,7 +268,10 @@ class Keeper:
                 if found is None:
                     ending = True
                 elif isinstance(found, _Resume):
-                    jobs = [*found.jobs, *jobs]
+                    jobs += self._parked.pop(found.agent, [])
+                elif found.agent in self._parked and found.look is None:
+                    # Requests of one agent are carried out in the order in which they came.
+                    self._parked[found.agent].append(found)
                 else:
                     jobs.append(found)
             if jobs:
@@ -276,6 +281,7 @@ class Keeper:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
         parked: set[_Job] = set()
+        waited_for: list[tuple[Promise, str]] = []
         touched: dict[str, Hosted] = {}
         try:
             with self.store.writing() as session:
@@ -284,14 +290,20 @@ class Keeper:
                 rows = session.rows_of(changing, for_us=True)
                 rows |= session.rows_of({job.agent for job in jobs} - changing, for_us=False)
                 for job in jobs:
+                    if job.agent in self._parked and job.look is None:
+                        self._park(job)
+                        parked.add(job)
+                        continue
                     try:
                         self._work(job, rows, touched)
                     except PlanNeededError as needed:
+                        self._park(job)
                         parked.add(job)
-                        self._park(job, needed)
+                        waited_for.append((needed.promise, job.agent))
                     except _NextGroupError:
+                        self._park(job)
                         parked.add(job)
-                        self._queue.put(_Resume([job]))
+                        self._queue.put(_Resume(job.agent))
                 worked = time.perf_counter()
                 wrote = self._write_events(session, touched)
         except StoreError as error:
@@ -310,13 +322,16 @@ class Keeper:
             return
         finally:
             self._session = None
+            for promise, agent in waited_for:
+                self._resume_with(promise, agent)
         self._counts["commits"] += wrote > 0
         self._counts["events"] += wrote
         self._counts["requests"] += len(jobs) - len(parked)
         self._times["work"] += worked - begun
         self._times["commit"] += time.perf_counter() - worked
         failpoints.passed("before-answer")
-        for hosted in touched.values():
+        changed = [hosted for hosted in touched.values() if hosted.pending]
+        for hosted in changed:
             hosted.pending.clear()
             hosted.player.new_plans.clear()
         for job in jobs:
@@ -328,7 +343,7 @@ class Keeper:
                 with contextlib.suppress(Exception):
                     job.future.set_result(job.answers)
         failpoints.passed("after-answer")
-        for hosted in touched.values():
+        for hosted in changed:
             self._tell_listeners(hosted.name, hosted.seq)
             if hosted.ended:
                 self._agents.pop(hosted.name, None)
@@ -341,6 +356,8 @@ class Keeper:
         """Carry out one request in memory; its answers or its error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
+        if job.now is None:
+            job.now = self._now()
         hosted: Hosted | None = None
         before = 0
         try:
@@ -358,14 +375,14 @@ class Keeper:
                         raise ServiceError(409, f"agent {name!r} is deleted by this batch; make it anew in the next")
                     if hosted is not None and hosted.ended:
                         raise _NextGroupError
-                    answers.append(self._create(operation, hosted, touched))
+                    answers.append(self._create(operation, job, hosted, touched))
                     hosted = touched.get(name) or hosted
                     continue
                 if hosted is None or hosted.ended:
                     raise _unknown(name)
                 touched[name] = hosted
                 with blamed():
-                    answers.append(self._operate(hosted, operation))
+                    answers.append(self._operate(hosted, operation, job.now))
             job.answers = answers
         except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
             hosted = touched.get(name) or hosted
@@ -384,8 +401,7 @@ class Keeper:
             self._counts["failures"] += 1
             job.error = error
 
-    def _operate(self, hosted: Hosted, operation: Operation) -> Answer:
-        now = self._now()
+    def _operate(self, hosted: Hosted, operation: Operation, now: int) -> Answer:
         lookup = self._lookup(hosted)
         if isinstance(operation, Ask):
             return hosted.ask(operation, now, lookup, self.limits)
@@ -413,7 +429,7 @@ class Keeper:
 
         return Lookup(of_request, of_slot)
 
-    def _create(self, given: Create, hosted: Hosted | None, touched: dict[str, Hosted]) -> Answer:
+    def _create(self, given: Create, job: _Job, hosted: Hosted | None, touched: dict[str, Hosted]) -> Answer:
         """Make an agent; the same again is answered the same."""
         session = self._session
         assert session is not None
@@ -425,8 +441,8 @@ class Keeper:
             return hosted.view()
         if session.count_agents() >= self.limits.agents:
             raise ServiceError(429, f"there are {self.limits.agents} agents, the most that this service keeps", "name")
-        now = self._now()
-        seed = secrets.randbits(32) if given.seed is None else given.seed
+        assert job.now is not None
+        now, seed = job.now, job.seed if given.seed is None else given.seed
         with blamed():
             # Once without a number, so that what is refused leaves no row.
             made = Hosted.create(0, given, seed, now, self.planner, self.limits)
@@ -537,14 +553,12 @@ class Keeper:
             content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
             self._ready[hosted.number] = (data["seq"], content)
 
-    def _park(self, job: _Job, needed: PlanNeededError) -> None:
-        """Put a request aside until a plan is there."""
-        waiting = self._parked.get(needed.promise)
-        if waiting is not None:
-            waiting.append(job)
-            return
-        self._parked[needed.promise] = [job]
-        needed.promise.add_done_callback(lambda promise: self._queue.put(_Resume(self._parked.pop(promise, []))))
+    def _park(self, job: _Job) -> None:
+        """Put a request aside until its agent can go on."""
+        self._parked.setdefault(job.agent, []).append(job)
+
+    def _resume_with(self, promise: Promise, agent: str) -> None:
+        promise.add_done_callback(lambda _: self._queue.put(_Resume(agent)))
 
     def _drop(self, names: set[str]) -> None:
         """Forget agents; they are made anew from the store when they are next asked for."""

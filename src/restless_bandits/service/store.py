@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ class Store:
         self._texts = Statements(engine)
         assert engine.dialect.dbapi is not None
         self.errors = (SQLAlchemyError, engine.dialect.dbapi.Error)
+        self._busy = threading.Lock()
         self._writer: PoolProxiedConnection | None = None
 
     @property
@@ -117,7 +119,10 @@ class Store:
         return self.engine.dialect.name == "sqlite"
 
     def close(self) -> None:
-        self._let_go()
+        # A writer that does not end, as on a disk that does not answer, keeps its connection: it ends with the process.
+        if self._busy.acquire(timeout=BUSY):
+            self._let_go()
+            self._busy.release()
         self.engine.dispose()
 
     @contextlib.contextmanager
@@ -131,8 +136,9 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Session]:
-        """Write, all or nothing: when this ends without an error, everything is on disk. For one thread at a time."""
+        """Write, all or nothing: when this ends without an error, everything is on disk. One at a time does."""
         failpoints.passed("before-begin")
+        self._busy.acquire()
         try:
             if self._writer is None:
                 self._writer = self.engine.raw_connection()
@@ -156,6 +162,8 @@ class Store:
         except BaseException:
             self._let_go()
             raise
+        finally:
+            self._busy.release()
 
     def _let_go(self) -> None:
         """Close the connection of the writer: whatever is wrong with it, the next one is new."""
