@@ -1,3 +1,6 @@
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from restless_bandits.service import planning
@@ -11,12 +14,21 @@ def at_once(monkeypatch):
     monkeypatch.setattr(planning.background, "submit", plan_at_once)
 
 
+@pytest.fixture(scope="session")
+def quick():
+    """A folder in memory where there is one: most tests do not ask what a disk does."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
 @pytest.fixture
-def kept(tmp_path, at_once):
+def kept(quick, at_once):
     opened = []
 
     def make(**options):
-        opened.append(Kept(tmp_path / f"{len(opened)}.db", **options))
+        folder = Path(tempfile.mkdtemp(dir=quick))
+        opened.append(Kept(folder / "store.db", **options))
         return opened[-1]
 
     yield make
