@@ -119,7 +119,7 @@ def listen(host: str, port: int) -> socket.socket:
         ]
         if kind != socket.SOCK_STREAM or family not in (socket.AF_INET, socket.AF_INET6):
             raise ProblemError(f"--host is {host}, on which nothing can listen")
-        return socket.create_server(address[:2], family=family, backlog=1024)  # type: ignore[arg-type]
+        return socket.create_server(address[:2], family=family, backlog=1024)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ProblemError(f"port {port} of {host} is taken, maybe by another service; give --port") from None
@@ -161,8 +161,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 gate,
-                loop=fastest("uvloop"),  # type: ignore[arg-type]
-                http=fastest("httptools"),  # type: ignore[arg-type]
+                loop=fastest("uvloop"),
+                http=fastest("httptools"),
                 ws="none",
                 lifespan="off",
                 log_config=None,
