@@ -52,6 +52,7 @@ def serve(
         ),
     ] = None,
     speed: Annotated[float, typer.Option(metavar="X", help="Slots a second of the demo.")] = 5.0,
+    open_page: Annotated[bool, typer.Option("--open", help="Show its page in a browser, logged in.")] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Keep agents, and answer programs that ask and tell over HTTP.
@@ -65,7 +66,8 @@ def serve(
     from restless_bandits.service.server import Settings
     from restless_bandits.service.server import serve as run
 
-    settings = Settings(store, host, port, tls_cert, tls_key, behind_proxy, tuple(allow_host or ()), demo, speed)
+    hosts = tuple(allow_host or ())
+    settings = Settings(store, host, port, tls_cert, tls_key, behind_proxy, hosts, demo, speed, open_page)
     run(settings, lambda started: _greet(started, as_json))
 
 
