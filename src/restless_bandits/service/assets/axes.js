@@ -46,7 +46,7 @@ export function lines(figure, { traces = [], levels = [], events = [], x, y, hei
     if (!one.points.length) continue;
     if (one.points[0].low !== undefined) {
       const there = one.points.map((p) => `${n(across(p.x))},${n(up(p.high))}`), back = one.points.map((p) => `${n(across(p.x))},${n(up(p.low))}`).reverse();
-      parts.push(svg("path", { class: "band", d: `M${[...there, ...back].join("L")}Z`, style: { fill: one.colour } }));
+      parts.push(svg("path", { class: traces.length > 4 ? "band thin" : "band", d: `M${[...there, ...back].join("L")}Z`, style: { fill: one.colour } }));
     }
     parts.push(svg("path", { class: "stroke", d: path(one.points, across, up), "stroke-dasharray": one.dash ? "5 4" : null, style: { stroke: one.colour } }));
     for (const p of one.points) points.push({ x: across(p.x), y: up(p.y), label: one.label, says: p.says, key: `${one.label} ${p.key ?? p.x}` });
