@@ -22,7 +22,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
@@ -38,6 +38,8 @@ from restless_bandits.service.views import Known, belief_of, estimate_of
 
 MOST_AT_ONCE = 512
 """Requests of one transaction."""
+TIDY_EVERY = 1_000
+"""Commits after which what was written ahead is copied to its place."""
 SNAPSHOT_EVERY = 2_000
 """Events of an agent after which a snapshot is made of it."""
 CACHE = 400_000_000
@@ -85,16 +87,16 @@ class Keeper:
         limits: Limits | None = None,
         *,
         now: Callable[[], int] = clock.now,
-        snapshot_every: int = SNAPSHOT_EVERY,
+        snapshot_every: int | None = None,
         cache: int = CACHE,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
-        self._now, self._snapshot_every, self._most_bytes = now, snapshot_every, cache
+        self._now, self._snapshot_every, self._most_bytes = now, snapshot_every or SNAPSHOT_EVERY, cache
         self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
         self._queue: queue.SimpleQueue[_Job | _Resume | None] = queue.SimpleQueue()
         self._agents: OrderedDict[str, Hosted] = OrderedDict()
         self._parked: dict[str, list[_Job]] = {}
-        self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
         self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
         self._listeners: dict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._listening = threading.Lock()
@@ -108,7 +110,7 @@ class Keeper:
 
     def start(self) -> None:
         """Begin to work."""
-        for work in (self._write, self._compress):
+        for work in (self._write, self._tidy):
             thread = threading.Thread(target=work, name=f"keeper{work.__name__}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -350,6 +352,8 @@ class Keeper:
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
                 hosted.snapshot_seq = hosted.seq
                 self._snapshots.put((hosted, hosted.to_dict()))
+        if wrote and self._counts["commits"] % TIDY_EVERY == 0:
+            self._snapshots.put("tidy")
         self._make_room()
 
     def _work(self, job: _Job, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> None:
@@ -546,9 +550,15 @@ class Keeper:
             failpoints.passed("after-snapshot")
         return len(events)
 
-    def _compress(self) -> None:
-        """Make bytes of snapshots, which takes longer than a decision may; the writer enters them."""
+    def _tidy(self) -> None:
+        """Do what takes longer than a decision may: copy what was written ahead, make bytes of snapshots.
+
+        The writer enters these.
+        """
         while (found := self._snapshots.get()) is not None:
+            if found == "tidy":
+                self.store.tidy()
+                continue
             hosted, data = found
             content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
             self._ready[hosted.number] = (data["seq"], content)

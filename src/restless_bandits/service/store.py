@@ -29,6 +29,9 @@ from restless_bandits.service.tokens import Tokens
 BUSY = 5.0
 """Seconds to wait for another process that writes to the same SQLite file."""
 
+LONGEST_WAL = 8_000
+"""Pages of the write-ahead log at which a commit copies them to their places; it is done aside long before."""
+
 
 class StoreError(Exception):
     """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked."""
@@ -92,7 +95,8 @@ def _set_up_sqlite(engine: Engine) -> None:
         # Transactions are begun below, not by the driver's guess.
         connection.isolation_level = None
         cursor = connection.cursor()
-        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={int(BUSY * 1000)}"):
+        cursor.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"wal_autocheckpoint={LONGEST_WAL}"):
             cursor.execute(f"PRAGMA {setting}")
         cursor.close()
 
@@ -173,6 +177,12 @@ class Store:
             with contextlib.suppress(*self.errors):
                 self._writer.invalidate()
             self._writer = None
+
+    def tidy(self) -> None:
+        """Copy what was written ahead to its place, without anybody waiting for it."""
+        if self.is_sqlite:
+            with contextlib.suppress(StoreError), self.reading() as session:
+                session.checkpoint()
 
     def backup(self, path: str | Path) -> None:
         """Copy the store to a file while it is being written to; the file appears whole or not at all."""
