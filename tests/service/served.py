@@ -18,7 +18,8 @@ PATIENCE = 60.0
 
 def context():
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload([HERE, "restless_bandits.service.server", "tests.service.keeping", "tests.service.warmed"])
+    loaded = ("restless_bandits.service.server", "tests.service.keeping", "tests.service.warmed")
+    found.set_forkserver_preload([HERE, *loaded])
     return found
 
 
@@ -81,9 +82,9 @@ class Served:
             self.token = Path(f"{self.store}.token").read_text().strip()
         return True
 
-    def start_somehow(self, failpoints=()):
+    def start_somehow(self, failpoints=None):
         """Begin, with the next failpoint of an iterator for as long as it dies at once."""
-        while not self.start(next(failpoints, None)):
+        while not self.start(next(failpoints or iter(()), None)):
             assert self.process.exitcode == -signal.SIGKILL
 
     def kill(self):
