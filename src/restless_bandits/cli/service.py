@@ -115,23 +115,37 @@ def _show_progress(events: int) -> None:
 
 def backup(
     store: StoreArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes; must be new.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|URL", help="Where the copy goes: a new file, or an empty database.")
+    ],
     as_json: options.JsonOption = False,
 ) -> None:
-    """Copy a store to a file, while the service goes on.
+    """Copy a store to a file or a database, while the service goes on.
 
     The copy is a store: to go back to it, stop the service and start it with --store FILE.
 
     Example: restless backup restless.db monday.db
     """
     _check_installed()
+    from restless_bandits.errors import ProblemError
+    from restless_bandits.service.moving import copy_store
+
+    is_file = "://" not in file
+    if is_file and Path(file).exists():
+        raise ProblemError(f"{file} is there already; name a new file for the backup")
+    answer: dict[str, Any] = {"store": shown_store(store), "file": shown_store(file)}
     with _opened(store) as opened:
-        opened.backup(str(file))
-    size = file.stat().st_size
+        if is_file and opened.is_sqlite:
+            opened.backup(file)
+        else:
+            answer["rows"] = copy_store(opened, file)
+    if is_file:
+        answer["bytes"] = Path(file).stat().st_size
     if as_json:
-        output.emit({"store": shown_store(store), "file": str(file), "bytes": size})
+        output.emit(answer)
     else:
-        output.tell(f"{file}: {size} bytes, a store of its own")
+        size = f"{answer['bytes']} bytes" if is_file else f"{answer['rows']} rows"
+        output.tell(f"{answer['file']}: {size}, a store of its own")
 
 
 @token_app.command("make")
