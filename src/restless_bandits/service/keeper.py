@@ -279,7 +279,7 @@ class Keeper:
             if jobs:
                 self._carry_out(jobs)
 
-    def _carry_out(self, jobs: list[_Job]) -> None:
+    def _carry_out(self, jobs: list[_Job], tries: int = 3) -> None:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
         parked: set[_Job] = set()
@@ -311,9 +311,12 @@ class Keeper:
         except StoreError as error:
             self._counts["failed_commits"] += 1
             self._drop({job.agent for job in jobs})
-            for job in jobs:
-                if job not in parked:
-                    _refuse(job, _unavailable(error))
+            left = [job for job in jobs if job not in parked]
+            if error.passing and tries > 1:
+                self._carry_out(left, tries - 1)
+                return
+            for job in left:
+                _refuse(job, _unavailable(error))
             return
         except BaseException as error:  # whatever it is, nobody waits for ever, and the writer goes on
             self._counts["failed_groups"] += 1
@@ -453,7 +456,8 @@ class Keeper:
         row = {"name": given.name, "made": now, "seq": 0, "slots": 0, "clock": given.clock, "learner": given.learner}
         number = session.add_agent(row | {"arms": len(given.arms)})
         if number is None:
-            raise ServiceError(409, f"there is an agent {given.name!r} already; choose another name", "name")
+            # Another process was sooner; the next look at the store shows what it has made.
+            raise _NextGroupError
         made.number = number
         touched[given.name] = self._agents[given.name] = made
         return made.view()

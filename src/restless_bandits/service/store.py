@@ -29,12 +29,21 @@ from restless_bandits.service.tokens import Tokens
 BUSY = 5.0
 """Seconds to wait for another process that writes to the same SQLite file."""
 
+IN_EACH_OTHERS_WAY = ("40001", "40P01")
+"""What PostgreSQL calls a serialization failure and a deadlock."""
 LONGEST_WAL = 8_000
 """Pages of the write-ahead log at which a commit copies them to their places; it is done aside long before."""
 
 
 class StoreError(Exception):
-    """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked."""
+    """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked.
+
+    ``passing`` says that two processes were in each other's way, and that the same will do when it is tried again.
+    """
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 def open_store(where: str | Path) -> Store:
@@ -162,7 +171,8 @@ class Store:
             failpoints.passed("after-commit")
         except self.errors as error:
             self._let_go()
-            raise StoreError(_reason(error)) from error
+            state = getattr(getattr(error, "orig", None) or error, "sqlstate", None)
+            raise StoreError(_reason(error), passing=state in IN_EACH_OTHERS_WAY) from error
         except BaseException:
             self._let_go()
             raise
