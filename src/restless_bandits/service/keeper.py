@@ -487,7 +487,11 @@ class Keeper:
         hosted = None
         kept = session.snapshot(row.id)
         if kept is not None and kept.version <= SNAPSHOT_VERSION and kept.seq <= row.seq:
-            hosted = Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self.planner)
+            try:
+                hosted = Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self.planner)
+            except (zlib.error, ValueError, KeyError, TypeError):
+                # The log is the truth, and all of it is there.
+                self._counts["snapshots_refused"] += 1
         if hosted is None:
             first = next(session.events(row.id, 0, 1))
             hosted = Hosted.created_by(row.id, row.name, first, self.planner)
