@@ -96,6 +96,12 @@ class Thinker:
                 del self._pools[pool]
                 raise _died() from None
 
+    def begin(self) -> None:
+        """Begin the processes, for somebody who will ask in a moment."""
+        for pool in ("follow", "solve"):
+            if pool not in self._pools:
+                self._submit(pool, thinking.awake)
+
     def think(self, name: str) -> dict[str, Any]:
         """Return the thoughts of an agent, made now or a moment ago; whoever asks meanwhile gets the same."""
         age, found = self._found.get(name, (0.0, {}))
@@ -278,6 +284,7 @@ class Page:
         role = None if token is None else await self._doorkeeper.role(token)
         if role is None:
             return RedirectResponse("/login", 303)
+        await asyncio.to_thread(self._thinker.begin)
         return self._html("index.html", role=role)
 
     async def login_form(self, request: Request) -> Response:

@@ -55,6 +55,11 @@ def begin_thinking() -> None:
     os.nice(10)
 
 
+def awake() -> dict[str, Any]:
+    """Do nothing: what a process loads before it can do that takes a while."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Mind:
     """What the keeper tells of an agent: a copy, made between two commits."""

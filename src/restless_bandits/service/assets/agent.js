@@ -223,13 +223,15 @@ class AgentView {
     const { width, bins } = found.rewards, plays = found.plays;
     const means = bins.map(([sum, answers, lost], n) => ({ x: (n + 0.5) * width, sum, answers, lost }));
     const known = means.filter((one) => one.answers);
-    const raw = known.map((one) => ({ x: one.x, y: one.sum / one.answers * plays, says: "" }));
+    // A line is drawn over a few slots without an answer, not over a pause.
+    const apart = (n) => n > 0 && known[n].x - known[n - 1].x > Math.max(3 * width, 20);
+    const raw = known.map((one, n) => ({ x: one.x, y: one.sum / one.answers * plays, says: "", apart: apart(n) }));
     // Over about a twentieth of the picture, so that the chance of single slots does not hide the level.
     const reach = Math.max(Math.ceil(12 / width), Math.round(known.length / 40)), smooth = known.map((one, n) => {
-      const part = known.slice(Math.max(0, n - reach), n + reach + 1);
+      const part = known.slice(Math.max(0, n - reach), n + reach + 1).filter((other) => Math.abs(other.x - one.x) <= 4 * reach * width);
       const [sum, answers] = [part.reduce((a, b) => a + b.sum, 0), part.reduce((a, b) => a + b.answers, 0)];
       const y = sum / answers * plays;
-      return { x: one.x, y, says: `around slot ${amount(one.x)}: ${share(y)} a slot, over ${amount(part.length * width)} slots` };
+      return { x: one.x, y, says: `around slot ${amount(one.x)}: ${share(y)} a slot, over ${amount(part.length * width)} slots`, apart: apart(n) };
     });
     const optimum = found.optimum;
     const levels = optimum ? [{ label: "optimum of the learned problem", y: optimum.gain, low: optimum.low ?? optimum.lower, high: optimum.high ?? optimum.upper, colour: "var(--c2)",

@@ -61,4 +61,4 @@ export function lines(figure, { traces = [], levels = [], events = [], x, y, hei
 }
 
 const n = (value) => +value.toFixed(1);
-const path = (points, across, up) => `M${points.map((p) => `${n(across(p.x))},${n(up(p.y))}`).join("L")}`;
+const path = (points, across, up) => points.map((p, k) => `${k && !p.apart ? "L" : "M"}${n(across(p.x))},${n(up(p.y))}`).join("");

@@ -6,6 +6,7 @@ import { Figure } from "./figure.js";
 import { read } from "./service.js";
 
 const MOST_ARMS = 6;
+const AGAIN = 15000; // Milliseconds after which what is learned is solved anew, as long as nobody has moved a slider.
 
 export class WhatIf {
   constructor() {
@@ -22,10 +23,12 @@ export class WhatIf {
   // Sliders follow what is learned until somebody moves one.
   learned(thoughts) {
     this.latest = thoughts; this.plays = thoughts.plays; this.optimum = thoughts.optimum;
-    if (!this.touched && !this.sliders.contains(document.activeElement)) this.take(thoughts);
+    const due = performance.now() - (this.taken ?? -Infinity) > AGAIN;
+    if (!this.touched && due && !this.sliders.contains(document.activeElement)) this.take(thoughts);
     else this.say();
   }
   take(thoughts) {
+    this.taken = performance.now();
     const service = thoughts.arms.filter((arm) => arm.in_service);
     if (service.length > MOST_ARMS || service.length < thoughts.plays) {
       this.answer.textContent = `This is for up to ${MOST_ARMS} arms.`;
