@@ -272,6 +272,7 @@ class Page:
             Route("/login", self.login, methods=["POST"]),
             Route("/logout", self.logout, methods=["POST"]),
             Route("/assets/{name}", self.asset),
+            Route("/favicon.ico", self.icon),
             Route("/page/overview", self.overview),
             Route("/page/agent", self.agent),
             Route("/page/thoughts", self.thoughts),
@@ -317,8 +318,13 @@ class Page:
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer
 
+    async def icon(self, _: Request) -> Response:
+        return self._file("icon.svg")
+
     async def asset(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        return self._file(request.path_params["name"])
+
+    def _file(self, name: str) -> Response:
         if name not in self._files or name.endswith(".html"):
             raise ServiceError(404, "there is no such file")
         kind = KINDS[name.rpartition(".")[2]]

@@ -252,18 +252,19 @@ class AgentView {
   drawChains() {
     const figure = this.chains, width = figure.wide;
     if (!width || !this.thoughts) return;
-    const every = this.thoughts.arms.slice(0, 12).flatMap((arm) => arm.transitions.map((row, s) => ({ arm, s, value: row[s], error: arm.errors[s][s] ?? 0 })));
+    const every = this.thoughts.arms.slice(0, 12).flatMap((arm) => arm.transitions.map((row, s) => ({ arm, s, value: row[s], error: arm.errors[s][s] })));
     const left = Math.min(150, width / 3), row = Math.min(40, Math.max(22, 190 / every.length)), parts = [], points = [], x = (p) => left + p * (width - left - 78);
     const height = every.length * row + 34;
     for (const p of [0, 0.25, 0.5, 0.75, 1]) parts.push(svg("path", { class: "gridline", d: `M${x(p)},0V${height - 34}` }), svg("text", { class: "middle", x: x(p), y: height - 20 }, String(p)));
     parts.push(svg("text", { class: "middle label", x: x(0.5), y: height - 4 }, "chance to stay"));
     every.forEach(({ arm, s, value, error }, n) => {
-      const y = n * row + row / 2, [low, high] = [Math.max(0, value - 2 * error), Math.min(1, value + 2 * error)];
+      const y = n * row + row / 2, known = error !== null && error < 0.5;
+      const [low, high] = known ? [Math.max(0, value - 2 * error), Math.min(1, value + 2 * error)] : [0, 1], words = known ? error.toFixed(2) : "?";
       parts.push(svg("text", { class: "label", x: 0, y: y + 4 }, shortened(`${arm.name}, state ${s}`, left)),
-        svg("path", { class: "stroke", d: `M${x(low)},${y}H${x(high)}M${x(low)},${y - 4}v8M${x(high)},${y - 4}v8`, style: { stroke: armColour(arm.number) } }),
+        svg("path", { class: "stroke", d: `M${x(low)},${y}H${x(high)}M${x(low)},${y - 4}v8M${x(high)},${y - 4}v8`, "stroke-dasharray": known ? null : "2 4", style: { stroke: armColour(arm.number) } }),
         svg("circle", { cx: x(value), cy: y, r: 4.5, style: { fill: armColour(arm.number) } }),
-        svg("text", { class: "end", x: width - 1, y: y + 4 }, `${value.toFixed(2)} ± ${error.toFixed(2)}`));
-      points.push({ x: x(value), y, label: `${arm.name}, state ${s}`, says: `stays with ${share(value)} ± ${share(error)}`, key: `${arm.number} ${s}` });
+        svg("text", { class: "end", x: width - 1, y: y + 4 }, `${value.toFixed(2)} ± ${words}`));
+      points.push({ x: x(value), y, label: `${arm.name}, state ${s}`, says: known ? `stays with ${share(value)} ± ${share(error)}` : `perhaps ${share(value)}: the data do not tell it yet`, key: `${arm.number} ${s}` });
     });
     const rows = () => ({ heads: ["arm", "from", "to", "probability", "standard error", "reward in from", "its standard error", "observations"],
       rows: this.thoughts.arms.flatMap((arm) => arm.transitions.flatMap((line, s) => line.map((p, k) => [arm.name, s, k, p, arm.errors[s][k], arm.rewards[s], arm.reward_errors[s], arm.observations]))) });
