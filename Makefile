@@ -4,13 +4,17 @@ OLDEST_PYTHON ?= python3.11
 PY := .venv/bin/python
 RESTLESS := .venv/bin/restless
 
-.PHONY: run test lint format bench docs dist check-dist check-minimum clean
+.PHONY: run test soak lint format bench docs dist check-dist check-minimum clean
 
 run: .venv/installed
 	$(RESTLESS) reproduce --quick --out out
 
 test: .venv/installed-dev
 	$(PY) -m pytest -n 2 --dist loadgroup
+
+# The service under random kills, for as long as it takes: 200 of them, on SQLite and on PostgreSQL.
+soak: .venv/installed-dev
+	RESTLESS_KILLS=200 $(PY) -m pytest -s tests/service/test_kills.py tests/service/test_postgres.py
 
 lint: .venv/installed-dev
 	$(PY) -m ruff check .
@@ -26,6 +30,7 @@ bench: .venv/installed-dev
 	$(PY) -m benchmarks.learners
 	$(PY) -m benchmarks.scale
 	$(PY) -m benchmarks.agent
+	$(PY) -m benchmarks.service
 	$(RESTLESS) bench
 
 # Any warning is an error; open site/index.html.

@@ -20,8 +20,8 @@ WARM = 0.5
 class Client(asyncio.Protocol):
     """One connection, one request at a time."""
 
-    def __init__(self, agent: str, token: str, number: int, batch: int) -> None:
-        self._agent, self._number, self._batch = agent, number, batch
+    def __init__(self, agent: str, token: str, number: int, batch: int, slot: int | None) -> None:
+        self._agent, self._number, self._batch, self._slot = agent, number, batch, slot
         self._head = f" HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\ncontent-length: "
         self.spent: dict[str, list[tuple[float, float]]] = {"ask": [], "tell": [], "batch": []}
         self.refused: list[str] = []
@@ -47,7 +47,14 @@ class Client(asyncio.Protocol):
         self._transport.write(f"POST /agents/{self._agent}/{self._what}{self._head}{len(body)}\r\n\r\n{body}".encode())
 
     def _operations(self) -> str:
-        """Answers to what was asked before, and as many new questions."""
+        """Answers to what was asked before, and as many new questions; or what somebody else chose and saw."""
+        if self._slot is not None:
+            first, self._slot = self._slot + 1, self._slot + self._batch
+            seen = [
+                f'{{"tell":{{"slot":{slot},"arm":"{"xy"[slot // 3 % 2]}","state":{slot // 7 % 2},"reward":0.0}}}}'
+                for slot in range(first, self._slot + 1)
+            ]
+            return '{"operations":[' + ",".join(seen) + "]}"
         tells = [f'{{"tell":{_told(decision, i)}}}' for i, decision in enumerate(self._decisions)]
         asks = [f'{{"ask":{_asked(f"{self._number}.{self._count}.{i}")}}}' for i in range(self._batch)]
         self._decisions = []
@@ -101,8 +108,10 @@ def percentiles(values: list[float]) -> dict[str, float]:
 async def load(options: argparse.Namespace) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     agents = options.agents.split(",")
+    slots = [int(slot) for slot in options.slots.split(",")] if options.slots else [None] * options.clients
     clients = [
-        Client(agents[i % len(agents)], options.token, options.first + i, options.batch) for i in range(options.clients)
+        Client(agents[i % len(agents)], options.token, options.first + i, options.batch, slots[i])
+        for i in range(options.clients)
     ]
     begin = time.perf_counter() + WARM
     for client in clients:
@@ -133,6 +142,9 @@ def main() -> None:
     options.add_argument("--clients", type=int, default=8)
     options.add_argument("--seconds", type=float, default=3.0)
     options.add_argument("--batch", type=int, default=0)
+    options.add_argument(
+        "--slots", default="", help="Tell what was seen after these slots, one for each client's agent."
+    )
     options.add_argument("--first", type=int, default=0, help="Number of the first client, for request ids.")
     given = options.parse_args()
     given.token = sys.stdin.readline().strip()  # so that the list of processes does not show it

@@ -16,6 +16,7 @@ TOGETHER = (
     "tests/oracles/test_others.py",
     "tests/simulation/test_dask.py",
     "tests/simulation/test_runner.py",
+    "tests/test_browser.py",
 )
 """Files whose tests share what is dear to make, and so go to one worker."""
 

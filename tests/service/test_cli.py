@@ -103,6 +103,17 @@ def test_audit_and_backup(restless, store):
     assert refused(restless("audit", "nowhere.db"), "nowhere.db")
 
 
+def test_a_store_moves_to_another_kind(restless, store):
+    """By its rows, as to a database; here to SQLite again, which shows the same."""
+    where = f"sqlite:///{store.parent / 'moved.db'}"
+    assert json.loads(restless("backup", store, where, "--json")[1])["rows"] > 10
+    assert restless("audit", "moved.db")[1] == restless("audit", store)[1]
+    assert restless("token", "list", "--store", "moved.db")[1] == restless("token", "list", "--store", store)[1]
+    assert refused(restless("backup", store, where), "already")
+    assert refused(restless("backup", store, f"sqlite:///{store}"), "itself")
+    assert refused(restless("backup", store, "postgresql+psycopg://127.0.0.1:1/no"), "cannot open the store")
+
+
 def test_what_serve_refuses(restless, store, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

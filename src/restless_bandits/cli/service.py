@@ -52,6 +52,7 @@ def serve(
         ),
     ] = None,
     speed: Annotated[float, typer.Option(metavar="X", help="Slots a second of the demo.")] = 5.0,
+    open_page: Annotated[bool, typer.Option("--open", help="Show its page in a browser, logged in.")] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Keep agents, and answer programs that ask and tell over HTTP.
@@ -65,7 +66,8 @@ def serve(
     from restless_bandits.service.server import Settings
     from restless_bandits.service.server import serve as run
 
-    settings = Settings(store, host, port, tls_cert, tls_key, behind_proxy, tuple(allow_host or ()), demo, speed)
+    hosts = tuple(allow_host or ())
+    settings = Settings(store, host, port, tls_cert, tls_key, behind_proxy, hosts, demo, speed, open_page)
     run(settings, lambda started: _greet(started, as_json))
 
 
@@ -113,23 +115,37 @@ def _show_progress(events: int) -> None:
 
 def backup(
     store: StoreArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes; must be new.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|URL", help="Where the copy goes: a new file, or an empty database.")
+    ],
     as_json: options.JsonOption = False,
 ) -> None:
-    """Copy a store to a file, while the service goes on.
+    """Copy a store to a file or a database, while the service goes on.
 
     The copy is a store: to go back to it, stop the service and start it with --store FILE.
 
     Example: restless backup restless.db monday.db
     """
     _check_installed()
+    from restless_bandits.errors import ProblemError
+    from restless_bandits.service.moving import copy_store
+
+    is_file = "://" not in file
+    if is_file and Path(file).exists():
+        raise ProblemError(f"{file} is there already; name a new file for the backup")
+    answer: dict[str, Any] = {"store": shown_store(store), "file": shown_store(file)}
     with _opened(store) as opened:
-        opened.backup(str(file))
-    size = file.stat().st_size
+        if is_file and opened.is_sqlite:
+            opened.backup(file)
+        else:
+            answer["rows"] = copy_store(opened, file)
+    if is_file:
+        answer["bytes"] = Path(file).stat().st_size
     if as_json:
-        output.emit({"store": shown_store(store), "file": str(file), "bytes": size})
+        output.emit(answer)
     else:
-        output.tell(f"{file}: {size} bytes, a store of its own")
+        size = f"{answer['bytes']} bytes" if is_file else f"{answer['rows']} rows"
+        output.tell(f"{answer['file']}: {size}, a store of its own")
 
 
 @token_app.command("make")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -140,7 +140,7 @@ def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
     """What changes an agent."""
 
-    async def done(name: str, operations: list[Operation]) -> list[Answer]:
+    async def done(name: str, operations: Sequence[Operation]) -> list[Answer]:
         results: list[Answer] = await bridge.waiting(keeper.submit(name, operations))
         return results
 
@@ -180,7 +180,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
     async def delete(name: Name) -> Response:
         return _json((await done(name, [Delete()]))[0])
 
-    # These two are answered by the gate, where nothing stands between them and the keeper.
+    # Ask, tell and batch are answered by the gate, where nothing stands between them and the keeper.
     @post("/agents/{name}/ask", messages.AskMessage, messages.DecisionReply, summary="Which arms to pull.")
     async def ask(request: Request, name: Name) -> Response:
         message = messages.read(messages.AskMessage, await request.body())
@@ -199,7 +199,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
     @post("/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary="Many of these, all or nothing.")
     async def batch(request: Request, name: Name) -> Response:
         message = messages.read(messages.BatchMessage, await request.body())
-        return _json({"answers": await done(name, [step.operation() for step in message.operations])})
+        return _json({"answers": await done(name, message.each())})
 
 
 def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> None:
@@ -277,7 +277,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
         described = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=list(app.routes)
         )
-        models = [
+        models: list[type[BaseModel]] = [
             messages.CreateMessage,
             messages.AskMessage,
             messages.TellMessage,

@@ -28,7 +28,7 @@ def slot_length(clock: str) -> int | None:
     """
     if clock == BY_ASKING:
         return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?) ?([a-z]{1,2})", clock) if isinstance(clock, str) else None
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([a-z]{1,2})", clock) if isinstance(clock, str) else None
     length = round(float(found[1]) * UNITS[found[2]]) if found and found[2] in UNITS else 0
     if not 1_000 <= length <= LONGEST:
         raise ProblemError(

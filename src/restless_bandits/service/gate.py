@@ -1,7 +1,7 @@
 """What every request passes before anything else: the name it calls us by, its token, its size, the number of others.
 
-Written straight onto ASGI. ``ask`` and ``tell``, which come thousands a second, are answered here too, past the web
-framework; ``app.py`` declares both for the API's description, and everything else is served there.
+Written straight onto ASGI. ``ask``, ``tell`` and ``batch``, which come thousands a second, are answered here too, past
+the web framework; ``app.py`` declares them for the API's description, and everything else is served there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
@@ -30,9 +30,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 BODY_SECONDS = 30.0
-HOT: dict[str, Callable[[bytes], Operation]] = {
-    "ask": lambda body: messages.read(messages.AskMessage, body).operation(),
-    "tell": lambda body: messages.read(messages.TellMessage, body).operation(),
+HOT: dict[str, Callable[[bytes], Sequence[Operation]]] = {
+    "ask": lambda body: [messages.read(messages.AskMessage, body).operation()],
+    "tell": lambda body: [messages.read(messages.TellMessage, body).operation()],
+    "batch": lambda body: messages.read(messages.BatchMessage, body).each(),
 }
 SAFE: list[Header] = [
     (b"x-content-type-options", b"nosniff"),
@@ -86,8 +87,8 @@ class Gate:
             head, _, action = path.rpartition("/")
             if action in HOT and scope["method"] == "POST" and head.startswith("/agents/") and "/" not in head[8:]:
                 body = await self._body(receive)
-                results = await self._bridge.waiting(self._keeper.submit(head[8:], [HOT[action](body)]))
-                await reply(answer, 200, results[0])
+                results = await self._bridge.waiting(self._keeper.submit(head[8:], HOT[action](body)))
+                await reply(answer, 200, {"answers": results} if action == "batch" else results[0])
             else:
                 await self._app(scope, self._measured(receive), answer)
         except ProblemError as error:

@@ -28,7 +28,6 @@ from restless_bandits.service.schema import LOG_VERSION
 from restless_bandits.service.stored_plans import StoredPlan
 from restless_bandits.service.views import Known
 from restless_bandits.stored_player import StoredPlayer
-from restless_bandits.window import Entry
 
 Event = dict[str, Any]
 RECENT = 256
@@ -289,6 +288,7 @@ class Hosted:
         elif self.length is not None and slot > self._slot_by_clock(now) and player._window.look(slot - 1).asked:
             # Its answer has come already, within its slot.
             return self._again(given, slot - 1, lookup, now)
+        self._drop_settled()
         if len(self._open) >= limits.open_decisions:
             raise ServiceError(
                 429,
@@ -317,17 +317,17 @@ class Hosted:
         entry = player._window.look(slot)
         if given.decision is not None and not entry.asked:
             raise ServiceError(404, f"agent {self.name!r} has no decision {shortened(given.decision)}", "decision")
-        if not self._was_told(given, slot, entry):
+        complete = bool(entry.asked or entry.told) and not entry.missing(player.task.plays)
+        if complete and given.lost and not entry.lost:
+            raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
+        if not complete:
+            # What has all its answers is repeated or refused, and no slot passes.
             self._pass_to(now)
             if slot <= player._window.edge:
                 return self._tell_old(given, slot, now, lookup.slot(slot))
         player.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost)
         self._gather(now)
         return {"decision": self.decision_id(slot), "slot": slot, "used": True}
-
-    def _was_told(self, given: Tell, slot: int, entry: Entry) -> bool:
-        """Whether a slot has all its answers: what is told of it now repeats them, or is refused."""
-        return bool(entry.asked or entry.told) and not entry.missing(self.player.task.plays)
 
     def _tell_old(self, given: Tell, slot: int, now: int, events: list[Event]) -> Answer:
         """Keep an answer that comes too late to be used, unless it was told in time."""
@@ -417,8 +417,9 @@ class Hosted:
         arm = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in arm.items()}
         if name in player.in_service:
             number = task.names.index(name)
-            n_states, law, ends = task.n_states[number], task.reward_laws[number], task.reward_ranges[number]
-            if arm == {"n_states": n_states, "reward_law": law, "reward_range": ends, **arm}:
+            usual = {"n_states": 2, "reward_law": "bernoulli", "reward_range": (0.0, 1.0)}
+            there = task.n_states[number], task.reward_laws[number], task.reward_ranges[number]
+            if usual | arm == dict(zip(usual, there, strict=True)):
                 return
         if task.n_arms >= limits.arms:
             raise ServiceError(422, f"agent {self.name!r} has {task.n_arms} arms, the most that it may have", "add_arm")
@@ -528,7 +529,11 @@ class Hosted:
             self._open[slot] = None
         else:
             self._open.pop(slot, None)
-        while self._open and next(iter(self._open)) <= window.edge:
+
+    def _drop_settled(self) -> None:
+        """Forget decisions whose answers would come too late: they are no longer open."""
+        edge = self.player._window.edge
+        while self._open and next(iter(self._open)) <= edge:
             del self._open[next(iter(self._open))]
 
     def _gather(self, now: int, request: str | None = None) -> None:

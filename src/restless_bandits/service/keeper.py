@@ -22,7 +22,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
@@ -30,7 +30,7 @@ from restless_bandits.service import clock, failpoints
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
-from restless_bandits.service.planning import PlanNeededError, Planner
+from restless_bandits.service.planning import PlanNeededError, Planner, Promise
 from restless_bandits.service.schema import SNAPSHOT_VERSION
 from restless_bandits.service.session import AgentRow, Session
 from restless_bandits.service.store import Store, StoreError
@@ -38,6 +38,8 @@ from restless_bandits.service.views import Known, belief_of, estimate_of
 
 MOST_AT_ONCE = 512
 """Requests of one transaction."""
+TIDY_EVERY = 1_000
+"""Commits after which what was written ahead is copied to its place."""
 SNAPSHOT_EVERY = 2_000
 """Events of an agent after which a snapshot is made of it."""
 CACHE = 400_000_000
@@ -60,14 +62,16 @@ class _Job:
     future: Future[Any] = field(default_factory=Future)
     answers: Any = None
     error: BaseException | None = None
-    begun: float = field(default_factory=time.perf_counter)
+    now: int | None = None
+    """When it was first begun, and the seed that was drawn for it: what is begun again goes the same way."""
+    seed: int = field(default_factory=lambda: secrets.randbits(32))
 
 
 @dataclass(frozen=True)
 class _Resume:
-    """Requests that were put aside and can go on."""
+    """The requests of an agent that were put aside can go on."""
 
-    jobs: list[_Job]
+    agent: str
 
 
 class _NextGroupError(Exception):
@@ -83,16 +87,16 @@ class Keeper:
         limits: Limits | None = None,
         *,
         now: Callable[[], int] = clock.now,
-        snapshot_every: int = SNAPSHOT_EVERY,
+        snapshot_every: int | None = None,
         cache: int = CACHE,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
-        self._now, self._snapshot_every, self._most_bytes = now, snapshot_every, cache
+        self._now, self._snapshot_every, self._most_bytes = now, snapshot_every or SNAPSHOT_EVERY, cache
         self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
         self._queue: queue.SimpleQueue[_Job | _Resume | None] = queue.SimpleQueue()
         self._agents: OrderedDict[str, Hosted] = OrderedDict()
-        self._parked: dict[Any, list[_Job]] = {}
-        self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._parked: dict[str, list[_Job]] = {}
+        self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
         self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
         self._listeners: dict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._listening = threading.Lock()
@@ -106,7 +110,7 @@ class Keeper:
 
     def start(self) -> None:
         """Begin to work."""
-        for work in (self._write, self._compress):
+        for work in (self._write, self._tidy):
             thread = threading.Thread(target=work, name=f"keeper{work.__name__}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -266,16 +270,20 @@ class Keeper:
                 if found is None:
                     ending = True
                 elif isinstance(found, _Resume):
-                    jobs = [*found.jobs, *jobs]
+                    jobs += self._parked.pop(found.agent, [])
+                elif found.agent in self._parked and found.look is None:
+                    # Requests of one agent are carried out in the order in which they came.
+                    self._parked[found.agent].append(found)
                 else:
                     jobs.append(found)
             if jobs:
                 self._carry_out(jobs)
 
-    def _carry_out(self, jobs: list[_Job]) -> None:
+    def _carry_out(self, jobs: list[_Job], tries: int = 3) -> None:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
         parked: set[_Job] = set()
+        waited_for: list[tuple[Promise, str]] = []
         touched: dict[str, Hosted] = {}
         try:
             with self.store.writing() as session:
@@ -284,22 +292,31 @@ class Keeper:
                 rows = session.rows_of(changing, for_us=True)
                 rows |= session.rows_of({job.agent for job in jobs} - changing, for_us=False)
                 for job in jobs:
+                    if job.agent in self._parked and job.look is None:
+                        self._park(job)
+                        parked.add(job)
+                        continue
                     try:
                         self._work(job, rows, touched)
                     except PlanNeededError as needed:
+                        self._park(job)
                         parked.add(job)
-                        self._park(job, needed)
+                        waited_for.append((needed.promise, job.agent))
                     except _NextGroupError:
+                        self._park(job)
                         parked.add(job)
-                        self._queue.put(_Resume([job]))
+                        self._queue.put(_Resume(job.agent))
                 worked = time.perf_counter()
                 wrote = self._write_events(session, touched)
         except StoreError as error:
             self._counts["failed_commits"] += 1
             self._drop({job.agent for job in jobs})
-            for job in jobs:
-                if job not in parked:
-                    _refuse(job, _unavailable(error))
+            left = [job for job in jobs if job not in parked]
+            if error.passing and tries > 1:
+                self._carry_out(left, tries - 1)
+                return
+            for job in left:
+                _refuse(job, _unavailable(error))
             return
         except BaseException as error:  # whatever it is, nobody waits for ever, and the writer goes on
             self._counts["failed_groups"] += 1
@@ -310,13 +327,16 @@ class Keeper:
             return
         finally:
             self._session = None
+            for promise, agent in waited_for:
+                self._resume_with(promise, agent)
         self._counts["commits"] += wrote > 0
         self._counts["events"] += wrote
         self._counts["requests"] += len(jobs) - len(parked)
         self._times["work"] += worked - begun
         self._times["commit"] += time.perf_counter() - worked
         failpoints.passed("before-answer")
-        for hosted in touched.values():
+        changed = [hosted for hosted in touched.values() if hosted.pending]
+        for hosted in changed:
             hosted.pending.clear()
             hosted.player.new_plans.clear()
         for job in jobs:
@@ -328,19 +348,23 @@ class Keeper:
                 with contextlib.suppress(Exception):
                     job.future.set_result(job.answers)
         failpoints.passed("after-answer")
-        for hosted in touched.values():
+        for hosted in changed:
             self._tell_listeners(hosted.name, hosted.seq)
             if hosted.ended:
                 self._agents.pop(hosted.name, None)
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
                 hosted.snapshot_seq = hosted.seq
                 self._snapshots.put((hosted, hosted.to_dict()))
+        if wrote and self._counts["commits"] % TIDY_EVERY == 0:
+            self._snapshots.put("tidy")
         self._make_room()
 
     def _work(self, job: _Job, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> None:
         """Carry out one request in memory; its answers or its error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
+        if job.now is None:
+            job.now = self._now()
         hosted: Hosted | None = None
         before = 0
         try:
@@ -358,14 +382,14 @@ class Keeper:
                         raise ServiceError(409, f"agent {name!r} is deleted by this batch; make it anew in the next")
                     if hosted is not None and hosted.ended:
                         raise _NextGroupError
-                    answers.append(self._create(operation, hosted, touched))
+                    answers.append(self._create(operation, job, hosted, touched))
                     hosted = touched.get(name) or hosted
                     continue
                 if hosted is None or hosted.ended:
                     raise _unknown(name)
                 touched[name] = hosted
                 with blamed():
-                    answers.append(self._operate(hosted, operation))
+                    answers.append(self._operate(hosted, operation, job.now))
             job.answers = answers
         except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
             hosted = touched.get(name) or hosted
@@ -384,8 +408,7 @@ class Keeper:
             self._counts["failures"] += 1
             job.error = error
 
-    def _operate(self, hosted: Hosted, operation: Operation) -> Answer:
-        now = self._now()
+    def _operate(self, hosted: Hosted, operation: Operation, now: int) -> Answer:
         lookup = self._lookup(hosted)
         if isinstance(operation, Ask):
             return hosted.ask(operation, now, lookup, self.limits)
@@ -413,7 +436,7 @@ class Keeper:
 
         return Lookup(of_request, of_slot)
 
-    def _create(self, given: Create, hosted: Hosted | None, touched: dict[str, Hosted]) -> Answer:
+    def _create(self, given: Create, job: _Job, hosted: Hosted | None, touched: dict[str, Hosted]) -> Answer:
         """Make an agent; the same again is answered the same."""
         session = self._session
         assert session is not None
@@ -425,15 +448,16 @@ class Keeper:
             return hosted.view()
         if session.count_agents() >= self.limits.agents:
             raise ServiceError(429, f"there are {self.limits.agents} agents, the most that this service keeps", "name")
-        now = self._now()
-        seed = secrets.randbits(32) if given.seed is None else given.seed
+        assert job.now is not None
+        now, seed = job.now, job.seed if given.seed is None else given.seed
         with blamed():
             # Once without a number, so that what is refused leaves no row.
             made = Hosted.create(0, given, seed, now, self.planner, self.limits)
         row = {"name": given.name, "made": now, "seq": 0, "slots": 0, "clock": given.clock, "learner": given.learner}
         number = session.add_agent(row | {"arms": len(given.arms)})
         if number is None:
-            raise ServiceError(409, f"there is an agent {given.name!r} already; choose another name", "name")
+            # Another process was sooner; the next look at the store shows what it has made.
+            raise _NextGroupError
         made.number = number
         touched[given.name] = self._agents[given.name] = made
         return made.view()
@@ -463,7 +487,11 @@ class Keeper:
         hosted = None
         kept = session.snapshot(row.id)
         if kept is not None and kept.version <= SNAPSHOT_VERSION and kept.seq <= row.seq:
-            hosted = Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self.planner)
+            try:
+                hosted = Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self.planner)
+            except (zlib.error, ValueError, KeyError, TypeError):
+                # The log is the truth, and all of it is there.
+                self._counts["snapshots_refused"] += 1
         if hosted is None:
             first = next(session.events(row.id, 0, 1))
             hosted = Hosted.created_by(row.id, row.name, first, self.planner)
@@ -530,21 +558,25 @@ class Keeper:
             failpoints.passed("after-snapshot")
         return len(events)
 
-    def _compress(self) -> None:
-        """Make bytes of snapshots, which takes longer than a decision may; the writer enters them."""
+    def _tidy(self) -> None:
+        """Do what takes longer than a decision may: copy what was written ahead, make bytes of snapshots.
+
+        The writer enters these.
+        """
         while (found := self._snapshots.get()) is not None:
+            if found == "tidy":
+                self.store.tidy()
+                continue
             hosted, data = found
             content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
             self._ready[hosted.number] = (data["seq"], content)
 
-    def _park(self, job: _Job, needed: PlanNeededError) -> None:
-        """Put a request aside until a plan is there."""
-        waiting = self._parked.get(needed.promise)
-        if waiting is not None:
-            waiting.append(job)
-            return
-        self._parked[needed.promise] = [job]
-        needed.promise.add_done_callback(lambda promise: self._queue.put(_Resume(self._parked.pop(promise, []))))
+    def _park(self, job: _Job) -> None:
+        """Put a request aside until its agent can go on."""
+        self._parked.setdefault(job.agent, []).append(job)
+
+    def _resume_with(self, promise: Promise, agent: str) -> None:
+        promise.add_done_callback(lambda _: self._queue.put(_Resume(agent)))
 
     def _drop(self, names: set[str]) -> None:
         """Forget agents; they are made anew from the store when they are next asked for."""

@@ -7,6 +7,7 @@ true. No field holds objects of any shape, so nothing can be nested deeper than 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -150,6 +151,9 @@ class BatchMessage(Message):
     """Many operations, all or nothing, in this order."""
 
     operations: Annotated[list[Step], Field(min_length=1, max_length=LIMITS.batch)]
+
+    def each(self) -> Sequence[Operation]:
+        return [step.operation() for step in self.operations]
 
 
 class PatchMessage(Message):

@@ -1,7 +1,7 @@
 """The live page: logging in, its files, and what it reads.
 
 The page is plain HTML, CSS and JavaScript in ``assets``, served as files under a policy that lets a browser run nothing
-else and ask nobody else. What is slow to find out is found out by one process of low priority (``thinking``) and kept
+else and ask nobody else. What is slow to find out is found out by processes of low priority (``thinking``) and kept
 for a moment, so that ten people who look cost as much as one. What happens now comes as a stream, a few frames a
 second, however many slots pass in one.
 
@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from typing import Any
@@ -74,25 +75,32 @@ class Codes:
 
 
 class Thinker:
-    """One process that finds out what is slow, begun when somebody looks for the first time."""
+    """Two processes that find out what is slow, begun when somebody looks: one follows logs, the other one solves."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._pool: ProcessPoolExecutor | None = None
+        self._pools: dict[str, ProcessPoolExecutor] = {}
         self._lock = threading.Lock()
         self._coming: dict[str, Future[dict[str, Any]]] = {}
         self._found: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
+        self._optima: OrderedDict[str, _Optimum] = OrderedDict()
 
-    def _submit(self, work: Callable[..., dict[str, Any]], *given: Any) -> Future[dict[str, Any]]:
+    def _submit(self, pool: str, work: Callable[..., dict[str, Any]], *given: Any) -> Future[dict[str, Any]]:
         with self._lock:
-            if self._pool is None:
+            if pool not in self._pools:
                 context = multiprocessing.get_context("spawn")
-                self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=thinking.begin_thinking)
+                self._pools[pool] = ProcessPoolExecutor(1, mp_context=context, initializer=thinking.begin_thinking)
             try:
-                return self._pool.submit(work, *given)
+                return self._pools[pool].submit(work, *given)
             except BrokenExecutor:
-                self._pool = None
-                raise ServiceError(503, "the process that thinks has died; ask again", retry_after=1.0) from None
+                del self._pools[pool]
+                raise _died() from None
+
+    def begin(self) -> None:
+        """Begin the processes, for somebody who will ask in a moment."""
+        for pool in ("follow", "solve"):
+            if pool not in self._pools:
+                self._submit(pool, thinking.awake)
 
     def think(self, name: str) -> dict[str, Any]:
         """Return the thoughts of an agent, made now or a moment ago; whoever asks meanwhile gets the same."""
@@ -101,11 +109,15 @@ class Thinker:
             return found
         coming = self._coming.get(name)
         if coming is None or coming.done():
+            mind = self._keeper.look(name, mind_of)
+            self._solve_if_due(mind)
             url = self._keeper.store.engine.url.render_as_string(hide_password=False)
-            coming = self._coming[name] = self._submit(thinking.think, url, self._keeper.look(name, mind_of))
-        found = self._result(coming)
+            coming = self._coming[name] = self._submit("follow", thinking.think, url, mind)
+        found = self._result("follow", coming)
         for plan in found["plans"]:
             plan["seconds"] = self._keeper.planner.took.get(plan["digest"])
+        solved = self._optima.get(name)
+        found["optimum"] = None if solved is None else solved.take()
         self._found[name] = time.monotonic(), found
         self._found.move_to_end(name)
         if len(self._found) > thinking.KEPT_TRAILS:
@@ -113,29 +125,67 @@ class Thinker:
             self._coming.pop(gone, None)
         return found
 
+    def _solve_if_due(self, mind: Mind) -> None:
+        """Have the learned problem solved, if enough has been learned since that was done last."""
+        slots, service = mind.record.slots, mind.service
+        if len(service) > thinking.MOST_SOLVED or len(service) < mind.task.plays or not mind.record.pulls.any():
+            self._optima.pop(mind.name, None)
+            return
+        known = self._optima.setdefault(mind.name, _Optimum())
+        self._optima.move_to_end(mind.name)
+        if len(self._optima) > thinking.KEPT_TRAILS:
+            self._optima.popitem(last=False)
+        if (known.promise is None or known.promise.done()) and known.is_old(slots, service):
+            known.take()
+            known.slots, known.service = slots, service
+            known.promise = self._submit("solve", thinking.optimum, mind)
+
     def what_if(self, arms: list[dict[str, Any]], plays: int) -> dict[str, Any]:
         """Return what would be best if the arms were such."""
-        return self._result(self._submit(thinking.what_if, arms, plays))
+        return self._result("solve", self._submit("solve", thinking.what_if, arms, plays))
 
-    def _result(self, coming: Future[dict[str, Any]]) -> dict[str, Any]:
+    def _result(self, pool: str, coming: Future[dict[str, Any]]) -> dict[str, Any]:
         try:
             return coming.result(PATIENCE)
         except BrokenExecutor:
             with self._lock:
-                self._pool = None
-            raise ServiceError(503, "the process that thinks has died; ask again", retry_after=1.0) from None
+                self._pools.pop(pool, None)
+            raise _died() from None
         except (CancelledError, TimeoutError):
             raise ServiceError(503, "this takes too long now; ask again", retry_after=5.0) from None
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the processes, whatever they do."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
+            pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
             processes = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.terminate()
+
+
+@dataclass
+class _Optimum:
+    """The optimum of what an agent has learned: the last that was found, and the next one on its way."""
+
+    found: dict[str, Any] | None = None
+    promise: Future[dict[str, Any]] | None = None
+    slots: int = 0
+    service: tuple[int, ...] = ()
+
+    def is_old(self, slots: int, service: tuple[int, ...]) -> bool:
+        return service != self.service or slots >= thinking.GROWTH * self.slots
+
+    def take(self) -> dict[str, Any] | None:
+        """Return the last one that was found; a solver that failed leaves the one before."""
+        if self.promise is not None and self.promise.done() and not self.promise.cancelled():
+            self.found = self.found if self.promise.exception() is not None else self.promise.result()
+        return self.found
+
+
+def _died() -> ServiceError:
+    return ServiceError(503, "the process that thinks has died; ask again", retry_after=1.0)
 
 
 def mind_of(hosted: Hosted) -> Mind:
@@ -222,6 +272,7 @@ class Page:
             Route("/login", self.login, methods=["POST"]),
             Route("/logout", self.logout, methods=["POST"]),
             Route("/assets/{name}", self.asset),
+            Route("/favicon.ico", self.icon),
             Route("/page/overview", self.overview),
             Route("/page/agent", self.agent),
             Route("/page/thoughts", self.thoughts),
@@ -234,6 +285,7 @@ class Page:
         role = None if token is None else await self._doorkeeper.role(token)
         if role is None:
             return RedirectResponse("/login", 303)
+        await asyncio.to_thread(self._thinker.begin)
         return self._html("index.html", role=role)
 
     async def login_form(self, request: Request) -> Response:
@@ -266,8 +318,13 @@ class Page:
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer
 
+    async def icon(self, _: Request) -> Response:
+        return self._file("icon.svg")
+
     async def asset(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        return self._file(request.path_params["name"])
+
+    def _file(self, name: str) -> Response:
         if name not in self._files or name.endswith(".html"):
             raise ServiceError(404, "there is no such file")
         kind = KINDS[name.rpartition(".")[2]]

@@ -17,6 +17,7 @@ import socket
 import ssl
 import sys
 import threading
+import webbrowser
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from restless_bandits.service.extras import shown_store
 from restless_bandits.service.gate import Gate
 from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.limits import Limits
+from restless_bandits.service.page import Codes
 from restless_bandits.service.store import open_store
 
 PORT = 8787
@@ -53,6 +55,7 @@ class Settings:
     allow_hosts: tuple[str, ...] = ()
     demo: str | None = None
     speed: float = 5.0
+    open_page: bool = False
 
     @property
     def scheme(self) -> str:
@@ -80,12 +83,19 @@ def serve(settings: Settings, started: Callable[[Started], None]) -> None:
         keeper = Keeper(store, limits=Limits())
         keeper.start()
         try:
-            gate = build(keeper, store.tokens, known_hosts=(settings.host, *settings.allow_hosts))
+            codes = Codes()
+            gate = build(keeper, store.tokens, known_hosts=(settings.host, *settings.allow_hosts), codes=codes)
             url = f"{settings.scheme}://{_shown(listener)}"
             demo = _demo(settings, keeper)
             hello = Started(url, shown_store(settings.store), token, file, settings.demo)
             with demo:
-                Server(settings, gate, lambda: started(hello)).run(sockets=[listener])
+
+                def ready() -> None:
+                    started(hello)
+                    if settings.open_page:
+                        open_page(url, codes, token or kept_token(settings.store))
+
+                Server(settings, gate, ready).run(sockets=[listener])
         finally:
             keeper.stop(WRITING)
 
@@ -119,7 +129,7 @@ def listen(host: str, port: int) -> socket.socket:
         ]
         if kind != socket.SOCK_STREAM or family not in (socket.AF_INET, socket.AF_INET6):
             raise ProblemError(f"--host is {host}, on which nothing can listen")
-        return socket.create_server(address[:2], family=family, backlog=1024)  # type: ignore[arg-type]
+        return socket.create_server(address[:2], family=family, backlog=1024)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ProblemError(f"port {port} of {host} is taken, maybe by another service; give --port") from None
@@ -139,6 +149,20 @@ def first_token(store: Any, place: str) -> tuple[str | None, str | None]:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(token + "\n")
     return token, str(path)
+
+
+def kept_token(place: str) -> str | None:
+    """Return the first token of a store where it is still kept beside it."""
+    with contextlib.suppress(OSError):
+        return Path(f"{place.removeprefix('sqlite:///')}.token").read_text(encoding="utf-8").strip() or None
+    return None
+
+
+def open_page(url: str, codes: Codes, token: str | None) -> None:
+    """Show the page in a browser, which is logged in if there is a token: by a code that works once."""
+    address = url if token is None else f"{url}/login?code={codes.make(token)}"
+    # Some browsers keep whoever opens them waiting.
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 def configure_logs() -> None:
@@ -161,8 +185,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 gate,
-                loop=fastest("uvloop"),  # type: ignore[arg-type]
-                http=fastest("httptools"),  # type: ignore[arg-type]
+                loop=fastest("uvloop"),
+                http=fastest("httptools"),
                 ws="none",
                 lifespan="off",
                 log_config=None,

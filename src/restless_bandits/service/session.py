@@ -88,6 +88,10 @@ class Session:
         cursor.execute(text, values)
         return cursor
 
+    def checkpoint(self) -> None:
+        """Copy what SQLite has written ahead to its place, as far as nobody is in the way."""
+        self._driver.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
     def rows_of(self, names: Iterable[str], *, for_us: bool) -> dict[str, AgentRow]:
         """Return the rows of agents by their names; taken for ourselves, in ascending order, if they are to change."""
         found = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,21 @@ from restless_bandits.service.tokens import Tokens
 BUSY = 5.0
 """Seconds to wait for another process that writes to the same SQLite file."""
 
+IN_EACH_OTHERS_WAY = ("40001", "40P01")
+"""What PostgreSQL calls a serialization failure and a deadlock."""
+LONGEST_WAL = 8_000
+"""Pages of the write-ahead log at which a commit copies them to their places; it is done aside long before."""
+
 
 class StoreError(Exception):
-    """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked."""
+    """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked.
+
+    ``passing`` says that two processes were in each other's way, and that the same will do when it is tried again.
+    """
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 def open_store(where: str | Path) -> Store:
@@ -91,7 +104,8 @@ def _set_up_sqlite(engine: Engine) -> None:
         # Transactions are begun below, not by the driver's guess.
         connection.isolation_level = None
         cursor = connection.cursor()
-        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={int(BUSY * 1000)}"):
+        cursor.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"wal_autocheckpoint={LONGEST_WAL}"):
             cursor.execute(f"PRAGMA {setting}")
         cursor.close()
 
@@ -110,6 +124,7 @@ class Store:
         self._texts = Statements(engine)
         assert engine.dialect.dbapi is not None
         self.errors = (SQLAlchemyError, engine.dialect.dbapi.Error)
+        self._busy = threading.Lock()
         self._writer: PoolProxiedConnection | None = None
 
     @property
@@ -117,7 +132,10 @@ class Store:
         return self.engine.dialect.name == "sqlite"
 
     def close(self) -> None:
-        self._let_go()
+        # A writer that does not end, as on a disk that does not answer, keeps its connection: it ends with the process.
+        if self._busy.acquire(timeout=BUSY):
+            self._let_go()
+            self._busy.release()
         self.engine.dispose()
 
     @contextlib.contextmanager
@@ -131,8 +149,9 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Session]:
-        """Write, all or nothing: when this ends without an error, everything is on disk. For one thread at a time."""
+        """Write, all or nothing: when this ends without an error, everything is on disk. One at a time does."""
         failpoints.passed("before-begin")
+        self._busy.acquire()
         try:
             if self._writer is None:
                 self._writer = self.engine.raw_connection()
@@ -152,10 +171,13 @@ class Store:
             failpoints.passed("after-commit")
         except self.errors as error:
             self._let_go()
-            raise StoreError(_reason(error)) from error
+            state = getattr(getattr(error, "orig", None) or error, "sqlstate", None)
+            raise StoreError(_reason(error), passing=state in IN_EACH_OTHERS_WAY) from error
         except BaseException:
             self._let_go()
             raise
+        finally:
+            self._busy.release()
 
     def _let_go(self) -> None:
         """Close the connection of the writer: whatever is wrong with it, the next one is new."""
@@ -165,6 +187,12 @@ class Store:
             with contextlib.suppress(*self.errors):
                 self._writer.invalidate()
             self._writer = None
+
+    def tidy(self) -> None:
+        """Copy what was written ahead to its place, without anybody waiting for it."""
+        if self.is_sqlite:
+            with contextlib.suppress(StoreError), self.reading() as session:
+                session.checkpoint()
 
     def backup(self, path: str | Path) -> None:
         """Copy the store to a file while it is being written to; the file appears whole or not at all."""

@@ -105,8 +105,6 @@ class Streams:
                 elif loop.time() - last_sent > QUIET:
                     yield b": still here\n\n"
                     last_sent = loop.time()
-                if self._stopping:
-                    return
                 await asyncio.sleep(every)
                 if name is not None:
                     with contextlib.suppress(TimeoutError):

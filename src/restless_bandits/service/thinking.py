@@ -1,4 +1,4 @@
-"""What the live page shows of an agent's mind, made in a process of its own so that no decision waits for it.
+"""What the live page shows of an agent's mind, made in processes of its own so that no decision waits for it.
 
 Two sources: a copy of the agent's record as it is now, from the keeper, and the log, which is read once from its
 beginning and then followed. What is kept of the log does not grow with it: rewards in at most ``MOST_BINS`` bins, the
@@ -55,6 +55,11 @@ def begin_thinking() -> None:
     os.nice(10)
 
 
+def awake() -> dict[str, Any]:
+    """Do nothing: what a process loads before it can do that takes a while."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Mind:
     """What the keeper tells of an agent: a copy, made between two commits."""
@@ -93,9 +98,6 @@ class Trail:
     """Why the present plan will end, where something other than its rule has ended it."""
     next_mark: float = FIRST_MARK
     tightening: list[dict[str, Any]] = field(default_factory=list)
-    optimum: dict[str, Any] | None = None
-    solved_at: float = 0.0
-    solved_arms: tuple[int, ...] = ()
 
     def take(self, event: dict[str, Any]) -> None:
         """Take note of an event."""
@@ -193,10 +195,7 @@ def think(url: str, mind: Mind) -> dict[str, Any]:
     trail, behind = _follow(store, url, mind)
     shown = mind.shown
     record = mind.record.only(shown) if len(shown) < mind.task.n_arms else mind.record
-    names, ranges = ([values[arm] for arm in shown] for values in (mind.task.names, mind.task.reward_ranges))
-    found = estimate(record, names=names, strict=False, reward_ranges=ranges).arms
-    if not behind:
-        _solve_if_due(trail, mind)
+    found = _estimated(record, mind.task, shown)
     return {
         "name": mind.name,
         "seq": mind.seq,
@@ -211,7 +210,6 @@ def think(url: str, mind: Mind) -> dict[str, Any]:
         "plans": [_worded(store, plan) for plan in trail.plans],
         "marks": list(trail.marks),
         "tightening": _thinned(trail.tightening, 24),
-        "optimum": trail.optimum,
     }
 
 
@@ -257,6 +255,11 @@ def _numbers(values: Array) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
+def _estimated(record: Record, task: Task, numbers: Sequence[int]) -> tuple[ArmEstimate, ...]:
+    names, ranges = [task.names[arm] for arm in numbers], [task.reward_ranges[arm] for arm in numbers]
+    return estimate(record, names=names, strict=False, reward_ranges=ranges).arms
+
+
 def _learned(found: Sequence[ArmEstimate], task: Task, numbers: Sequence[int]) -> list[Arm]:
     """The arms as they are believed to be; a state that was never seen is taken to pay the middle of the range."""
     arms = []
@@ -278,28 +281,20 @@ def _indices(arm: Arm) -> Array:
     return whittle_index(arm, length=COLUMNS).table[:, :COLUMNS]
 
 
-def _solve_if_due(trail: Trail, mind: Mind) -> None:
-    """Compute the optimum of the learned problem, if enough has been learned since it was computed last."""
+def optimum(mind: Mind) -> dict[str, Any]:
+    """Return the optimum of the learned problem, certified or in a bracket, and how uncertain it is."""
     service = mind.service
-    slots = mind.record.slots
-    if len(service) > MOST_SOLVED or len(service) < mind.task.plays or not slots:
-        trail.optimum = None
-        return
-    if trail.optimum is not None and service == trail.solved_arms and slots < GROWTH * trail.solved_at:
-        return
     record = mind.record.only(service)
-    names, ranges = ([values[arm] for arm in service] for values in (mind.task.names, mind.task.reward_ranges))
-    found = estimate(record, names=names, strict=False, reward_ranges=ranges).arms
+    found = _estimated(record, mind.task, service)
     arms = _learned(found, mind.task, service)
     solved = best(Problem(arms, plays=mind.task.plays, name="learned"))
     gains = _gains_of_draws(record, found, arms, mind.task.plays)
-    trail.optimum = _shown_solution(solved) | {
-        "at": slots,
+    return _shown_solution(solved) | {
+        "at": mind.record.slots,
         "draws": len(gains),
         "low": float(np.quantile(gains, 0.025)) if len(gains) > 4 else None,
         "high": float(np.quantile(gains, 0.975)) if len(gains) > 4 else None,
     }
-    trail.solved_at, trail.solved_arms = slots, service
 
 
 def best(problem: Problem) -> Solution:
@@ -325,7 +320,8 @@ def _shown_solution(found: Solution) -> dict[str, Any]:
 
 def _gains_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequence[Arm], plays: int) -> list[float]:
     """The optima of problems drawn from what is believed: how uncertain the optimum is."""
-    rng, deadline, gains = np.random.default_rng(0), time.monotonic() + DRAWING, []
+    rng, deadline = np.random.default_rng(0), time.monotonic() + DRAWING
+    gains: list[float] = []
     record = record.copy()
     while len(gains) < DRAWS and time.monotonic() < deadline:
         draw = draw_from_posterior(record.frozen(), rng)

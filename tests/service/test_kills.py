@@ -1,0 +1,226 @@
+"""Kills at random moments under eight clients, a full disk, a disk that refuses: nothing acknowledged is missing.
+
+``RESTLESS_KILLS`` says how often; the soak asks for more than the tests do.
+"""
+
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from restless_bandits.service.audit import audit
+from restless_bandits.service.keeper import Keeper
+from restless_bandits.service.operations import Ask, Create, ServiceError, Tell
+from restless_bandits.service.store import open_store
+
+from .keeping import Kept
+from .served import Served, Visitor, context, prepare
+
+KILLS = int(os.environ.get("RESTLESS_KILLS", "10"))
+CLIENTS = 8
+AGENTS = ("one", "two")
+
+
+def seen(agent, slot, arm):
+    return {"state": (slot + arm + len(agent)) // 3 % 2, "reward": float((slot * 5 + arm) % 2)}
+
+
+def play_until(over, number, ports, token, acknowledged, troubles):
+    """A client: asks, tells late or at once, repeats, and writes down what it was promised."""
+    visitor = Visitor(ports, token)
+    draws = random.Random(number)
+    waiting = []
+    count = 0
+    try:
+        while not over.is_set():
+            count += 1
+            agent = draws.choice(AGENTS)
+            request = f"{number}.{count}"
+            decision = visitor.ok("POST", f"/agents/{agent}/ask", {"request": request})
+            acknowledged.append((agent, "ask", decision["decision"], request))
+            waiting.append((agent, decision))
+            draws.shuffle(waiting)
+            while len(waiting) > draws.randrange(4):
+                agent, decision = waiting.pop()
+                told = seen(agent, decision["slot"], decision["numbers"][0])
+                answer = visitor.ok("POST", f"/agents/{agent}/tell", {"decision": decision["decision"], **told})
+                assert answer["used"]
+                acknowledged.append((agent, "tell", decision["decision"], (told["state"], told["reward"])))
+    except BaseException as error:
+        troubles.append(error)
+    finally:
+        visitor.close()
+
+
+def check_promises(logs, acknowledged):
+    """Everything that was acknowledged is in the log, once, and as it was acknowledged."""
+    asked, told = {}, {}
+    for agent, log in logs.items():
+        assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
+        for event in log:
+            if event["kind"] == "ask":
+                assert (agent, event["decision"]) not in asked, "a decision was made twice"
+                asked[agent, event["decision"]] = event["request"]
+            elif event["kind"] == "tell":
+                assert (agent, event["decision"]) not in told, "an answer was entered twice"
+                told[agent, event["decision"]] = (event["states"][0], event["rewards"][0])
+    for agent, kind, decision, content in acknowledged:
+        assert (asked if kind == "ask" else told)[agent, decision] == content
+    assert len(set(asked.values())) == len(asked)
+
+
+def begin(served):
+    served.start_somehow()
+    visitor = Visitor([served.port], served.token)
+    for name in AGENTS:
+        made = {"name": name, "arms": ["x", "y", "z"], "learner": "likelihood-ucb", "seed": 3, "on_change": "forget"}
+        visitor.ok("POST", "/agents", made)
+    visitor.close()
+
+
+def test_kills_at_random_moments_under_eight_clients(tmp_path):
+    store = tmp_path / "s.db"
+    served = Served(store)
+    begin(served)
+    over, acknowledged, troubles = threading.Event(), [], []
+    ports = [served.port]
+    clients = [
+        threading.Thread(target=play_until, args=(over, number, ports, served.token, acknowledged, troubles))
+        for number in range(CLIENTS)
+    ]
+    for client in clients:
+        client.start()
+    draws = random.Random(20)
+    counts = []
+    for _ in range(KILLS):
+        before = len(acknowledged)
+        # At least something is done between two deaths, and the moment is nobody's choice.
+        deadline = time.monotonic() + 30
+        while len(acknowledged) < before + 10 and time.monotonic() < deadline and not troubles:
+            time.sleep(0.01)
+        time.sleep(draws.random() * 0.15)
+        served.kill()
+        counts.append(len(acknowledged) - before)
+        served.start_somehow()
+    over.set()
+    for client in clients:
+        client.join(90)
+    assert not troubles, troubles[0]
+    assert min(counts) >= 10
+    visitor = Visitor(ports, served.token)
+    logs = {name: visitor.log(name) for name in AGENTS}
+    visitor.close()
+    served.stop()
+    check_promises(logs, acknowledged)
+    opened = open_store(store)
+    found = audit(opened)
+    opened.close()
+    assert found.same, found.sentence
+    print(f"{KILLS} kills, {served.starts} starts, {len(acknowledged)} acknowledged; {found.sentence}")
+
+
+def fill_the_disk(path, pipe):
+    """A child whose files may not grow beyond a limit: what a full disk does to whoever writes."""
+    prepare(None)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    store = open_store(path)
+    keeper = Keeper(store)
+    keeper.start()
+    keeper.submit("a", [Create("a", ["x", "y"], learner="ucb1", seed=1)]).result(30)
+    size = max(Path(name).stat().st_size for name in (path, f"{path}-wal"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 200_000, resource.RLIM_INFINITY))
+    promised, refusals = [], []
+    for i in range(2000):
+        try:
+            decision = keeper.submit("a", [Ask(f"r{i}")]).result(30)[0]
+            promised.append(decision["decision"])
+            keeper.submit("a", [Tell(decision["decision"], state=i % 2, reward=1.0)]).result(30)
+        except ServiceError as error:
+            refusals.append((error.status, str(error), error.retry_after))
+            if len(refusals) == 3:
+                break
+    readable = keeper.agent("a")["asked"]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    promised.append(keeper.submit("a", [Ask("room again")]).result(30)[0]["decision"])
+    keeper.stop()
+    pipe.send((promised, refusals, readable))
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
+    path = tmp_path / "s.db"
+    mine, theirs = context().Pipe(duplex=False)
+    child = context().Process(target=fill_the_disk, args=(str(path), theirs), daemon=True)
+    child.start()
+    theirs.close()
+    promised, refusals, readable = mine.recv()
+    mine.close()
+    child.join(30)
+    assert len(promised) > 5
+    assert len(refusals) == 3
+    for status, sentence, retry_after in refusals:
+        assert status == 503
+        assert retry_after
+        assert sentence.startswith("the store does not take anything now:")
+        assert "\n" not in sentence
+    assert readable == len(promised) - 1
+    again = Kept(path)
+    log = again.log()
+    again.close()
+    asked = [event["decision"] for event in log if event["kind"] == "ask"]
+    assert asked == promised
+    opened = open_store(path)
+    assert audit(opened).same
+    opened.close()
+
+
+@pytest.mark.parametrize("moment", ["add_events", "update_agents", "commit"])
+def test_a_commit_that_fails_is_refused_and_the_agent_is_what_it_was(kept, monkeypatch, moment):
+    a = kept()
+    a.create()
+    first = a.ask("first")
+    before = a.look(), a.log(), a.record()
+    fail_once(monkeypatch, a.store, moment)
+    futures = [
+        a.keeper.submit("a", [Tell(first["decision"], state=1, reward=1.0)]),
+        a.keeper.submit("a", [Ask("second")]),
+    ]
+    errors = [future.exception(30) for future in futures]
+    refused = [error for error in errors if error is not None]
+    assert refused
+    assert all(error.status == 503 and error.retry_after for error in refused)
+    if len(refused) == 2:
+        assert (a.look(), a.log(), a.record()) == before
+    assert a.tell(first, state=1, reward=1.0)["used"]
+    assert a.ask("second")["slot"] == 2
+    assert audit(a.store).same
+
+
+def fail_once(monkeypatch, store, moment):
+    """Let the next statement of a kind, or the next commit, fail as a driver does."""
+    import sqlite3
+
+    from restless_bandits.service import failpoints
+    from restless_bandits.service.session import Session
+
+    left = [1]
+
+    def fail():
+        if left:
+            left.clear()
+            raise sqlite3.OperationalError("disk I/O error")
+
+    if moment == "commit":
+        monkeypatch.setattr(failpoints, "passed", lambda name: fail() if name == "before-commit" else None)
+        return
+    method = getattr(Session, moment)
+
+    def failing(self, *given):
+        fail()
+        return method(self, *given)
+
+    monkeypatch.setattr(Session, moment, failing)

@@ -1,0 +1,142 @@
+"""The same service on PostgreSQL: two processes on one database, of which one is killed again and again."""
+
+import os
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from restless_bandits.errors import ProblemError
+from restless_bandits.service.audit import audit
+from restless_bandits.service.operations import Ask, Create, ServiceError
+from restless_bandits.service.store import open_store
+
+from .keeping import Kept
+from .postgres import cluster, reason_to_skip
+from .served import Served, Visitor
+from .test_kills import AGENTS, begin, check_promises, play_until
+
+KILLS = int(os.environ.get("RESTLESS_KILLS", "10")) // 2
+
+pytestmark = pytest.mark.skipif(reason_to_skip() is not None, reason=reason_to_skip() or "")
+
+
+@pytest.fixture(scope="module")
+def database():
+    with cluster() as make:
+        yield make
+
+
+def test_what_one_process_does_the_other_knows(database, at_once):
+    url = database()
+    one, two = Kept(url, snapshot_every=10), Kept(url, snapshot_every=10)
+    one.create(learner="likelihood-ucb", arms="xyz")
+    for i in range(20):
+        here, there = (one, two) if i % 2 else (two, one)
+        decision = here.ask(f"r{i}")
+        assert decision["slot"] == i + 1
+        assert there.ask(f"r{i}") == decision
+        there.tell(decision, state=i // 2 % 2, reward=1.0)
+        with pytest.raises(ServiceError, match="what was told first stands"):
+            here.tell(decision, state=1 - i // 2 % 2, reward=1.0)
+    assert one.look() == two.look()
+    assert one.record() == two.record()
+    two.patch(retire_arm="y")
+    assert one.look()["task"]["arms"][1]["in_service"] is False
+    one.delete()
+    with pytest.raises(ServiceError, match="there is no agent"):
+        two.ask()
+    found = audit(one.store)
+    assert found.same, found.sentence
+    assert found.decisions == 20
+    one.close()
+    two.close()
+
+
+def test_both_at_once(database, at_once):
+    """Many threads on two keepers: the rows are taken in one order, so nobody waits for ever."""
+    url = database()
+    one, two = Kept(url), Kept(url)
+    names = [f"agent {i}" for i in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+
+        def create(number):
+            made = [Create(name, ["x", "y"], learner="ucb1", seed=1) for name in names]
+            random.Random(number).shuffle(made)
+            keeper = (one, two)[number % 2].keeper
+            return [keeper.submit(each.name, [each]).result(60)[0]["name"] for each in made]
+
+        assert all(sorted(done) == names for done in pool.map(create, range(8)))
+
+        def ask(number):
+            draws = random.Random(number)
+            keeper = (one, two)[number % 2].keeper
+            waiting = []
+            for i in range(25):
+                name = draws.choice(names)
+                waiting.append((name, keeper.submit(name, [Ask(f"{number}.{i}")])))
+            return [(name, future.result(60)[0]["decision"]) for name, future in waiting]
+
+        decisions = [decision for done in pool.map(ask, range(8)) for decision in done]
+    assert len(set(decisions)) == 200
+    found = audit(two.store)
+    assert found.same, found.sentence
+    assert found.decisions == 200
+    one.close()
+    two.close()
+
+
+def test_one_of_two_is_killed_again_and_again(database):
+    url = database()
+    steady, mortal = Served(url), Served(url)
+    begin(steady)
+    mortal.token = steady.token
+    mortal.start_somehow()
+    over, acknowledged, troubles = threading.Event(), [], []
+    ports = [[steady.port, mortal.port], [mortal.port, steady.port]]
+    clients = [
+        threading.Thread(
+            target=play_until, args=(over, number, ports[number % 2], steady.token, acknowledged, troubles)
+        )
+        for number in range(8)
+    ]
+    for client in clients:
+        client.start()
+    draws = random.Random(4)
+    for _ in range(KILLS):
+        before, deadline = len(acknowledged), time.monotonic() + 30
+        while len(acknowledged) < before + 10 and time.monotonic() < deadline and not troubles:
+            time.sleep(0.01)
+        time.sleep(draws.random() * 0.15)
+        mortal.kill()
+        mortal.start_somehow()
+    over.set()
+    for client in clients:
+        client.join(90)
+    assert not troubles, troubles[0]
+    visitor = Visitor([steady.port], steady.token)
+    logs = {name: visitor.log(name) for name in AGENTS}
+    visitor.ports = [mortal.port]
+    visitor.close()
+    assert {name: visitor.log(name) for name in AGENTS} == logs
+    visitor.close()
+    steady.stop()
+    mortal.stop()
+    check_promises(logs, acknowledged)
+    opened = open_store(url)
+    found = audit(opened)
+    opened.close()
+    assert found.same, found.sentence
+    print(f"{KILLS} kills of one of two, {len(acknowledged)} acknowledged; {found.sentence}")
+
+
+def test_a_database_that_is_not_there(database):
+    url = database()
+    with pytest.raises(ProblemError, match="cannot open the store"):
+        open_store(url.replace("/d", "/nobody"))
+    opened = open_store(url)
+    with pytest.raises(ProblemError, match="use pg_dump"):
+        opened.backup("somewhere")
+    opened.close()

@@ -1,0 +1,378 @@
+"""The store: what it opens and refuses, tokens, backups, snapshots, and what memory an agent may take."""
+
+import json
+import sqlite3
+import stat
+import zlib
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from restless_bandits import background
+from restless_bandits.errors import ProblemError
+from restless_bandits.service import hosted, planning, schema
+from restless_bandits.service.audit import audit
+from restless_bandits.service.operations import Ask, Create, ServiceError
+from restless_bandits.service.store import open_store
+
+from .keeping import Kept, plan_at_once
+
+FROZEN = Path(__file__).parent.parent / "frozen"
+
+
+class TestOpening:
+    def test_a_new_file_is_for_its_owner_alone(self, tmp_path):
+        store = open_store(tmp_path / "s.db")
+        assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600
+        store.close()
+        open_store(f"sqlite:///{tmp_path / 's.db'}").close()
+
+    def test_a_commit_waits_for_the_disk(self, tmp_path):
+        store = open_store(tmp_path / "s.db")
+        with store.writing() as session:
+            settings = {
+                name: session._driver.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("journal_mode", "synchronous")
+            }
+        store.close()
+        assert settings == {"journal_mode": "wal", "synchronous": 2}
+
+    @pytest.mark.parametrize(
+        ("where", "complaint"),
+        [
+            ("", "would lose everything"),
+            ("sqlite://", "would lose everything"),
+            (":memory:", "would lose everything"),
+            ("mysql://host/name", "of a kind that is not known"),
+            ("postgresql+nobody://host/name", "not installed"),
+            ("nowhere/at/all.db", "nowhere"),
+            ("://", "no URL"),
+        ],
+    )
+    def test_what_is_no_store(self, where, complaint):
+        with pytest.raises(ProblemError, match=complaint):
+            open_store(where)
+
+    def test_a_password_is_not_shown(self):
+        with pytest.raises(ProblemError) as caught:
+            open_store("postgresql+psycopg://me:secret@127.0.0.1:1/name")
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize("content", [b"something else", b"SQLite format 3\x00" + b"x" * 5000])
+    def test_a_file_of_another_kind(self, tmp_path, content):
+        (tmp_path / "s.db").write_bytes(content)
+        with pytest.raises(ProblemError, match="cannot open the store"):
+            open_store(tmp_path / "s.db")
+
+    def test_a_database_of_something_else(self, tmp_path):
+        with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+            connection.execute("CREATE TABLE dear (diary TEXT)")
+        with pytest.raises(ProblemError, match="holds something else"):
+            open_store(tmp_path / "s.db")
+
+    def test_one_of_a_later_release(self, tmp_path):
+        open_store(tmp_path / "s.db").close()
+        with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+            connection.execute("UPDATE about SET value = '99' WHERE key = 'schema'")
+            connection.commit()
+        with pytest.raises(ProblemError, match="later release"):
+            open_store(tmp_path / "s.db")
+
+    def test_one_of_an_earlier_release_is_brought_up_to_date(self, tmp_path, monkeypatch):
+        open_store(tmp_path / "s.db").close()
+        monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+        monkeypatch.setitem(
+            schema.MIGRATIONS, schema.VERSION - 1, ("ALTER TABLE agents ADD COLUMN colour TEXT", "nonsense")
+        )
+        with pytest.raises(ProblemError, match="cannot open"):
+            open_store(tmp_path / "s.db")
+        monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION - 1, ("ALTER TABLE agents ADD COLUMN colour TEXT",))
+        open_store(tmp_path / "s.db").close()
+        open_store(tmp_path / "s.db").close()
+
+    def test_a_frozen_store_opens_and_goes_on(self, tmp_path, at_once):
+        """Written by the first release that had stores; whatever comes later reads it."""
+        expected = json.loads((FROZEN / "store.json").read_text())
+        (tmp_path / "store.db").write_bytes(zlib.decompress((FROZEN / "store.db.z").read_bytes()))
+        a = Kept(tmp_path / "store.db", name="frozen")
+        assert [event["kind"] for event in a.log()] == expected["kinds"]
+        shown = a.look()
+        assert {key: shown[key] for key in expected["agent"]} == expected["agent"]
+        assert a.ask(expected["request"]) == expected["decision"]
+        assert a.tell(expected["told"]["decision"], **expected["told"]["seen"])["used"]
+        assert a.store.tokens.role_of(expected["token"]) == "play"
+        a.tell(a.ask("new"), state=1, reward=1.0)
+        found = audit(a.store)
+        assert found.same, found.sentence
+        assert found.foreign == expected["agent"]["plan"]
+        a.close()
+
+
+class TestTokens:
+    @pytest.fixture
+    def store(self, quick):
+        store = open_store(quick / "tokens.db")
+        yield store
+        store.close()
+
+    def test_roles(self, store):
+        tokens = {role: store.tokens.make(role, f"for {role}") for role in ("read", "play", "admin")}
+        assert {role: store.tokens.role_of(token) for role, token in tokens.items()} == {r: r for r in tokens}
+        with pytest.raises(ProblemError, match="the role of a token"):
+            store.tokens.make("king")
+
+    def test_nobody(self, store):
+        token = store.tokens.make("read")
+        for wrong in (
+            "",
+            "x",
+            token[:-1],
+            token + "x",
+            token[:-1] + ("a" if token[-1] != "a" else "b"),
+            token.upper(),
+            None,
+            "rb-00000000-" + "a" * 43,
+            "é" * 60,
+        ):
+            assert store.tokens.role_of(wrong) is None
+
+    def test_the_store_holds_no_token(self, store, quick):
+        token = store.tokens.make("admin")
+        secret = token.split("-", 2)[2].encode()
+        assert all(secret not in path.read_bytes() for path in quick.glob("tokens.db*"))
+        assert not any(secret.decode() in str(row) for row in store.tokens.list())
+
+    def test_revoked(self, store):
+        token = store.tokens.make("admin", "gone")
+        name = token.split("-")[1]
+        assert store.tokens.revoke(name)
+        assert store.tokens.role_of(token) is None
+        assert not store.tokens.revoke(name)
+        assert not store.tokens.revoke("nobody")
+        assert next(row for row in store.tokens.list() if row["id"] == name)["revoked"]
+
+
+class TestBackup:
+    def test_while_it_is_being_written_to(self, kept, tmp_path):
+        a = kept()
+        a.create()
+        asked = [a.keeper.submit("a", [Ask(f"r{i}")]) for i in range(300)]
+        a.store.backup(tmp_path / "copy.db")
+        last = [future.result(60)[0] for future in asked][-1]
+        copy = Kept(tmp_path / "copy.db")
+        assert audit(copy.store).same
+        assert copy.look()["seq"] <= a.look()["seq"]
+        assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+        assert copy.ask("r299")["slot"] <= last["slot"]
+        copy.close()
+
+    def test_what_is_there_is_not_replaced(self, kept, tmp_path):
+        a = kept()
+        (tmp_path / "copy.db").write_text("mine")
+        with pytest.raises(ProblemError, match="is there already"):
+            a.store.backup(tmp_path / "copy.db")
+        with pytest.raises(ProblemError, match="nowhere"):
+            a.store.backup(tmp_path / "nowhere" / "copy.db")
+        assert [path.name for path in tmp_path.iterdir()] == ["copy.db"]
+
+
+class TestRecovery:
+    @pytest.mark.parametrize("every", [1, 3, 50, 10_000])
+    def test_snapshots_change_nothing(self, kept, every):
+        a = kept(snapshot_every=every)
+        a.create(learner="likelihood-ucb", arms="xyz", on_change="forget", late=20, memory=None)
+        for i in range(60):
+            decision = a.ask()
+            if i % 3:
+                a.tell(decision, state=i // 3 % 2, reward=float(i % 2))
+            if i % 20 == 10:
+                before = a.look(), a.record()
+                a.reopen()
+                assert (a.look(), a.record()) == before
+        assert audit(a.store).same
+        if every < 60:
+            assert a.keeper.stats()["loads_total"] == 1
+
+    def test_a_recovery_begins_with_the_last_snapshot(self, kept):
+        a = kept(snapshot_every=40)
+        a.create()
+        for i in range(100):
+            a.tell(a.ask(), state=i % 2, reward=1.0)
+        a.close()
+        with closing(sqlite3.connect(a.where)) as connection:
+            ((seq, version),) = connection.execute("SELECT seq, version FROM snapshots").fetchall()
+            assert version == schema.SNAPSHOT_VERSION
+            assert seq > 150
+            # What is older is not read.
+            connection.execute("UPDATE events SET body = 'nonsense' WHERE seq <= ?", (seq,))
+            connection.commit()
+        a.open()
+        assert a.look()["slots"] == 100
+
+    @pytest.mark.parametrize(
+        "change",
+        ["version = 99, content = X'00'", "content = X'00'", "content = X'789c'", "seq = 99999"],
+    )
+    def test_a_snapshot_that_cannot_be_used_is_left_alone(self, kept, change):
+        a = kept(snapshot_every=10)
+        a.create()
+        for i in range(20):
+            a.tell(a.ask(), state=i % 2, reward=1.0)
+        before = a.look()
+        a.close()
+        with closing(sqlite3.connect(a.where)) as connection:
+            connection.execute(f"UPDATE snapshots SET {change}")
+            connection.commit()
+        a.open()
+        assert a.look() == before
+
+    def test_cold_agents_leave_the_memory(self, kept):
+        a = kept(cache=1)
+        names = [f"n{i}" for i in range(80)]
+        for name in names:
+            a.keeper.submit(name, [Create(name, ["x", "y"], learner="ucb1"), Ask("1")]).result(30)
+        assert a.keeper.stats()["agents_in_memory"] < 66
+        assert [a.keeper.submit(name, [Ask("1")]).result(30)[0]["slot"] for name in names] == [1] * 80
+
+
+class TestPlanning:
+    def test_who_waits_for_a_plan_keeps_nobody_from_going_on(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+        a.ask()
+        promises = []
+
+        def hold(work, *given):
+            promises.append((Future(), work, given))
+            return promises[-1][0]
+
+        monkeypatch.setattr(planning.background, "submit", hold)
+        slow = a.keeper.submit("slow", [Create("slow", ["x", "y"], learner="round-robin"), Ask("1")])
+        more = [a.keeper.submit("slow", [Ask(str(i))]) for i in range(2, 5)]
+        assert [a.ask()["slot"] for _ in range(3)] == [2, 3, 4], "another agent goes on"
+        assert not slow.done()
+        assert a.keeper.stats()["requests_waiting"] == 4
+        with pytest.raises(ServiceError, match="there is no agent"):
+            a.keeper.agent("slow")
+        keep_promises(promises)
+        assert slow.result(30)[1]["slot"] == 1
+        assert [future.result(30)[0]["slot"] for future in more] == [2, 3, 4], "in the order in which they came"
+
+    def test_the_old_plan_goes_on_until_the_new_one_is_there(self, kept, monkeypatch):
+        a = kept()
+        a.create(learner="likelihood-ucb")
+        a.ask()
+        promises = []
+
+        def hold(work, *given):
+            promises.append((Future(), work, given))
+            return promises[-1][0]
+
+        monkeypatch.setattr(planning.background, "submit", hold)
+        plans = set()
+        for i in range(30):
+            decision = a.ask()
+            plans.add(decision["plan"])
+            a.tell(decision, state=i % 2, reward=1.0)
+        assert plans == {1}
+        assert len(promises) == 1
+        slots = a.look()["slots"]
+        keep_promises(promises)
+        assert a.ask()["plan"] == 2
+        plan = [event for event in a.log() if event["kind"] == "plan"][-1]
+        assert plan["slot"] == slots + 1
+        assert audit(a.store).same
+
+    def test_a_worker_that_dies_is_replaced(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+        calls = []
+
+        def dying(work, *given):
+            calls.append(work)
+            if len(calls) > 2:
+                return plan_at_once(work, *given)
+            promise = Future()
+            promise.set_exception(BrokenExecutor("killed"))
+            return promise
+
+        monkeypatch.setattr(planning.background, "submit", dying)
+        assert a.ask()["slot"] == 1
+        assert len(calls) == 3
+
+    def test_workers_that_always_die_are_one_sentence(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+
+        def dead(*_):
+            promise = Future()
+            promise.set_exception(BrokenExecutor("killed"))
+            return promise
+
+        monkeypatch.setattr(planning.background, "submit", dead)
+        with pytest.raises(ServiceError, match="workers") as caught:
+            a.ask()
+        assert caught.value.status == 503
+        monkeypatch.setattr(planning.background, "submit", plan_at_once)
+        assert a.ask()["slot"] == 1
+
+    def test_real_workers(self, tmp_path):
+        a = Kept(tmp_path / "s.db")
+        a.create(learner="likelihood-ucb")
+        try:
+            assert a.ask()["plan"] == 1
+        finally:
+            a.close()
+            background.close()
+
+
+def keep_promises(promises):
+    for promise, work, given in promises:
+        promise.set_result(background._listened(work, *given))
+
+
+def freeze(folder=FROZEN):
+    """Write the frozen store; to be done once for each release that changes its form."""
+    background.submit = plan_at_once
+    # By nobody's processor, so that every machine follows the plans as they are stored.
+    hosted.origin = lambda: {"release": "0.1.0", "processor": "any"}
+    where = Path("frozen-store.db")
+    a = Kept(where, name="frozen", snapshot_every=40)
+    a.create(learner="likelihood-ucb", arms="xyz", on_change="forget", late=30)
+    for i in range(40):
+        decision = a.ask(f"r{i}")
+        if i % 9 == 0:
+            a.tell(decision, lost=True)
+        elif i % 5:
+            a.tell(decision, state=i // 3 % 2, reward=float(i % 2))
+    a.skip(2)
+    a.patch(add_arm="w")
+    a.patch(retire_arm="y", learner="ucb1")
+    a.tell(a.ask("r40"), state=1, reward=0.0)
+    told = {"decision": "1-2", "seen": {"state": 0, "reward": 1.0}}
+    a.tell(**{"decision": told["decision"], **told["seen"]})
+    shown = a.look()
+    expected = {
+        "kinds": [event["kind"] for event in a.log()],
+        "agent": {
+            key: shown[key]
+            for key in ("slots", "seq", "asked", "told", "lost", "reward", "learner", "plan", "digest", "late")
+        },
+        "request": "r17",
+        "decision": a.ask("r17"),
+        "told": told,
+        "token": a.store.tokens.make("play"),
+    }
+    a.close()
+    with closing(sqlite3.connect(where)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("VACUUM")
+    (folder / "store.db.z").write_bytes(zlib.compress(where.read_bytes(), 9))
+    (folder / "store.json").write_text(json.dumps(expected, indent=1) + "\n")
+    where.unlink()
+
+
+if __name__ == "__main__":
+    freeze()
