@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.data.cells import Cells, Place, Stamped
+from restless_bandits.data.clocks import zone_name
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import read_file
 
@@ -281,7 +282,7 @@ def _of_arrow(column: Any) -> Cells | Stamped:
     kind = column.type
     if pyarrow.types.is_timestamp(kind) and column.null_count == 0:
         stamps = column.to_numpy().astype("datetime64[us]")
-        return Stamped(stamps, frozenset({kind.tz})) if kind.tz else stamps
+        return Stamped(stamps, frozenset({zone_name(kind.tz)})) if kind.tz else stamps
     if (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)) and column.null_count == 0:
         numbers: Cells = column.to_numpy()
         return numbers
@@ -295,7 +296,8 @@ def _of_polars(series: Any) -> Cells | Stamped:
         cells: list[Any] = series.to_list()
         return cells
     if zone:
-        return Stamped(series.dt.replace_time_zone(None).to_numpy().astype("datetime64[us]"), frozenset({zone}))
+        there = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        return Stamped(there.to_numpy().astype("datetime64[us]"), frozenset({zone_name(zone)}))
     plain = series.dtype.is_numeric() or series.dtype.is_temporal()
     return _of_array(series.to_numpy()) if plain else list(series.to_list())
 
@@ -319,7 +321,7 @@ def _of_series(series: Any) -> Cells | Stamped:
     if zone is not None and not series.isna().any():
         there = (series.dt if hasattr(series, "dt") else series).tz_convert(None)
         stamps = there.to_numpy().astype("datetime64[us]")
-        return Stamped(stamps, frozenset({getattr(zone, "key", None) or str(zone)}))
+        return Stamped(stamps, frozenset({zone_name(zone)}))
     return _of_array(series.to_numpy())
 
 
