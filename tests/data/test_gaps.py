@@ -185,6 +185,8 @@ def test_how_much_was_used():
         "--missing unavailable plays them all"
     )
     assert short.warning in repr(short)
+    pulls = rb.data.replay(trace, "round-robin", first=11, last=15)
+    assert pulls.warning.startswith("2 of 3 slots have one arm logged (66.7%), so that little depends on choices")
     asked = rb.data.replay(trace, "round-robin", first=11, last=15, horizon=2)
     assert (asked.first, asked.last, asked.slots, asked.used, asked.warning) == (11, 12, 2, 0.4, None)
 
@@ -196,6 +198,10 @@ def test_how_much_was_used():
         ({"closed": "ends"}, "closed is 'ends'; choose from passes, stops"),
         ({"first": 13, "last": 14}, "nothing was logged from slot 13 to slot 14; the log has slots 10 to 16"),
         ({"first": 16, "last": 11}, "the stretch from slot 16 to slot 11 is empty"),
+        (
+            {"first": 12, "last": 15},
+            "no slot has two arms logged, so there is nothing to choose between; restless eval",
+        ),
         ({"horizon": 6}, "horizon is 6; it must be a whole number from 1 to 5, the slots in which anything was logged"),
     ],
 )
