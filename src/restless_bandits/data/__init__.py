@@ -17,6 +17,7 @@ from restless_bandits.data.fitting import ArmFit, Fit, fit
 from restless_bandits.data.laws import LawCheck
 from restless_bandits.data.offpolicy import OffPolicy, evaluate_policy
 from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
+from restless_bandits.data.report import report
 from restless_bandits.data.seasonal import SeasonFit, fit_season
 from restless_bandits.data.seasons import Season
 from restless_bandits.data.traces import Trace, read_trace, trace
@@ -38,5 +39,6 @@ __all__ = [
     "fit_season",
     "read_trace",
     "replay",
+    "report",
     "trace",
 ]

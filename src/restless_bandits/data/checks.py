@@ -67,6 +67,8 @@ class Finding:
     """Empty where nothing needs one."""
     adjusted: float = math.nan
     """The p-value in the company of all tests of the fit (Holm)."""
+    period: float | None = None
+    """In slots, where one was found."""
 
     @property
     def rejects(self) -> bool:
@@ -296,9 +298,8 @@ def _period(trace: Trace, steps: Steps) -> Finding:
         length = f"{period:.3g}"
     on_clock = f" ({spell_about(period * trace.clock.seconds)})" if trace.clock is not None and length else ""
     sentence = f"arm {steps.name!r}: its moves repeat every {length} slots or so{on_clock} ({chance(p_value)})"
-    return Finding(
-        "period", steps.name, p_value, effect, sentence, f"--season {length} fits a chain for each part of it"
-    )
+    remedy = f"--season {length} fits a chain for each part of it"
+    return Finding("period", steps.name, p_value, effect, sentence, remedy, period=period if length else None)
 
 
 def spell_about(seconds: float) -> str:
