@@ -237,7 +237,7 @@ def _memory(trace: Trace, steps: Steps) -> Finding:
 
 
 def _finer(trace: Trace) -> str:
-    return "more states" if trace.edges is None else "more states (--states 2..5 chooses)"
+    return "more states" if trace.edges is None else "more or other states (--states 2..5 --edges found)"
 
 
 def _before(steps: Steps) -> Any:
@@ -400,7 +400,8 @@ def _mean_contrast(steps: Steps, strata: IntArray, groups: IntArray) -> Any:
             rows = (strata == found.contrast.stratum) & (groups == group)
             ends.append((float(steps.rewards[rows].mean()), name(group)))
         (high, high_name), (low, low_name) = sorted(ends, reverse=True)
-        return f"in state {steps.state(found.contrast.stratum)} {high:.3g} {high_name} and {low:.3g} {low_name}"
+        state = steps.state(found.contrast.stratum)
+        return f"in state {state} it pays {high:.3g} {high_name} and {low:.3g} {low_name}"
 
     return tell
 
