@@ -44,7 +44,7 @@ def pulled(problem, slots, seed, explore=1.0, chances=True, **others):
 
 def test_intervals_hold_the_truth():
     """Of 12 intervals of 95 % seven or more miss with a chance of 5e-7; the mean error is beyond 5 of its standard
-    errors with one of 6e-7. ``benchmarks.offpolicy`` counts on 200 logs each.
+    errors with one of 6e-7. ``benchmarks.offpolicy`` counts on 100 logs each.
     """
     misses, off = {"model": 0, "above": 0, "weighted": 0}, {"model": [], "weighted": []}
     for seed in range(12):
