@@ -49,11 +49,14 @@ BAD_FILES = [
     ("\n\n", "trace.csv is empty; begin it with"),
     (HEAD, "trace.csv holds no observations, only a header"),
     ("0,a,1\n", "trace.csv has no header; begin it with"),
-    ("time,arm,stat\n0,a,1\n", "trace.csv has neither a state nor a value column; give one of them, and has time, arm"),
+    (
+        "time,arm,stat\n0,a,1\n",
+        "trace.csv has neither a state nor a value column among time, arm, stat; --columns value=NAME",
+    ),
     ("time,arm,state,state\n", "trace.csv has two columns 'state'; keep one"),
-    ("time,state\n0,1\n", "trace.csv has no column 'arm'; it needs"),
-    ("time,arm\n0,a\n", "trace.csv has neither a state nor a value column; give one"),
-    ("time,arm,state,value\n", "trace.csv has both a state and a value column; give one"),
+    ("time,state\n0,1\n", "trace.csv has no column 'arm' among time, state; it needs"),
+    ("time,arm\n0,a\n", "trace.csv has neither a state nor a value column among time, arm; --columns"),
+    ("time,arm,state,value\n", "trace.csv has both a state and a value column; choose, as by --columns value=value"),
     (HEAD + "0,a,1\n1,a\n", "trace.csv, line 3 has 2 cells, the header has 3"),
     (HEAD + "0,a,1\n\n1,,1\n", "trace.csv, line 4: arm is missing; name it"),
     (HEAD + "0,a,\n", "trace.csv holds no observations: no line has a state; name another column"),
@@ -131,14 +134,8 @@ NAMED = [
     ({"value": ["a", "a"]}, "trace.csv has two columns 'a'; keep one"),
     ({"value": ["a", "time"]}, "trace.csv has no columns for arms beside 'time'"),
     ({"value": "*"}, "trace.csv, line 3, column 'b': value is 'x', which is not a number"),
-    (
-        {},
-        "trace.csv has no column 'arm'; it needs time, arm, and state or value, and has time, a, b; --columns arm=NAME",
-    ),
-    (
-        {"arm": "a"},
-        "neither a state nor a value column; give one of them, and has time, a, b; --columns value=NAME says",
-    ),
+    ({}, "trace.csv has no column 'arm' among time, a, b; it needs time, arm, and state or value, --columns arm=NAME"),
+    ({"arm": "a"}, "neither a state nor a value column among time, a, b; --columns value=NAME says which it is, or"),
     (["time"], "columns is ['time']; give a mapping such as {'time': 'time_hour'}"),
 ]
 

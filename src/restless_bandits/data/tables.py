@@ -23,10 +23,14 @@ from restless_bandits.data.clocks import zone_name
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import read_file
 
-CHUNK = 1 << 16
-"""Lines that are turned into numbers at a time: a long file is never held as text cells."""
-STRETCH = 1 << 20
+CHUNK = 1 << 9
+"""Lines that are turned into numbers at a time: a long file is never held as text cells, and few lists at a time spare
+the collector of garbage to look through them.
+"""
+STRETCH = 1 << 16
 """Letters of a file that are taken apart at a time."""
+FIRST_LINES = 1 << 14
+"""Objects that are looked through for names."""
 DELIMITERS = (",", ";", "\t")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
@@ -225,8 +229,8 @@ def _json_lines(text: str, name: str) -> Table:
             found = [_json_object(lines[i], place(start + k)) for k, i in enumerate(rows)]
         return found
 
-    # Names may be new in any line, and are looked for where the first lines have them.
-    names = tuple(dict.fromkeys(itertools.chain.from_iterable(objects(0))))
+    firsts = itertools.chain.from_iterable(map(objects, range(0, min(len(numbers), FIRST_LINES), CHUNK)))
+    names = tuple(dict.fromkeys(itertools.chain.from_iterable(firsts)))
 
     def chunks(places: Sequence[int]) -> Iterator[Chunk]:
         for start in range(0, len(numbers), CHUNK):
