@@ -2,7 +2,7 @@
 
 Logs are drawn on known problems, by loggers of known chances. For each of them the policy of Whittle's index, made for
 what was fitted to the log, is evaluated from the log, and its true gain is computed. What was measured is kept in
-docs/benchmarks/offpolicy.json; docs/how-to/partial-logs.md shows it.
+docs/benchmarks/offpolicy.json, from where it goes on; docs/how-to/partial-logs.md shows it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from restless_bandits.walks import drawn_chains
 
 KEPT = "offpolicy"
 PAGE = pages.DOCS / "how-to" / "partial-logs.md"
-LOGS = 200
+LOGS = 100
 TWO = rb.Problem(
     [
         rb.Arm([[0.9, 0.1], [0.05, 0.95]], [0.9, 0.1], name="a"),
@@ -73,7 +73,11 @@ def measure(job: tuple[Setting, int]) -> list[float | None]:
     setting, seed = job
     found = rb.data.evaluate_policy(pulls_of(setting, seed), "whittle", seed=seed)
     policy = rb.oracles.policy("whittle", found.fit.problem)
-    truth, one = rb.evaluate(setting.problem, policy).gain, found.policies[0]
+    # Of three arms too many beliefs are met for a gain in closed form; simulated it is off by about 0.001.
+    exact = setting.problem.n_arms == 2
+    slots = None if exact else 100_000
+    truth = rb.evaluate(setting.problem, policy, simulate=not exact, slots=slots).gain
+    one = found.policies[0]
     told: list[float | None] = []
     for gain, interval in ((one.model.gain, one.model.interval), (one.weighted.gain, one.weighted.interval)):
         if gain is None or interval is None:
@@ -106,9 +110,9 @@ def written(page: str) -> str:
 
 
 def main() -> None:
-    kept = {}
+    kept = pages.load(KEPT)
     with ProcessPoolExecutor(max_workers=1) as pool:
-        for setting in SETTINGS:
+        for setting in (one for one in SETTINGS if one.name not in kept):
             outcomes = list(pool.map(measure, [(setting, seed) for seed in range(LOGS)]))
             kept[setting.name] = [row(outcomes, 0), row(outcomes, 1)]
             print(setting.name, *kept[setting.name], flush=True)

@@ -34,6 +34,7 @@ from restless_bandits.streams import plan_generator, world_words
 
 SEED = 11
 REPEATS = 3
+MILLION, ARMS = 1_000_000, 10
 LONG = 20.0
 """Seconds from which on once is enough."""
 MOST_MEMORY = 0.6
@@ -147,6 +148,22 @@ def fresh_make_run() -> float:
         return time.perf_counter() - start
 
 
+def reading(name: str) -> float:
+    """Return the processor seconds of reading a million lines of ten arms, of the form that the file's name says."""
+    values = np.random.default_rng(SEED).random(MILLION).round(4).tolist()
+    times: list[object] = list(range(MILLION // ARMS))
+    if "stamps" in name:
+        times = (np.datetime64("2024-01-01T00:00:00") + np.arange(MILLION // ARMS)).astype(str).tolist()
+    line = '{{"time": {}, "arm": "server-{}", "value": {}}}\n' if name.endswith("jsonl") else "{},server-{},{}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        with path.open("w", encoding="utf-8") as file:
+            file.write("" if name.endswith("jsonl") else "time,arm,value\n")
+            file.writelines(line.format(times[i // ARMS], i % ARMS, value) for i, value in enumerate(values))
+        del values, times
+        return processor(lambda: partial(rb.data.read_trace, path))
+
+
 def slot() -> float:
     return bench().ratio["2 arms"]
 
@@ -179,6 +196,9 @@ def _rows() -> list[Row]:
         Row("solve paper-1, empty compile cache", 4.7, 2.5, partial(command, "solve", "paper-1", cold=True), "s wall"),
         Row("solve paper-1, again", 1.8, 1.0, partial(command, "solve", "paper-1", cold=False), "s wall"),
         Row("slot of 2 arms", 4.2, 3.0, slot, "draws"),
+        Row("read a million lines, CSV", 2.9, 2.0, partial(reading, "log.csv")),
+        Row("read a million lines, CSV, time stamps", None, 2.0, partial(reading, "stamps.csv")),
+        Row("read a million lines, JSON", None, 2.0, partial(reading, "log.jsonl")),
         Row("ts-9, paper-1, T = 5e5", 0.36, 0.15, partial(job, "ts-9", [500_000], 1)),
         *(Row(f"authors' job, {name}", *times, partial(job, *AUTHORS[name])) for name, times in AUTHORS_TIMES.items()),
         Row("make run, fresh clone", 228, 150, fresh_make_run, "s wall", alone=True),

@@ -41,7 +41,8 @@ def test_fit(restless, trace, tmp_path):
     found = json.loads(text)
     expected = rb.data.fit(rb.data.read_trace(trace, slot=60, edges=[7, 9], rewards=[1, 0.4, 0]), lags=[1, 3])
     fields = (
-        "trace problem shape observations first_slot last_slot states edges reward_range arms notes tests fit out plot"
+        "trace problem shape observations first_slot last_slot states edges reward_range arms notes tests fit "
+        "out plot report"
     )
     assert list(found) == fields.split()
     assert [found[key] for key in ("trace", "problem", "shape", "observations", "states", "edges")] == [
@@ -209,3 +210,37 @@ def test_what_takes_long_is_told_at_once(restless, trace, monkeypatch):
     assert "explore" not in played[2]
     short = restless("replay", *read, "--learner", "restless-ucb", "--horizon", 100)[2]
     assert short.startswith("restless-ucb will explore all the 100 slots: it needs at least 132 before")
+
+
+def test_a_season_on_the_command_line(restless, tmp_path):
+    rng = np.random.default_rng(1)
+    day = np.arange(1200) % 24 < 12
+    states = (rng.random(1200) < np.where(day, 0.7, 0.2)).astype(int)
+    lines = [f"2024-01-{1 + t // 24 % 28:02d}T{t % 24:02d}:00,x,{s}" for t, s in enumerate(states[:672])]
+    log = tmp_path / "log.csv"
+    log.write_text("time,arm,state\n" + "\n".join(lines))
+    out, page = tmp_path / "found.toml", tmp_path / "fit.html"
+    words = ["fit", log, "--slot", "1h", "--season", "24h", "--phases", "0,12", "--out", out, "--report", page]
+    code, text, err = restless(*words)
+    assert (code, err) == (0, "")
+    assert "phase 0000-1200, from 00:00 to 12:00:" in text
+    names = [tmp_path / f"found-{label}.toml" for label in ("0000-1200", "1200-2400")]
+    assert text.splitlines()[-1] == f"written: {names[0]}, {names[1]}, {page}"
+    problems = [rb.load_problem(name) for name in names]
+    assert [problem.name for problem in problems] == ["log, 0000-1200", "log, 1200-2400"]
+    assert problems[0].arms[0].transitions[0, 0] < 0.5 < problems[1].arms[0].transitions[0, 0]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    code, text, _ = restless(*words, "--json")
+    found = json.loads(text)
+    assert list(found) == ["season", "phases", "notes", "tests", "fit", "plain", "out", "report"]
+    assert [phase["phase"] for phase in found["phases"]] == ["0000-1200", "1200-2400"]
+    for more, message in (
+        (["--plot", tmp_path / "fit.png"], "--plot draws one chain for each arm, and a season has one for each phase"),
+        (["--report", tmp_path / "fit.txt"], "give a name that ends in .html"),
+        (["--report", out], "--out and --report are both"),
+    ):
+        code, text, err = restless("fit", log, "--season", "24h", "--out", out, *more)
+        assert (code, text) == (2, "")
+        assert message in err
+    code, _, err = restless("fit", log, "--phases", "4")
+    assert (code, err) == (2, "Error: --phases is for a season, and none is given; add --season 24h, or leave it out\n")

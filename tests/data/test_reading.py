@@ -49,11 +49,14 @@ BAD_FILES = [
     ("\n\n", "trace.csv is empty; begin it with"),
     (HEAD, "trace.csv holds no observations, only a header"),
     ("0,a,1\n", "trace.csv has no header; begin it with"),
-    ("time,arm,stat\n0,a,1\n", "trace.csv has neither a state nor a value column; give one of them, and has time, arm"),
+    (
+        "time,arm,stat\n0,a,1\n",
+        "trace.csv has neither a state nor a value column among time, arm, stat; --columns value=NAME",
+    ),
     ("time,arm,state,state\n", "trace.csv has two columns 'state'; keep one"),
-    ("time,state\n0,1\n", "trace.csv has no column 'arm'; it needs"),
-    ("time,arm\n0,a\n", "trace.csv has neither a state nor a value column; give one"),
-    ("time,arm,state,value\n", "trace.csv has both a state and a value column; give one"),
+    ("time,state\n0,1\n", "trace.csv has no column 'arm' among time, state; it needs"),
+    ("time,arm\n0,a\n", "trace.csv has neither a state nor a value column among time, arm; --columns"),
+    ("time,arm,state,value\n", "trace.csv has both a state and a value column; choose, as by --columns value=value"),
     (HEAD + "0,a,1\n1,a\n", "trace.csv, line 3 has 2 cells, the header has 3"),
     (HEAD + "0,a,1\n\n1,,1\n", "trace.csv, line 4: arm is missing; name it"),
     (HEAD + "0,a,\n", "trace.csv holds no observations: no line has a state; name another column"),
@@ -93,3 +96,85 @@ def test_bad_columns_in_memory(tmp_path):
             rb.data.trace([0, 1], ["a", missing], state=[0, 1])
     with pytest.raises(rb.ProblemError, match=r"cannot read .*: No such file"):
         rb.data.read_trace(tmp_path / "none.csv")
+
+
+def test_columns_by_other_names(write):
+    text = "Year,When,Origin,late,state,\n2013,0,JFK,3.5,9,\n2013,1,JFK,,9,\n2013,1,LGA,2.5,9,\n"
+    trace = rb.data.read_trace(write(text), columns={"time": "when", "arm": "Origin", "value": "late"})
+    assert trace.names == ("JFK", "LGA")
+    assert trace.times.tolist() == [0, 1]
+    assert trace.notes == (
+        "ignored in trace.csv: columns Year, state, number 6, without a name",
+        "left out: 1 line without a value, the first at trace.csv, line 3",
+    )
+
+
+def test_arms_in_columns(write):
+    text = "when,10,9,site\n0,1.5,0.5,x\n1,,2.5,y\n2,NA,null,z\n"
+    path = write(text)
+    trace = rb.data.read_trace(path, columns={"time": "when", "value": ["9", "10"]}, edges=[1, 2])
+    assert trace.names == ("9", "10")
+    assert trace.times.tolist() == [0, 0, 1]
+    assert trace.states.tolist() == [2, 1, 0]
+    assert trace.notes == ("ignored in trace.csv: column site",)
+    states = rb.data.read_trace(write("time,a,b,c\n0,1,0,\n1,,1,\n"), columns={"state": "*"})
+    assert (states.names, states.states.tolist()) == (("a", "b"), [1, 0, 1])
+    assert states.notes == ("left out: arms without any cell, c",)
+    alone = rb.data.read_trace(write("time,a,b\n0,1,7\n1,2,8\n"), columns={"value": "a"}, wide=True)
+    assert (alone.names, len(alone)) == (("a",), 2)
+
+
+NAMED = [
+    ({"time": "tiem"}, "trace.csv has no column 'tiem' for time; did you mean 'time'?"),
+    ({"tine": "time"}, "a log has no column 'tine'; did you mean 'time'?"),
+    ({"time": ["time", "a"]}, "column time is time, a; give one name for it"),
+    ({"value": []}, "column value is []; give the name that the log has for it"),
+    ({"value": "a", "state": "b"}, "columns are named for both state and value; name one of them"),
+    ({"value": "*", "arm": "a"}, "a wide log has arms in columns and no column arm; leave out either of the two"),
+    ({"value": ["a", "a"]}, "trace.csv has two columns 'a'; keep one"),
+    ({"value": ["a", "time"]}, "trace.csv has no columns for arms beside 'time'"),
+    ({"value": "*"}, "trace.csv, line 3, column 'b': value is 'x', which is not a number"),
+    ({}, "trace.csv has no column 'arm' among time, a, b; it needs time, arm, and state or value, --columns arm=NAME"),
+    ({"arm": "a"}, "neither a state nor a value column among time, a, b; --columns value=NAME says which it is, or"),
+    (["time"], "columns is ['time']; give a mapping such as {'time': 'time_hour'}"),
+]
+
+
+@pytest.mark.parametrize(("columns", "message"), NAMED, ids=[message[:40] for _, message in NAMED])
+def test_bad_names(write, columns, message):
+    with pytest.raises(rb.ProblemError) as refused:
+        rb.data.read_trace(write("time,a,b\n0,1,\n1,2,x\n"), columns=columns)
+    assert message in str(refused.value)
+
+
+BAD_FORMS = [
+    ("log.jsonl", "\n", "log.jsonl is empty; give a JSON object a line"),
+    (
+        "log.jsonl",
+        '{"time": 0}\n\n{"time": \n',
+        "log.jsonl, line 3 is no JSON (Expecting value); give one object a line",
+    ),
+    ("log.jsonl", '{"time": 0}\n[1]\n', "log.jsonl, line 2 is '[1]', which is no JSON object; give one a line"),
+    ("log.jsonl", "[" * 100_000, "log.jsonl, line 1 is no JSON"),
+    ("log.jsonl", '{"time": 0, "arm": [1], "state": 0}', "log.jsonl, line 1: arm is [1], which is no name; give one"),
+    ("log.jsonl", '{"time": 0, "arm": 1, "state": {}}', "log.jsonl, line 1: state is '{}', which is not a number"),
+    ("log.jsonl", '{"time": 0, "arm": 1, "state": 1},{}', "log.jsonl, line 1 is no JSON (Extra data)"),
+    ("log.csv.gz", b"\x1f\x8b\x08\x00broken", "cannot unpack log.csv.gz, which is cut or damaged; pack it again"),
+    ("log.parquet", "time,arm", "log.parquet is no Parquet file, or is damaged; write it again"),
+    ("log.csv", "PAR1", "log.csv is a Parquet file; give it a name that ends in .parquet"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD_FORMS, ids=[message[:40] for *_, message in BAD_FORMS])
+def test_bad_forms(write, name, content, message):
+    with pytest.raises(rb.ProblemError) as refused:
+        rb.data.read_trace(write(content, name))
+    assert message in str(refused.value)
+
+
+def test_what_is_no_log():
+    for source in (3, None, [1, 2]):
+        with pytest.raises(rb.ProblemError, match="is no log; give the path of a file, a frame of pandas or polars"):
+            rb.data.read_trace(source)
+    with pytest.raises(rb.ProblemError, match="every cell is empty; name other columns"):
+        rb.data.read_trace({"time": [0, 1], "a": [None, float("nan")]}, wide=True)

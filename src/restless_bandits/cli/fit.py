@@ -1,6 +1,7 @@
 """``restless fit``: a problem from logged observations.
 
-Its JSON is what ``as_dict`` of a ``Fit`` returns, with ``out`` and ``plot`` for the files written.
+Its JSON is what ``as_dict`` of a ``Fit``, or with a season of a ``SeasonFit``, returns, with ``out``, ``plot`` and
+``report`` for the files written.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.files import check_writable, same_file, save_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from restless_bandits.data import ArmFit, Finding, Fit, SeasonFit
 
 PICTURES = (".png", ".svg", ".pdf")
+PAGES = (".html", ".htm")
 MOST_PANELS = 12
 """Arms that fit into one picture; the first ones are drawn."""
 MOST_TESTS = 20
@@ -70,13 +72,16 @@ def fit(
     plot: Annotated[
         Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted laws into this picture.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FIT.html", help="Write all of it, with pictures, as one page.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a problem from logged observations, and tell how well it explains them.
 
-    Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --plot fit.png
+    Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --report fit.html
     """
-    _check_outputs(trace, out, plot)
+    _check_outputs(trace, {"--out": out, "--plot": plot, "--report": report})
     if season is None and phases is not None:
         raise ProblemError("--phases is for a season, and none is given; add --season 24h, or leave it out")
     if season is not None and plot is not None:
@@ -88,16 +93,19 @@ def fit(
 
     asked: Any = {"shape": shape, "lags": numbers(lags, "--lags", int), "announce": output.announce}
     if season is not None:
-        _fit_season(data.fit_season(read, season, phases=_phases(phases), **asked), out, as_json)
+        _fit_season(data.fit_season(read, season, phases=_phases(phases), **asked), trace, out, report, as_json)
         return
     found = data.fit(read, **asked)
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
         files[plot] = _picture(found, plot.suffix[1:])
+    if report is not None:
+        files[report] = _page(found)
     for path, content in files.items():
         save_file(path, content)
     if as_json:
-        output.emit(found.as_dict() | {"out": out and str(out), "plot": plot and str(plot)})
+        written = {"out": out, "plot": plot, "report": report}
+        output.emit(found.as_dict() | {name: path and str(path) for name, path in written.items()})
         return
     lines = _fit_lines(found)
     if files:
@@ -105,22 +113,19 @@ def fit(
     output.lines(lines)
 
 
-def _fit_season(found: SeasonFit, out: Path | None, as_json: bool) -> None:
+def _fit_season(found: SeasonFit, trace: Path, out: Path | None, report: Path | None, as_json: bool) -> None:
     """Write a problem for each phase, its name that of ``--out`` with the phase before the ending; then tell."""
-    files = (
-        {}
-        if out is None
-        else {
-            out.with_name(f"{out.stem}-{label}{out.suffix}"): one.problem.to_toml().encode()
-            for label, one in zip(found.labels, found.fits, strict=True)
-        }
-    )
-    for path in files:
-        check_writable(path)
-    for path, content in files.items():
-        save_file(path, content)
+    phases = {} if out is None else {label: out.with_name(f"{out.stem}-{label}{out.suffix}") for label in found.labels}
+    _check_outputs(trace, {f"--out for {label}": path for label, path in phases.items()} | {"--report": report})
+    for label, one in zip(found.labels, found.fits, strict=True):
+        if phases:
+            save_file(phases[label], one.problem.to_toml().encode())
+    if report is not None:
+        save_file(report, _page(found))
+    files = [str(path) for path in (*phases.values(), report) if path is not None]
     if as_json:
-        output.emit(found.as_dict() | {"out": [str(path) for path in files]})
+        written = {"out": [str(path) for path in phases.values()] or None, "report": report and str(report)}
+        output.emit(found.as_dict() | written)
         return
     lines = [_head(found.plain)]
     for label, phase, one in zip(found.labels, found.phases, found.fits, strict=True):
@@ -131,7 +136,7 @@ def _fit_season(found: SeasonFit, out: Path | None, as_json: bool) -> None:
     lines += ["", *(f"note: {note}" for note in found.notes)]
     lines += test_lines(found.tests, found.fits[0].problem.findings.findings)
     if files:
-        lines += ["", "written: " + ", ".join(str(path) for path in files)]
+        lines += ["", "written: " + ", ".join(files)]
     output.lines(lines)
 
 
@@ -233,14 +238,24 @@ def _picture(found: Fit, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _check_outputs(trace: Path, out: Path | None, plot: Path | None) -> None:
+def _page(found: Fit | SeasonFit) -> bytes:
+    from restless_bandits import data
+
+    return data.report(found, announce=output.progress).encode()
+
+
+def _check_outputs(trace: Path, outputs: Mapping[str, Path | None]) -> None:
     """Refuse outputs that cannot be written, or that would take the place of the log or of each other."""
-    for option, path in (("--out", out), ("--plot", plot)):
-        if path is not None:
-            check_writable(path)
-            if same_file(path, trace):
-                raise ProblemError(f"{option} is {path}, which is the trace itself; name another file")
-    if out is not None and plot is not None and same_file(out, plot):
-        raise ProblemError(f"--out and --plot are both {out}; name two files")
+    given = [(option, path) for option, path in outputs.items() if path is not None]
+    for n, (option, path) in enumerate(given):
+        check_writable(path)
+        if same_file(path, trace):
+            raise ProblemError(f"{option} is {path}, which is the trace itself; name another file")
+        for other, there in given[:n]:
+            if same_file(path, there):
+                raise ProblemError(f"{other} and {option} are both {there}; name two files")
+    plot, report = outputs.get("--plot"), outputs.get("--report")
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise ProblemError(f"cannot draw {plot}; give a name that ends in {', '.join(PICTURES)}")
+    if report is not None and report.suffix.lower() not in PAGES:
+        raise ProblemError(f"--report is {report}; give a name that ends in .html")

@@ -52,6 +52,9 @@ def replay(
     last: Annotated[
         int | None, typer.Option("--to", metavar="SLOT", help="The last slot to play.", show_default="that of the log")
     ] = None,
+    memory: Annotated[
+        int | None, typer.Option(metavar="SLOTS", help="How far back learners remember.", show_default="all")
+    ] = None,
     runs: Annotated[
         int, typer.Option(metavar="N", help="Runs of a learner that draws at random; others are played once.")
     ] = 10,
@@ -80,7 +83,14 @@ def replay(
     from restless_bandits import data
     from restless_bandits.learners import DEFAULT
 
-    stretch: Any = {"first": first, "last": last, "horizon": horizon, "missing": missing, "closed": closed}
+    stretch: Any = {
+        "first": first,
+        "last": last,
+        "horizon": horizon,
+        "missing": missing,
+        "closed": closed,
+        "memory": memory,
+    }
     told: Any = {"report": output.progress, "announce": output.announce}
     with warnings_as_lines():
         found = data.replay(read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
@@ -130,7 +140,8 @@ def _played_lines(found: Replay) -> list[str]:
         lines.append(f"from {found.clock.show(found.first)} to {found.clock.show(found.last)}")
     lines.append(f"used: {found.used:.1%} of the log")
     if seen.incomplete:
-        lines[-1] += f"; {seen.incomplete} slots lack an arm, {seen.alone} of them leave no choice"
+        lines[-1] += f"; {seen.incomplete} slots lack an arm"
+        lines[-1] += f", {seen.alone} of them leave no choice" if found.missing == "unavailable" else ""
     if found.skipped:
         lines.append(f"closed: {found.skipped} slots with nothing logged, in which time {found.closed}")
     if any(one.lost.any() for one in found.learners):

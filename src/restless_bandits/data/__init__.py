@@ -5,7 +5,8 @@
     replayed = rb.data.replay(trace, ["likelihood-ucb", "ts-9", "whittle"])
     guessed = rb.data.evaluate_policy(trace, ["whittle", "best-arm"])   # where only the pulled arm was logged
 
-``reading`` turns a log into columns of numbers and ``traces`` these into a trace, each saying what is wrong with them;
+``tables`` opens a log in whatever form it comes, ``reading`` takes columns of numbers out of it by ``cells``, ``slots``
+counts their times, and ``traces`` makes a trace of them, each saying what is wrong with it;
 ``fitting`` makes a problem of a trace, ``checks`` asks what the log holds against it, ``replaying`` plays learners
 against it, and ``offpolicy`` guesses what others would have earned in the place of who made the log. How to go about it
 is told in docs/how-to/own-data.md.
@@ -17,6 +18,7 @@ from restless_bandits.data.fitting import ArmFit, Fit, fit
 from restless_bandits.data.laws import LawCheck
 from restless_bandits.data.offpolicy import OffPolicy, evaluate_policy
 from restless_bandits.data.replaying import Replay, ReplayedLearner, replay
+from restless_bandits.data.report import report
 from restless_bandits.data.seasonal import SeasonFit, fit_season
 from restless_bandits.data.seasons import Season
 from restless_bandits.data.traces import Trace, read_trace, trace
@@ -38,5 +40,6 @@ __all__ = [
     "fit_season",
     "read_trace",
     "replay",
+    "report",
     "trace",
 ]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits.arrays import IntArray
-from restless_bandits.data.clocks import Stamps, offset_name
+from restless_bandits.data.clocks import Stamps, offset_name, zone_name
 from restless_bandits.errors import ProblemError, shortened
 
 LAST_SLOT = 1 << 62
@@ -218,9 +218,7 @@ def _stamped(cells: Sequence[Any]) -> Stamped:
 
 def _zone_names(zones: set[Any], ahead: Sequence[timedelta]) -> set[str]:
     """The one zone by its name, where it has one and is the only one; else offsets from UTC."""
-    keys = {getattr(zone, "key", None) for zone in zones}
-    named = keys.pop() if len(keys) == 1 else None
-    return {named} if named else {offset_name(offset) for offset in set(ahead)}
+    return {zone_name(zone) for zone in zones} if len(zones) == 1 else {offset_name(offset) for offset in set(ahead)}
 
 
 def _moment(cell: Any) -> datetime:

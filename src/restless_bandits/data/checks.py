@@ -67,6 +67,8 @@ class Finding:
     """Empty where nothing needs one."""
     adjusted: float = math.nan
     """The p-value in the company of all tests of the fit (Holm)."""
+    period: float | None = None
+    """In slots, where one was found."""
 
     @property
     def rejects(self) -> bool:
@@ -235,7 +237,7 @@ def _memory(trace: Trace, steps: Steps) -> Finding:
 
 
 def _finer(trace: Trace) -> str:
-    return "more states" if trace.edges is None else "more states (--states 2..5 chooses)"
+    return "more states" if trace.edges is None else "more or other states (--states 2..5 --edges found)"
 
 
 def _before(steps: Steps) -> Any:
@@ -296,9 +298,8 @@ def _period(trace: Trace, steps: Steps) -> Finding:
         length = f"{period:.3g}"
     on_clock = f" ({spell_about(period * trace.clock.seconds)})" if trace.clock is not None and length else ""
     sentence = f"arm {steps.name!r}: its moves repeat every {length} slots or so{on_clock} ({chance(p_value)})"
-    return Finding(
-        "period", steps.name, p_value, effect, sentence, f"--season {length} fits a chain for each part of it"
-    )
+    remedy = f"--season {length} fits a chain for each part of it"
+    return Finding("period", steps.name, p_value, effect, sentence, remedy, period=period if length else None)
 
 
 def spell_about(seconds: float) -> str:
@@ -399,7 +400,8 @@ def _mean_contrast(steps: Steps, strata: IntArray, groups: IntArray) -> Any:
             rows = (strata == found.contrast.stratum) & (groups == group)
             ends.append((float(steps.rewards[rows].mean()), name(group)))
         (high, high_name), (low, low_name) = sorted(ends, reverse=True)
-        return f"in state {steps.state(found.contrast.stratum)} {high:.3g} {high_name} and {low:.3g} {low_name}"
+        state = steps.state(found.contrast.stratum)
+        return f"in state {state} it pays {high:.3g} {high_name} and {low:.3g} {low_name}"
 
     return tell
 

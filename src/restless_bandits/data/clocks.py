@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,15 @@ def offset_name(offset: timedelta) -> str:
     sign = "-" if offset < timedelta(0) else "+"
     seconds = f":{rest.seconds:02d}" if rest else ""
     return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}{seconds}"
+
+
+def zone_name(zone: tzinfo | str) -> str:
+    """Return the name of a zone, or its offset where it has none; that of UTC where nothing else is known."""
+    if isinstance(zone, str):
+        return "UTC" if zone in ("Z", "+00:00") else zone
+    named = getattr(zone, "key", None) or getattr(zone, "zone", None)
+    offset = zone.utcoffset(None)
+    return str(named) if named else "UTC" if offset is None else offset_name(offset)
 
 
 def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:

@@ -238,8 +238,8 @@ def evaluate_policy(
                 gains = np.array([arm_average(problem.arms[player.arm]) for problem in problems])
                 there = averages[player.arm]
             else:
-                gains = _followed(player, worlds, seed)
-                there = _followed(player, [World(found.problem)], seed, LONGEST)[0]
+                gains = followed(player, worlds, seed)
+                there = followed(player, [World(found.problem)], seed, LONGEST)[0]
             weighing = check_generator(seed, trace.content, WEIGH)
             weighted = weigh(trace, player, found.problem, float(there), weighing, confidence)
         model = Modelled(gains, gains - fixed, confidence, trace.reward_range)
@@ -280,8 +280,8 @@ def _player(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy |
     return oracle.name, policy
 
 
-def _followed(policy: Policy, worlds: list[World], seed: int, longer: int = 1) -> Array:
-    """What a policy earns a slot in each world, simulated for so long that chance adds little to the spread."""
+def followed(policy: Policy, worlds: list[World], seed: int, longer: int = 1) -> Array:
+    """Return what a policy earns a slot in each world, simulated for so long that chance adds little to the spread."""
     slots = longer * SLOTS
     while True:
         marks = np.array([slots // 10, slots // 10 + (slots - slots // 10) // 2, slots])

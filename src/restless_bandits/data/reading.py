@@ -125,24 +125,26 @@ def _chosen(table: Table, named: Mapping[str, Sequence[str]], wide: str | None) 
                 single[role] = there[0]
     for role in ("time",) if wide is not None else ("time", "arm"):
         if role not in single:
-            needs = (
-                "it needs time, arm, and state or value" if wide is None else "it needs one beside those of the arms"
-            )
-            raise ProblemError(f"{table.called} has no column {role!r}; {needs}{_remedy(table, role)}")
+            needs = "it needs time, arm, and state or value" if wide is None else "it needs one beside those of arms"
+            raise ProblemError(f"{table.called} has no column {role!r} among {_among(table)}; {needs}, {_remedy(role)}")
     if wide is not None:
         return _Chosen(single, (wide, _arm_columns(table, named[wide], wide, single["time"])))
-    if ("state" in single) == ("value" in single):
-        have = "both a state and a value column" if "state" in single else "neither a state nor a value column"
-        raise ProblemError(f"{table.called} has {have}; give one of them{_remedy(table, 'value')}")
+    if "state" in single and "value" in single:
+        raise ProblemError(f"{table.called} has both a state and a value column; choose, as by --columns value=value")
+    if "state" not in single and "value" not in single:
+        have = f"{table.called} has neither a state nor a value column among {_among(table)}"
+        raise ProblemError(f"{have}; {_remedy('value')}")
     return _Chosen(single)
 
 
-def _remedy(table: Table, role: str) -> str:
-    """How to name a column that goes by another name, where there are others."""
-    names = ", ".join(name for name in table.names[:MOST_NAMES] if name)
-    short = f"{role}=NAME"
-    wide = ", or --wide where each arm has a column" if role != "time" else ""
-    return f", and has {names}; --columns {short} says which it is{wide}"
+def _among(table: Table) -> str:
+    return ", ".join(name for name in table.names[:MOST_NAMES] if name) + ", …" * (len(table.names) > MOST_NAMES)
+
+
+def _remedy(role: str) -> str:
+    """How to name a column that goes by another name, or to say that there is none."""
+    wide = "" if role == "time" else ", or --wide that each arm has a column"
+    return f"--columns {role}=NAME says which it is{wide}"
 
 
 def _place(table: Table, name: str, role: str) -> int:

@@ -52,6 +52,8 @@ from restless_bandits.record import Record
 
 MISSING = ("unavailable", "lost", "stretch")
 CLOSED = ("passes", "stops")
+MUCH = 0.5
+"""The share of slots without a choice above which a replay warns."""
 LITTLE = 0.9
 """The share of what could have been played below which a replay warns."""
 
@@ -106,7 +108,7 @@ class Replay:
     skipped: int = 0
     """Slots between the first and the last in which nothing was logged."""
     warning: str | None = None
-    """What to say where little of the log was used and nobody asked for so little."""
+    """What to say where little of the log was used and nobody asked for so little, or where it leaves few choices."""
     clock: Clock | None = None
 
     @property
@@ -238,6 +240,11 @@ def replay(
     players = by_label(learners)
     played, possible, logged = _played(trace, first, last, horizon, missing)
     answers = Answers.of(trace, played)
+    if trace.n_arms > 1 and int(answers.counts.max()) == 1:
+        raise ProblemError(
+            "no slot has two arms logged, so there is nothing to choose between; restless evaluate tells of a log of "
+            "pulls what another policy would have earned"
+        )
     waits = np.diff(played, prepend=played[0] - 1) - 1
     skipped = int(waits.sum())
     if closed == "stops":
@@ -289,7 +296,7 @@ def replay(
         missing=missing,
         closed=closed,
         skipped=skipped,
-        warning=_warning(len(played), possible),
+        warning=_warning(answers, possible, missing),
         clock=trace.clock,
     )
 
@@ -345,13 +352,19 @@ def _played(
     return played, possible, len(times)
 
 
-def _warning(played: int, possible: int) -> str | None:
-    if played >= LITTLE * possible:
-        return None
-    return (
-        f"only {played} of {possible} slots with anything logged were played ({played / possible:.1%}), as arms are "
-        "missing in the others; --missing unavailable plays them all"
-    )
+def _warning(answers: Answers, possible: int, missing: str) -> str | None:
+    played, alone = len(answers.counts), int((answers.counts == 1).sum())
+    if played < LITTLE * possible:
+        return (
+            f"only {played} of {possible} slots with anything logged were played ({played / possible:.1%}), as arms "
+            "are missing in the others; --missing unavailable plays them all"
+        )
+    if missing != "stretch" and answers.n_arms > 1 and alone > MUCH * played:
+        return (
+            f"{alone} of {played} slots have one arm logged ({alone / played:.1%}), so that little depends on choices, "
+            "and whoever logged may have made them; restless evaluate is for logs of pulls"
+        )
+    return None
 
 
 def _without_closed(trace: Trace) -> Trace:

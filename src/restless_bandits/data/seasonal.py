@@ -194,8 +194,9 @@ def _verdict(trace: Trace, season: Season, plain: Fit, tests: Sequence[Finding])
         found = association(steps.kinds, season.phases_of(steps.starts), steps.after)
         strongest = max(strongest, found.effect)
     before, after = len(plain.findings), sum(test.rejects for test in tests)
-    left = "none rejects" if not after else f"{after} of {len(tests)} reject"
+    left = f"{after or 'none'} of {len(tests)} {'reject' if after > 1 else 'rejects'}"
     return (
         f"phases change the moves by up to {strongest:.2f} on the scale of a correlation; {before} of "
-        f"{len(plain.tests)} tests reject one chain for all phases, and with a chain for each {left}"
+        f"{len(plain.tests)} tests {'rejects' if before == 1 else 'reject'} one chain for all phases, and with a chain "
+        f"for each {left}"
     )

@@ -19,13 +19,18 @@ from typing import Any
 import numpy as np
 
 from restless_bandits.data.cells import Cells, Place, Stamped
+from restless_bandits.data.clocks import zone_name
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import read_file
 
-CHUNK = 1 << 16
-"""Lines that are turned into numbers at a time: a long file is never held as text cells."""
-STRETCH = 1 << 20
+CHUNK = 1 << 9
+"""Lines that are turned into numbers at a time: a long file is never held as text cells, and few lists at a time spare
+the collector of garbage to look through them.
+"""
+STRETCH = 1 << 16
 """Letters of a file that are taken apart at a time."""
+FIRST_LINES = 1 << 14
+"""Objects that are looked through for names."""
 DELIMITERS = (",", ";", "\t")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
@@ -224,8 +229,8 @@ def _json_lines(text: str, name: str) -> Table:
             found = [_json_object(lines[i], place(start + k)) for k, i in enumerate(rows)]
         return found
 
-    # Names may be new in any line, and are looked for where the first lines have them.
-    names = tuple(dict.fromkeys(itertools.chain.from_iterable(objects(0))))
+    firsts = itertools.chain.from_iterable(map(objects, range(0, min(len(numbers), FIRST_LINES), CHUNK)))
+    names = tuple(dict.fromkeys(itertools.chain.from_iterable(firsts)))
 
     def chunks(places: Sequence[int]) -> Iterator[Chunk]:
         for start in range(0, len(numbers), CHUNK):
@@ -281,7 +286,7 @@ def _of_arrow(column: Any) -> Cells | Stamped:
     kind = column.type
     if pyarrow.types.is_timestamp(kind) and column.null_count == 0:
         stamps = column.to_numpy().astype("datetime64[us]")
-        return Stamped(stamps, frozenset({kind.tz})) if kind.tz else stamps
+        return Stamped(stamps, frozenset({zone_name(kind.tz)})) if kind.tz else stamps
     if (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)) and column.null_count == 0:
         numbers: Cells = column.to_numpy()
         return numbers
@@ -295,7 +300,8 @@ def _of_polars(series: Any) -> Cells | Stamped:
         cells: list[Any] = series.to_list()
         return cells
     if zone:
-        return Stamped(series.dt.replace_time_zone(None).to_numpy().astype("datetime64[us]"), frozenset({zone}))
+        there = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        return Stamped(there.to_numpy().astype("datetime64[us]"), frozenset({zone_name(zone)}))
     plain = series.dtype.is_numeric() or series.dtype.is_temporal()
     return _of_array(series.to_numpy()) if plain else list(series.to_list())
 
@@ -319,7 +325,7 @@ def _of_series(series: Any) -> Cells | Stamped:
     if zone is not None and not series.isna().any():
         there = (series.dt if hasattr(series, "dt") else series).tz_convert(None)
         stamps = there.to_numpy().astype("datetime64[us]")
-        return Stamped(stamps, frozenset({getattr(zone, "key", None) or str(zone)}))
+        return Stamped(stamps, frozenset({zone_name(zone)}))
     return _of_array(series.to_numpy())
 
 

@@ -42,7 +42,7 @@ from restless_bandits.problem import Problem
 FEWEST = 50.0
 """The effective number of pulls below which no number is given."""
 LONGEST_WINDOW = 64
-BLOCKS, SHORTEST_BLOCK = 40, 20
+BLOCKS, SHORTEST_BLOCK = 20, 40
 """Blocks of a log for its standard errors, and the pulls in each that are needed."""
 DOUBT = 5.0
 STARTS = 20_000

@@ -1,0 +1,71 @@
+"""What a player could gain over the best fixed arm, by a fitted problem, with what the log leaves open.
+
+The policy is Whittle's for the fitted problem, made once; it plays problems that explain the log as well (``redraws``),
+and so does the arm that is best in the fit. Both are held fixed, as by somebody who takes them from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from restless_bandits import oracles
+from restless_bandits.arrays import Array
+from restless_bandits.data.fitting import Fit
+from restless_bandits.data.offpolicy import CONFIDENCE, REDRAW, followed
+from restless_bandits.data.redraws import redrawn_problems
+from restless_bandits.oracles.evaluation import arm_average
+from restless_bandits.problem import Problem
+from restless_bandits.simulation.engine import World
+from restless_bandits.streams import check_generator
+
+DRAWS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """Rewards a slot in problems that explain the log: of a policy, and of the arm that is best in the fit."""
+
+    best_arm: str
+    policy: Array
+    fixed: Array
+    bound: float
+    """What nobody can beat on the fitted problem."""
+
+    @property
+    def above(self) -> Array:
+        """What the policy gains over the arm."""
+        return np.asarray(self.policy - self.fixed)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"best_arm": self.best_arm, "draws": len(self.policy), "bound": self.bound} | {
+            name: {"mean": float(drawn.mean()), "interval": interval(drawn)}
+            for name, drawn in (("policy", self.policy), ("fixed", self.fixed), ("above", self.above))
+        }
+
+
+def interval(drawn: Array) -> tuple[float, float]:
+    """Return the ends between which a share of ``CONFIDENCE`` of the draws lies."""
+    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def prospect(found: Fit, *, draws: int = DRAWS, seed: int = 0) -> Prospect | None:
+    """Return what a player could gain; None where there is one arm, and nothing to choose."""
+    problem = found.problem
+    if problem.n_arms == 1:
+        return None
+    number, name = best_fixed(problem)
+    policy = oracles.policy("whittle", problem)
+    drawn = redrawn_problems(found, draws, check_generator(seed, found.trace.content, REDRAW))
+    fixed = np.array([arm_average(one.arms[number]) for one in drawn])
+    bound = oracles.relaxation(problem).upper
+    return Prospect(name, followed(policy, [World(one) for one in drawn], seed), fixed, bound)
+
+
+def best_fixed(problem: Problem) -> tuple[int, str]:
+    """Return the arm that earns most alone, by its number and its name."""
+    number = int(np.argmax([arm_average(arm) for arm in problem.arms]))
+    return number, problem.arms[number].name
