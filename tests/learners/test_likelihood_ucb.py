@@ -17,6 +17,7 @@ from restless_bandits.learners._bounds import (
     monotone_fit,
     monotone_upper_bounds,
 )
+from restless_bandits.learners._present import lasting_policy, policy_on
 from restless_bandits.oracles import planning
 from restless_bandits.oracles._indices import birth_death_limits
 from restless_bandits.oracles.whittle import flat_arms
@@ -119,6 +120,17 @@ class TestPlanner:
         ours, theirs = planning.rollouts(problem, rough, planning.quick_whittle(problem), 8_000_000)
         # A difference of 1.4e-3 a slot, and 3e-4 the standard error of it.
         assert ours.mean() > theirs.mean()
+
+    def test_an_index_is_kept_unless_the_plan_lasts(self):
+        problem = rb.Problem.builtin("lms-urban-l")
+        agent = rb.Agent("round-robin", problem.task(), seed=0)
+        agent.skip(200_000)
+        arms, about = flat_arms(problem.arms), (agent.record, problem.task())
+        index = policy_on("auto", arms, *about)
+        assert isinstance(index, IndexPolicy)
+        assert lasting_policy(index, "auto", arms, *about, 100) is index
+        assert lasting_policy(index, "whittle", arms, *about, 2_000) is index
+        assert isinstance(lasting_policy(index, "auto", arms, *about, 2_000), JointPolicy)
 
     def test_a_rough_table_that_falls_behind_is_dropped(self, monkeypatch):
         # Tables this short take an arm that was seen bad for bad ever after, which costs 4.5e-3 a slot here.

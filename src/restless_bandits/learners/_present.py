@@ -6,8 +6,8 @@ from restless_bandits import oracles
 from restless_bandits.arrays import Array
 from restless_bandits.learners.base import present_problem
 from restless_bandits.oracles._indices import FlatArms, birth_death_limits
-from restless_bandits.oracles.planning import plan_without_table
-from restless_bandits.policies import Policy
+from restless_bandits.oracles.planning import plan_without_table, tables_fit
+from restless_bandits.policies import IndexPolicy, Policy
 from restless_bandits.problem import Task
 from restless_bandits.record import Record
 
@@ -28,3 +28,11 @@ def policy_on(oracle: str, arms: FlatArms, record: Record, task: Task, lasting: 
         return quick
     problem = present_problem(record, task, arms.chain_list(), arms.reward_list())
     return oracles.policy(oracle, problem, slots=slots, lasting=lasting)
+
+
+def lasting_policy(policy: Policy, oracle: str, arms: FlatArms, record: Record, task: Task, lasting: int) -> Policy:
+    """Return a policy of ``policy_on`` as it is, or a rough table, where that is worth it for ``lasting`` slots."""
+    index = oracle == "auto" and isinstance(policy, IndexPolicy)
+    if not index or not tables_fit(arms, task.plays, record.slots + 1, lasting):
+        return policy
+    return policy_on(oracle, arms, record, task, lasting)

@@ -44,12 +44,11 @@ from restless_bandits.learners._exploring import (
     optimistic_chains,
     optimistic_rewards,
 )
-from restless_bandits.learners._present import policy_on, present_arms
+from restless_bandits.learners._present import lasting_policy, policy_on, present_arms
 from restless_bandits.learners.base import Learner, require_choice
 from restless_bandits.learners.violations import warn_of_violations
 from restless_bandits.oracles._indices import FlatArms
 from restless_bandits.plans import CountDoubled, Plan, Rule, Slots
-from restless_bandits.policies import IndexPolicy, Policy
 from restless_bandits.problem import Task
 from restless_bandits.record import Record
 
@@ -109,34 +108,33 @@ class LikelihoodUCB(Learner):
         # Of its own, so that equal records give equal plans: nothing that is decided here is a matter of chance.
         rng = np.random.default_rng(record.plans)
         ahead = look_ahead(rng, follow_mode, likely, record, fits, LOOKED, AHEAD * t)
-        explore = self.exploring_policy(record, task, fits, ahead, ordered)
+        arms = self.exploring_arms(record, task, fits, ahead, ordered)
+        explore = policy_on(self.oracle, arms, record, task)
         differ, used = compare(rng, explore, follow_mode, likely, record, LOOKED)
         if differ <= ALIKE:
             slots = math.ceil(GROWTH * t)
-            if isinstance(follow_mode, IndexPolicy):
-                # What is followed for long may be worth a rough table.
-                follow_mode = policy_on(self.oracle, likely, record, task, slots)
+            follow_mode = lasting_policy(follow_mode, self.oracle, likely, record, task, slots)
             return Plan(follow_mode, Slots(slots), notes)
         left = KEPT * ahead.used > used
         if left.any():
             # What was to be learned by following the mode will not be if that is not followed.
-            explore = self.exploring_policy(record, task, fits, ahead.without(left, record, fits), ordered)
+            arms = self.exploring_arms(record, task, fits, ahead.without(left, record, fits), ordered)
+            explore = policy_on(self.oracle, arms, record, task)
+        explore = lasting_policy(explore, self.oracle, arms, record, task, longest_exploring(t, task))
         return Plan(explore, self.until(t, task), notes)
 
     def until(self, t: int, task: Task) -> Rule:
         """When an exploring plan ends that begins in slot t."""
-        slots = max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
         # With many arms some count of a state and a wait is nearly always new: there all waits count together.
-        return Slots(slots) | CountDoubled(cap=1 if task.n_arms > FEW_ARMS else None)
+        return Slots(longest_exploring(t, task)) | CountDoubled(cap=1 if task.n_arms > FEW_ARMS else None)
 
-    def exploring_policy(self, record: Record, task: Task, fits: Fits, ahead: Ahead, ordered: BoolArray) -> Policy:
-        """Plan on moves and rewards that are as favourable as what will be known of them allows."""
+    def exploring_arms(self, record: Record, task: Task, fits: Fits, ahead: Ahead, ordered: BoolArray) -> FlatArms:
+        """Moves and rewards that are as favourable as what will be known of them allows."""
         scale = Scale.of(task.n_arms, self.explore * (record.slots + 1))
         chains = optimistic_chains(fits.theta, fits.first, ahead.errors, record.n_states, scale, ahead.pulls)
         sums, seen, first = _share_sums(record, task), record.flat_seen, record.state_base
         bounds = optimistic_rewards(sums, seen, ahead.seen, first, ordered, scale, ahead.pulls)
-        arms = present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
-        return policy_on(self.oracle, arms, record, task)
+        return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
 
     def likeliest_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
         """The mode, with the likeliest mean rewards after half a pseudo-count for and against."""
@@ -152,6 +150,11 @@ class LikelihoodUCB(Learner):
         bounds = arm_upper_bounds(_share_sums(record, task), record.flat_seen, record.state_base, levels, ordered)
         chains = fits.chains(np.sqrt(2 * levels))
         return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
+
+
+def longest_exploring(t: int, task: Task) -> int:
+    """Slots after which an exploring plan ends that begins in slot t, if nothing ends it before."""
+    return max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
 
 
 def _share_sums(record: Record, task: Task) -> Array:

@@ -61,6 +61,7 @@ ROUGH = (0.05, 0.1, 0.2)
 """Deviations at which rough tables end."""
 BELIEFS_PER_SLOT = 60
 """A rough table may have so many joint beliefs for every slot that it will be followed."""
+LARGEST_ROUGH_TABLE = 600_000
 ROLLOUT, SHORTEST_ROLLOUT = 10, 30_000
 """Slots of a rollout: so many for every slot that its winner will be followed, and never fewer than the second."""
 BATCHES = 32
@@ -160,7 +161,7 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
         settled = [kernels.settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
         if all(reached <= deviation for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
-            if _table_size(arms, 1) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting):
+            if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
                 rough, whittle = iterated(arms, 1, COARSEST)[0], quick_whittle(problem)
                 ours, theirs = rollouts(problem, rough, whittle, max(SHORTEST_ROLLOUT, ROLLOUT * lasting))
                 standard_error = np.sqrt((ours.var() + theirs.var()) / (BATCHES - 1))
@@ -211,10 +212,10 @@ def plan_without_table(arms: FlatArms, plays: int, slots: int, lasting: int) -> 
 
     From arrays, because making a problem of many arms takes longer than planning.
     """
-    return None if _tables_fit(arms, plays, slots, lasting) else index_plan(arms, plays)
+    return None if tables_fit(arms, plays, slots, lasting) else index_plan(arms, plays)
 
 
-def _tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
+def tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
     """Whether ``auto_policy`` may take a table over joint beliefs."""
     if len(arms.n_states) > MOST_TABLE_ARMS:
         return False
@@ -228,7 +229,7 @@ def _tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
     coarse = size(COARSEST)
     if coarse <= most_beliefs_at(slots) or len(states) == plays:
         return True
-    return coarse > LARGEST_TABLE and size(ROUGH[-1]) <= min(LARGEST_TABLE, BELIEFS_PER_SLOT * lasting)
+    return coarse > LARGEST_TABLE and size(ROUGH[-1]) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting)
 
 
 EXACT = Oracle("exact", exact, lambda problem: exact(problem).policy, exact_policy)
