@@ -25,9 +25,9 @@ from restless_bandits.window import Sight
 
 BLOCKS = 8
 """Stretches of equal length in which a memory is kept; the oldest is forgotten as a whole."""
-PATIENCE = 128
+PATIENCE = 256
 """The share of what was seen that must be new before the question is asked again: a change of an arm that is known well
-is found a hundredth of its past later, and asking costs less and less.
+is found at most that much later, and asking costs less and less.
 """
 LEAST_MEMORY = BLOCKS * GRID
 
