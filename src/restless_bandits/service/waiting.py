@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from concurrent.futures import Future
 from typing import Any
@@ -29,7 +30,8 @@ class Bridge:
             self._done.append((theirs, mine))
             if not self._woken:
                 self._woken = True
-                loop.call_soon_threadsafe(self._hand_over)
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                    loop.call_soon_threadsafe(self._hand_over)
 
         future.add_done_callback(done)
         return mine
