@@ -15,22 +15,32 @@ import json
 import logging
 import os
 import queue
-import secrets
 import threading
 import time
 import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from restless_bandits import background
-from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
 from restless_bandits.service.cabinet import CACHE, Cabinet, Group
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
+from restless_bandits.service.jobs import (
+    RETRY_AFTER,
+    Job,
+    NextGroupError,
+    Resume,
+    as_refusal,
+    refuse,
+    stopping,
+    unavailable,
+    unknown,
+)
 from restless_bandits.service.limits import Limits
+from restless_bandits.service.listeners import Listeners
 from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
 from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
 from restless_bandits.service.schema import SNAPSHOT_VERSION
@@ -45,38 +55,12 @@ TIDY_EVERY = 1_000
 """Commits after which what was written ahead is copied to its place."""
 SNAPSHOT_EVERY = 2_000
 """Events of an agent after which a snapshot is made of it."""
-RETRY_AFTER = 1.0
+GLANCE = 1.0
+"""Seconds after which somebody who listens hears of what another process has done."""
 LONGEST_LOOK = 30.0
 """Seconds that somebody who reads waits for."""
 PATIENCE = "RESTLESS_WAIT_FOR_PLANS"
 """Set in the environment, it has decisions wait for plans that are due, so that a run can be repeated exactly."""
-
-
-@dataclass(eq=False)
-class _Job:
-    """A request on its way."""
-
-    agent: str
-    operations: Sequence[Operation] = ()
-    look: Callable[[Hosted], Any] | None = None
-    """What to read of the agent, where nothing is to be changed."""
-    future: Future[Any] = field(default_factory=Future)
-    answers: Any = None
-    error: BaseException | None = None
-    now: int | None = None
-    """When it was first begun, and the seed that was drawn for it: what is begun again goes the same way."""
-    seed: int = field(default_factory=lambda: secrets.randbits(32))
-
-
-@dataclass(frozen=True)
-class _Resume:
-    """The requests of an agent that were put aside can go on."""
-
-    agent: str
-
-
-class _NextGroupError(Exception):
-    """What is asked for can be done after the commit."""
 
 
 class Keeper:
@@ -94,12 +78,11 @@ class Keeper:
         self.store, self.limits = store, limits or Limits()
         self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
         self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
-        self._queue: queue.SimpleQueue[_Job | _Resume | None] = queue.SimpleQueue()
-        self._parked: dict[str, list[_Job]] = {}
+        self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
+        self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
         self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
-        self._listeners: dict[str, list[Callable[[int], None]]] = defaultdict(list)
-        self._listening = threading.Lock()
+        self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
         self._cabinet = Cabinet(self.planner, self._counts, self._times, cache)
@@ -130,28 +113,28 @@ class Keeper:
             thread.join(max(0.1, deadline - time.monotonic()))
         for jobs in list(self._parked.values()):
             for job in jobs:
-                _refuse(job, _stopping())
+                refuse(job, stopping())
 
     def submit(self, agent: str, operations: Sequence[Operation]) -> Future[list[Answer]]:
         """Carry out operations on an agent, all or none; the future is done when they are on disk."""
-        job = _Job(agent, list(operations))
+        job = Job(agent, list(operations))
         if len(operations) > self.limits.batch:
             most = self.limits.batch
             error = ServiceError(413, f"the batch holds {len(operations)} operations; send at most {most}", "batch")
-            _refuse(job, error)
+            refuse(job, error)
         elif self._queue.qsize() > self.limits.queue:
-            _refuse(job, ServiceError(503, "too many requests wait for the writer; ask again", retry_after=RETRY_AFTER))
+            refuse(job, ServiceError(503, "too many requests wait for the writer; ask again", retry_after=RETRY_AFTER))
         else:
             self._accept(job)
         return job.future
 
-    def _accept(self, job: _Job) -> None:
+    def _accept(self, job: Job) -> None:
         # Nothing is accepted behind the mark that ends the writer.
         with self._accepting:
             if not self._stopping:
                 self._queue.put(job)
                 return
-        _refuse(job, _stopping())
+        refuse(job, stopping())
 
     def agents(self) -> list[Answer]:
         """Return all agents, with what their rows tell of them."""
@@ -195,7 +178,7 @@ class Keeper:
         with self._reading() as session:
             row = session.rows_of([name], for_us=False).get(name)
             if row is None:
-                raise _unknown(name)
+                raise unknown(name)
             limit = max(1, min(limit, self.limits.page))
             page = list(session.events(row.id, max(0, after), max(0, after) + limit))
         for event in page:
@@ -203,17 +186,11 @@ class Keeper:
         return {"events": page, "next": page[-1]["seq"] if page else max(0, after)}
 
     def listen(self, name: str, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call back with the number of the last event after each commit that touched an agent; returns how to stop."""
-        with self._listening:
-            self._listeners[name].append(callback)
+        """Call back with the number of the last event after each commit that touched an agent; returns how to stop.
 
-        def stop() -> None:
-            with self._listening, contextlib.suppress(ValueError):
-                self._listeners[name].remove(callback)
-                if not self._listeners[name]:
-                    del self._listeners[name]
-
-        return stop
+        What another process commits is heard of within a second or so.
+        """
+        return self._listeners.add(name, callback)
 
     def stats(self) -> dict[str, Any]:
         """Return counters and durations."""
@@ -246,7 +223,7 @@ class Keeper:
         return self._look(name, what)
 
     def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
-        job = _Job(name, look=look)
+        job = Job(name, look=look)
         self._accept(job)
         return job.future.result(timeout=LONGEST_LOOK)
 
@@ -256,13 +233,13 @@ class Keeper:
             with self.store.reading() as session:
                 yield session
         except StoreError as error:
-            raise _unavailable(error) from None
+            raise unavailable(error) from None
 
     def _write(self) -> None:
         """Carry out requests until the end."""
         ending = False
         while not (ending and self._queue.empty()):
-            jobs: list[_Job] = []
+            jobs: list[Job] = []
             size = 0
             while size < MOST_AT_ONCE:
                 try:
@@ -271,21 +248,21 @@ class Keeper:
                     break
                 if found is None:
                     ending = True
-                elif isinstance(found, _Resume):
+                elif isinstance(found, Resume):
                     jobs += self._parked.pop(found.agent, [])
                 elif found.agent in self._parked and found.look is None:
                     # Requests of one agent are carried out in the order in which they came.
                     self._parked[found.agent].append(found)
                 else:
                     jobs.append(found)
-                size += len(found.operations) if isinstance(found, _Job) else 1
+                size += len(found.operations) if isinstance(found, Job) else 1
             if jobs:
                 self._carry_out(jobs)
 
-    def _carry_out(self, jobs: list[_Job], tries: int = 3) -> None:
+    def _carry_out(self, jobs: list[Job], tries: int = 3) -> None:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
-        parked: set[_Job] = set()
+        parked: set[Job] = set()
         waited_for: list[tuple[Promise, str]] = []
         try:
             with self.store.writing() as session:
@@ -305,10 +282,10 @@ class Keeper:
                         self._park(job)
                         parked.add(job)
                         waited_for.append((needed.promise, job.agent))
-                    except _NextGroupError:
+                    except NextGroupError:
                         self._park(job)
                         parked.add(job)
-                        self._queue.put(_Resume(job.agent))
+                        self._queue.put(Resume(job.agent))
                 worked = time.perf_counter()
                 wrote = self._write_events(group)
         except StoreError as error:
@@ -319,7 +296,7 @@ class Keeper:
                 self._carry_out(left, tries - 1)
                 return
             for job in left:
-                _refuse(job, _unavailable(error))
+                refuse(job, unavailable(error))
             return
         except BaseException as error:  # whatever it is, nobody waits for ever, and the writer goes on
             self._counts["failed_groups"] += 1
@@ -327,7 +304,7 @@ class Keeper:
             LOG.exception("a group of requests failed")
             for job in jobs:
                 if job not in parked:
-                    _refuse(job, _as_refusal(error))
+                    refuse(job, as_refusal(error))
             return
         finally:
             self._session = None
@@ -347,13 +324,13 @@ class Keeper:
             if job in parked:
                 continue
             if job.error is not None:
-                _refuse(job, job.error)
+                refuse(job, job.error)
             elif not job.future.cancelled():
                 with contextlib.suppress(Exception):
                     job.future.set_result(job.answers)
         failpoints.passed("after-answer")
         for hosted in changed:
-            self._tell_listeners(hosted.name, hosted.seq)
+            self._listeners.tell(hosted.name, hosted.seq)
             if hosted.ended:
                 self._cabinet.drop([hosted.name])
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
@@ -363,7 +340,7 @@ class Keeper:
             self._snapshots.put("tidy")
         self._cabinet.make_room()
 
-    def _work(self, job: _Job, group: Group) -> None:
+    def _work(self, job: Job, group: Group) -> None:
         """Carry out one request in memory; its answers or its error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
@@ -376,7 +353,7 @@ class Keeper:
             before = 0 if hosted is None else hosted.seq
             if job.look is not None:
                 if hosted is None:
-                    raise _unknown(name)
+                    raise unknown(name)
                 job.answers = job.look(hosted)
                 return
             answers = []
@@ -385,12 +362,12 @@ class Keeper:
                     if hosted is not None and hosted.ended and hosted.seq != before:
                         raise ServiceError(409, f"agent {name!r} is deleted by this batch; make it anew in the next")
                     if hosted is not None and hosted.ended:
-                        raise _NextGroupError
+                        raise NextGroupError
                     answers.append(self._create(operation, job, hosted, group))
                     hosted = group.touched.get(name) or hosted
                     continue
                 if hosted is None or hosted.ended:
-                    raise _unknown(name)
+                    raise unknown(name)
                 group.touched[name] = hosted
                 with blamed():
                     answers.append(self._operate(hosted, operation, job.now, group.session))
@@ -401,8 +378,8 @@ class Keeper:
                 self._cabinet.undo(name, before, group)
             if isinstance(error, PlanNeededError):
                 raise
-            job.error = _as_refusal(error)
-        except (StoreError, _NextGroupError, *self.store.errors):
+            job.error = as_refusal(error)
+        except (StoreError, NextGroupError, *self.store.errors):
             raise
         except Exception as error:
             # Of a learner, or a mistake of ours: this request fails, and the agent is what it was.
@@ -411,7 +388,7 @@ class Keeper:
                 self._cabinet.undo(name, before, group)
             self._counts["failures"] += 1
             LOG.exception("a request to agent %r failed", name)
-            job.error = _as_refusal(error)
+            job.error = as_refusal(error)
 
     def _operate(self, hosted: Hosted, operation: Operation, now: int, session: Session) -> Answer:
         lookup = _lookup(hosted, session)
@@ -426,7 +403,7 @@ class Keeper:
         assert isinstance(operation, Delete)
         return hosted.delete(now)
 
-    def _create(self, given: Create, job: _Job, hosted: Hosted | None, group: Group) -> Answer:
+    def _create(self, given: Create, job: Job, hosted: Hosted | None, group: Group) -> Answer:
         """Make an agent; the same again is answered the same."""
         session = group.session
         if hosted is not None and not hosted.ended:
@@ -446,7 +423,7 @@ class Keeper:
         number = session.add_agent(row | {"arms": len(given.arms)})
         if number is None:
             # Another process was sooner; the next look at the store shows what it has made.
-            raise _NextGroupError
+            raise NextGroupError
         made.number = number
         group.touched[given.name] = made
         self._cabinet.add(made)
@@ -478,7 +455,14 @@ class Keeper:
         The writer enters these.
         """
         warm_up_here()
-        while (found := self._snapshots.get()) is not None:
+        while True:
+            try:
+                found = self._snapshots.get(timeout=GLANCE)
+            except queue.Empty:
+                self._listeners.glance()
+                continue
+            if found is None:
+                return
             if found == "tidy":
                 self.store.tidy()
                 continue
@@ -486,19 +470,12 @@ class Keeper:
             content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
             self._ready[hosted.number] = (data["seq"], content)
 
-    def _park(self, job: _Job) -> None:
+    def _park(self, job: Job) -> None:
         """Put a request aside until its agent can go on."""
         self._parked.setdefault(job.agent, []).append(job)
 
     def _resume_with(self, promise: Promise, agent: str) -> None:
-        promise.add_done_callback(lambda _: self._queue.put(_Resume(agent)))
-
-    def _tell_listeners(self, name: str, seq: int) -> None:
-        with self._listening:
-            callbacks = list(self._listeners.get(name, ()))
-        for callback in callbacks:
-            with contextlib.suppress(Exception):
-                callback(seq)
+        promise.add_done_callback(lambda _: self._queue.put(Resume(agent)))
 
     def _read_plan(self, digest: str) -> bytes | None:
         if self._session is not None:
@@ -531,31 +508,3 @@ def _row_of(hosted: Hosted) -> dict[str, Any]:
         "learner": player.learner.spec,
         "arms": player.task.n_arms,
     }
-
-
-def _refuse(job: _Job, error: BaseException) -> None:
-    if not job.future.done():
-        job.future.set_exception(error)
-
-
-def _unknown(name: str) -> ServiceError:
-    return ServiceError(404, f"there is no agent {name[:100]!r}", "name")
-
-
-def _stopping() -> ServiceError:
-    return ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER)
-
-
-def _unavailable(error: Exception) -> ServiceError:
-    return ServiceError(503, f"the store does not take anything now: {error}; ask again", retry_after=RETRY_AFTER)
-
-
-def _as_refusal(error: BaseException) -> BaseException:
-    if isinstance(error, BrokenExecutor | CancelledError):
-        return ServiceError(503, "the workers that make plans died; ask again", retry_after=RETRY_AFTER)
-    if isinstance(error, ServiceError):
-        return error
-    if isinstance(error, ProblemError):
-        return ServiceError(422, str(error))
-    why = f"the agent or its learner failed: {shortened(error, 200)}; look into the log of the service"
-    return ServiceError(503, why, retry_after=RETRY_AFTER)
