@@ -81,7 +81,7 @@ class AgentView {
   }
 
   async think() {
-    if (document.hidden || this.thinking || (this.thoughts && this.thoughts.seq === this.present.seq && !this.thoughts.behind)) return;
+    if (document.hidden || this.thinking || (this.thoughts && this.thoughts.seq === this.present.seq && !this.thoughts.behind && !this.thoughts.solving)) return;
     this.thinking = true;
     try {
       const [thoughts, { agent }] = await Promise.all([read("/page/thoughts", { name: this.name }), read("/page/agent", { name: this.name })]);
