@@ -576,6 +576,28 @@ class TestLimits:
         a.reopen()
         assert a.ask()["slot"] == 21
 
+    @pytest.mark.parametrize("word", ["", "x" * 201, "a\0b", "\ud800"])
+    def test_words_that_no_database_can_hold(self, a, word):
+        before = a.log()
+        for operation in (Ask(word), Skip(1, word)):
+            with refused(422, ["request"]):
+                a.do(operation)
+        with refused(404):
+            a.keeper.submit(word, [Ask("1")]).result(20)
+        with refused(404):
+            a.keeper.agent(word)
+        with refused(404):
+            a.keeper.events(word)
+        assert a.log() == before
+
+    def test_a_window_that_would_take_all_memory(self, kept):
+        a = kept()
+        with refused(422, ["late"]):
+            a.create(late=10**9)
+        a.create()
+        with refused(422, ["late"]):
+            a.patch(late=10**9)
+
 
 class TestWatching:
     def test_events_come_in_pages(self, a):

@@ -13,7 +13,15 @@ from typing import Any, Self
 
 from restless_bandits.errors import ConflictError, ProblemError, shortened
 from restless_bandits.service.clock import slot_at, slot_length
-from restless_bandits.service.hosted_player import Event, HostedPlayer, check_created, player_of, settings_of
+from restless_bandits.service.hosted_player import (
+    Event,
+    HostedPlayer,
+    check_created,
+    check_late,
+    check_word,
+    player_of,
+    settings_of,
+)
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Answer, Ask, Create, Patch, ServiceError, Skip, Tell
 from restless_bandits.service.planning import Planner
@@ -154,6 +162,7 @@ class Hosted:
 
     def ask(self, given: Ask, now: int, lookup: Lookup, limits: Limits) -> Answer:
         """Decide on a slot."""
+        check_word("request", given.request, limits)
         known = self._recent.get(given.request) or lookup.request(given.request)
         if known is not None:
             if known["kind"] != "ask":
@@ -254,9 +263,10 @@ class Hosted:
         self._note(event, now)
         return unused
 
-    def skip(self, given: Skip, now: int, lookup: Lookup) -> Answer:
+    def skip(self, given: Skip, now: int, lookup: Lookup, limits: Limits) -> Answer:
         """Let slots pass in which nobody asked."""
         if given.request is not None:
+            check_word("request", given.request, limits)
             known = self._recent.get(given.request) or lookup.request(given.request)
             if known is not None:
                 if known["kind"] != "skip" or known["slots"] != given.slots:
@@ -281,6 +291,8 @@ class Hosted:
             )
         for field, value in given.changes.items():
             with blamed(field):
+                if field == "late":
+                    check_late(value, limits)
                 if field == "learner":
                     if value != player.learner.spec:
                         player.learner = value
@@ -445,7 +457,8 @@ class Hosted:
 
     def _remember(self, request: str, event: Event) -> None:
         self._recent[request] = event
-        if len(self._recent) > RECENT:
+        # What is not written yet is found nowhere else.
+        if len(self._recent) > RECENT + len(self.pending):
             del self._recent[next(iter(self._recent))]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
+from restless_bandits.arrays import is_whole
 from restless_bandits.changes import Alarm
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.learners import Learner
@@ -129,8 +130,30 @@ class HostedPlayer(StoredPlayer):
 _ASIDE = ("at", "request", "decision", "plan")
 
 
+def is_word(word: object, limits: Limits) -> bool:
+    """Whether this is a name or an id that is not too long, and that every database can hold."""
+    if not isinstance(word, str) or not 1 <= len(word) <= limits.name or "\0" in word:
+        return False
+    # Half of a pair of surrogates is no letter.
+    return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
+def check_word(field: str, word: object, limits: Limits) -> None:
+    """Refuse what is no name and no id."""
+    if not is_word(word, limits):
+        raise ServiceError(422, f"{field} is {shortened(word)}; give a text of 1 to {limits.name} letters", field)
+
+
+def check_late(late: object, limits: Limits) -> None:
+    """Refuse a window that would take all memory."""
+    if is_whole(late) and late > limits.late:  # type: ignore[operator]
+        raise ServiceError(422, f"late is {late} slots; the service takes at most {limits.late}", "late")
+
+
 def check_created(given: Create, limits: Limits) -> None:
     """Refuse an agent that is too large, or that has no name to be called by."""
+    check_word("name", given.name, limits)
+    check_late(given.late, limits)
     arms = given.arms
     for field, value in (("arms", len(arms)), ("plays", given.plays), ("states", given.n_states)):
         if value > getattr(limits, field):

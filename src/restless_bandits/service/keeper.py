@@ -28,6 +28,7 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
 from restless_bandits.service.cabinet import CACHE, Cabinet, Group
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
+from restless_bandits.service.hosted_player import is_word
 from restless_bandits.service.jobs import (
     RETRY_AFTER,
     Job,
@@ -129,6 +130,9 @@ class Keeper:
         return job.future
 
     def _accept(self, job: Job) -> None:
+        if not is_word(job.agent, self.limits):
+            refuse(job, unknown(job.agent))
+            return
         # Nothing is accepted behind the mark that ends the writer.
         with self._accepting:
             if not self._stopping:
@@ -176,7 +180,7 @@ class Keeper:
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
         """Return a page of the log of an agent."""
         with self._reading() as session:
-            row = session.rows_of([name], for_us=False).get(name)
+            row = session.rows_of([name], for_us=False).get(name) if is_word(name, self.limits) else None
             if row is None:
                 raise unknown(name)
             limit = max(1, min(limit, self.limits.page))
@@ -397,7 +401,7 @@ class Keeper:
         if isinstance(operation, Tell):
             return hosted.tell(operation, now, lookup)
         if isinstance(operation, Skip):
-            return hosted.skip(operation, now, lookup)
+            return hosted.skip(operation, now, lookup, self.limits)
         if isinstance(operation, Patch):
             return hosted.patch(operation, now, self.limits)
         assert isinstance(operation, Delete)
@@ -485,15 +489,14 @@ class Keeper:
 
 
 def _lookup(hosted: Hosted, session: Session) -> Lookup:
-    """What an agent may look up: in the store, and before that in what the group has not written yet."""
+    """What an agent may look up: in the store, and of a slot also in what the group has not written yet."""
 
     def of_slot(slot: int) -> list[dict[str, Any]]:
         waiting = [e for e in hosted.pending if e.get("slot") == slot and e["kind"] in ("ask", "tell", "lost")]
         return [*session.events_of_slot(hosted.number, slot), *waiting]
 
     def of_request(request: str) -> dict[str, Any] | None:
-        waiting = next((event for event in hosted.pending if event.get("request") == request), None)
-        return waiting or session.event_of_request(hosted.number, request)
+        return session.event_of_request(hosted.number, request)
 
     return Lookup(of_request, of_slot)
 
