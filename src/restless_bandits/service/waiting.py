@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 
@@ -43,9 +43,10 @@ class Bridge:
             theirs, mine = self._done.popleft()
             if mine.done():
                 continue
-            if theirs.cancelled():
-                mine.cancel()
-            elif (error := theirs.exception()) is not None:
-                mine.set_exception(error)
-            else:
+            try:
+                # In one go: each question to a future of another thread takes its lock.
                 mine.set_result(theirs.result())
+            except CancelledError:
+                mine.cancel()
+            except BaseException as error:
+                mine.set_exception(error)
