@@ -58,7 +58,7 @@ class Server:
         said = json.loads(self.process.stdout.readline())
         self.seconds = time.perf_counter() - begun
         self.url, self.port = said["url"], int(said["url"].rpartition(":")[2])
-        self.token: str = said["token"] or token
+        self.token: str = said["token"] or token or ""
         self.client = rb.Client(self.url, self.token, timeout=120, patience=300)
 
     def load(self, agents: str, clients: int, seconds: float, batch: int = 0, slots: str = "") -> Found:
@@ -186,7 +186,8 @@ def measure_replay(folder: Path, keep: Callable[[str, Found], None]) -> None:
     with serving(store) as server:
         token, agent = server.token, server.client.create("a", ["x", "y"], seed=1)
         agent.ask()
-        begun, number, decisions = time.perf_counter(), 0, []
+        begun, number = time.perf_counter(), 0
+        decisions: list[str] = []
         while agent.state()["seq"] < EVENTS and time.perf_counter() - begun < LONGEST:
             for _ in range(20):
                 tells = [{"tell": {"decision": one, "state": i % 2, "reward": 0.0}} for i, one in enumerate(decisions)]
