@@ -40,11 +40,12 @@ def keep(name: str, found: Mapping[str, Any]) -> None:
 
 def written(page: str) -> str:
     """Return docs/benchmarks.md as the kept results say."""
-    from benchmarks import earnings, scale
+    from benchmarks import earnings, scale, service
 
     parts = {
         "scale": lambda: scale.table(load(scale.KEPT)),
         "earnings": lambda: earnings.tables(load(earnings.KEPT)),
+        "service": lambda: service.table(load(service.KEPT)),
     }
     return filled(page, parts)
 

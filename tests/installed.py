@@ -41,4 +41,7 @@ assert said == "pictures need matplotlib; pip install 'restless-bandits[plots]' 
 code, out, error = run(restless, "reproduce", "figure-a", "--quick", "--runs", "2", "--out", str(home / "out"))
 assert (code, out) == (2, ""), (code, out, error)
 assert "restless-bandits[plots]" in error, error
+code, out, error = run(restless, "serve", "--store", str(home / "agents.db"))
+assert (code, out) == (2, ""), (code, out, error)
+assert error == "Error: the service needs fastapi; pip install 'restless-bandits[service]' brings it\n", error
 print(f"restless-bandits {rb.__version__} works from its wheel")

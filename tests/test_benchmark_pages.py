@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks import changing, earnings, forgetting, head_to_head, pages, scale
+from benchmarks import changing, earnings, forgetting, head_to_head, pages, scale, service
 
 import restless_bandits as rb
 
 
 def test_the_page_is_what_its_results_say():
     page = pages.PAGE.read_text(encoding="utf-8")
-    assert set(re.findall(r"<!-- (\w+) -->", page)) == {"scale", "earnings", "end"}
+    assert set(re.findall(r"<!-- (\w+) -->", page)) == {"scale", "earnings", "service", "end"}
     assert pages.written(page) == page
 
 
@@ -22,6 +22,7 @@ def test_everything_was_measured():
     kept = pages.load(earnings.KEPT)
     assert set(kept) == {setting.key for setting in earnings.settings()}
     assert all(set(cells) == {"whittle", *earnings.LEARNERS} for cells in kept.values())
+    assert {name for _, _, name, _, _ in service.WANTED} <= set(pages.load(service.KEPT))
 
 
 def test_a_changed_number_is_noticed():

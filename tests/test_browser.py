@@ -21,6 +21,8 @@ SOON = 20
 def service(tmp_path_factory):
     with Process(tmp_path_factory.mktemp("page") / "page.db", "--demo", "paper-1", "--speed", "20") as process:
         yield process
+        # With streams open and the processes that think: it ends in order, and has had nothing to complain of.
+        assert process.stop() == (0, "")
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,13 @@ def test_beliefs_sum_to_one(page, service):
     belief.find_element("css selector", "summary").click()
     cells = "[...row.cells].map(cell => cell.textContent)"
     script = f"return [...arguments[0].querySelectorAll('tbody tr')].map(row => {cells})"
-    rows = until(page, lambda: page.execute_script(script, belief))
+
+    def seen():
+        """The table, once every arm has been seen."""
+        rows = page.execute_script(script, belief)
+        return rows and all("–" not in row for row in rows) and rows
+
+    rows = until(page, seen)
     assert [row[0] for row in rows] == ["arm 1", "arm 2"]
     for row in rows:
         assert sum(map(float, row[3:5])) == pytest.approx(1, abs=1e-5)

@@ -44,7 +44,7 @@ def submit(work: Callable[..., T], *given: Any) -> Future[tuple[T, Warned]]:
         # Spawned, not forked: a fork in the presence of threads can stop for ever.
         context = multiprocessing.get_context("spawn")
         width = min(MOST_WORKERS, os.cpu_count() or 1)
-        pool = _pools[os.getpid()] = ProcessPoolExecutor(width, mp_context=context, initializer=begin_worker)
+        pool = _pools[os.getpid()] = ProcessPoolExecutor(width, mp_context=context, initializer=_begin_aside)
     try:
         return pool.submit(_listened, work, *given)
     except BrokenExecutor as error:
@@ -52,6 +52,13 @@ def submit(work: Callable[..., T], *given: Any) -> Future[tuple[T, Warned]]:
         broken: Future[tuple[T, Warned]] = Future()
         broken.set_exception(error)
         return broken
+
+
+def _begin_aside() -> None:
+    begin_worker()
+    # Nobody waits for what is done here, but somebody may wait for the processor.
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(10)
 
 
 def close() -> None:

@@ -519,6 +519,8 @@ class Player:
 
     def _look(self, arm: int, *, certain: bool) -> None:
         """Raise an alarm if an arm has changed."""
+        if not certain and not self._lookouts[arm].is_due(self.slots):
+            return
         before, sights = self._window.recent(arm)
         threshold = alarm_threshold(self.alarm_rate, len(self._service))
         change = Change(self.slots, math.inf, "rewards") if certain else None

@@ -18,7 +18,8 @@ PATIENCE = 60.0
 
 def context():
     found = multiprocessing.get_context("forkserver")
-    loaded = ("restless_bandits.service.server", "tests.service.keeping", "tests.service.warmed")
+    # Pytest too: a new process loads the main module of ours.
+    loaded = ("pytest", "restless_bandits.service.server", "tests.service.keeping", "tests.service.warmed")
     found.set_forkserver_preload([HERE, *loaded])
     return found
 

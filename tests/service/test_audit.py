@@ -11,6 +11,7 @@ import pytest
 
 from restless_bandits.service import planning
 from restless_bandits.service.audit import audit
+from restless_bandits.service.operations import Ask, Create, ServiceError
 from restless_bandits.service.store import open_store
 from restless_bandits.service.stored_plans import packed, unpacked
 
@@ -122,6 +123,22 @@ def test_a_plan_that_is_damaged_or_gone(told):
 def test_nonsense_is_a_difference_and_no_crash(told, kind, text):
     change(told, "UPDATE events SET body = ? WHERE seq = ?", text, events(told, kind)[0])
     assert not audited(told).same
+
+
+def test_a_damaged_log_is_one_sentence_and_harms_no_other(told, at_once):
+    with closing(sqlite3.connect(told)) as connection:
+        connection.execute("DELETE FROM snapshots")
+        connection.commit()
+    rewrite(told, events(told, "tell")[3], states=[7])
+    a = Kept(told)
+    with pytest.raises(ServiceError, match="the log of agent 'a' is damaged") as caught:
+        a.look()
+    assert caught.value.status == 503
+    good = a.keeper.submit("good", [Create("good", ["x"], learner="ucb1"), Ask("1")])
+    with pytest.raises(ServiceError, match="damaged"):
+        a.ask()
+    assert good.result(30)[1]["slot"] == 1
+    a.close()
 
 
 def test_plans_of_another_release_are_followed_and_it_says_so(told, monkeypatch):

@@ -132,6 +132,22 @@ def test_one_of_two_is_killed_again_and_again(database):
     print(f"{KILLS} kills of one of two, {len(acknowledged)} acknowledged; {found.sentence}")
 
 
+def test_a_connection_that_is_cut_off_costs_nobody_an_answer(database, at_once):
+    url = database()
+    a, other = Kept(url), open_store(url)
+    a.create()
+    assert a.ask()["slot"] == 1
+    with other.writing() as session:
+        session._driver.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert a.ask()["slot"] == 2
+    assert len(a.log()) == 5
+    a.close()
+    other.close()
+
+
 def test_a_database_that_is_not_there(database):
     url = database()
     with pytest.raises(ProblemError, match="cannot open the store"):

@@ -1,5 +1,7 @@
 """What happens when: every line of the contract, by its number."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -574,6 +576,28 @@ class TestLimits:
         a.reopen()
         assert a.ask()["slot"] == 21
 
+    @pytest.mark.parametrize("word", ["", "x" * 201, "a\0b", "\ud800"])
+    def test_words_that_no_database_can_hold(self, a, word):
+        before = a.log()
+        for operation in (Ask(word), Skip(1, word)):
+            with refused(422, ["request"]):
+                a.do(operation)
+        with refused(404):
+            a.keeper.submit(word, [Ask("1")]).result(20)
+        with refused(404):
+            a.keeper.agent(word)
+        with refused(404):
+            a.keeper.events(word)
+        assert a.log() == before
+
+    def test_a_window_that_would_take_all_memory(self, kept):
+        a = kept()
+        with refused(422, ["late"]):
+            a.create(late=10**9)
+        a.create()
+        with refused(422, ["late"]):
+            a.patch(late=10**9)
+
 
 class TestWatching:
     def test_events_come_in_pages(self, a):
@@ -594,7 +618,19 @@ class TestWatching:
         a.look()
         stop()
         a.ask()
-        assert heard == [3, 5]
+        # Somebody who has only begun to listen may be told where the log is.
+        assert [seq for seq in dict.fromkeys(heard) if seq > 1] == [3, 5]
+
+    def test_listeners_hear_of_what_another_process_does(self, a):
+        heard = threading.Semaphore(0)
+        seqs = []
+        stop = a.keeper.listen("a", lambda seq: (seqs.append(seq), heard.release()))
+        other = Kept(a.where)
+        other.ask()
+        while 3 not in seqs:
+            assert heard.acquire(timeout=20)
+        stop()
+        other.close()
 
     def test_estimates_and_beliefs(self, a):
         for i in range(40):

@@ -12,7 +12,7 @@ import pytest
 
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
-from restless_bandits.service import hosted, planning, schema
+from restless_bandits.service import hosted_player, planning, schema
 from restless_bandits.service.audit import audit
 from restless_bandits.service.operations import Ask, Create, ServiceError
 from restless_bandits.service.store import open_store
@@ -337,7 +337,7 @@ def freeze(folder=FROZEN):
     """Write the frozen store; to be done once for each release that changes its form."""
     background.submit = plan_at_once
     # By nobody's processor, so that every machine follows the plans as they are stored.
-    hosted.origin = lambda: {"release": "0.1.0", "processor": "any"}
+    hosted_player.origin = lambda: {"release": "0.1.0", "processor": "any"}
     where = Path("frozen-store.db")
     a = Kept(where, name="frozen", snapshot_every=40)
     a.create(learner="likelihood-ucb", arms="xyz", on_change="forget", late=30)

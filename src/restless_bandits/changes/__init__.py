@@ -51,6 +51,8 @@ LEAST = 16
 """Observations of a tally."""
 KEEP = 3
 """Tallies of about the same number of observations; of more, the two oldest become one."""
+MOST_PLACES = 50_000
+"""Places of counts up to which a table of them is sooner made than what is there is sorted."""
 FLAT = 0.01
 """Pseudo-counts with which the likeliest chain is looked for: so few that they hardly move it off the edge."""
 
@@ -121,7 +123,7 @@ class Question:
         self.since, self.mode = seen.since, mode
         stretches, n = seen.sums.shape
         self.n_states = n
-        places, where = np.unique(seen.places, return_inverse=True)
+        places, where = _numbered(seen.places, (n + 1) * N_BINS * n)
         cells = stretches * len(places)
         counts = np.bincount(seen.stretches * len(places) + where, weights=seen.counts, minlength=cells)
         later = _sums_from(counts.astype(np.int64).reshape(stretches, -1))
@@ -198,6 +200,19 @@ class Question:
     def _seen(self, counts: IntArray) -> Observations:
         there = counts.any(axis=1)
         return self._elapsed[there], self._states[there], counts[there]
+
+
+def _numbered(places: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Return the places that there are, in ascending order, and the number of each among them."""
+    if size > MOST_PLACES:
+        found, where = np.unique(places, return_inverse=True)
+        return found, where
+    # Sooner than sorting, where there are not many places: this is asked again and again.
+    numbers = np.zeros(size, dtype=np.int64)
+    numbers[places] = 1
+    found = np.flatnonzero(numbers)
+    numbers[found] = np.arange(len(found))
+    return found, numbers[places]
 
 
 def _sums_from(rows: npt.NDArray[T]) -> npt.NDArray[T]:

@@ -203,6 +203,10 @@ def split_ratios(sums: Array, seen: IntArray) -> Array:
         ones, zeros = max(sums[0, k], 0.0), max(seen[0, k] - sums[0, k], 0.0)
         whole = _likeliest(ones, zeros)
         for c in range(1, splits):
+            # Most laws are seen now and then: nothing has come between most splits.
+            if c > 1 and sums[c, k] == sums[c - 1, k] and seen[c, k] == seen[c - 1, k]:
+                ratios[c, k] = ratios[c - 1, k]
+                continue
             later, missing = max(sums[c, k], 0.0), max(seen[c, k] - sums[c, k], 0.0)
             earlier = _mixed(max(ones - later, 0.0), max(zeros - missing, 0.0))
             ratios[c, k] = earlier + _mixed(later, missing) - whole

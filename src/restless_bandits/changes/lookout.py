@@ -25,6 +25,10 @@ from restless_bandits.window import Sight
 
 BLOCKS = 8
 """Stretches of equal length in which a memory is kept; the oldest is forgotten as a whole."""
+PATIENCE = 256
+"""The share of what was seen that must be new before the question is asked again: a change of an arm that is known well
+is found at most that much later, and asking costs less and less.
+"""
 LEAST_MEMORY = BLOCKS * GRID
 
 
@@ -53,6 +57,7 @@ class ArmLookout:
         self._asked = 0
         self._mode: Array | None = None
         self._tallies: list[Tally] = []
+        self._tallied = 0  # observations of all tallies
         self._open: list[tuple[int, int, float]] = []  # slot, place, reward
 
     def enter(self, sight: Sight) -> None:
@@ -71,10 +76,15 @@ class ArmLookout:
         """Take note that something was told, in whatever order."""
         self._fresh += 1
 
+    def is_due(self, slot: int) -> bool:
+        """Whether enough was told since the last time, and the next time of change has come."""
+        enough = max(LEAST, (self._tallied + len(self._open)) // PATIENCE)
+        return self._fresh >= enough and _cell(slot) != self._asked
+
     def look(
         self, slot: int, before: tuple[int, int], sights: Sequence[tuple[int, int, float]], threshold: float
     ) -> Change | None:
-        """Ask whether the arm has changed, if enough was told since the last time and the next time of change has come.
+        """Ask whether the arm has changed, if it is time to.
 
         Parameters
         ----------
@@ -86,7 +96,7 @@ class ArmLookout:
             The least evidence for a change, from ``alarm_threshold``.
 
         """
-        if self._fresh < LEAST or _cell(slot) == self._asked:
+        if not self.is_due(slot):
             return None
         self._fresh, self._asked = 0, _cell(slot)
         recent = _joined(self._opened(), observed(self.n_states, before, sights))
@@ -102,7 +112,7 @@ class ArmLookout:
         """Let the test begin anew, with what is seen from a slot on."""
         self.begun, self._fresh, self._mode = slot, 0, None
         if not self.stretch:
-            self._tallies, self._open = [], []
+            self._tallies, self._tallied, self._open = [], 0, []
 
     def keep(self, since: int) -> Tally | None:
         """Drop what was seen before a slot, and return all that is settled since then.
@@ -110,6 +120,7 @@ class ArmLookout:
         A tally that began before it is dropped as a whole.
         """
         self._tallies = [tally for tally in self._tallies if tally.since >= since]
+        self._tallied = sum(tally.observations for tally in self._tallies)
         self._open = [entry for entry in self._open if entry[0] >= since]
         parts = [*self._tallies, *([self._tally(self._opened())] if self._open else [])]
         return reduce(Tally.joined, parts) if parts else None
@@ -134,6 +145,7 @@ class ArmLookout:
     def _close(self) -> None:
         """Add what is open to the tallies; of a size of which there are too many, the two oldest become one."""
         self._tallies.append(self._tally(self._opened()))
+        self._tallied += len(self._open)
         self._open = []
         while True:
             kinds = [(*self._era(tally.since), _size(tally)) for tally in self._tallies]
@@ -177,6 +189,7 @@ class ArmLookout:
         n = self.n_states
         self.begun, self._fresh, self._asked = (whole(key, data[key], 0) for key in ("begun", "fresh", "asked"))
         self._tallies = [Tally.from_list(tally, n) for tally in data["tallies"]]
+        self._tallied = sum(tally.observations for tally in self._tallies)
         for slot, place, reward in data["open"]:
             if not is_number(reward):
                 raise ProblemError(f"the reward of an observation is {shortened(reward)}; it must be a number")

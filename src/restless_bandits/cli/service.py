@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,15 +73,19 @@ def serve(
 
 
 def _greet(started: Started, as_json: bool) -> None:
-    if as_json:
-        output.emit(vars(started))
-    else:
-        if started.token is not None:
-            print(f"token: {started.token}")
-            kept = "" if started.token_file is None else f"; kept in {started.token_file}, for your eyes only"
-            print(f"This is the only time that it is shown{kept}.")
-        print(f"Listening on {started.url}, store {started.store}. Ctrl-C stops it.")
-    sys.stdout.flush()
+    try:
+        if as_json:
+            output.emit(vars(started))
+        else:
+            if started.token is not None:
+                print(f"token: {started.token}", flush=True)
+                kept = "" if started.token_file is None else f"; kept in {started.token_file}, for your eyes only"
+                print(f"This is the only time that it is shown{kept}.")
+            print(f"Listening on {started.url}, store {started.store}. Ctrl-C stops it.")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever started it has read the token and no more; the service goes on.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def audit(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import httpx
 
 VARIABLE = "RESTLESS_TOKEN"
-PATIENCE = 60.0
+PATIENCE = 120.0
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may be answered a little later."""
@@ -146,7 +146,7 @@ class Client:
         """
         listed = [arm if isinstance(arm, str) else dict(arm) for arm in arms]
         body = {"name": name, "arms": listed, "n_states": n_states, "learner": learner, "clock": clock, **more}
-        self.send("POST", "/agents", body, again=lambda error: error.status == 409 and self._is_there(name, body))
+        self._send("POST", "/agents", body, again=lambda error: error.status == 409 and self._is_there(name, body))
         return self.agent(name)
 
     def agent(self, name: str) -> RemoteAgent:
@@ -157,27 +157,27 @@ class Client:
 
     def agents(self) -> list[Json]:
         """Return what there is to say of all agents, as dictionaries."""
-        agents: list[Json] = self.send("GET", "/agents")["agents"]
+        agents: list[Json] = self._send("GET", "/agents")["agents"]
         return agents
 
     def delete(self, name: str) -> None:
         """Delete an agent; the service keeps its log."""
-        self.send("DELETE", _path(name), again=lambda error: error.status == 404)
+        self._send("DELETE", _path(name), again=lambda error: error.status == 404)
 
     def health(self) -> Json:
         """Return how the service is, or raise that it cannot be reached."""
-        return self.send("GET", "/health")
+        return self._send("GET", "/health")
 
     def _is_there(self, name: str, body: Json) -> bool:
         """Whether the agent is there as it was to be made."""
-        there = self.send("GET", _path(name))
+        there = self._send("GET", _path(name))
         names = [arm if isinstance(arm, str) else arm["name"] for arm in body["arms"]]
         same = ("clock", "late", "on_change", "seed", "memory")
         return [arm["name"] for arm in there["task"]["arms"]] == names and all(
             body[key] == there.get(key) for key in same if key in body
         )
 
-    def send(
+    def _send(
         self,
         method: str,
         path: str,
@@ -219,7 +219,7 @@ class Client:
             time.sleep(pause)
             wait = min(2 * wait, LONGEST_WAIT)
 
-    def lines(self, path: str, last: int | None) -> Iterator[str]:
+    def _lines(self, path: str, last: int | None) -> Iterator[str]:
         """Yield the lines of a stream until it ends or breaks."""
         import httpx
 
@@ -251,7 +251,7 @@ class RemoteAgent:
 
     def state(self) -> Json:
         """Return all there is to say of the agent, as a dictionary."""
-        return self._client.send("GET", self._path)
+        return self._client._send("GET", self._path)
 
     def _arms(self) -> list[Json]:
         arms: list[Json] = self.state()["task"]["arms"]
@@ -319,7 +319,7 @@ class RemoteAgent:
         ``request`` is an id of your own: the same one gets the same decision, for ever, even from another program.
         """
         body = {"request": request if request is not None else uuid.uuid4().hex}
-        return RemoteDecision.of(self._client.send("POST", f"{self._path}/ask", body))
+        return RemoteDecision.of(self._client._send("POST", f"{self._path}/ask", body))
 
     def tell(
         self,
@@ -351,7 +351,7 @@ class RemoteAgent:
         for key, value in (("state", state), ("reward", reward), ("arm", arm)):
             if value is not None:
                 body[key] = value
-        answer = self._client.send("POST", f"{self._path}/tell", body)
+        answer = self._client._send("POST", f"{self._path}/tell", body)
         present = self._present
         if present is not None and (body.get("decision") == present.id or body.get("slot") == present.slot):
             self._present = None
@@ -359,7 +359,7 @@ class RemoteAgent:
 
     def skip(self, slots: int = 1) -> None:
         """Let slots pass in which nothing was pulled; a decision that was asked for stays open."""
-        self._client.send("POST", f"{self._path}/skip", {"slots": slots, "request": uuid.uuid4().hex})
+        self._client._send("POST", f"{self._path}/skip", {"slots": slots, "request": uuid.uuid4().hex})
         self._present = None
 
     def batch(self, operations: Sequence[Mapping[str, Any]]) -> list[Json]:
@@ -368,7 +368,7 @@ class RemoteAgent:
         Each is a mapping with one key: ``{"ask": {"request": …}}``, ``{"tell": {…}}`` or ``{"skip": {…}}``.
         """
         body = {"operations": [dict(one) for one in operations]}
-        answers: list[Json] = self._client.send("POST", f"{self._path}/batch", body)["answers"]
+        answers: list[Json] = self._client._send("POST", f"{self._path}/batch", body)["answers"]
         return answers
 
     def add_arm(self, name: str, n_states: int = 2, **more: Any) -> int:
@@ -386,16 +386,16 @@ class RemoteAgent:
 
     def estimate(self) -> Json:
         """Return the chains and rewards of all arms as they look, with standard errors."""
-        return self._client.send("GET", f"{self._path}/estimate")
+        return self._client._send("GET", f"{self._path}/estimate")
 
     def belief(self) -> Json:
         """Return the present law of the state of every arm."""
-        return self._client.send("GET", f"{self._path}/belief")
+        return self._client._send("GET", f"{self._path}/belief")
 
     def events(self, after: int = 0) -> Iterator[Json]:
         """Yield the events of the log that are numbered above ``after``, up to the present."""
         while True:
-            page = self._client.send("GET", f"{self._path}/events?after={after}")
+            page = self._client._send("GET", f"{self._path}/events?after={after}")
             yield from page["events"]
             if not page["events"] or page["next"] == after:
                 return
@@ -407,7 +407,7 @@ class RemoteAgent:
         """Yield events as they happen, for ever: those numbered above ``after``, or those to come."""
         last = self.state()["seq"] if after is None else after
         while True:
-            for line in self._client.lines(f"{self._path}/stream", last):
+            for line in self._client._lines(f"{self._path}/stream", last):
                 if line.startswith("data: "):
                     event: Json = json.loads(line[6:])
                     last = event["seq"]
@@ -438,7 +438,7 @@ class RemoteAgent:
                 )
             )
 
-        self._client.send("PATCH", self._path, changes, again=happened)
+        self._client._send("PATCH", self._path, changes, again=happened)
 
 
 def _path(name: str) -> str:

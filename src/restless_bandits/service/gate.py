@@ -45,6 +45,7 @@ SAFE: list[Header] = [
 JSON: list[Header] = [(b"content-type", b"application/json"), *SAFE]
 
 log = logging.getLogger("restless_bandits.service")
+_encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 class Gate:
@@ -88,7 +89,8 @@ class Gate:
             if action in HOT and scope["method"] == "POST" and head.startswith("/agents/") and "/" not in head[8:]:
                 body = await self._body(receive)
                 results = await self._bridge.waiting(self._keeper.submit(head[8:], HOT[action](body)))
-                await reply(answer, 200, {"answers": results} if action == "batch" else results[0])
+                await reply(send, 200, {"answers": results} if action == "batch" else results[0])
+                answer.status = 200
             else:
                 await self._app(scope, self._measured(receive), answer)
         except ProblemError as error:
@@ -193,7 +195,7 @@ class _Noting:
 
 async def reply(send: Send, status: int, answer: Any, more: Iterable[Header] = ()) -> None:
     """Send an answer as JSON."""
-    body = json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+    body = _encoded(answer).encode()
     headers = [*JSON, (b"content-length", b"%d" % len(body)), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -7,138 +7,30 @@ of them; whoever keeps the agent then makes it anew from the store. Nothing here
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from restless_bandits.changes import Alarm
 from restless_bandits.errors import ConflictError, ProblemError, shortened
-from restless_bandits.learners import Learner
-from restless_bandits.plans import Plan
-from restless_bandits.player import Due
-from restless_bandits.problem import Task
-from restless_bandits.record import Record
-from restless_bandits.service import failpoints
-from restless_bandits.service.clock import BY_ASKING, slot_at, slot_length
+from restless_bandits.service.clock import slot_at, slot_length
+from restless_bandits.service.hosted_player import (
+    Event,
+    HostedPlayer,
+    check_created,
+    check_late,
+    check_word,
+    player_of,
+    settings_of,
+)
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Answer, Ask, Create, Patch, ServiceError, Skip, Tell
-from restless_bandits.service.planning import PlanNeededError, Planner, origin
+from restless_bandits.service.planning import Planner
 from restless_bandits.service.schema import LOG_VERSION
-from restless_bandits.service.stored_plans import StoredPlan
 from restless_bandits.service.views import Known
-from restless_bandits.stored_player import StoredPlayer
 
-Event = dict[str, Any]
 RECENT = 256
 """Request ids that are kept at hand; older ones are in the store."""
 PATCHES = ("learner", "late", "on_change", "add_arm", "retire_arm", "restore_arm")
-
-
-class HostedPlayer(StoredPlayer):
-    """A player whose events go into a list, and whose plans are made by workers and kept by their digests."""
-
-    def __init__(
-        self, learner: Learner | str, task: Task, *, planner: Planner, plan: StoredPlan | None = None, **options: Any
-    ) -> None:
-        super().__init__(learner, task, **options | {"planning": "background"})
-        self.planner = planner
-        self.stored = plan
-        """The present plan."""
-        self.events: list[Event] = []
-        self.new_plans: list[StoredPlan] = []
-        self.plans = 0
-        """How many plans were begun."""
-
-    def _log(self, kind: str, **content: Any) -> None:
-        if self._replaying:
-            return
-        if kind == "on_change":
-            kind, content = "learner", {"on_change": content["what"]}
-        elif kind == "late":
-            kind, content = "learner", {"late": content["slots"]}
-        self.events.append({"kind": kind, **content})
-
-    def _log_learner(self, learner: Learner) -> None:
-        self._log("learner", spec=learner.spec)
-
-    def _warn(self, alarm: Alarm) -> None:
-        """Say nothing: alarms are shown to whoever looks at the agent."""
-
-    def _plan_now(self, record: Record) -> Plan:
-        if self._replaying:
-            raise ProblemError(f"no plan is there in slot {self.slots + 1}")
-        return self._follow(self.planner.now(self._ingredients(record)))
-
-    def _submit(self) -> None:
-        if self._due is not None and self._due.promise is None and not self._replaying:
-            promise: Any = self.planner.later(self._ingredients(self._due.record))
-            self._due.promise = promise
-
-    def _adopt_if_made(self) -> None:
-        due = self._due
-        if due is None:
-            return
-        self._submit()
-        promise: Any = due.promise
-        if not promise.done():
-            if self.planner.patient:
-                raise PlanNeededError(promise)
-            return
-        try:
-            plan = self.planner.result(promise)
-        except (BrokenExecutor, CancelledError):
-            due.promise = None  # To be asked for again, of another worker.
-            self._submit()
-            return
-        except Exception:  # of a learner, maybe somebody else's: the old plan goes on
-            self.planner.failed += 1
-            return
-        self._begin(self._follow(plan), due.record)
-        self._due = None
-
-    def _follow(self, plan: StoredPlan) -> Plan:
-        failpoints.passed("before-plan")
-        self.plans += 1
-        self._log("plan", slot=self.slots + 1, plan=self.plans, digest=plan.digest, **origin())
-        self.new_plans.append(plan)
-        self.stored = plan
-        return plan.plan
-
-    def _plan_again(self, begun: Record) -> Plan:
-        assert self.stored is not None
-        return self.stored.plan
-
-    def _try_planning(self) -> None:
-        """Make nothing here: the writer's time is everybody's."""
-
-    def repeat(self, event: Event, *, check: bool = False) -> bool:
-        """Let an event of the log happen again; whether it is what would be decided today, if that is asked."""
-        kind = event["kind"]
-        if kind == "plan":
-            self._repeat_plan(event)
-            return True
-        if kind == "learner" and "spec" not in event:
-            if "late" in event:
-                self.late = event["late"]
-            else:
-                self.on_change = event["on_change"]
-            return True
-        return self._repeat({key: value for key, value in event.items() if key not in _ASIDE}, check=check)
-
-    def _repeat_plan(self, event: Event) -> None:
-        due: Due | None = self._due
-        if (self._plan is not None and due is None) or event["slot"] != self.slots + 1:
-            raise ProblemError(f"event {event['seq']}: no plan is due in slot {self.slots + 1}")
-        plan = self.planner.stored(event["digest"])
-        self._begin(plan.plan, self.record.copy() if due is None else due.record)
-        if due is not None and due.promise is not None:
-            due.promise.cancel()
-        self._due = None
-        self.stored, self.plans = plan, event["plan"]
-
-
-_ASIDE = ("at", "request", "decision", "plan")
 
 
 @dataclass
@@ -194,7 +86,7 @@ class Hosted:
         """Return a new agent, whose creation is its first event."""
         check_created(given, limits)
         settings = settings_of(given, seed)
-        hosted = cls(number, given.name, now, given.clock, _player_of(settings, planner))
+        hosted = cls(number, given.name, now, given.clock, player_of(settings, planner))
         hosted._note(
             {"kind": "create", "version": LOG_VERSION, "name": given.name, "clock": given.clock, **settings}, now
         )
@@ -205,7 +97,7 @@ class Hosted:
         """Return the agent that an event of the log has made."""
         if event["kind"] != "create" or event["version"] > LOG_VERSION:
             raise ProblemError(f"the log of agent {name!r} is of a later release, or does not begin with its creation")
-        hosted = cls(number, name, event["at"], event["clock"], _player_of(event, planner))
+        hosted = cls(number, name, event["at"], event["clock"], player_of(event, planner))
         hosted.seq = 1
         return hosted
 
@@ -270,6 +162,7 @@ class Hosted:
 
     def ask(self, given: Ask, now: int, lookup: Lookup, limits: Limits) -> Answer:
         """Decide on a slot."""
+        check_word("request", given.request, limits)
         known = self._recent.get(given.request) or lookup.request(given.request)
         if known is not None:
             if known["kind"] != "ask":
@@ -370,9 +263,10 @@ class Hosted:
         self._note(event, now)
         return unused
 
-    def skip(self, given: Skip, now: int, lookup: Lookup) -> Answer:
+    def skip(self, given: Skip, now: int, lookup: Lookup, limits: Limits) -> Answer:
         """Let slots pass in which nobody asked."""
         if given.request is not None:
+            check_word("request", given.request, limits)
             known = self._recent.get(given.request) or lookup.request(given.request)
             if known is not None:
                 if known["kind"] != "skip" or known["slots"] != given.slots:
@@ -397,6 +291,8 @@ class Hosted:
             )
         for field, value in given.changes.items():
             with blamed(field):
+                if field == "late":
+                    check_late(value, limits)
                 if field == "learner":
                     if value != player.learner.spec:
                         player.learner = value
@@ -561,7 +457,8 @@ class Hosted:
 
     def _remember(self, request: str, event: Event) -> None:
         self._recent[request] = event
-        if len(self._recent) > RECENT:
+        # What is not written yet is found nowhere else.
+        if len(self._recent) > RECENT + len(self.pending):
             del self._recent[next(iter(self._recent))]
 
 
@@ -577,51 +474,6 @@ class blamed:  # noqa: N801 — reads as a word of the language
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, ProblemError) and not isinstance(error, ServiceError):
             raise ServiceError(409 if isinstance(error, ConflictError) else 422, str(error), self.field) from None
-
-
-def check_created(given: Create, limits: Limits) -> None:
-    """Refuse an agent that is too large, or that has no name to be called by."""
-    arms = given.arms
-    for field, value in (("arms", len(arms)), ("plays", given.plays), ("states", given.n_states)):
-        if value > getattr(limits, field):
-            raise ServiceError(422, f"{field} are {value}; the service takes at most {getattr(limits, field)}", field)
-    names = [arm if isinstance(arm, str) else arm.get("name") for arm in arms]
-    for name in names:
-        if not isinstance(name, str) or not 1 <= len(name) <= limits.name:
-            raise ServiceError(
-                422, f"an arm is called {shortened(name)}; give a name of 1 to {limits.name} letters", "arms"
-            )
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise ServiceError(422, f"two arms are called {twice!r}; every arm needs a name of its own", "arms")
-
-
-def settings_of(given: Create, seed: int) -> dict[str, Any]:
-    """Return what an agent is made of, as its first event holds it."""
-    arms: Sequence[Mapping[str, Any]] = [{"name": arm} if isinstance(arm, str) else arm for arm in given.arms]
-    return {
-        "task": {
-            "names": [arm["name"] for arm in arms],
-            "n_states": [arm.get("n_states") or given.n_states for arm in arms],
-            "reward_laws": [arm.get("reward_law") or given.reward_law for arm in arms],
-            "reward_ranges": [list(arm.get("reward_range") or given.reward_range) for arm in arms],
-            "initial": [None] * len(arms),
-            "plays": given.plays,
-            "horizon": given.horizon,
-        },
-        "learner": given.learner,
-        "seed": seed,
-        "seeded": given.seed is not None,
-        "late": given.late,
-        "on_change": given.on_change,
-        "memory": given.memory,
-    }
-
-
-def _player_of(settings: Mapping[str, Any], planner: Planner) -> HostedPlayer:
-    task = Task(**settings["task"])
-    options = {key: settings[key] for key in ("seed", "late", "on_change", "memory")}
-    return HostedPlayer(settings["learner"], task, planner=planner, **options)
 
 
 def event_row(agent: int, event: Event) -> dict[str, Any]:
@@ -645,6 +497,3 @@ def _named(arm: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
-
-
-__all__ = ["BY_ASKING", "Hosted", "Lookup", "blamed", "event_row"]

@@ -12,70 +12,56 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
-import secrets
 import threading
 import time
 import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
+from restless_bandits.service.cabinet import CACHE, Cabinet, Group
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
+from restless_bandits.service.hosted_player import is_word
+from restless_bandits.service.jobs import (
+    RETRY_AFTER,
+    Job,
+    NextGroupError,
+    Resume,
+    as_refusal,
+    refuse,
+    stopping,
+    unavailable,
+    unknown,
+)
 from restless_bandits.service.limits import Limits
+from restless_bandits.service.listeners import Listeners
 from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
-from restless_bandits.service.planning import PlanNeededError, Planner, Promise
+from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
 from restless_bandits.service.schema import SNAPSHOT_VERSION
-from restless_bandits.service.session import AgentRow, Session
+from restless_bandits.service.session import Session
 from restless_bandits.service.store import Store, StoreError
 from restless_bandits.service.views import Known, belief_of, estimate_of
 
-MOST_AT_ONCE = 512
-"""Requests of one transaction."""
+LOG = logging.getLogger(__name__)
+MOST_AT_ONCE = 2_000
+"""Operations of one transaction, unless one request has more."""
 TIDY_EVERY = 1_000
 """Commits after which what was written ahead is copied to its place."""
 SNAPSHOT_EVERY = 2_000
 """Events of an agent after which a snapshot is made of it."""
-CACHE = 400_000_000
-"""Bytes, roughly, that agents in memory may take together."""
-RETRY_AFTER = 1.0
+GLANCE = 1.0
+"""Seconds after which somebody who listens hears of what another process has done."""
 LONGEST_LOOK = 30.0
 """Seconds that somebody who reads waits for."""
 PATIENCE = "RESTLESS_WAIT_FOR_PLANS"
 """Set in the environment, it has decisions wait for plans that are due, so that a run can be repeated exactly."""
-
-
-@dataclass(eq=False)
-class _Job:
-    """A request on its way."""
-
-    agent: str
-    operations: Sequence[Operation] = ()
-    look: Callable[[Hosted], Any] | None = None
-    """What to read of the agent, where nothing is to be changed."""
-    future: Future[Any] = field(default_factory=Future)
-    answers: Any = None
-    error: BaseException | None = None
-    now: int | None = None
-    """When it was first begun, and the seed that was drawn for it: what is begun again goes the same way."""
-    seed: int = field(default_factory=lambda: secrets.randbits(32))
-
-
-@dataclass(frozen=True)
-class _Resume:
-    """The requests of an agent that were put aside can go on."""
-
-    agent: str
-
-
-class _NextGroupError(Exception):
-    """What is asked for can be done after the commit."""
 
 
 class Keeper:
@@ -91,17 +77,16 @@ class Keeper:
         cache: int = CACHE,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
-        self._now, self._snapshot_every, self._most_bytes = now, snapshot_every or SNAPSHOT_EVERY, cache
+        self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
         self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
-        self._queue: queue.SimpleQueue[_Job | _Resume | None] = queue.SimpleQueue()
-        self._agents: OrderedDict[str, Hosted] = OrderedDict()
-        self._parked: dict[str, list[_Job]] = {}
+        self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
+        self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
         self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
-        self._listeners: dict[str, list[Callable[[int], None]]] = defaultdict(list)
-        self._listening = threading.Lock()
+        self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
+        self._cabinet = Cabinet(self.planner, self._counts, self._times, cache)
         self._stopping = False
         self._accepting = threading.Lock()
         self._ended = threading.Event()
@@ -129,28 +114,31 @@ class Keeper:
             thread.join(max(0.1, deadline - time.monotonic()))
         for jobs in list(self._parked.values()):
             for job in jobs:
-                _refuse(job, _stopping())
+                refuse(job, stopping())
 
     def submit(self, agent: str, operations: Sequence[Operation]) -> Future[list[Answer]]:
         """Carry out operations on an agent, all or none; the future is done when they are on disk."""
-        job = _Job(agent, list(operations))
+        job = Job(agent, list(operations))
         if len(operations) > self.limits.batch:
             most = self.limits.batch
             error = ServiceError(413, f"the batch holds {len(operations)} operations; send at most {most}", "batch")
-            _refuse(job, error)
+            refuse(job, error)
         elif self._queue.qsize() > self.limits.queue:
-            _refuse(job, ServiceError(503, "too many requests wait for the writer; ask again", retry_after=RETRY_AFTER))
+            refuse(job, ServiceError(503, "too many requests wait for the writer; ask again", retry_after=RETRY_AFTER))
         else:
             self._accept(job)
         return job.future
 
-    def _accept(self, job: _Job) -> None:
+    def _accept(self, job: Job) -> None:
+        if not is_word(job.agent, self.limits):
+            refuse(job, unknown(job.agent))
+            return
         # Nothing is accepted behind the mark that ends the writer.
         with self._accepting:
             if not self._stopping:
                 self._queue.put(job)
                 return
-        _refuse(job, _stopping())
+        refuse(job, stopping())
 
     def agents(self) -> list[Answer]:
         """Return all agents, with what their rows tell of them."""
@@ -192,9 +180,9 @@ class Keeper:
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
         """Return a page of the log of an agent."""
         with self._reading() as session:
-            row = session.rows_of([name], for_us=False).get(name)
+            row = session.rows_of([name], for_us=False).get(name) if is_word(name, self.limits) else None
             if row is None:
-                raise _unknown(name)
+                raise unknown(name)
             limit = max(1, min(limit, self.limits.page))
             page = list(session.events(row.id, max(0, after), max(0, after) + limit))
         for event in page:
@@ -202,17 +190,11 @@ class Keeper:
         return {"events": page, "next": page[-1]["seq"] if page else max(0, after)}
 
     def listen(self, name: str, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call back with the number of the last event after each commit that touched an agent; returns how to stop."""
-        with self._listening:
-            self._listeners[name].append(callback)
+        """Call back with the number of the last event after each commit that touched an agent; returns how to stop.
 
-        def stop() -> None:
-            with self._listening, contextlib.suppress(ValueError):
-                self._listeners[name].remove(callback)
-                if not self._listeners[name]:
-                    del self._listeners[name]
-
-        return stop
+        What another process commits is heard of within a second or so.
+        """
+        return self._listeners.add(name, callback)
 
     def stats(self) -> dict[str, Any]:
         """Return counters and durations."""
@@ -221,7 +203,7 @@ class Keeper:
             **{f"{name}_seconds_total": spent for name, spent in sorted(self._times.items())},
             "plans_made_total": self.planner.made,
             "plans_failed_total": self.planner.failed,
-            "agents_in_memory": len(self._agents),
+            "agents_in_memory": len(self._cabinet),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._parked.values()))),
         }
 
@@ -245,7 +227,7 @@ class Keeper:
         return self._look(name, what)
 
     def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
-        job = _Job(name, look=look)
+        job = Job(name, look=look)
         self._accept(job)
         return job.future.result(timeout=LONGEST_LOOK)
 
@@ -255,75 +237,78 @@ class Keeper:
             with self.store.reading() as session:
                 yield session
         except StoreError as error:
-            raise _unavailable(error) from None
+            raise unavailable(error) from None
 
     def _write(self) -> None:
         """Carry out requests until the end."""
         ending = False
         while not (ending and self._queue.empty()):
-            jobs: list[_Job] = []
-            while len(jobs) < MOST_AT_ONCE:
+            jobs: list[Job] = []
+            size = 0
+            while size < MOST_AT_ONCE:
                 try:
                     found = self._queue.get(block=not jobs and not ending)
                 except queue.Empty:
                     break
                 if found is None:
                     ending = True
-                elif isinstance(found, _Resume):
+                elif isinstance(found, Resume):
                     jobs += self._parked.pop(found.agent, [])
                 elif found.agent in self._parked and found.look is None:
                     # Requests of one agent are carried out in the order in which they came.
                     self._parked[found.agent].append(found)
                 else:
                     jobs.append(found)
+                size += len(found.operations) if isinstance(found, Job) else 1
             if jobs:
                 self._carry_out(jobs)
 
-    def _carry_out(self, jobs: list[_Job], tries: int = 3) -> None:
+    def _carry_out(self, jobs: list[Job], tries: int = 3) -> None:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
-        parked: set[_Job] = set()
+        parked: set[Job] = set()
         waited_for: list[tuple[Promise, str]] = []
-        touched: dict[str, Hosted] = {}
         try:
             with self.store.writing() as session:
                 self._session = session
                 changing = {job.agent for job in jobs if job.look is None}
                 rows = session.rows_of(changing, for_us=True)
                 rows |= session.rows_of({job.agent for job in jobs} - changing, for_us=False)
+                group = Group(session, rows)
                 for job in jobs:
                     if job.agent in self._parked and job.look is None:
                         self._park(job)
                         parked.add(job)
                         continue
                     try:
-                        self._work(job, rows, touched)
+                        self._work(job, group)
                     except PlanNeededError as needed:
                         self._park(job)
                         parked.add(job)
                         waited_for.append((needed.promise, job.agent))
-                    except _NextGroupError:
+                    except NextGroupError:
                         self._park(job)
                         parked.add(job)
-                        self._queue.put(_Resume(job.agent))
+                        self._queue.put(Resume(job.agent))
                 worked = time.perf_counter()
-                wrote = self._write_events(session, touched)
+                wrote = self._write_events(group)
         except StoreError as error:
             self._counts["failed_commits"] += 1
-            self._drop({job.agent for job in jobs})
+            self._cabinet.drop({job.agent for job in jobs})
             left = [job for job in jobs if job not in parked]
             if error.passing and tries > 1:
                 self._carry_out(left, tries - 1)
                 return
             for job in left:
-                _refuse(job, _unavailable(error))
+                refuse(job, unavailable(error))
             return
         except BaseException as error:  # whatever it is, nobody waits for ever, and the writer goes on
             self._counts["failed_groups"] += 1
-            self._drop({job.agent for job in jobs})
+            self._cabinet.drop({job.agent for job in jobs})
+            LOG.exception("a group of requests failed")
             for job in jobs:
                 if job not in parked:
-                    _refuse(job, error)
+                    refuse(job, as_refusal(error))
             return
         finally:
             self._session = None
@@ -335,7 +320,7 @@ class Keeper:
         self._times["work"] += worked - begun
         self._times["commit"] += time.perf_counter() - worked
         failpoints.passed("before-answer")
-        changed = [hosted for hosted in touched.values() if hosted.pending]
+        changed = [hosted for hosted in group.touched.values() if hosted.pending]
         for hosted in changed:
             hosted.pending.clear()
             hosted.player.new_plans.clear()
@@ -343,23 +328,23 @@ class Keeper:
             if job in parked:
                 continue
             if job.error is not None:
-                _refuse(job, job.error)
+                refuse(job, job.error)
             elif not job.future.cancelled():
                 with contextlib.suppress(Exception):
                     job.future.set_result(job.answers)
         failpoints.passed("after-answer")
         for hosted in changed:
-            self._tell_listeners(hosted.name, hosted.seq)
+            self._listeners.tell(hosted.name, hosted.seq)
             if hosted.ended:
-                self._agents.pop(hosted.name, None)
+                self._cabinet.drop([hosted.name])
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
                 hosted.snapshot_seq = hosted.seq
                 self._snapshots.put((hosted, hosted.to_dict()))
         if wrote and self._counts["commits"] % TIDY_EVERY == 0:
             self._snapshots.put("tidy")
-        self._make_room()
+        self._cabinet.make_room()
 
-    def _work(self, job: _Job, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> None:
+    def _work(self, job: Job, group: Group) -> None:
         """Carry out one request in memory; its answers or its error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
@@ -368,11 +353,11 @@ class Keeper:
         hosted: Hosted | None = None
         before = 0
         try:
-            hosted = self._up_to_date(name, rows, touched)
+            hosted = self._cabinet.find(name, group)
             before = 0 if hosted is None else hosted.seq
             if job.look is not None:
                 if hosted is None:
-                    raise _unknown(name)
+                    raise unknown(name)
                 job.answers = job.look(hosted)
                 return
             answers = []
@@ -381,65 +366,50 @@ class Keeper:
                     if hosted is not None and hosted.ended and hosted.seq != before:
                         raise ServiceError(409, f"agent {name!r} is deleted by this batch; make it anew in the next")
                     if hosted is not None and hosted.ended:
-                        raise _NextGroupError
-                    answers.append(self._create(operation, job, hosted, touched))
-                    hosted = touched.get(name) or hosted
+                        raise NextGroupError
+                    answers.append(self._create(operation, job, hosted, group))
+                    hosted = group.touched.get(name) or hosted
                     continue
                 if hosted is None or hosted.ended:
-                    raise _unknown(name)
-                touched[name] = hosted
+                    raise unknown(name)
+                group.touched[name] = hosted
                 with blamed():
-                    answers.append(self._operate(hosted, operation, job.now))
+                    answers.append(self._operate(hosted, operation, job.now, group.session))
             job.answers = answers
         except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
-            hosted = touched.get(name) or hosted
+            hosted = group.touched.get(name) or hosted
             if hosted is not None and (hosted.seq != before or hosted.player.events):
-                self._undo(name, before, touched, rows)
+                self._cabinet.undo(name, before, group)
             if isinstance(error, PlanNeededError):
                 raise
-            job.error = _as_refusal(error)
-        except (StoreError, _NextGroupError, *self.store.errors):
+            job.error = as_refusal(error)
+        except (StoreError, NextGroupError, *self.store.errors):
             raise
         except Exception as error:
             # Of a learner, or a mistake of ours: this request fails, and the agent is what it was.
-            hosted = touched.get(name) or hosted
+            hosted = group.touched.get(name) or hosted
             if hosted is not None:
-                self._undo(name, before, touched, rows)
+                self._cabinet.undo(name, before, group)
             self._counts["failures"] += 1
-            job.error = error
+            LOG.exception("a request to agent %r failed", name)
+            job.error = as_refusal(error)
 
-    def _operate(self, hosted: Hosted, operation: Operation, now: int) -> Answer:
-        lookup = self._lookup(hosted)
+    def _operate(self, hosted: Hosted, operation: Operation, now: int, session: Session) -> Answer:
+        lookup = _lookup(hosted, session)
         if isinstance(operation, Ask):
             return hosted.ask(operation, now, lookup, self.limits)
         if isinstance(operation, Tell):
             return hosted.tell(operation, now, lookup)
         if isinstance(operation, Skip):
-            return hosted.skip(operation, now, lookup)
+            return hosted.skip(operation, now, lookup, self.limits)
         if isinstance(operation, Patch):
             return hosted.patch(operation, now, self.limits)
         assert isinstance(operation, Delete)
         return hosted.delete(now)
 
-    def _lookup(self, hosted: Hosted) -> Lookup:
-        session = self._session
-        assert session is not None
-
-        def of_slot(slot: int) -> list[dict[str, Any]]:
-            waiting = [e for e in hosted.pending if e.get("slot") == slot and e["kind"] in ("ask", "tell", "lost")]
-            return [*session.events_of_slot(hosted.number, slot), *waiting]
-
-        def of_request(request: str) -> dict[str, Any] | None:
-            return next((e for e in hosted.pending if e.get("request") == request), None) or session.event_of_request(
-                hosted.number, request
-            )
-
-        return Lookup(of_request, of_slot)
-
-    def _create(self, given: Create, job: _Job, hosted: Hosted | None, touched: dict[str, Hosted]) -> Answer:
+    def _create(self, given: Create, job: Job, hosted: Hosted | None, group: Group) -> Answer:
         """Make an agent; the same again is answered the same."""
-        session = self._session
-        assert session is not None
+        session = group.session
         if hosted is not None and not hosted.ended:
             first = next((e for e in hosted.pending if e["kind"] == "create"), None)
             first = first or next(session.events(hosted.number, 0, 1))
@@ -457,91 +427,16 @@ class Keeper:
         number = session.add_agent(row | {"arms": len(given.arms)})
         if number is None:
             # Another process was sooner; the next look at the store shows what it has made.
-            raise _NextGroupError
+            raise NextGroupError
         made.number = number
-        touched[given.name] = self._agents[given.name] = made
+        group.touched[given.name] = made
+        self._cabinet.add(made)
         return made.view()
 
-    def _up_to_date(self, name: str, rows: dict[str, AgentRow], touched: dict[str, Hosted]) -> Hosted | None:
-        """Return an agent as the store has it, with what this group has done so far."""
-        if name in touched:
-            return touched[name]
-        row = rows.get(name)
-        hosted = self._agents.get(name)
-        if row is None:
-            self._agents.pop(name, None)
-            return None
-        if hosted is None or hosted.number != row.id or hosted.seq > row.seq:
-            hosted = self._load(row)
-        elif hosted.seq < row.seq:
-            self._play_after(hosted, row.seq)
-        self._agents[name] = hosted
-        self._agents.move_to_end(name)
-        return hosted
-
-    def _load(self, row: AgentRow) -> Hosted:
-        """Make an agent of its last snapshot and the events since."""
-        session = self._session
-        assert session is not None
-        begun = time.perf_counter()
-        hosted = None
-        kept = session.snapshot(row.id)
-        if kept is not None and kept.version <= SNAPSHOT_VERSION and kept.seq <= row.seq:
-            try:
-                hosted = Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self.planner)
-            except (zlib.error, ValueError, KeyError, TypeError):
-                # The log is the truth, and all of it is there.
-                self._counts["snapshots_refused"] += 1
-        if hosted is None:
-            first = next(session.events(row.id, 0, 1))
-            hosted = Hosted.created_by(row.id, row.name, first, self.planner)
-        self._play_after(hosted, row.seq)
-        self._counts["loads"] += 1
-        self._times["load"] += time.perf_counter() - begun
-        return hosted
-
-    def _play_after(self, hosted: Hosted, until: int) -> None:
-        """Let an agent go through what was added to its log."""
-        session = self._session
-        assert session is not None
-        for event in session.events(hosted.number, hosted.seq, until):
-            hosted.repeat(event)
-        if hosted.seq != until:
-            raise StoreError(f"the log of agent {hosted.name!r} ends at {hosted.seq}, not at {until}")
-
-    def _undo(self, name: str, before: int, touched: dict[str, Hosted], rows: dict[str, AgentRow]) -> None:
-        """Make an agent anew as it was before a request that is refused, with what others of its group have done."""
-        spoilt = touched.pop(name, None) or self._agents.get(name)
-        self._agents.pop(name, None)
-        row = rows.get(name)
-        if spoilt is None:
-            return
-        kept = [event for event in spoilt.pending if event["seq"] <= before]
-        if row is None:
-            if not kept:
-                # Its row goes with it.
-                assert self._session is not None
-                self._session.remove_agent(spoilt.number)
-                return
-            again = Hosted.created_by(spoilt.number, name, kept[0], self.planner)
-            again.pending.append(kept[0])
-            kept = kept[1:]
-        else:
-            again = self._load(row)
-        plans = {plan.digest: plan for plan in spoilt.player.new_plans}
-        for event in kept:
-            if event["kind"] == "plan":
-                again.player.planner.keep(plans[event["digest"]])
-                again.player.new_plans.append(plans[event["digest"]])
-            again.repeat(event)
-            again.pending.append(event)
-        self._agents[name] = again
-        if kept or row is None:
-            touched[name] = again
-
-    def _write_events(self, session: Session, touched: dict[str, Hosted]) -> int:
+    def _write_events(self, group: Group) -> int:
         """Write what a group has done; return the number of events."""
-        changed = [hosted for hosted in touched.values() if hosted.pending]
+        session = group.session
+        changed = [hosted for hosted in group.touched.values() if hosted.pending]
         events = [event_row(hosted.number, event) for hosted in changed for event in hosted.pending]
         plans = {plan.digest: plan.content for hosted in changed for plan in hosted.player.new_plans}
         if plans:
@@ -563,7 +458,15 @@ class Keeper:
 
         The writer enters these.
         """
-        while (found := self._snapshots.get()) is not None:
+        warm_up_here()
+        while True:
+            try:
+                found = self._snapshots.get(timeout=GLANCE)
+            except queue.Empty:
+                self._listeners.glance()
+                continue
+            if found is None:
+                return
             if found == "tidy":
                 self.store.tidy()
                 continue
@@ -571,37 +474,31 @@ class Keeper:
             content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
             self._ready[hosted.number] = (data["seq"], content)
 
-    def _park(self, job: _Job) -> None:
+    def _park(self, job: Job) -> None:
         """Put a request aside until its agent can go on."""
         self._parked.setdefault(job.agent, []).append(job)
 
     def _resume_with(self, promise: Promise, agent: str) -> None:
-        promise.add_done_callback(lambda _: self._queue.put(_Resume(agent)))
-
-    def _drop(self, names: set[str]) -> None:
-        """Forget agents; they are made anew from the store when they are next asked for."""
-        for name in names:
-            self._agents.pop(name, None)
-
-    def _make_room(self) -> None:
-        """Forget the agents that were not asked for the longest, where all together take too much memory."""
-        total = sum(hosted.weight for hosted in self._agents.values()) if len(self._agents) > 64 else 0
-        while total > self._most_bytes and len(self._agents) > 1:
-            _, hosted = self._agents.popitem(last=False)
-            total -= hosted.weight
-
-    def _tell_listeners(self, name: str, seq: int) -> None:
-        with self._listening:
-            callbacks = list(self._listeners.get(name, ()))
-        for callback in callbacks:
-            with contextlib.suppress(Exception):
-                callback(seq)
+        promise.add_done_callback(lambda _: self._queue.put(Resume(agent)))
 
     def _read_plan(self, digest: str) -> bytes | None:
         if self._session is not None:
             return self._session.plan(digest)
         with self.store.reading() as session:
             return session.plan(digest)
+
+
+def _lookup(hosted: Hosted, session: Session) -> Lookup:
+    """What an agent may look up: in the store, and of a slot also in what the group has not written yet."""
+
+    def of_slot(slot: int) -> list[dict[str, Any]]:
+        waiting = [e for e in hosted.pending if e.get("slot") == slot and e["kind"] in ("ask", "tell", "lost")]
+        return [*session.events_of_slot(hosted.number, slot), *waiting]
+
+    def of_request(request: str) -> dict[str, Any] | None:
+        return session.event_of_request(hosted.number, request)
+
+    return Lookup(of_request, of_slot)
 
 
 def _row_of(hosted: Hosted) -> dict[str, Any]:
@@ -614,28 +511,3 @@ def _row_of(hosted: Hosted) -> dict[str, Any]:
         "learner": player.learner.spec,
         "arms": player.task.n_arms,
     }
-
-
-def _refuse(job: _Job, error: BaseException) -> None:
-    if not job.future.done():
-        job.future.set_exception(error)
-
-
-def _unknown(name: str) -> ServiceError:
-    return ServiceError(404, f"there is no agent {name[:100]!r}", "name")
-
-
-def _stopping() -> ServiceError:
-    return ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER)
-
-
-def _unavailable(error: Exception) -> ServiceError:
-    return ServiceError(503, f"the store does not take anything now: {error}; ask again", retry_after=RETRY_AFTER)
-
-
-def _as_refusal(error: BaseException) -> BaseException:
-    if isinstance(error, BrokenExecutor | CancelledError):
-        return ServiceError(503, "the workers that make plans died; ask again", retry_after=RETRY_AFTER)
-    if isinstance(error, ProblemError) and not isinstance(error, ServiceError):
-        return ServiceError(422, str(error))
-    return error

@@ -10,7 +10,8 @@ class Limits:
     """Bounds on what clients may ask for; what is beyond them is refused in one sentence.
 
     ``agents`` live at a time in a store, ``arms`` of one agent, ``states`` of one arm, ``plays`` in a slot,
-    ``open_decisions`` of one agent whose answers may still come, ``batch`` operations of one request, ``body`` bytes of
+    ``open_decisions`` of one agent whose answers may still come, ``late`` slots that an
+    answer may come late, ``batch`` operations of one request, ``body`` bytes of
     one request, ``name`` letters of a name or a request id, ``page`` events of one answer, ``clients`` requests that
     are being answered, ``streams`` that are open, ``queue`` operations that wait for the writer.
     """
@@ -20,6 +21,7 @@ class Limits:
     states: int = 100
     plays: int = 1_000
     open_decisions: int = 100_000
+    late: int = 100_000
     batch: int = 1_000
     body: int = 1 << 20
     name: int = 200

@@ -1,7 +1,7 @@
 """What may be asked of an agent that the service keeps, as data: the words between HTTP and the keeper.
 
-The HTTP side checks the shape of a message and makes one of these; the keeper carries them out, many in one transaction,
-and answers with what JSON can hold. Nothing here imports a web framework or a database.
+The HTTP side checks the shape of a message and makes one of these; the keeper carries them out, many in one
+transaction, and answers with what JSON can hold. Nothing here imports a web framework or a database.
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ class Thinker:
             plan["seconds"] = self._keeper.planner.took.get(plan["digest"])
         solved = self._optima.get(name)
         found["optimum"] = None if solved is None else solved.take()
+        found["solving"] = solved is not None and solved.promise is not None and not solved.promise.done()
         self._found[name] = time.monotonic(), found
         self._found.move_to_end(name)
         if len(self._found) > thinking.KEPT_TRAILS:

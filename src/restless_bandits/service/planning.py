@@ -6,6 +6,7 @@ is there. What is needed is known by a digest of all that a plan is made of, so 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import platform
@@ -17,7 +18,11 @@ from functools import cache
 from importlib import metadata
 
 from restless_bandits import background
+from restless_bandits._compile import is_kept
+from restless_bandits.changes import GRID
+from restless_bandits.changes._kernels import score_gains, split_ratios
 from restless_bandits.learners import Learner
+from restless_bandits.player import Player
 from restless_bandits.problem import Task
 from restless_bandits.record import Record
 from restless_bandits.service.stored_plans import StoredPlan, make_packed_plan, unpacked
@@ -100,6 +105,9 @@ class Planner:
                 if self._tries[key] >= TRIES:
                     del self._coming[key], self._tries[key]
                     raise
+            except Exception:  # of a learner: the next one who asks has it tried again
+                del self._coming[key]
+                raise
         if promise is None:
             promise = self._coming[key] = self.later(given)
             if len(self._coming) > KEPT:
@@ -135,3 +143,20 @@ def _key(given: Ingredients) -> str:
     learner, record, task, arms, *coordinates = given
     parts = [learner.spec, record.to_dict(), list(task.names), arms, coordinates]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@cache
+def warm_up() -> None:
+    """Load the kernels that answers need, before anybody waits for them."""
+    player = Player("round-robin", Task((2, 2), 1, ("bernoulli",) * 2, (None, None), ("x", "y")))
+    for slot in range(3 * GRID):
+        player.ask()
+        player.tell(slot // 4 % 2, 1.0)
+
+
+def warm_up_here() -> None:
+    """Load these kernels into this process; one that was never compiled is compiled by a worker, and kept on disk."""
+    if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
+        with contextlib.suppress(Exception):  # A worker that cannot do it leaves it to us.
+            background.submit(warm_up).result()
+    warm_up()

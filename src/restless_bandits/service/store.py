@@ -38,7 +38,8 @@ LONGEST_WAL = 8_000
 class StoreError(Exception):
     """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked.
 
-    ``passing`` says that two processes were in each other's way, and that the same will do when it is tried again.
+    ``passing`` says that two processes were in each other's way or that the connection was gone before anything was
+    done, and that the same will do when it is tried again.
     """
 
     def __init__(self, reason: str, *, passing: bool = False) -> None:
@@ -152,11 +153,12 @@ class Store:
         """Write, all or nothing: when this ends without an error, everything is on disk. One at a time does."""
         failpoints.passed("before-begin")
         self._busy.acquire()
+        driver: Any = None
+        committing = False
         try:
             if self._writer is None:
                 self._writer = self.engine.raw_connection()
             driver = self._writer.driver_connection
-            assert driver is not None
             if self.is_sqlite:
                 # The driver begins nothing by itself. One that reads first and then writes would fail where somebody
                 # has written in between.
@@ -164,15 +166,18 @@ class Store:
             failpoints.passed("after-begin")
             yield Session(driver, self._texts)
             failpoints.passed("before-commit")
+            committing = True
             if self.is_sqlite:
                 driver.execute("COMMIT")
             else:
                 driver.commit()
             failpoints.passed("after-commit")
         except self.errors as error:
-            self._let_go()
             state = getattr(getattr(error, "orig", None) or error, "sqlstate", None)
-            raise StoreError(_reason(error), passing=state in IN_EACH_OTHERS_WAY) from error
+            # A database that was started anew has closed our connection; before the commit nothing can be there.
+            cut_off = not committing and bool(getattr(driver, "closed", False))
+            self._let_go()
+            raise StoreError(_reason(error), passing=cut_off or state in IN_EACH_OTHERS_WAY) from error
         except BaseException:
             self._let_go()
             raise

@@ -23,7 +23,7 @@ from restless_bandits.arrays import Array, plain
 from restless_bandits.errors import ProblemError
 from restless_bandits.estimation import ArmEstimate, estimate
 from restless_bandits.estimation.sampling import draw_from_posterior
-from restless_bandits.oracles import Solution, whittle_index
+from restless_bandits.oracles import Solution, whittle, whittle_index
 from restless_bandits.problem import Arm, Problem, Task
 from restless_bandits.record import Record
 from restless_bandits.service.store import Store, open_store
@@ -288,23 +288,25 @@ def optimum(mind: Mind) -> dict[str, Any]:
     found = _estimated(record, mind.task, service)
     arms = _learned(found, mind.task, service)
     solved = best(Problem(arms, plays=mind.task.plays, name="learned"))
-    gains = _gains_of_draws(record, found, arms, mind.task.plays)
+    drawn = _bounds_of_draws(record, found, arms, mind.task.plays)
+    # Where the optimum is only bracketed, its upper bound tells how much it may move.
+    below, above = np.quantile(drawn, [0.025, 0.975]) - solved.upper if len(drawn) > 4 else (np.nan, np.nan)
     return _shown_solution(solved) | {
         "at": mind.record.slots,
-        "draws": len(gains),
-        "low": float(np.quantile(gains, 0.025)) if len(gains) > 4 else None,
-        "high": float(np.quantile(gains, 0.975)) if len(gains) > 4 else None,
+        "draws": len(drawn),
+        "low": plain(solved.lower + below),
+        "high": plain(solved.upper + above),
     }
 
 
 def best(problem: Problem) -> Solution:
-    """Solve a problem exactly where that is a matter of a moment, else by Whittle's index, with a bracket."""
+    """Solve a problem exactly where that is a matter of a moment, else by Whittle's index, with a proved bracket."""
     try:
         if forecast(problem, "exact") is None:
             return solve(problem, "exact", tolerance=TOLERANCE)
     except ProblemError:
         pass
-    return solve(problem, "whittle")
+    return whittle(problem)
 
 
 def _shown_solution(found: Solution) -> dict[str, Any]:
@@ -318,12 +320,12 @@ def _shown_solution(found: Solution) -> dict[str, Any]:
     }
 
 
-def _gains_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequence[Arm], plays: int) -> list[float]:
-    """The optima of problems drawn from what is believed: how uncertain the optimum is."""
+def _bounds_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequence[Arm], plays: int) -> list[float]:
+    """Upper bounds of the optima of problems drawn from what is believed: how uncertain the optimum is."""
     rng, deadline = np.random.default_rng(0), time.monotonic() + DRAWING
-    gains: list[float] = []
+    bounds: list[float] = []
     record = record.copy()
-    while len(gains) < DRAWS and time.monotonic() < deadline:
+    while len(bounds) < DRAWS and time.monotonic() < deadline:
         draw = draw_from_posterior(record.frozen(), rng)
         record.remember(draw.notes)
         place, drawn = 0, []
@@ -334,9 +336,8 @@ def _gains_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequence
             errors = np.where(np.isfinite(one.reward_errors), one.reward_errors, 0.0)
             rewards = np.clip(arm.rewards + errors * rng.standard_normal(n), *arm.reward_range)
             drawn.append(Arm(_law(chain), rewards, name=arm.name, reward_range=arm.reward_range, reward_law="bounded"))
-        solved = best(Problem(drawn, plays=plays, name="drawn"))
-        gains.append((solved.lower + solved.upper) / 2)
-    return gains
+        bounds.append(best(Problem(drawn, plays=plays, name="drawn")).upper)
+    return bounds
 
 
 def _worded(store: Store, plan: dict[str, Any]) -> dict[str, Any]:

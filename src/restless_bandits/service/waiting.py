@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 
@@ -29,7 +30,8 @@ class Bridge:
             self._done.append((theirs, mine))
             if not self._woken:
                 self._woken = True
-                loop.call_soon_threadsafe(self._hand_over)
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                    loop.call_soon_threadsafe(self._hand_over)
 
         future.add_done_callback(done)
         return mine
@@ -41,9 +43,10 @@ class Bridge:
             theirs, mine = self._done.popleft()
             if mine.done():
                 continue
-            if theirs.cancelled():
-                mine.cancel()
-            elif (error := theirs.exception()) is not None:
-                mine.set_exception(error)
-            else:
+            try:
+                # In one go: each question to a future of another thread takes its lock.
                 mine.set_result(theirs.result())
+            except CancelledError:
+                mine.cancel()
+            except BaseException as error:
+                mine.set_exception(error)

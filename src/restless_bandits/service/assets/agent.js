@@ -81,7 +81,7 @@ class AgentView {
   }
 
   async think() {
-    if (document.hidden || this.thinking || (this.thoughts && this.thoughts.seq === this.present.seq && !this.thoughts.behind)) return;
+    if (document.hidden || this.thinking || (this.thoughts && this.thoughts.seq === this.present.seq && !this.thoughts.behind && !this.thoughts.solving)) return;
     this.thinking = true;
     try {
       const [thoughts, { agent }] = await Promise.all([read("/page/thoughts", { name: this.name }), read("/page/agent", { name: this.name })]);
@@ -223,6 +223,7 @@ class AgentView {
     const { width, bins } = found.rewards, plays = found.plays;
     const means = bins.map(([sum, answers, lost], n) => ({ x: (n + 0.5) * width, sum, answers, lost }));
     const known = means.filter((one) => one.answers);
+    if (!known.length) return lines(figure, { x: {}, y: {}, rows: () => ({ heads: [], rows: [] }), height: 120 });
     // A line is drawn over a few slots without an answer, not over a pause.
     const apart = (n) => n > 0 && known[n].x - known[n - 1].x > Math.max(3 * width, 20);
     const raw = known.map((one, n) => ({ x: one.x, y: one.sum / one.answers * plays, says: "", apart: apart(n) }));
@@ -252,7 +253,8 @@ class AgentView {
   drawChains() {
     const figure = this.chains, width = figure.wide;
     if (!width || !this.thoughts) return;
-    const every = this.thoughts.arms.slice(0, 12).flatMap((arm) => arm.transitions.map((row, s) => ({ arm, s, value: row[s], error: arm.errors[s][s] })));
+    const most = Math.max(1, Math.floor(24 / Math.max(...this.thoughts.arms.map((arm) => arm.transitions.length))));
+    const every = this.thoughts.arms.slice(0, most).flatMap((arm) => arm.transitions.map((row, s) => ({ arm, s, value: row[s], error: arm.errors[s][s] })));
     const left = Math.min(150, width / 3), row = Math.min(40, Math.max(22, 190 / every.length)), parts = [], points = [], x = (p) => left + p * (width - left - 78);
     const height = every.length * row + 34;
     for (const p of [0, 0.25, 0.5, 0.75, 1]) parts.push(svg("path", { class: "gridline", d: `M${x(p)},0V${height - 34}` }), svg("text", { class: "middle", x: x(p), y: height - 20 }, String(p)));
@@ -269,7 +271,8 @@ class AgentView {
     const rows = () => ({ heads: ["arm", "from", "to", "probability", "standard error", "reward in from", "its standard error", "observations"],
       rows: this.thoughts.arms.flatMap((arm) => arm.transitions.flatMap((line, s) => line.map((p, k) => [arm.name, s, k, p, arm.errors[s][k], arm.rewards[s], arm.reward_errors[s], arm.observations]))) });
     const vague = this.thoughts.arms.filter((arm) => !arm.identified).map((arm) => arm.name);
-    figure.note.textContent = vague.length ? `Not yet told by the data: ${vague.slice(0, 5).join(", ")}.` : "";
+    const leftOut = this.thoughts.arms.length > most ? `The first ${most} arms are drawn; the table has all. ` : "";
+    figure.note.textContent = leftOut + (vague.length ? `Not yet told by the data: ${vague.slice(0, 5).join(", ")}${vague.length > 5 ? " and others" : ""}.` : "");
     figure.show(height, parts, points, rows, every.map(({ arm, s, value }) => `${arm.name} stays in ${s} with ${share(value)}`).slice(0, 6).join("; "));
   }
 
@@ -285,7 +288,8 @@ class AgentView {
       return [{ x: one.slot, y, low: Math.max(0, y - 2 * e), high: Math.min(1, y + 2 * e), says: `slot ${one.slot}: ${share(y)} ± ${share(e)}` }];
     }) });
     figure.legend(traces.map(({ label, colour, dash }) => ({ label, colour, dash })));
-    figure.note.textContent = found.arms.length > shown.length ? `The first ${shown.length} arms are drawn; the table has all that are kept.` : "";
+    figure.note.textContent = this.arms.length > 24 ? "Of more than 24 arms no earlier estimates are kept."
+      : found.arms.length > shown.length ? `The first ${shown.length} arms are drawn; the table has all.` : "";
     lines(figure, { traces, height: 250, x: { label: "slot", log: true }, y: { label: "chance to stay", ends: [0, 1], fixed: true },
       rows: () => ({ heads: ["slot", "arm", "state", "chance to stay", "standard error"], rows: moments.flatMap((one) => found.arms.flatMap((arm) => {
         const [chain, errors] = one.arms === null ? [arm.transitions, arm.errors] : one.arms[arm.number] ?? [null];
@@ -310,4 +314,8 @@ class AgentView {
 }
 
 const waiting = (width) => svg("text", { class: "middle", x: width / 2, y: 34 }, "thinking…");
-const shortened = (text, width) => text.length * 7.2 > width ? `${text.slice(0, Math.max(3, Math.floor(width / 7.2) - 1))}…` : text;
+// Names that differ do so at their ends more often than not.
+function shortened(text, width) {
+  const fits = Math.max(5, Math.floor(width / 7.2)), end = Math.floor(fits / 2) - 1;
+  return text.length <= fits ? text : `${text.slice(0, fits - end - 1)}…${text.slice(-end)}`;
+}

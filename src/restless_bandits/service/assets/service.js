@@ -26,8 +26,13 @@ export function follow(given, told) {
       connection("lost", "connecting again");
       if (source?.readyState !== EventSource.CLOSED) return;
       source = null;
-      if (!closed) setTimeout(() => fetch("/page/overview").then((answer) => answer.status === 401
-        ? location.assign("/login") : open(), () => setTimeout(open, 2000)), 1000);
+      // A stream does not say why it was refused; what it is about does.
+      const { name } = given(), place = name === undefined ? "/page/overview" : `/page/agent?${new URLSearchParams({ name })}`;
+      if (!closed) setTimeout(() => fetch(place).then((answer) => {
+        if (answer.status === 401) location.assign("/login");
+        else if (answer.status === 404) connection("lost", "the agent was deleted");
+        else open();
+      }, () => setTimeout(open, 2000)), 1000);
     };
   };
   const close = () => { source?.close(); source = null; };

@@ -1,0 +1,197 @@
+"""The player of an agent that the service keeps: its events go into a list, its plans are made by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError
+from typing import Any
+
+from restless_bandits.arrays import is_whole
+from restless_bandits.changes import Alarm
+from restless_bandits.errors import ProblemError, shortened
+from restless_bandits.learners import Learner
+from restless_bandits.plans import Plan
+from restless_bandits.player import Due
+from restless_bandits.problem import Task
+from restless_bandits.record import Record
+from restless_bandits.service import failpoints
+from restless_bandits.service.limits import Limits
+from restless_bandits.service.operations import Create, ServiceError
+from restless_bandits.service.planning import PlanNeededError, Planner, origin
+from restless_bandits.service.stored_plans import StoredPlan
+from restless_bandits.stored_player import StoredPlayer
+
+Event = dict[str, Any]
+
+
+class HostedPlayer(StoredPlayer):
+    """A player whose events go into a list, and whose plans are made by workers and kept by their digests."""
+
+    def __init__(
+        self, learner: Learner | str, task: Task, *, planner: Planner, plan: StoredPlan | None = None, **options: Any
+    ) -> None:
+        super().__init__(learner, task, **options | {"planning": "background"})
+        self.planner = planner
+        self.stored = plan
+        """The present plan."""
+        self.events: list[Event] = []
+        self.new_plans: list[StoredPlan] = []
+        self.plans = 0
+        """How many plans were begun."""
+
+    def _log(self, kind: str, **content: Any) -> None:
+        if self._replaying:
+            return
+        if kind == "on_change":
+            kind, content = "learner", {"on_change": content["what"]}
+        elif kind == "late":
+            kind, content = "learner", {"late": content["slots"]}
+        self.events.append({"kind": kind, **content})
+
+    def _log_learner(self, learner: Learner) -> None:
+        self._log("learner", spec=learner.spec)
+
+    def _warn(self, alarm: Alarm) -> None:
+        """Say nothing: alarms are shown to whoever looks at the agent."""
+
+    def _plan_now(self, record: Record) -> Plan:
+        if self._replaying:
+            raise ProblemError(f"no plan is there in slot {self.slots + 1}")
+        return self._follow(self.planner.now(self._ingredients(record)))
+
+    def _submit(self) -> None:
+        if self._due is not None and self._due.promise is None and not self._replaying:
+            promise: Any = self.planner.later(self._ingredients(self._due.record))
+            self._due.promise = promise
+
+    def _adopt_if_made(self) -> None:
+        due = self._due
+        if due is None:
+            return
+        self._submit()
+        promise: Any = due.promise
+        if not promise.done():
+            if self.planner.patient:
+                raise PlanNeededError(promise)
+            return
+        try:
+            plan = self.planner.result(promise)
+        except (BrokenExecutor, CancelledError):
+            due.promise = None  # To be asked for again, of another worker.
+            self._submit()
+            return
+        except Exception:  # of a learner, maybe somebody else's: the old plan goes on
+            self.planner.failed += 1
+            return
+        self._begin(self._follow(plan), due.record)
+        self._due = None
+
+    def _follow(self, plan: StoredPlan) -> Plan:
+        failpoints.passed("before-plan")
+        self.plans += 1
+        self._log("plan", slot=self.slots + 1, plan=self.plans, digest=plan.digest, **origin())
+        self.new_plans.append(plan)
+        self.stored = plan
+        return plan.plan
+
+    def _plan_again(self, begun: Record) -> Plan:
+        assert self.stored is not None
+        return self.stored.plan
+
+    def _try_planning(self) -> None:
+        """Make nothing here: the writer's time is everybody's."""
+
+    def repeat(self, event: Event, *, check: bool = False) -> bool:
+        """Let an event of the log happen again; whether it is what would be decided today, if that is asked."""
+        kind = event["kind"]
+        if kind == "plan":
+            self._repeat_plan(event)
+            return True
+        if kind == "learner" and "spec" not in event:
+            if "late" in event:
+                self.late = event["late"]
+            else:
+                self.on_change = event["on_change"]
+            return True
+        return self._repeat({key: value for key, value in event.items() if key not in _ASIDE}, check=check)
+
+    def _repeat_plan(self, event: Event) -> None:
+        due: Due | None = self._due
+        if (self._plan is not None and due is None) or event["slot"] != self.slots + 1:
+            raise ProblemError(f"event {event['seq']}: no plan is due in slot {self.slots + 1}")
+        plan = self.planner.stored(event["digest"])
+        self._begin(plan.plan, self.record.copy() if due is None else due.record)
+        if due is not None and due.promise is not None:
+            due.promise.cancel()
+        self._due = None
+        self.stored, self.plans = plan, event["plan"]
+
+
+_ASIDE = ("at", "request", "decision", "plan")
+
+
+def is_word(word: object, limits: Limits) -> bool:
+    """Whether this is a name or an id that is not too long, and that every database can hold."""
+    if not isinstance(word, str) or not 1 <= len(word) <= limits.name or "\0" in word:
+        return False
+    # Half of a pair of surrogates is no letter.
+    return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
+def check_word(field: str, word: object, limits: Limits) -> None:
+    """Refuse what is no name and no id."""
+    if not is_word(word, limits):
+        raise ServiceError(422, f"{field} is {shortened(word)}; give a text of 1 to {limits.name} letters", field)
+
+
+def check_late(late: object, limits: Limits) -> None:
+    """Refuse a window that would take all memory."""
+    if is_whole(late) and late > limits.late:  # type: ignore[operator]
+        raise ServiceError(422, f"late is {late} slots; the service takes at most {limits.late}", "late")
+
+
+def check_created(given: Create, limits: Limits) -> None:
+    """Refuse an agent that is too large, or that has no name to be called by."""
+    check_word("name", given.name, limits)
+    check_late(given.late, limits)
+    arms = given.arms
+    for field, value in (("arms", len(arms)), ("plays", given.plays), ("states", given.n_states)):
+        if value > getattr(limits, field):
+            raise ServiceError(422, f"{field} are {value}; the service takes at most {getattr(limits, field)}", field)
+    names = [arm if isinstance(arm, str) else arm.get("name") for arm in arms]
+    for name in names:
+        if not isinstance(name, str) or not 1 <= len(name) <= limits.name:
+            raise ServiceError(
+                422, f"an arm is called {shortened(name)}; give a name of 1 to {limits.name} letters", "arms"
+            )
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise ServiceError(422, f"two arms are called {twice!r}; every arm needs a name of its own", "arms")
+
+
+def settings_of(given: Create, seed: int) -> dict[str, Any]:
+    """Return what an agent is made of, as its first event holds it."""
+    arms: Sequence[Mapping[str, Any]] = [{"name": arm} if isinstance(arm, str) else arm for arm in given.arms]
+    return {
+        "task": {
+            "names": [arm["name"] for arm in arms],
+            "n_states": [arm.get("n_states") or given.n_states for arm in arms],
+            "reward_laws": [arm.get("reward_law") or given.reward_law for arm in arms],
+            "reward_ranges": [list(arm.get("reward_range") or given.reward_range) for arm in arms],
+            "initial": [None] * len(arms),
+            "plays": given.plays,
+            "horizon": given.horizon,
+        },
+        "learner": given.learner,
+        "seed": seed,
+        "seeded": given.seed is not None,
+        "late": given.late,
+        "on_change": given.on_change,
+        "memory": given.memory,
+    }
+
+
+def player_of(settings: Mapping[str, Any], planner: Planner) -> HostedPlayer:
+    task = Task(**settings["task"])
+    options = {key: settings[key] for key in ("seed", "late", "on_change", "memory")}
+    return HostedPlayer(settings["learner"], task, planner=planner, **options)
