@@ -121,4 +121,6 @@ def test_prospects():
     assert abs(gain.above.mean() - right) < 5 * gain.above.std()
     assert 0 < low < high < low + 0.1
     assert gain.bound >= gain.policy.mean() - 5 * gain.policy.std()
+    with pytest.raises(rb.ProblemError, match="draws is 3"):
+        prospect(found, draws=3)
     assert gain.as_dict()["above"]["mean"] == pytest.approx(gain.above.mean())

@@ -447,7 +447,8 @@ def _dependence(arms: Sequence[Steps]) -> Iterator[Finding]:
     p = min(1.0, p * len(found))
     mean = float(np.mean([pair[1] for pair in found]))
     way = "together" if correlation >= 0 else "against each other"
-    others = f"; {mean:+.2f} on average over {len(found)} pairs" if len(found) > 1 else ""
+    some = f" of the first {most} arms" if len(able) > most else ""
+    others = f"; {mean:+.2f} on average over {len(found)} pairs{some}" if len(found) > 1 else ""
     sentence = (
         f"{pair_name} move {way}: the correlation of their states, given their own last ones, is {correlation:+.2f}"
         f"{others} ({chance(p)})"

@@ -83,6 +83,11 @@ class ArmFit(ArmEstimate):
         )
         effect = math.sqrt(max(0.0, worst.chi_square - worst.degrees) / worst.pairs)
         remedy = "its states are no Markov chain of this shape: try other states, or shorter slots"
+        if self.jumps and not np.triu(self.transitions, 2).any():
+            remedy = (
+                f"{self.jump_share:.2g} of its steps jump over a state, and birth-death chains leave these out: try "
+                "--shape free, wider states, or shorter slots"
+            )
         return Finding("laws", self.name, p_value, effect, sentence, remedy)
 
     def as_dict(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ PARTS = 12
 _KEY = '<span class="key" style="background:var(--{})"></span>'
 
 
-def report(found: Fit | SeasonFit, *, draws: int = 50, seed: int = 0, announce: Report | None = None) -> str:
+def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, announce: Report | None = None) -> str:
     """Return a page of HTML about a fit.
 
     Parameters
@@ -41,14 +41,15 @@ def report(found: Fit | SeasonFit, *, draws: int = 50, seed: int = 0, announce: 
     found
         A fit, or one with a season, whose phases the page then tells too.
     draws, seed
-        Problems that explain the log as well, by which the page tells how sure the gain is.
+        Problems that explain the log as well, by which the page tells how sure the gain is: 50 where nothing is said,
+        fewer of many arms.
     announce
         Called with a line before what may take some seconds.
 
     """
     plain = found.plain if isinstance(found, SeasonFit) else found
     if announce is not None and plain.problem.n_arms > 1:
-        announce(f"report: what a player could gain, on {draws} problems that explain the log")
+        announce("report: what a player could gain, on problems that explain the log")
     gain = prospect(plain, draws=draws, seed=seed)
     name = plain.problem.name or "trace"
     sections = [
