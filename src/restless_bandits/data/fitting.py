@@ -85,7 +85,7 @@ class ArmFit(ArmEstimate):
         remedy = "its states are no Markov chain of this shape: try other states, or shorter slots"
         if self.jumps and not np.triu(self.transitions, 2).any():
             remedy = (
-                f"{self.jump_share:.2g} of its steps jump over a state, and birth-death chains leave these out: try "
+                f"{self.jump_share:.1%} of its steps jump over a state, and birth-death chains leave these out: try "
                 "--shape free, wider states, or shorter slots"
             )
         return Finding("laws", self.name, p_value, effect, sentence, remedy)

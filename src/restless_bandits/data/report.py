@@ -142,18 +142,11 @@ def _first(names: Sequence[str], most: int) -> str:
 
 def _log(trace: Trace) -> str:
     first, last = int(trace.times[0]), int(trace.times[-1])
-    columns = min(COLUMNS, last - first + 1)
     rows = min(trace.n_arms, MOST_ROWS)
-    place = (trace.times - first) * columns // (last - first + 1)
-    shown = trace.arms < rows
-    cells = trace.arms[shown] * columns + place[shown]
-    looks = np.bincount(cells, minlength=rows * columns)
-    worse = np.bincount(cells, weights=trace.states[shown], minlength=rows * columns)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shades = (worse / looks / (trace.n_states - 1)).reshape(rows, columns)
+    shades = trace.shades(COLUMNS)[:rows]
     ticks = [(share, _when(trace, first + round(share * (last - first)))) for share in (0.0, 0.5, 1.0)]
     about = f"The log: {rows} arms by time, darker where states were worse, empty where there were no looks"
-    each = (last - first + 1) / columns
+    each = (last - first + 1) / shades.shape[1]
     thinned = f" Each column is the mean of {each:.3g} slots." if each > 1 else ""
     return (
         f'<div class="one">{svg.raster(trace.names[:rows], shades, ticks, about)}</div>'
@@ -196,9 +189,7 @@ def _occupancy(found: Fit) -> str:
             shares = counts / counts.sum(axis=0)
         about = f"Shares of the states of {trace.names[arm]} by {what}, the best at the bottom"
         drawings.append(f"<div>{svg.stacked(shares, names, trace.names[arm], about)}</div>")
-    lead = (
-        f'<p class="note">The share of looks in each state by {escape(what)}; the best state, light, at the bottom.</p>'
-    )
+    lead = f'<p class="note">The share of looks in each state by {escape(what)}; the best state at the bottom.</p>'
     return lead + f'<div class="grid">{"".join(drawings)}</div>' + _first(trace.names, MOST_ARMS)
 
 
