@@ -9,7 +9,7 @@ import restless_bandits as rb
 from restless_bandits.data.clocks import Clock
 from restless_bandits.data.seasons import season_of
 from tests.data.logs import BEYOND
-from tests.data.test_checks import kinds, moved, trace_of
+from tests.data.test_checks import kinds, moved, plain, trace_of
 
 HOURLY = Clock(3600.0, np.datetime64("2024-01-01T05:00:00", "us"), "UTC")
 """A Monday, from five o'clock on."""
@@ -68,6 +68,18 @@ def test_chains_of_day_and_night():
     # Hourly steps all lie within a phase: a step belongs to where it begins.
     assert steps == sum(arm.steps for arm in found.plain.arms)
     assert found.as_dict()["season"] == {"slots": 24.0, "starts": [8 / 24, 20 / 24], "phases": list(found.labels)}
+
+
+def test_rewards_by_phase():
+    # Rewards that differ between the phases alone are no finding once the phase is known.
+    states = moved(plain, seed=9)
+    day = (((np.arange(len(states)) + 5) % 24 >= 8) & ((np.arange(len(states)) + 5) % 24 < 20))[:, None]
+    reward = 0.5 - 0.3 * states + 0.2 * day + 0.2 * np.random.default_rng(10).random(states.shape)
+    found = rb.data.fit_season(trace_of(states, reward=reward, clock=HOURLY), "24h", phases=[8, 20])
+    assert kinds(found.plain) == {"reward-day"}
+    assert not found.findings
+    day, night = (one.arms[0].rewards for one in found.fits)
+    assert day - night == pytest.approx([0.2, 0.2], abs=0.02)
 
 
 def test_phases_that_are_too_long_are_told():
