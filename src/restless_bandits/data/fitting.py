@@ -24,9 +24,9 @@ import numpy.typing as npt
 from restless_bandits import markov
 from restless_bandits._compile import clock
 from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.data.cells import LAST_SLOT
 from restless_bandits.data.checks import Finding, chance, findings_of, rejection, summaries
 from restless_bandits.data.laws import LawCheck, is_selective, law_checks
-from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.seasons import Season
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, check_known
