@@ -103,6 +103,17 @@ def test_one_problem_that_goes_through_the_phases():
         found.problem(10**6)
 
 
+def test_states_that_are_not_seen_in_a_phase():
+    # Never bad by night: the arm is constant then.
+    states = moved(lambda t, _, last: (0.6 if last else 0.3) if 8 <= (t + 4) % 24 < 20 else 0.0, seed=3)
+    found = rb.data.fit_season(trace_of(states, clock=HOURLY), "24h", phases=[8, 21])
+    assert [one.arms[0].states for one in found.fits] == [(0, 1), (0, 0)]
+    assert found.fits[1].problem.arms[0].n_states == 1
+    assert "in state 0 only, and is taken for constant" in found.fits[1].notes[0]
+    with pytest.raises(rb.ProblemError, match="arm 'arm 0' has other states or rewards in other phases"):
+        found.problem(2)
+
+
 def test_closed_hours_have_no_fit():
     trace = daily()
     hours = (trace.times + 5) % 24
@@ -137,6 +148,6 @@ def test_bad_seasons(season, phases, message):
 
 
 def test_too_few_steps_in_a_phase():
-    states = np.tile([0, 0, 0, 1], 60)[:, None]
+    states = np.tile([0, 0, 1, 0], 60)[:, None]
     with pytest.raises(rb.NotIdentified, match="steps in part 1 of 2 of 4 slots are too few to tell its moves"):
         rb.data.fit_season(trace_of(states), 4, phases=2)
