@@ -255,7 +255,7 @@ def _before(steps: Steps) -> Any:
 
 def _recurring(trace: Trace, steps: Steps, season: Season | None) -> Iterator[Finding]:
     clock, told = trace.clock, False
-    for kind, groups, name in calendar_groups(clock, steps.starts, len(steps.starts)):
+    for kind, groups, name, _ in calendar_groups(clock, steps.starts, len(steps.starts)):
         found = association(steps.strata, groups, steps.after)
         what, length = ("the hour of the day", "24h") if kind == "day" else ("the day of the week", "7d")
         remedy = f"--season {length} fits a chain for each part of the {kind}"
@@ -274,8 +274,11 @@ def _is_season(season: Season | None, seconds: float) -> bool:
     )
 
 
-def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, Any]]:
-    """Yield hours and weekdays where slots are on a clock and the log is long enough: kind, groups, and their names."""
+def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, Any, int]]:
+    """Yield hours and weekdays where slots are on a clock and the log is long enough.
+
+    Of each the kind, the groups, how to name them, and how many there are.
+    """
     if clock is None or not slots.size:
         return
     span = float(slots.max() - slots.min() + 1) * clock.seconds
@@ -291,12 +294,12 @@ def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterato
             return f"from {o_clock(group * hours)} to {o_clock((group + 1) * hours)}"
 
         # A millisecond more, as 24 / parts hours may not be a number that can be held.
-        yield "day", (np.mod(seconds + 1e-3, DAY) // (DAY / parts)).astype(np.int64), hour
+        yield "day", (np.mod(seconds + 1e-3, DAY) // (DAY / parts)).astype(np.int64), hour, parts
     if clock.seconds <= DAY and span >= FEWEST_CYCLES * WEEK:
         # The first of January 1970 was a Thursday.
         days = ((seconds + 1e-3) // DAY).astype(np.int64) + (3 if clock.origin is not None else 0)
         known = clock.origin is not None
-        yield "week", days % 7, lambda day: f"on {WEEKDAYS[day]}" if known else f"on day {day + 1} of the week"
+        yield "week", days % 7, lambda day: f"on {WEEKDAYS[day]}" if known else f"on day {day + 1} of the week", 7
 
 
 def _period(trace: Trace, steps: Steps) -> Finding:
@@ -393,7 +396,7 @@ def _rewards(trace: Trace, arm: int, steps: Steps, season: Season | None) -> Ite
     yield _finding(
         "reward-drift", steps, found, f"{what} the part of the log", remedy, part_name, means(steps.places, parts)
     )
-    for kind, groups, name in calendar_groups(trace.clock, steps.starts + steps.waits, len(steps.before)):
+    for kind, groups, name, _ in calendar_groups(trace.clock, steps.starts + steps.waits, len(steps.before)):
         if kind == "day":
             found = association(steps.places, groups, steps.earned)
             remedy = MORE_PHASES if _is_season(season, DAY) else "--season 24h fits rewards for each part of the day"

@@ -164,9 +164,8 @@ def _when(trace: Trace, slot: int) -> str:
 def _phases(found: Fit) -> tuple[IntArray, list[str], str]:
     """The phase of every look, their names, and what they are: hours, parts of a period that shows, or of the log."""
     trace = found.trace
-    for kind, groups, _ in calendar_groups(trace.clock, trace.times, len(trace) // trace.n_arms):
+    for kind, groups, _, parts in calendar_groups(trace.clock, trace.times, len(trace) // trace.n_arms):
         if kind == "day":
-            parts = int(groups.max()) + 1
             return groups, [f"{24 * k // parts:02d}" for k in range(parts)], "hour of the day"
     for test in found.findings:
         if test.kind == "period" and test.period is not None:
