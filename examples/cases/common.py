@@ -116,7 +116,7 @@ def facts_of(trace: rb.data.Trace, paid: Array) -> list[str]:
     later = [_correlation(paid[1:, i], paid[:-1, i]) for i in range(trace.n_arms)]
     problem = rb.data.fit(trace, tests=False).problem
     gain = rb.evaluate(problem, rb.oracles.policy("whittle", problem), simulate=True, slots=20_000, runs=8).gain
-    best = max(float(arm.stationary @ arm.rewards) for arm in problem.arms)
+    best = rb.oracles.best_arm(problem).gain or 0.0
     return [
         f"{len(paid)} slots with anything logged, {complete:.0%} of them with all {trace.n_arms} arms",
         f"rewards of two arms in one slot correlate by {np.mean(together):+.2f} on average, from {min(together):+.2f} "
@@ -180,7 +180,7 @@ def written(page: str, kept: Mapping[str, Any]) -> str:
 def keep(name: str, kept: Mapping[str, Any]) -> None:
     """Keep the results of a case, and write its page from them."""
     file, page = FOLDER / f"{name}.json", FOLDER / f"{name}.md"
-    known = loaded(name) | kept
+    known = loaded(name) | dict(kept)
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in known.items())
     file.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     page.write_text(written(page.read_text(encoding="utf-8"), known), encoding="utf-8")

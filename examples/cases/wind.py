@@ -67,7 +67,7 @@ def main() -> None:
     from matplotlib.figure import Figure
 
     with rb.plots.style():
-        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure = Figure(figsize=(9, 4), layout="constrained", dpi=140)
         left, right = figure.subplots(1, 2)
         pairs = np.corrcoef(paid.T)
         left.imshow(pairs, vmin=0, vmax=1, cmap="Blues")

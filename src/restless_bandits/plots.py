@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.image import AxesImage
 
-    from restless_bandits.data import ArmFit
+    from restless_bandits.data import ArmFit, Trace
     from restless_bandits.estimation import Estimate
     from restless_bandits.walks import Walk
 
@@ -153,6 +153,27 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("slot")
     key = [Patch(facecolor=colour, edgecolor="0.6", linewidth=0.5) for colour in STATE_COLOURS]
     _legend_beside(ax, handles=[*key, dots], labels=["best state", "worst state", "pulled"])
+    return ax
+
+
+def log(trace: Trace, *, columns: int = 400, ax: Axes | None = None) -> Axes:
+    """Draw the states of a log, arm by time: light is good, and what was not logged stays empty.
+
+    Of more slots than ``columns`` each column is the mean of several.
+    """
+    ax = _axes(ax)
+    from matplotlib.patches import Patch
+
+    first, last = int(trace.times[0]), int(trace.times[-1])
+    image = _cells(ax, trace.shades(columns), first, cmap=_state_shades(), vmin=0, vmax=1)
+    image.set_extent((first - 0.5, last + 0.5, trace.n_arms - 0.5, -0.5))
+    for border in range(1, trace.n_arms):
+        ax.axhline(border - 0.5, color="white", linewidth=2)
+    ax.set_yticks(range(trace.n_arms), trace.names)
+    ax.tick_params("y", length=0)
+    ax.set_xlabel("slot")
+    key = [Patch(facecolor=colour, edgecolor="0.6", linewidth=0.5) for colour in STATE_COLOURS]
+    _legend_beside(ax, handles=key, labels=["best state", "worst state"])
     return ax
 
 

@@ -147,6 +147,20 @@ def test_rewards_by_the_hour():
     assert "from 12:00 to 13:00" in found.findings[0].sentence
 
 
+def test_jumps_have_their_own_remedy():
+    rng = np.random.default_rng(11)
+    chain = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]).cumsum(axis=1)
+    states = [0]
+    for draw in rng.random(SLOTS):
+        states.append(int((draw > chain[states[-1]]).sum()))
+    trace = trace_of(np.array(states)[:, None])
+    (finding,) = rb.data.fit(trace).findings
+    assert finding.kind == "laws"
+    assert "of its steps jump over a state" in finding.remedy
+    assert "--shape free" in finding.remedy
+    assert not rb.data.fit(trace, shape="free").findings
+
+
 def test_holm_and_sentences():
     assert holm([]) == []
     assert holm([0.02, 0.01, 1.0]) == pytest.approx([0.04, 0.03, 1.0])

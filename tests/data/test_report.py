@@ -68,7 +68,8 @@ def test_a_log_that_fits():
 
 def test_a_log_that_does_not_fit():
     found = rb.data.fit_season(daily(), "24h", phases=2)
-    page = Page(rb.data.report(found, draws=10))
+    text = rb.data.report(found, draws=10)
+    page = Page(text)
     assert "The log rejects a chain for each phase" in page.text
     assert "give more --phases" in page.text
     assert "by hour of the day" in page.text
@@ -77,6 +78,16 @@ def test_a_log_that_does_not_fit():
     alone = Page(rb.data.report(found.plain, draws=10))
     assert "The log rejects the model" in alone.text
     assert "With a season" not in alone.text
+
+
+def test_hours_that_were_never_logged():
+    trace = daily()
+    there = (trace.times + 5) % 24 < 18
+    columns = {name: getattr(trace, name)[there] for name in ("times", "arms", "states", "rewards")}
+    found = rb.data.fit(dataclasses.replace(trace, **columns))
+    text = rb.data.report(found, draws=10)
+    bars = re.findall(r'<text [^>]*class="soft">(\d\d)</text>', text)
+    assert bars[: len(bars) // 2] == [f"{hour:02d}" for hour in range(0, 24, 24 // (len(bars) // 2))]
 
 
 def test_a_period_that_was_found_is_the_phase():
@@ -121,4 +132,6 @@ def test_prospects():
     assert abs(gain.above.mean() - right) < 5 * gain.above.std()
     assert 0 < low < high < low + 0.1
     assert gain.bound >= gain.policy.mean() - 5 * gain.policy.std()
+    with pytest.raises(rb.ProblemError, match="draws is 3"):
+        prospect(found, draws=3)
     assert gain.as_dict()["above"]["mean"] == pytest.approx(gain.above.mean())

@@ -9,7 +9,7 @@ import restless_bandits as rb
 from restless_bandits.data.clocks import Clock
 from restless_bandits.data.seasons import season_of
 from tests.data.logs import BEYOND
-from tests.data.test_checks import kinds, moved, trace_of
+from tests.data.test_checks import kinds, moved, plain, trace_of
 
 HOURLY = Clock(3600.0, np.datetime64("2024-01-01T05:00:00", "us"), "UTC")
 """A Monday, from five o'clock on."""
@@ -70,6 +70,18 @@ def test_chains_of_day_and_night():
     assert found.as_dict()["season"] == {"slots": 24.0, "starts": [8 / 24, 20 / 24], "phases": list(found.labels)}
 
 
+def test_rewards_by_phase():
+    # Rewards that differ between the phases alone are no finding once the phase is known.
+    states = moved(plain, seed=9)
+    day = (((np.arange(len(states)) + 5) % 24 >= 8) & ((np.arange(len(states)) + 5) % 24 < 20))[:, None]
+    reward = 0.5 - 0.3 * states + 0.2 * day + 0.2 * np.random.default_rng(10).random(states.shape)
+    found = rb.data.fit_season(trace_of(states, reward=reward, clock=HOURLY), "24h", phases=[8, 20])
+    assert kinds(found.plain) == {"reward-day"}
+    assert not found.findings
+    day, night = (one.arms[0].rewards for one in found.fits)
+    assert day - night == pytest.approx([0.2, 0.2], abs=0.02)
+
+
 def test_phases_that_are_too_long_are_told():
     found = rb.data.fit_season(daily(), "24h", phases=2)
     assert found.fits[0].problem.findings.rejected
@@ -89,6 +101,17 @@ def test_one_problem_that_goes_through_the_phases():
         rb.data.fit_season(daily(), "24h", phases=[8, 20.5]).problem(2)
     with pytest.raises(rb.ProblemError, match="cycles is 1000000, which makes more than 100000 changes"):
         found.problem(10**6)
+
+
+def test_states_that_are_not_seen_in_a_phase():
+    # Never bad by night: the arm is constant then.
+    states = moved(lambda t, _, last: (0.6 if last else 0.3) if 8 <= (t + 4) % 24 < 20 else 0.0, seed=3)
+    found = rb.data.fit_season(trace_of(states, clock=HOURLY), "24h", phases=[8, 21])
+    assert [one.arms[0].states for one in found.fits] == [(0, 1), (0, 0)]
+    assert found.fits[1].problem.arms[0].n_states == 1
+    assert "in state 0 only, and is taken for constant" in found.fits[1].notes[0]
+    with pytest.raises(rb.ProblemError, match="arm 'arm 0' has other states or rewards in other phases"):
+        found.problem(2)
 
 
 def test_closed_hours_have_no_fit():
@@ -125,6 +148,6 @@ def test_bad_seasons(season, phases, message):
 
 
 def test_too_few_steps_in_a_phase():
-    states = np.tile([0, 0, 0, 1], 60)[:, None]
+    states = np.tile([0, 0, 1, 0], 60)[:, None]
     with pytest.raises(rb.NotIdentified, match="steps in part 1 of 2 of 4 slots are too few to tell its moves"):
         rb.data.fit_season(trace_of(states), 4, phases=2)

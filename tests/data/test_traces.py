@@ -128,3 +128,19 @@ def test_bad_logs(write, text, options, message):
         rb.data.read_trace(write(text), **options)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_shades():
+    trace = rb.data.trace([0, 1, 3, 4, 5, 0, 5], list("aaaaabb"), state=[0, 2, 1, 2, 2, 0, 1])
+    assert trace.shades(3) == pytest.approx(np.array([[0.5, 0.5, 1.0], [0.0, np.nan, 0.5]]), nan_ok=True)
+    assert trace.shades(100).shape == (2, 6)
+
+
+def test_picture_of_a_log():
+    figure = pytest.importorskip("matplotlib.figure")
+    trace = rb.data.trace([10, 11, 13, 10, 12], list("aaabb"), state=[0, 1, 1, 0, 1])
+    ax = rb.plots.log(trace, ax=figure.Figure().subplots())
+    (image,) = ax.images
+    assert image.get_array().filled(np.nan) == pytest.approx(trace.shades(4), nan_ok=True)
+    assert image.get_extent() == [9.5, 13.5, 1.5, -0.5]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]

@@ -46,6 +46,7 @@ PARTS_OF_DAY = (24, 12, 8, 6, 4)
 REWARD_BINS = 4
 MOST_PAIRS = 300
 """Pairs of arms that are compared; of more arms the first ones with one another."""
+MORE_PHASES = "give more --phases"
 LAST = {"dependence": 1, "laws": 2}
 """What is told after the others: what they often bring about, and what has no particular suspect."""
 WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
@@ -88,17 +89,20 @@ class Steps:
     name: str
     first_state: int
     """The common number of the arm's state 0."""
+    n_states: int
     before: IntArray
     after: IntArray
     waits: IntArray
     starts: IntArray
     """The slot of the first look."""
     previous: IntArray
-    """The state one look earlier, where that was the shortest wait ago; −1 elsewhere."""
+    """The state one look earlier, where that was the arm's usual wait ago; −1 elsewhere."""
     kinds: IntArray
     """A number for each last state and wait."""
     strata: IntArray
     """The same with the phase, where there is a season: all that the model says the next state depends on."""
+    places: IntArray
+    """The state of the second look and, with a season, its phase: all that its reward should depend on."""
     rewards: Array
     """Of the second look."""
     paid: IntArray
@@ -119,16 +123,20 @@ def steps_of(trace: Trace, arm: int, season: Season | None = None) -> Steps:
     """Return the steps of an arm; with a season those within a phase."""
     times, states, rewards = trace.of_arm(arm)
     waits, n = np.diff(times), trace.sizes[arm]
-    lengths, which = np.unique(waits, return_inverse=True)
+    lengths, which, counts = np.unique(waits, return_inverse=True, return_counts=True)
     kinds = states[:-1] + n * which
     previous = np.full(len(waits), -1)
-    close = np.flatnonzero(waits[:-1] == trace.gap) + 1
-    previous[close] = states[close - 1]
+    if waits.size:
+        close = np.flatnonzero(waits[:-1] == lengths[counts.argmax()]) + 1
+        previous[close] = states[close - 1]
     paid = _reward_parts(states, rewards, n)
     keep = np.ones(len(waits), dtype=bool)
     if season is not None:
         keep = season.visits_of(times[:-1]) == season.visits_of(times[1:] - 1)
-    strata = kinds if season is None else kinds + n * len(lengths) * season.phases_of(times[:-1])
+    strata, places = kinds, states[1:]
+    if season is not None:
+        strata = kinds + n * len(lengths) * season.phases_of(times[:-1])
+        places = places + n * season.phases_of(times[1:])
     columns: Any = (
         states[:-1],
         states[1:],
@@ -137,11 +145,12 @@ def steps_of(trace: Trace, arm: int, season: Season | None = None) -> Steps:
         previous,
         kinds,
         strata,
+        places,
         rewards[1:],
         paid[:-1],
         paid[1:],
     )
-    return Steps(trace.names[arm], trace.spans[arm][0], *(column[keep] for column in columns))
+    return Steps(trace.names[arm], trace.spans[arm][0], n, *(column[keep] for column in columns))
 
 
 def _reward_parts(states: IntArray, rewards: Array, n: int) -> IntArray:
@@ -226,7 +235,7 @@ def _tests_of_arm(trace: Trace, arm: int, steps: Steps, season: Season | None) -
         yield from _recurring(trace, steps, season)
         yield _drift(trace, steps)
     if trace.reward_laws[arm] != "fixed":
-        yield from _rewards(trace, arm, steps)
+        yield from _rewards(trace, arm, steps, season)
 
 
 def _memory(trace: Trace, steps: Steps) -> Finding:
@@ -246,24 +255,30 @@ def _before(steps: Steps) -> Any:
 
 def _recurring(trace: Trace, steps: Steps, season: Season | None) -> Iterator[Finding]:
     clock, told = trace.clock, False
-    for kind, groups, name in calendar_groups(clock, steps.starts, len(steps.starts)):
+    for kind, groups, name, _ in calendar_groups(clock, steps.starts, len(steps.starts)):
         found = association(steps.strata, groups, steps.after)
         what, length = ("the hour of the day", "24h") if kind == "day" else ("the day of the week", "7d")
         remedy = f"--season {length} fits a chain for each part of the {kind}"
-        if (
-            season is not None
-            and clock is not None
-            and math.isclose(season.length * clock.seconds, DAY if kind == "day" else WEEK)
-        ):
-            remedy = "give more --phases"
+        if _is_season(season, DAY if kind == "day" else WEEK):
+            remedy = MORE_PHASES
         told = told or found.p_value < DOUBTFUL
         yield _finding(kind, steps, found, f"its moves depend on {what}", remedy, name)
     if not told:
         yield _period(trace, steps)
 
 
-def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, Any]]:
-    """Yield hours and weekdays where slots are on a clock and the log is long enough: kind, groups, and their names."""
+def _is_season(season: Season | None, seconds: float) -> bool:
+    """Whether a season is a day, or a week, already."""
+    return (
+        season is not None and season.clock is not None and math.isclose(season.length * season.clock.seconds, seconds)
+    )
+
+
+def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, Any, int]]:
+    """Yield hours and weekdays where slots are on a clock and the log is long enough.
+
+    Of each the kind, the groups, how to name them, and how many there are.
+    """
     if clock is None or not slots.size:
         return
     span = float(slots.max() - slots.min() + 1) * clock.seconds
@@ -279,12 +294,12 @@ def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterato
             return f"from {o_clock(group * hours)} to {o_clock((group + 1) * hours)}"
 
         # A millisecond more, as 24 / parts hours may not be a number that can be held.
-        yield "day", (np.mod(seconds + 1e-3, DAY) // (DAY / parts)).astype(np.int64), hour
+        yield "day", (np.mod(seconds + 1e-3, DAY) // (DAY / parts)).astype(np.int64), hour, parts
     if clock.seconds <= DAY and span >= FEWEST_CYCLES * WEEK:
         # The first of January 1970 was a Thursday.
         days = ((seconds + 1e-3) // DAY).astype(np.int64) + (3 if clock.origin is not None else 0)
         known = clock.origin is not None
-        yield "week", days % 7, lambda day: f"on {WEEKDAYS[day]}" if known else f"on day {day + 1} of the week"
+        yield "week", days % 7, lambda day: f"on {WEEKDAYS[day]}" if known else f"on day {day + 1} of the week", 7
 
 
 def _period(trace: Trace, steps: Steps) -> Finding:
@@ -353,7 +368,7 @@ def _drift(trace: Trace, steps: Steps) -> Finding:
     return _finding("drift", steps, found, "its moves are not the same in all parts of the log", remedy, name)
 
 
-def _rewards(trace: Trace, arm: int, steps: Steps) -> Iterator[Finding]:
+def _rewards(trace: Trace, arm: int, steps: Steps, season: Season | None) -> Iterator[Finding]:
     """Of rewards that vary within a state: what they depend on beside it, and what depends on them."""
     means: Any = lambda strata, groups: _mean_contrast(steps, strata, groups)  # noqa: E731
     what = "what it pays in a state depends on"
@@ -363,7 +378,7 @@ def _rewards(trace: Trace, arm: int, steps: Steps) -> Iterator[Finding]:
         lowest = int(steps.paid.max(initial=0))
         name: Any = lambda part: f"after {'low' if part == 0 else 'high' if part == lowest else 'middling'} rewards"  # noqa: E731
         yield _finding("reward-moves", steps, found, told, f"try {_finer(trace)}", name)
-        found = association(steps.after, steps.before, steps.earned)
+        found = association(steps.places, steps.before, steps.earned)
         before = _before(steps)
         yield _finding(
             "reward-memory",
@@ -372,21 +387,21 @@ def _rewards(trace: Trace, arm: int, steps: Steps) -> Iterator[Finding]:
             f"{what} the state before",
             f"try {_finer(trace)}",
             before,
-            means(steps.after, steps.before),
+            means(steps.places, steps.before),
         )
     parts = _parts(len(steps.before))
-    found = association(steps.after, parts, steps.earned)
+    found = association(steps.places, parts, steps.earned)
     remedy = "fit a recent part of the log, and let agents forget (memory=)"
     part_name = _part_name(trace, steps, parts)
     yield _finding(
-        "reward-drift", steps, found, f"{what} the part of the log", remedy, part_name, means(steps.after, parts)
+        "reward-drift", steps, found, f"{what} the part of the log", remedy, part_name, means(steps.places, parts)
     )
-    for kind, groups, name in calendar_groups(trace.clock, steps.starts + steps.waits, len(steps.before)):
+    for kind, groups, name, _ in calendar_groups(trace.clock, steps.starts + steps.waits, len(steps.before)):
         if kind == "day":
-            found = association(steps.after, groups, steps.earned)
-            remedy = "--season 24h fits rewards for each part of the day"
+            found = association(steps.places, groups, steps.earned)
+            remedy = MORE_PHASES if _is_season(season, DAY) else "--season 24h fits rewards for each part of the day"
             yield _finding(
-                "reward-day", steps, found, f"{what} the hour of the day", remedy, name, means(steps.after, groups)
+                "reward-day", steps, found, f"{what} the hour of the day", remedy, name, means(steps.places, groups)
             )
 
 
@@ -400,7 +415,7 @@ def _mean_contrast(steps: Steps, strata: IntArray, groups: IntArray) -> Any:
             rows = (strata == found.contrast.stratum) & (groups == group)
             ends.append((float(steps.rewards[rows].mean()), name(group)))
         (high, high_name), (low, low_name) = sorted(ends, reverse=True)
-        state = steps.state(found.contrast.stratum)
+        state = steps.state(found.contrast.stratum % steps.n_states)
         return f"in state {state} it pays {high:.3g} {high_name} and {low:.3g} {low_name}"
 
     return tell
@@ -447,7 +462,8 @@ def _dependence(arms: Sequence[Steps]) -> Iterator[Finding]:
     p = min(1.0, p * len(found))
     mean = float(np.mean([pair[1] for pair in found]))
     way = "together" if correlation >= 0 else "against each other"
-    others = f"; {mean:+.2f} on average over {len(found)} pairs" if len(found) > 1 else ""
+    some = f" of the first {most} arms" if len(able) > most else ""
+    others = f"; {mean:+.2f} on average over {len(found)} pairs{some}" if len(found) > 1 else ""
     sentence = (
         f"{pair_name} move {way}: the correlation of their states, given their own last ones, is {correlation:+.2f}"
         f"{others} ({chance(p)})"

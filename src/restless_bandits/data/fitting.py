@@ -24,9 +24,9 @@ import numpy.typing as npt
 from restless_bandits import markov
 from restless_bandits._compile import clock
 from restless_bandits.arrays import Array, IntArray, whole
+from restless_bandits.data.cells import LAST_SLOT
 from restless_bandits.data.checks import Finding, chance, findings_of, rejection, summaries
 from restless_bandits.data.laws import LawCheck, is_selective, law_checks
-from restless_bandits.data.reading import LAST_SLOT
 from restless_bandits.data.seasons import Season
 from restless_bandits.data.traces import Trace
 from restless_bandits.errors import ProblemError, check_known
@@ -83,6 +83,11 @@ class ArmFit(ArmEstimate):
         )
         effect = math.sqrt(max(0.0, worst.chi_square - worst.degrees) / worst.pairs)
         remedy = "its states are no Markov chain of this shape: try other states, or shorter slots"
+        if self.jumps and not np.triu(self.transitions, 2).any():
+            remedy = (
+                f"{self.jump_share:.1%} of its steps jump over a state, and birth-death chains leave these out: try "
+                "--shape free, wider states, or shorter slots"
+            )
         return Finding("laws", self.name, p_value, effect, sentence, remedy)
 
     def as_dict(self) -> dict[str, Any]:

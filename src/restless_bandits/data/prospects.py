@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array
+from restless_bandits.arrays import Array, whole
 from restless_bandits.data.fitting import Fit
-from restless_bandits.data.offpolicy import CONFIDENCE, REDRAW, followed
+from restless_bandits.data.offpolicy import CONFIDENCE, MOST_DRAWS, REDRAW, followed
 from restless_bandits.data.redraws import redrawn_problems
 from restless_bandits.oracles.evaluation import arm_average
 from restless_bandits.problem import Problem
 from restless_bandits.simulation.engine import World
 from restless_bandits.streams import check_generator
 
-DRAWS = 50
+DRAWS, FEWEST_DRAWS = 50, 10
+MOST_CHAINS = 2000
+"""Chains that are drawn in all where nothing is said, unless that makes fewer draws than the fewest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +54,17 @@ def interval(drawn: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def prospect(found: Fit, *, draws: int = DRAWS, seed: int = 0) -> Prospect | None:
-    """Return what a player could gain; None where there is one arm, and nothing to choose."""
+def prospect(found: Fit, *, draws: int | None = None, seed: int = 0) -> Prospect | None:
+    """Return what a player could gain; None where there is one arm, and nothing to choose.
+
+    Without a number of draws there are 50, and fewer of more than 40 arms.
+    """
     problem = found.problem
     if problem.n_arms == 1:
         return None
+    if draws is None:
+        draws = max(FEWEST_DRAWS, min(DRAWS, MOST_CHAINS // problem.n_arms))
+    draws, seed = whole("draws", draws, FEWEST_DRAWS, MOST_DRAWS), whole("seed", seed, 0)
     number, name = best_fixed(problem)
     policy = oracles.policy("whittle", problem)
     drawn = redrawn_problems(found, draws, check_generator(seed, found.trace.content, REDRAW))

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits.arrays import BoolArray
-from restless_bandits.data.cells import LAST_SLOT as LAST_SLOT
 from restless_bandits.data.cells import OPTIONAL, Labels, Place, Stamped, numbers_of, times_of, zone_fault
 from restless_bandits.data.tables import Table, in_memory, table_in_memory, table_of
 from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened

@@ -33,7 +33,7 @@ PARTS = 12
 _KEY = '<span class="key" style="background:var(--{})"></span>'
 
 
-def report(found: Fit | SeasonFit, *, draws: int = 50, seed: int = 0, announce: Report | None = None) -> str:
+def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, announce: Report | None = None) -> str:
     """Return a page of HTML about a fit.
 
     Parameters
@@ -41,14 +41,15 @@ def report(found: Fit | SeasonFit, *, draws: int = 50, seed: int = 0, announce: 
     found
         A fit, or one with a season, whose phases the page then tells too.
     draws, seed
-        Problems that explain the log as well, by which the page tells how sure the gain is.
+        Problems that explain the log as well, by which the page tells how sure the gain is: 50 where nothing is said,
+        fewer of many arms.
     announce
         Called with a line before what may take some seconds.
 
     """
     plain = found.plain if isinstance(found, SeasonFit) else found
     if announce is not None and plain.problem.n_arms > 1:
-        announce(f"report: what a player could gain, on {draws} problems that explain the log")
+        announce("report: what a player could gain, on problems that explain the log")
     gain = prospect(plain, draws=draws, seed=seed)
     name = plain.problem.name or "trace"
     sections = [
@@ -141,18 +142,11 @@ def _first(names: Sequence[str], most: int) -> str:
 
 def _log(trace: Trace) -> str:
     first, last = int(trace.times[0]), int(trace.times[-1])
-    columns = min(COLUMNS, last - first + 1)
     rows = min(trace.n_arms, MOST_ROWS)
-    place = (trace.times - first) * columns // (last - first + 1)
-    shown = trace.arms < rows
-    cells = trace.arms[shown] * columns + place[shown]
-    looks = np.bincount(cells, minlength=rows * columns)
-    worse = np.bincount(cells, weights=trace.states[shown], minlength=rows * columns)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shades = (worse / looks / (trace.n_states - 1)).reshape(rows, columns)
+    shades = trace.shades(COLUMNS)[:rows]
     ticks = [(share, _when(trace, first + round(share * (last - first)))) for share in (0.0, 0.5, 1.0)]
     about = f"The log: {rows} arms by time, darker where states were worse, empty where there were no looks"
-    each = (last - first + 1) / columns
+    each = (last - first + 1) / shades.shape[1]
     thinned = f" Each column is the mean of {each:.3g} slots." if each > 1 else ""
     return (
         f'<div class="one">{svg.raster(trace.names[:rows], shades, ticks, about)}</div>'
@@ -170,9 +164,8 @@ def _when(trace: Trace, slot: int) -> str:
 def _phases(found: Fit) -> tuple[IntArray, list[str], str]:
     """The phase of every look, their names, and what they are: hours, parts of a period that shows, or of the log."""
     trace = found.trace
-    for kind, groups, _ in calendar_groups(trace.clock, trace.times, len(trace) // trace.n_arms):
+    for kind, groups, _, parts in calendar_groups(trace.clock, trace.times, len(trace) // trace.n_arms):
         if kind == "day":
-            parts = int(groups.max()) + 1
             return groups, [f"{24 * k // parts:02d}" for k in range(parts)], "hour of the day"
     for test in found.findings:
         if test.kind == "period" and test.period is not None:
@@ -195,9 +188,7 @@ def _occupancy(found: Fit) -> str:
             shares = counts / counts.sum(axis=0)
         about = f"Shares of the states of {trace.names[arm]} by {what}, the best at the bottom"
         drawings.append(f"<div>{svg.stacked(shares, names, trace.names[arm], about)}</div>")
-    lead = (
-        f'<p class="note">The share of looks in each state by {escape(what)}; the best state, light, at the bottom.</p>'
-    )
+    lead = f'<p class="note">The share of looks in each state by {escape(what)}; the best state at the bottom.</p>'
     return lead + f'<div class="grid">{"".join(drawings)}</div>' + _first(trace.names, MOST_ARMS)
 
 

@@ -1,9 +1,9 @@
 """A chain for each phase of a season: what to do with a log whose arms move otherwise at other hours.
 
 The steps of a phase, from a slot in it to one not later than its end, are fitted as a log of their own, and give a
-problem of their own: what an arm does at night, if it were always night. Looks on the two sides of a border are used by
-neither. A player who knows the hour takes the problem of the hour; ``SeasonFit.problem`` strings the phases together as
-one problem that changes, for simulations.
+problem of their own: what an arm does at night, if it were always night. Looks on the two sides of a border are used
+by neither. An arm has in each phase the states that it was seen in there. A player who knows the hour takes the
+problem of the hour; ``SeasonFit.problem`` strings the phases together as one problem that changes, for simulations.
 
 Whether the season is the answer is asked again, by all tests of ``checks``, with the phase known: what still rejects
 is no matter of these phases.
@@ -73,6 +73,12 @@ class SeasonFit:
                 "phases"
             )
         first = self.fits[0].problem
+        for arm, name in enumerate(self.plain.trace.names):
+            if len({(one.arms[arm].states, one.arms[arm].reward_law) for one in self.fits}) > 1:
+                raise ProblemError(
+                    f"arm {name!r} has other states or rewards in other phases, and a problem that changes has the "
+                    "same in all; choose other phases or fewer states"
+                )
         if cycles * len(self.fits) * first.n_arms > MOST_CHANGES:
             raise ProblemError(f"cycles is {cycles}, which makes more than {MOST_CHANGES} changes; ask for fewer")
         changes = [
@@ -147,9 +153,7 @@ def fit_season(
     fitted = tuple(phase for phase in range(cycle.phases) if all(there[phase]))
     if not fitted:
         raise ProblemError("no phase has looks at every arm that follow each other; use fewer phases")
-    by_phase = [
-        tuple(fit_arm(trace, arm, shape, lags, True, (cycle, phase)) for arm in range(trace.n_arms)) for phase in fitted
-    ]
+    by_phase = [_phase_arms(trace, cycle, phase, shape, lags) for phase in fitted]
     laws = [
         _in_phase(arm.law_test, cycle.names[phase])
         for phase, arms in zip(fitted, by_phase, strict=True)
@@ -168,6 +172,19 @@ def fit_season(
     ]
     notes.append(_verdict(trace, cycle, plain, tests))
     return SeasonFit(cycle, fitted, tuple(fits), plain, tuple(notes))
+
+
+def _phase_arms(trace: Trace, season: Season, phase: int, shape: str, lags: Sequence[int] | None) -> tuple[ArmFit, ...]:
+    """The arms of a phase, each with the states that it was seen in there."""
+    inside = season.inside(phase)
+    keep = np.asarray(season.phases_of(trace.times) == phase)
+    for arm, times in enumerate(_times(trace)):
+        # Where a phase ends its last step ends too.
+        ends = times[1:][inside(times[:-1], times[1:])]
+        keep |= (trace.arms == arm) & np.isin(trace.times, ends)
+    columns = {name: getattr(trace, name)[keep] for name in ("times", "arms", "states", "rewards")}
+    part = dataclasses.replace(trace, **columns, probabilities=None)
+    return tuple(fit_arm(part, arm, shape, lags, True, (season, phase)) for arm in range(trace.n_arms))
 
 
 def _times(trace: Trace) -> list[Any]:

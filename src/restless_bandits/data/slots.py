@@ -60,10 +60,12 @@ def slots_of(columns: Columns, slot: float | str | None, bins: bool) -> tuple[In
         length, unit = duration("slot", slot)
         notes += ["times are numbers, and taken for seconds, as the slot has a unit"] * unit
     start = times.min()
-    origin = np.floor(start / length) * length if bins else start
-    since = np.floor((times - origin) / length + (1e-9 if bins else 0.5))
-    if since.max() >= LAST_SLOT:
-        raise ProblemError(f"slot is {slot}, which makes {since.max():.3g} slots; give a longer one")
+    with np.errstate(over="ignore", invalid="ignore"):
+        origin = np.floor(start / length) * length if bins else start
+        since = np.floor((times - origin) / length + (1e-9 if bins else 0.5))
+    if not (np.abs(since) < LAST_SLOT).all():
+        given, count = length if slot is None else slot, float(np.ptp(times)) / length
+        raise ProblemError(f"slot is {given}, which makes {count:.3g} slots; give a longer one (--slot)")
     clock = None
     if unit:
         known = start >= UNIX

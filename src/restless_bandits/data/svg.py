@@ -16,7 +16,7 @@ from restless_bandits.arrays import Array
 WIDTH = 380
 LEVELS = 10
 """Shades between the best state and the worst."""
-LETTER = 5.8
+LETTER = 7.0
 """The width of a letter of the small print."""
 
 
@@ -67,7 +67,7 @@ def raster(names: Sequence[str], shades: Array, ticks: Sequence[tuple[float, str
     path, which keeps a year of hours small.
     """
     rows, columns = shades.shape
-    left = min(90.0, 8 + LETTER * max(len(name) for name in names))
+    left = min(110.0, 10 + LETTER * max(len(name) for name in names))
     high = float(np.clip(160 / rows, 7, 18))
     wide = (WIDTH - left) / columns
     levels = np.where(np.isnan(shades), -1, np.floor(np.nan_to_num(shades) * (LEVELS - 1) + 0.5)).astype(np.int64)
@@ -134,7 +134,7 @@ def memory(
     about: str,
 ) -> str:
     """Return the share in the same state some slots later: dots with two standard errors, and what the chain says."""
-    left, top, high = 26.0, 16.0, 80.0
+    left, top, high = 26.0, 20.0, 80.0
     longest = np.log(max(float(along.max()), 2.0))
 
     def x(lag: float) -> float:

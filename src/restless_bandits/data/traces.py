@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import Array, IntArray
+from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.binning import Edges, Looks, States, binned, check_number, cut, numbers_of
 from restless_bandits.data.clocks import Clock
 from restless_bandits.data.reading import Columns, Named, columns_in_memory, columns_of, exact
@@ -111,6 +111,19 @@ class Trace:
         """Return the slots, the states by the arm's own numbers, and the rewards of one arm."""
         rows = self._rows[arm]
         return self.times[rows], self.states[rows] - self.spans[arm][0], self.rewards[rows]
+
+    def shades(self, columns: int) -> Array:
+        """Return how bad the states of each arm were in stretches of the log: 0 the best, 1 the worst, (arm, stretch).
+
+        There are at most so many stretches, of one length; not a number where nothing was logged.
+        """
+        first, slots = int(self.times[0]), int(self.times[-1] - self.times[0]) + 1
+        columns = min(whole("columns", columns), slots)
+        cells = self.arms * columns + (self.times - first) * columns // slots
+        looks = np.bincount(cells, minlength=self.n_arms * columns)
+        worse = np.bincount(cells, weights=self.states, minlength=self.n_arms * columns)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(worse / looks / (self.n_states - 1)).reshape(self.n_arms, columns)
 
     @cached_property
     def reward_laws(self) -> tuple[RewardLaw, ...]:
