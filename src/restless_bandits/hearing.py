@@ -62,8 +62,8 @@ class Hearer:
             raise ProblemError(f"slot {number} has not come yet; the present one is {present}")
         if number < first:
             raise ProblemError(
-                f"slot {number} is too long ago: an answer may come {self._window.late} slots late, and slot {first} is the "
-                "first that still takes one"
+                f"slot {number} is too long ago: an answer may come {self._window.late} slots late, and slot {first} "
+                "is the first that still takes one"
             )
         return number
 
