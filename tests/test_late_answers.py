@@ -306,3 +306,25 @@ def test_a_jump_that_a_late_answer_shows_is_told():
         RuntimeWarning, match="'arm 1' violates Assumption 2: it was seen to jump from state 0 to state 2"
     ):
         warn_of_violations("name", record.frozen(), task)
+
+
+def test_the_window_may_be_changed_at_any_slot(tmp_path):
+    one = agent(history=tmp_path / "h.jsonl")
+    for _ in range(10):
+        one.ask()
+        one.skip()
+    one.late = 4
+    with pytest.raises(ProblemError, match="slot 6 is too long ago"):
+        one.tell(0, 1.0, slot=6)
+    one.tell(0, 1.0, slot=7)
+    one.late = 100
+    with pytest.raises(ProblemError, match="slot 7 is the first that still takes one"):
+        one.tell(0, 1.0, slot=2)
+    with pytest.raises(ProblemError, match="late is -1"):
+        one.late = -1
+    again = Agent.replay(tmp_path / "h.jsonl")
+    assert again.late == 100
+    assert again._to_dict() == one._to_dict()
+    forgetful = agent(memory=512, late=100)
+    with pytest.raises(ProblemError, match="too few for answers that may come"):
+        forgetful.late = 512

@@ -25,10 +25,10 @@ from typing import Any
 from restless_bandits.changes import ALARM_RATE
 from restless_bandits.errors import ProblemError
 from restless_bandits.files import check_writable, locked, read_file, save_file
+from restless_bandits.hearing import Decision as Decision
 from restless_bandits.history import Event, History, read_events
 from restless_bandits.learners import Learner
 from restless_bandits.player import LATE
-from restless_bandits.player import Decision as Decision
 from restless_bandits.player import make_plan as make_plan
 from restless_bandits.problem import Task
 from restless_bandits.stored_player import FORMATS, KIND, StoredPlayer

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from restless_bandits.service import page, thinking
-from restless_bandits.service.page import Codes, mind_of, recent
+from restless_bandits.service.page import Codes, recent
+from restless_bandits.service.thinker import mind_of
 from restless_bandits.service.thinking import Trail
 
 from .doors import Inside

@@ -302,6 +302,44 @@ class TestPlanning:
         assert a.ask()["slot"] == 1
         assert len(calls) == 3
 
+    def test_a_learner_that_fails_leaves_the_old_plan(self, kept, monkeypatch):
+        a = kept()
+        a.create(learner="likelihood-ucb")
+        a.tell(a.ask(), state=0, reward=1.0)
+        calls = []
+
+        def failing(*_):
+            calls.append(1)
+            promise = Future()
+            promise.set_exception(RuntimeError("no idea"))
+            return promise
+
+        monkeypatch.setattr(planning.background, "submit", failing)
+        plans = set()
+        for i in range(30):
+            decision = a.ask()
+            plans.add(decision["plan"])
+            a.tell(decision, state=i % 2, reward=1.0)
+        assert len(plans) <= 2
+        assert len(calls) == 1, "and it is not asked again at once"
+        assert a.keeper.stats()["plans_failed_total"] == 1
+
+    def test_a_learner_that_fails_at_first_is_one_sentence(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+
+        def failing(*_):
+            promise = Future()
+            promise.set_exception(RuntimeError("no idea"))
+            return promise
+
+        monkeypatch.setattr(planning.background, "submit", failing)
+        with pytest.raises(ServiceError, match="its learner failed: RuntimeError") as caught:
+            a.ask()
+        assert caught.value.status == 503
+        monkeypatch.setattr(planning.background, "submit", plan_at_once)
+        assert a.ask()["slot"] == 1
+
     def test_workers_that_always_die_are_one_sentence(self, kept, monkeypatch):
         a = kept()
         a.create()

@@ -125,7 +125,7 @@ def backup(
     ],
     as_json: options.JsonOption = False,
 ) -> None:
-    """Copy a store to a file or a database, while the service goes on.
+    """Copy a store to a file or database, while the service runs.
 
     The copy is a store: to go back to it, stop the service and start it with --store FILE.
 

@@ -60,7 +60,7 @@ def build(
     page: bool = True,
     codes: Codes | None = None,
 ) -> Gate:
-    """Return the whole service as an ASGI application; ``.streams.stop()`` ends what would never end by itself."""
+    """Return the whole service as an ASGI application; ``stop()`` ends what would not end by itself."""
     limits = limits or Limits()
     doorkeeper, meter = Doorkeeper(tokens), Meter(keeper)
     streams = Streams(keeper, limits.streams, limits.page)

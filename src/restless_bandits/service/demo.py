@@ -115,8 +115,9 @@ class Demo:
             for wait in self._play():
                 if self._stopping.wait(wait):
                     return
-        except Exception:
-            if not self._stopping.is_set():
+        except Exception as error:
+            # While the service stops, the demo is refused as everybody is.
+            if not self._stopping.is_set() and getattr(error, "status", None) != 503:
                 log.exception("the demo has ended")
 
     def _play(self) -> Iterator[float]:

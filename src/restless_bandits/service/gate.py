@@ -29,7 +29,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-BODY_SECONDS = 30.0
+BODY_SECONDS, HURRY = 30.0, 0.5
+"""Seconds that a part of a body has to come, and how many when the service stops."""
 HOT: dict[str, Callable[[bytes], Sequence[Operation]]] = {
     "ask": lambda body: [messages.read(messages.AskMessage, body).operation()],
     "tell": lambda body: [messages.read(messages.TellMessage, body).operation()],
@@ -67,6 +68,8 @@ class Gate:
         self._bridge = bridge
         self.streams = streams
         self._busy = 0
+        self._stopping = False
+        self._reading: set[asyncio.Timeout] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -108,6 +111,13 @@ class Gate:
             seconds = None if is_stream else time.perf_counter() - start
             self._meter.note(route_of(path, answer.status), answer.status, seconds)
 
+    def stop(self) -> None:
+        """End what would not end by itself: streams, and bodies that do not come."""
+        self._stopping = True
+        self.streams.stop()
+        for limit in self._reading:
+            limit.reschedule(asyncio.get_running_loop().time() + HURRY)
+
     async def _admit(self, scope: Scope, path: str) -> int:
         """Refuse who may not ask for this; return the length of the body that was announced."""
         host = authorization = cookie = None
@@ -140,33 +150,43 @@ class Gate:
             raise ServiceError(403, f"this token may {role}, and {needed} is needed; restless token makes another")
         return size
 
+    async def _part(self, receive: Receive) -> MutableMapping[str, Any]:
+        """Return the next part of a body, if it comes in time."""
+        limit = asyncio.timeout(HURRY if self._stopping else BODY_SECONDS)
+        self._reading.add(limit)
+        try:
+            async with limit:
+                return await receive()
+        except TimeoutError:
+            raise ServiceError(400, "the body of the request did not come in time") from None
+        finally:
+            self._reading.discard(limit)
+
     async def _body(self, receive: Receive) -> bytes:
         """Return the whole body of a request."""
         chunks, size, more = [], 0, True
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ServiceError(400, "the client went away before the body was there")
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > self._limits.body:
-                        raise too_large(self._limits.body)
-                    chunks.append(chunk)
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise ServiceError(400, f"the body did not come within {BODY_SECONDS:g} seconds") from None
+        while more:
+            message = await self._part(receive)
+            if message["type"] == "http.disconnect":
+                raise ServiceError(400, "the client went away before the body was there")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > self._limits.body:
+                raise too_large(self._limits.body)
+            chunks.append(chunk)
+            more = message.get("more_body", False)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _measured(self, receive: Receive) -> Receive:
-        """A body that is refused where it becomes too long."""
-        size = 0
+        """A body that is refused where it becomes too long, or does not come."""
+        size, more = 0, True
 
         async def measured() -> MutableMapping[str, Any]:
-            nonlocal size
-            message = await receive()
+            nonlocal size, more
+            # After the body there is nothing to come but the end of the connection, which takes as long as it takes.
+            message = await (self._part(receive) if more else receive())
             size += len(message.get("body", b""))
+            more = message.get("more_body", False)
             if size > self._limits.body:
                 raise too_large(self._limits.body)
             return message

@@ -173,22 +173,15 @@ class Hosted:
         player = self.player
         self._pass_to(now)
         slot = player.slots + 1
-        if player._window.look(slot).asked:
-            if self.length is not None:
-                return self._again(given, slot, lookup, now)
-            player.skip()
-            slot += 1
-        elif self.length is not None and slot > self._slot_by_clock(now) and player._window.look(slot - 1).asked:
+        passes = bool(player._window.look(slot).asked)
+        if passes and self.length is not None:
+            return self._again(given, slot, lookup, now)
+        if self.length is not None and slot > self._slot_by_clock(now) and player._window.look(slot - 1).asked:
             # Its answer has come already, within its slot.
             return self._again(given, slot - 1, lookup, now)
-        self._drop_settled()
-        if len(self._open) >= limits.open_decisions:
-            raise ServiceError(
-                429,
-                f"agent {self.name!r} has {len(self._open)} open decisions, the most that it may have; tell what they "
-                "gave, or that they are lost",
-                retry_after=1.0,
-            )
+        self._check_open(limits.open_decisions, slots=slot - 1 + passes)
+        if passes:
+            player.skip()
         player.ask()
         self._gather(now, request=given.request)
         return self._decision(self.pending[-1])
@@ -426,11 +419,19 @@ class Hosted:
         else:
             self._open.pop(slot, None)
 
-    def _drop_settled(self) -> None:
-        """Forget decisions whose answers would come too late: they are no longer open."""
-        edge = self.player._window.edge
+    def _check_open(self, most: int, slots: int) -> None:
+        """Refuse one more open decision than there may be, when so many slots have passed."""
+        # Those whose answers would come too late are no longer open.
+        edge = max(self.player._window.edge, slots - self.player.late)
         while self._open and next(iter(self._open)) <= edge:
             del self._open[next(iter(self._open))]
+        if len(self._open) >= most:
+            raise ServiceError(
+                429,
+                f"agent {self.name!r} has {len(self._open)} open decisions, the most that it may have; tell what they "
+                "gave, or that they are lost",
+                retry_after=1.0,
+            )
 
     def _gather(self, now: int, request: str | None = None) -> None:
         """Take over the events of the player; a request id belongs to the last of them."""

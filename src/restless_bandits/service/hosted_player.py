@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
@@ -22,6 +23,9 @@ from restless_bandits.service.stored_plans import StoredPlan
 from restless_bandits.stored_player import StoredPlayer
 
 Event = dict[str, Any]
+LOG = logging.getLogger(__name__)
+TRY_AGAIN = 1_000
+"""Slots after which a learner that failed to plan is asked again."""
 
 
 class HostedPlayer(StoredPlayer):
@@ -38,6 +42,7 @@ class HostedPlayer(StoredPlayer):
         self.new_plans: list[StoredPlan] = []
         self.plans = 0
         """How many plans were begun."""
+        self._try_at = 0
 
     def _log(self, kind: str, **content: Any) -> None:
         if self._replaying:
@@ -60,7 +65,7 @@ class HostedPlayer(StoredPlayer):
         return self._follow(self.planner.now(self._ingredients(record)))
 
     def _submit(self) -> None:
-        if self._due is not None and self._due.promise is None and not self._replaying:
+        if self._due is not None and self._due.promise is None and not self._replaying and self.slots >= self._try_at:
             promise: Any = self.planner.later(self._ingredients(self._due.record))
             self._due.promise = promise
 
@@ -70,6 +75,8 @@ class HostedPlayer(StoredPlayer):
             return
         self._submit()
         promise: Any = due.promise
+        if promise is None:
+            return
         if not promise.done():
             if self.planner.patient:
                 raise PlanNeededError(promise)
@@ -80,8 +87,10 @@ class HostedPlayer(StoredPlayer):
             due.promise = None  # To be asked for again, of another worker.
             self._submit()
             return
-        except Exception:  # of a learner, maybe somebody else's: the old plan goes on
+        except Exception:  # of a learner, maybe somebody else's: the old plan goes on, and it may try again
+            LOG.exception("%s failed to plan", self.learner.name)
             self.planner.failed += 1
+            due.promise, self._try_at = None, self.slots + TRY_AGAIN
             return
         self._begin(self._follow(plan), due.record)
         self._due = None

@@ -11,16 +11,10 @@ gate takes it for GET requests only, which change nothing.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import multiprocessing
 import secrets
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor
-from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from typing import Any
@@ -37,7 +31,7 @@ from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.streams import Streams
-from restless_bandits.service.thinking import Mind
+from restless_bandits.service.thinker import Aside, Thinker
 
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -49,11 +43,10 @@ EVERY, EVERY_OVERVIEW = 0.2, 1.0
 SHOWN_SLOTS, READ_EVENTS = 300, 900
 SHOWN_AGENTS, LATELY = 50, 200
 """Agents at a glance, and the events from which their rate and reward lately are found."""
-FRESH = 1.0
-"""Seconds for which thoughts are kept."""
-PATIENCE = 60.0
 LONGEST_TOKEN, LONGEST_CHANGE = 500, 50_000
 CODE_SECONDS = 120.0
+MOST_TRIED, MOST_STATES = 8, 8
+"""Arms and states of a problem that somebody tries."""
 
 
 class Codes:
@@ -72,127 +65,6 @@ class Codes:
         """Return the token of a code that has not been used."""
         token, until = self._tokens.pop(code, (None, 0.0))
         return token if time.monotonic() < until else None
-
-
-class Thinker:
-    """Two processes that find out what is slow, begun when somebody looks: one follows logs, the other one solves."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self._pools: dict[str, ProcessPoolExecutor] = {}
-        self._lock = threading.Lock()
-        self._coming: dict[str, Future[dict[str, Any]]] = {}
-        self._found: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
-        self._optima: OrderedDict[str, _Optimum] = OrderedDict()
-
-    def _submit(self, pool: str, work: Callable[..., dict[str, Any]], *given: Any) -> Future[dict[str, Any]]:
-        with self._lock:
-            if pool not in self._pools:
-                context = multiprocessing.get_context("spawn")
-                self._pools[pool] = ProcessPoolExecutor(1, mp_context=context, initializer=thinking.begin_thinking)
-            try:
-                return self._pools[pool].submit(work, *given)
-            except BrokenExecutor:
-                del self._pools[pool]
-                raise _died() from None
-
-    def begin(self) -> None:
-        """Begin the processes, for somebody who will ask in a moment."""
-        for pool in ("follow", "solve"):
-            if pool not in self._pools:
-                self._submit(pool, thinking.awake)
-
-    def think(self, name: str) -> dict[str, Any]:
-        """Return the thoughts of an agent, made now or a moment ago; whoever asks meanwhile gets the same."""
-        age, found = self._found.get(name, (0.0, {}))
-        if time.monotonic() - age < FRESH:
-            return found
-        coming = self._coming.get(name)
-        if coming is None or coming.done():
-            mind = self._keeper.look(name, mind_of)
-            self._solve_if_due(mind)
-            url = self._keeper.store.engine.url.render_as_string(hide_password=False)
-            coming = self._coming[name] = self._submit("follow", thinking.think, url, mind)
-        found = self._result("follow", coming)
-        for plan in found["plans"]:
-            plan["seconds"] = self._keeper.planner.took.get(plan["digest"])
-        solved = self._optima.get(name)
-        found["optimum"] = None if solved is None else solved.take()
-        found["solving"] = solved is not None and solved.promise is not None and not solved.promise.done()
-        self._found[name] = time.monotonic(), found
-        self._found.move_to_end(name)
-        if len(self._found) > thinking.KEPT_TRAILS:
-            gone, _ = self._found.popitem(last=False)
-            self._coming.pop(gone, None)
-        return found
-
-    def _solve_if_due(self, mind: Mind) -> None:
-        """Have the learned problem solved, if enough has been learned since that was done last."""
-        slots, service = mind.record.slots, mind.service
-        if len(service) > thinking.MOST_SOLVED or len(service) < mind.task.plays or not mind.record.pulls.any():
-            self._optima.pop(mind.name, None)
-            return
-        known = self._optima.setdefault(mind.name, _Optimum())
-        self._optima.move_to_end(mind.name)
-        if len(self._optima) > thinking.KEPT_TRAILS:
-            self._optima.popitem(last=False)
-        if (known.promise is None or known.promise.done()) and known.is_old(slots, service):
-            known.take()
-            known.slots, known.service = slots, service
-            known.promise = self._submit("solve", thinking.optimum, mind)
-
-    def what_if(self, arms: list[dict[str, Any]], plays: int) -> dict[str, Any]:
-        """Return what would be best if the arms were such."""
-        return self._result("solve", self._submit("solve", thinking.what_if, arms, plays))
-
-    def _result(self, pool: str, coming: Future[dict[str, Any]]) -> dict[str, Any]:
-        try:
-            return coming.result(PATIENCE)
-        except BrokenExecutor:
-            with self._lock:
-                self._pools.pop(pool, None)
-            raise _died() from None
-        except (CancelledError, TimeoutError):
-            raise ServiceError(503, "this takes too long now; ask again", retry_after=5.0) from None
-
-    def close(self) -> None:
-        """End the processes, whatever they do."""
-        with self._lock:
-            pools, self._pools = list(self._pools.values()), {}
-        for pool in pools:
-            processes = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
-                process.terminate()
-
-
-@dataclass
-class _Optimum:
-    """The optimum of what an agent has learned: the last that was found, and the next one on its way."""
-
-    found: dict[str, Any] | None = None
-    promise: Future[dict[str, Any]] | None = None
-    slots: int = 0
-    service: tuple[int, ...] = ()
-
-    def is_old(self, slots: int, service: tuple[int, ...]) -> bool:
-        return service != self.service or slots >= thinking.GROWTH * self.slots
-
-    def take(self) -> dict[str, Any] | None:
-        """Return the last one that was found; a solver that failed leaves the one before."""
-        if self.promise is not None and self.promise.done() and not self.promise.cancelled():
-            self.found = self.found if self.promise.exception() is not None else self.promise.result()
-        return self.found
-
-
-def _died() -> ServiceError:
-    return ServiceError(503, "the process that thinks has died; ask again", retry_after=1.0)
-
-
-def mind_of(hosted: Hosted) -> Mind:
-    """Return a copy of what an agent knows."""
-    player = hosted.player
-    return Mind(hosted.name, hosted.seq, player.record.copy(), player.task, tuple(player._service))
 
 
 def present_of(hosted: Hosted) -> dict[str, Any]:
@@ -257,8 +129,9 @@ class Page:
 
     def __init__(self, keeper: Keeper, doorkeeper: Doorkeeper, streams: Streams, codes: Codes) -> None:
         self._keeper, self._doorkeeper, self._streams, self._codes = keeper, doorkeeper, streams, codes
-        self._thinker = Thinker(keeper)
-        streams.at_stop.append(self._thinker.close)
+        self._aside = Aside()
+        self._thinker = Thinker(keeper, self._aside)
+        streams.at_stop += [self._thinker.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})
         self._files = {
             path.name: path.read_bytes()
@@ -286,7 +159,7 @@ class Page:
         role = None if token is None else await self._doorkeeper.role(token)
         if role is None:
             return RedirectResponse("/login", 303)
-        await asyncio.to_thread(self._thinker.begin)
+        await self._aside(self._thinker.begin)
         return self._html("index.html", role=role)
 
     async def login_form(self, request: Request) -> Response:
@@ -338,7 +211,7 @@ class Page:
         return Response(text, status, {"content-security-policy": POLICY}, "text/html; charset=utf-8")
 
     async def overview(self, request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._overview, request.query_params.get("search", "")))
+        return _json(await self._aside(self._overview, request.query_params.get("search", "")))
 
     def _overview(self, search: str) -> dict[str, Any]:
         """All agents, or those of a name, at a glance; kept for a moment, as several may be looking."""
@@ -368,17 +241,17 @@ class Page:
             present = self._keeper.look(name, present_of)
             return {"agent": view, "present": present, "recent": recent(events), "after": _last(events, view["seq"])}
 
-        return _json(await asyncio.to_thread(read))
+        return _json(await self._aside(read))
 
     async def thoughts(self, request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._thinker.think, _name(request)))
+        return _json(await self._thinker.think(_name(request)))
 
     async def what_if(self, request: Request) -> Response:
         given = request.query_params.get("arms", "")
         if len(given) > LONGEST_CHANGE:
             raise ServiceError(413, "these are too many arms to try")
         arms, plays = _tried(given, request.query_params.get("plays", "1"))
-        return _json(await asyncio.to_thread(self._thinker.what_if, arms, plays))
+        return _json(await self._thinker.what_if(arms, plays))
 
     async def live(self, request: Request) -> Response:
         self._streams.check_room()
@@ -393,7 +266,7 @@ class Page:
 
     def _overview_frames(self) -> Callable[[], Awaitable[dict[str, Any] | None]]:
         async def frame() -> dict[str, Any] | None:
-            found: dict[str, Any] = plain(await asyncio.to_thread(self._overview, ""))
+            found: dict[str, Any] = plain(await self._aside(self._overview, ""))
             return found
 
         return frame
@@ -401,7 +274,7 @@ class Page:
     async def _agent_frames(self, name: str, request: Request) -> Callable[[], Awaitable[dict[str, Any] | None]]:
         after = request.query_params.get("after", "")
         known = int(after) if after.isascii() and after.isdigit() and len(after) < 17 else -1
-        await asyncio.to_thread(self._keeper.look, name, present_of)  # one that is not there is told before we stream
+        await self._aside(self._keeper.look, name, present_of)  # one that is not there is told before we stream
 
         def read() -> dict[str, Any] | None:
             nonlocal known
@@ -416,7 +289,7 @@ class Page:
             return frame
 
         async def frame() -> dict[str, Any] | None:
-            return await asyncio.to_thread(read)
+            return await self._aside(read)
 
         return frame
 
@@ -436,10 +309,10 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
     """The arms of a problem that somebody tries; what is no problem is refused when it is made."""
     try:
         arms = json.loads(given)
-        fine = isinstance(arms, list) and 1 <= len(arms) <= thinking.SHOWN_ARMS and plays.isdigit() and len(plays) < 4
+        fine = isinstance(arms, list) and 1 <= len(arms) <= MOST_TRIED and plays.isdigit() and len(plays) < 4
         for arm in arms if fine else []:
             fine &= set(arm) == {"name", "transitions", "rewards", "reward_range"}
-            fine &= len(arm["transitions"]) == len(arm["rewards"]) <= 10 and len(arm["reward_range"]) == 2
+            fine &= len(arm["transitions"]) == len(arm["rewards"]) <= MOST_STATES and len(arm["reward_range"]) == 2
             fine &= all(len(row) == len(arm["rewards"]) for row in arm["transitions"])
             numbers = [*arm["rewards"], *arm["reward_range"], *(p for row in arm["transitions"] for p in row)]
             fine &= all(isinstance(one, int | float) and abs(one) < 1e12 for one in numbers)

@@ -6,6 +6,7 @@ seconds; what was acknowledged was on disk before.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import gc
@@ -38,8 +39,8 @@ from restless_bandits.service.store import open_store
 
 PORT = 8787
 STORE = "restless.db"
-ANSWERING, WRITING = 3.0, 1.5
-"""Seconds that requests and, after them, the writer have to end."""
+ANSWERING, WRITING = 3.0, 2.0
+"""Seconds that requests and, among them, the writer have to end."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def serve(settings: Settings, started: Callable[[Started], None]) -> None:
                     if settings.open_page:
                         open_page(url, codes, token or kept_token(settings.store))
 
-                Server(settings, gate, ready).run(sockets=[listener])
+                Server(settings, gate, keeper, ready).run(sockets=[listener])
         finally:
             keeper.stop(WRITING)
 
@@ -178,7 +179,7 @@ def configure_logs() -> None:
 class Server(uvicorn.Server):
     """Uvicorn, which tells when it answers, and ends streams and itself in order."""
 
-    def __init__(self, settings: Settings, gate: Gate, ready: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, gate: Gate, keeper: Keeper, ready: Callable[[], None]) -> None:
         def fastest(module: str) -> str:
             return module if importlib.util.find_spec(module) is not None else "auto"
 
@@ -200,7 +201,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=int(ANSWERING),
             )
         )
-        self._gate, self._ready = gate, ready
+        self._gate, self._keeper, self._ready = gate, keeper, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
@@ -209,8 +210,11 @@ class Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._gate.streams.stop()
+        self._gate.stop()
+        # Meanwhile, so that requests which wait for a plan that is not made in time are told so.
+        ended = asyncio.get_running_loop().run_in_executor(None, self._keeper.stop, WRITING)
         await super().shutdown(sockets=sockets)
+        await ended
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -110,7 +110,7 @@ class AgentView {
     arms.forEach((arm, n) => parts.push(
       svg("rect", { class: "strip", x: left, y: top + n * row + 1, width: width - left - 6, height: row - 2 }),
       svg("rect", { x: 0, y: top + n * row + row / 2 - 5, width: 4, height: 10, style: { fill: armColour(arm.number) } }),
-      svg("text", { class: "label", x: 9, y: top + n * row + row / 2 + 4 }, shortened(arm.name, left))));
+      svg("text", { class: "label", x: 9, y: top + n * row + row / 2 + 4 }, shortened(arm.name, left - 12))));
     for (let slot = first; slot <= last; slot++) for (const [number, seen] of Object.entries(this.slots.get(slot) ?? {})) {
       const n = places.get(Number(number));
       if (n === undefined) continue;
@@ -278,6 +278,7 @@ class AgentView {
 
   drawTightening() {
     const figure = this.tightening, found = this.thoughts;
+    figure.element.hidden = this.arms.length > 24; // of so many no earlier estimates are kept
     if (!figure.wide || !found) return;
     const moments = [...found.tightening, { slot: found.slots, arms: null }].filter((one) => one.slot > 0);
     const shown = found.arms.slice(0, 4), traces = [];
@@ -288,8 +289,7 @@ class AgentView {
       return [{ x: one.slot, y, low: Math.max(0, y - 2 * e), high: Math.min(1, y + 2 * e), says: `slot ${one.slot}: ${share(y)} ± ${share(e)}` }];
     }) });
     figure.legend(traces.map(({ label, colour, dash }) => ({ label, colour, dash })));
-    figure.note.textContent = this.arms.length > 24 ? "Of more than 24 arms no earlier estimates are kept."
-      : found.arms.length > shown.length ? `The first ${shown.length} arms are drawn; the table has all.` : "";
+    figure.note.textContent = found.arms.length > shown.length ? `The first ${shown.length} arms are drawn; the table has all.` : "";
     lines(figure, { traces, height: 250, x: { label: "slot", log: true }, y: { label: "chance to stay", ends: [0, 1], fixed: true },
       rows: () => ({ heads: ["slot", "arm", "state", "chance to stay", "standard error"], rows: moments.flatMap((one) => found.arms.flatMap((arm) => {
         const [chain, errors] = one.arms === null ? [arm.transitions, arm.errors] : one.arms[arm.number] ?? [null];

@@ -32,6 +32,7 @@ export class WhatIf {
     const service = thoughts.arms.filter((arm) => arm.in_service);
     if (service.length > MOST_ARMS || service.length < thoughts.plays) {
       this.answer.textContent = `This is for up to ${MOST_ARMS} arms.`;
+      this.figure.element.hidden = this.reset.hidden = this.sliders.hidden = true;
       return;
     }
     const middle = (arm) => (arm.reward_range[0] + arm.reward_range[1]) / 2;
