@@ -216,7 +216,8 @@ def _from_digits(digits: IntArray) -> Stamps | None:
     if not (dated & (hour < 24) & (minute < 60) & (second < 60)).all():
         return None
     since = ((day - 1) * 86400 + hour * 3600 + minute * 60 + second) * MICRO + number(14, DIGITS)
-    return days.astype("datetime64[us]") + since.astype("timedelta64[us]")
+    stamps: Stamps = days.astype("datetime64[us]") + since.astype("timedelta64[us]")
+    return stamps
 
 
 def _stamped(cells: Sequence[Any]) -> Stamped:
