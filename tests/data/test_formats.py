@@ -103,7 +103,7 @@ def written(frame, folder):
     yield frame
     yield pl.from_pandas(frame)
     yield pl.from_pandas(frame).to_arrow()
-    yield frame.to_dict("list")
+    yield {name: list(frame[name]) for name in frame}
     yield frame.set_index("when")
 
 
@@ -150,7 +150,12 @@ def test_wide_is_long(lines):
     long = frame.dropna().drop_duplicates(["when", "host"])
     options = {"slot": "1h", "duplicates": "last", "edges": EDGES}
     expected = rb.data.read_trace(long, columns={key: NAMES[key] for key in ("time", "arm", "value")}, **options)
-    for source in (wide, wide.reset_index(), pl.from_pandas(wide.reset_index()), wide.reset_index().to_dict("list")):
+    for source in (
+        wide,
+        wide.reset_index(),
+        pl.from_pandas(wide.reset_index()),
+        {name: list(column) for name, column in wide.reset_index().items()},
+    ):
         found = rb.data.read_trace(source, columns={"time": "when"}, wide=True, **options)
         assert set(found.names) == set(expected.names)
         mine, theirs = by_slot_and_arm(found), by_slot_and_arm(expected)

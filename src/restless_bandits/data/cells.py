@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from restless_bandits.arrays import IntArray
-from restless_bandits.data.clocks import Stamps, offset_name, zone_name
+from restless_bandits.data.clocks import MICRO, Stamps, offset_name, zone_name
 from restless_bandits.errors import ProblemError, shortened
 
 LAST_SLOT = 1 << 62
+DIGITS = 20
+"""Those of a time to the microsecond."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Words, in small letters, for a number that is not there."""
 OPTIONAL = ("state", "value", "reward")
@@ -175,14 +177,11 @@ def _alike(cells: Sequence[Any]) -> Stamped | None:
         return None
     letters, width = texts.view(np.uint8).reshape(len(cells), -1), written.end(1)
     digits = np.array([letter.isdigit() for letter in cells[0][:width]])
-    head, numbers = letters[:, :width], letters[:, :width][:, digits]
+    head = letters[:, :width]
     if letters.shape[1] != len(cells[0]) or (head[:, ~digits] != head[0, ~digits]).any():
         return None
-    if (numbers < ord("0")).any() or (numbers > ord("9")).any():
-        return None
-    try:
-        stamps = np.ascontiguousarray(head).view(f"S{width}")[:, 0].astype("datetime64[us]")
-    except ValueError:
+    stamps = _from_digits(head[:, digits].astype(np.int64) - ord("0"))
+    if stamps is None:
         return None
     if written[2] is None:
         return Stamped(stamps)
@@ -194,6 +193,31 @@ def _alike(cells: Sequence[Any]) -> Stamped | None:
     ahead = [datetime.fromisoformat(f"2000-01-01T00:00{end.decode()}").utcoffset() for end in ends.tolist()]
     offsets = np.array(ahead, dtype="timedelta64[us]")
     return Stamped(stamps - offsets[places], frozenset(offset_name(offset or timedelta(0)) for offset in ahead))
+
+
+def _from_digits(digits: IntArray) -> Stamps | None:
+    """Times of their digits, of four for the year, two each for what follows, and parts of a second; else None.
+
+    NumPy would read texts too, but its first releases of version 1.26 crash where one is no time.
+    """
+
+    def number(first: int, last: int) -> IntArray:
+        return digits[:, first:last] @ 10 ** np.arange(last - first)[::-1]
+
+    if (digits < 0).any() or (digits > 9).any():
+        return None
+    # Seconds and parts of them may not have been written.
+    digits = np.pad(digits, ((0, 0), (0, DIGITS - digits.shape[1])))
+    year, (month, day, hour, minute, second) = number(0, 4), (number(k, k + 2) for k in range(4, 14, 2))
+    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]")
+    length = ((months + 1).astype("datetime64[D]") - days).astype(np.int64)
+    dated = (year > 0) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
+    if not (dated & (hour < 24) & (minute < 60) & (second < 60)).all():
+        return None
+    since = ((day - 1) * 86400 + hour * 3600 + minute * 60 + second) * MICRO + number(14, DIGITS)
+    stamps: Stamps = days.astype("datetime64[us]") + since.astype("timedelta64[us]")
+    return stamps
 
 
 def _stamped(cells: Sequence[Any]) -> Stamped:
