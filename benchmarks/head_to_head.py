@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.head_to_head`` measures all of it (more than an hour on two cores; runs are kept in
 ``out/head-to-head``, and the same command goes on from there), keeps every cell in docs/benchmarks/head-to-head.json
-and writes the page. Problems, and learners after ``--learner``, say which cells to measure anew; ``--write`` measures
-none. ``--random 200`` compares the default learner with Restless-UCB on so many random problems instead, and ``--worst
-1000`` looks for the worst of so many runs.
+and writes the page. Problems, and learners after ``--learner``, say which cells to measure anew; ``--fill`` leaves out
+those that have their runs, and begins with the cheapest; ``--write`` measures none. ``--random 200`` compares the
+default learner with Restless-UCB on so many random problems instead, and ``--worst 1000`` looks for the worst of so
+many runs.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from restless_bandits.learners import DEFAULT
 from restless_bandits.simulation.pools import cores
 
 HORIZONS = (10_000, 100_000, 1_000_000)
-MOST_RUNS, FEWEST_RUNS = 100, 4
+MOST_RUNS, FEWEST_RUNS = 100, 20
 SECONDS = 16.0
-"""Seconds of one core that a learner gets on a problem, unless ``MORE_SECONDS`` says otherwise."""
+"""Seconds of one core that a learner gets on a problem for more than the fewest runs; see ``MORE_SECONDS``."""
 MORE_SECONDS = {"likelihood-ucb": 500.0, "likelihood-dominance": 100.0, "restless-ucb": 100.0}
 TOO_LONG = 60.0
 """Seconds of a run beyond which a learner is left out."""
@@ -89,7 +90,18 @@ class Cell:
         return (self.means[-1] - self.means[-2]) / math.log(HORIZONS[-1] / HORIZONS[-2])
 
 
-def measure(problem: rb.Problem, spec: str) -> Cell:
+def comparator(problem: rb.Problem) -> float | str:
+    return QUEUE_GAIN if problem.name == "queue-5" else "auto"
+
+
+def processor_seconds(problem: rb.Problem, spec: str, horizon: int) -> float:
+    """What a run takes, in processor time: other work on the machine does not count."""
+    started = time.process_time()
+    rb.simulate(problem, spec, horizon, runs=1, seed=1, comparator=comparator(problem), jobs=1)
+    return time.process_time() - started
+
+
+def measure(problem: rb.Problem, spec: str, jobs: int | None = None) -> Cell:
     learner = rb.learner(spec)
     if spec in SLOW.get(problem.name, ()):
         return Cell(why="a run would take minutes")
@@ -97,21 +109,26 @@ def measure(problem: rb.Problem, spec: str) -> Cell:
         learner.task(problem, HORIZONS[-1])
     except rb.ProblemError as error:
         return Cell(why=str(error))
-    against = QUEUE_GAIN if problem.name == "queue-5" else "auto"
-    # Once to compile, once to see how long a run takes.
-    rb.simulate(problem, spec, 1000, runs=1, seed=1, comparator=against)
-    started = time.perf_counter()
-    rb.simulate(problem, spec, HORIZONS[-1] // 10, runs=1, seed=1, comparator=against)
-    alone = 10 ** (0.8 if learner.plans_often else 1.0) * (time.perf_counter() - started)
+    # Once to compile, once to see how long a run would take, and once for how long it does.
+    processor_seconds(problem, spec, 1000)
+    alone = 10 ** (0.8 if learner.plans_often else 1.0) * processor_seconds(problem, spec, HORIZONS[-1] // 10)
     if alone > TOO_LONG:
         return Cell(why=f"a run would take about {alone:.0f} s")
+    alone = processor_seconds(problem, spec, HORIZONS[-1])
     allowed = MORE_SECONDS.get(spec, SECONDS)
     runs = int(min(MOST_RUNS, max(FEWEST_RUNS, allowed / alone)))
     runs -= runs % 2
 
     def play(horizon: int, checkpoints: list[int]) -> rb.SimulationResult:
         return rb.simulate(
-            problem, spec, horizon, runs=runs, checkpoints=checkpoints, comparator=against, engine="auto", out=OUT
+            problem,
+            spec,
+            horizon,
+            runs=runs,
+            checkpoints=checkpoints,
+            comparator=comparator(problem),
+            jobs=jobs,
+            out=OUT,
         )
 
     if spec in ANEW:
@@ -120,7 +137,7 @@ def measure(problem: rb.Problem, spec: str) -> Cell:
     else:
         results = [play(HORIZONS[-1], list(HORIZONS))]
         regret = results[0].regret()[0]
-    return Cell.of(regret, float(results[-1].seconds.mean()), results[-1].kinds[-1])
+    return Cell.of(regret, alone, results[-1].kinds[-1])
 
 
 def number(value: float) -> str:
@@ -230,8 +247,8 @@ def page(cells: Cells) -> str:
         "paper-1 with more arms), rewards learned, seed 0; `python -m benchmarks.head_to_head` measures and writes",
         "this page. Regret is the mean ± standard error over the runs in the last column, of the least noisy kind;",
         "*slope* is what was lost for each unit of ln T between 1e5 and 1e6, for which [a limit](theory/limit.md) is",
-        "known on some problems; *worst* is the worst run at T = 1e6, and the seconds are those of one run of 1e6",
-        "slots, two runs at a time. A dash: the learner cannot play the problem (a support for two states only, a",
+        "known on some problems; *worst* is the worst run at T = 1e6, and the seconds are those of the processor for a",
+        "run of 1e6 slots. A dash: the learner cannot play the problem (a support for two states only, a",
         "table that is too large), or takes over a minute a run.",
         "",
         "![Regret at T = 1e6 as a multiple of that of Restless-UCB](head-to-head.png)",
@@ -315,6 +332,8 @@ def main() -> None:
     parser.add_argument("--random", type=int, metavar="COUNT", help="random problems instead")
     parser.add_argument("--worst", type=int, metavar="RUNS", help="the worst of many runs instead")
     parser.add_argument("--learner", action="append", choices=LEARNERS, help="only this one; may be given again")
+    parser.add_argument("--fill", action="store_true", help="only cells with too few runs, the cheapest first")
+    parser.add_argument("--jobs", type=int, help="how many play at a time; all cores by default")
     parser.add_argument("--write", action="store_true", help="write the page from what is kept and measure nothing")
     parser.add_argument("problems", nargs="*", help="built-in problems; all without any")
     chosen = parser.parse_args()
@@ -325,13 +344,19 @@ def main() -> None:
         worst_runs(chosen.problems, chosen.worst)
         return
     names = [name for name in rb.builtin_problems() if not name.startswith("table")]
-    for name in [] if chosen.write else chosen.problems or names:
-        for spec in chosen.learner or LEARNERS:
-            cell = measure(rb.Problem.builtin(name), spec)
-            print(f"{name}: {row(spec, cell)}", flush=True)
-            kept = pages.load(KEPT)
-            kept.setdefault(name, {})[spec] = {key: value for key, value in vars(cell).items() if value == value}
-            pages.keep(KEPT, kept)
+    wanted = [(name, spec) for name in chosen.problems or names for spec in chosen.learner or LEARNERS]
+    if chosen.fill:
+        kept_so_far = kept_cells()
+        wanted = sorted(
+            (place for place in wanted if 0 < kept_so_far[place[0]][place[1]].runs < FEWEST_RUNS),
+            key=lambda place: kept_so_far[place[0]][place[1]].seconds,
+        )
+    for name, spec in [] if chosen.write else wanted:
+        cell = measure(rb.Problem.builtin(name), spec, chosen.jobs)
+        print(f"{name}: {row(spec, cell)}", flush=True)
+        kept = pages.load(KEPT)
+        kept.setdefault(name, {})[spec] = {key: value for key, value in vars(cell).items() if value == value}
+        pages.keep(KEPT, kept)
     write(kept_cells())
 
 

@@ -8,7 +8,8 @@ it never looks at in a way that tells it.
 Every move and every reward then has a level of its own, by how many looks n would tell as much of it alone, and those
 of an arm that the plan leaves alone by how often it was pulled:
 
-    x = ln(1 + t / (N·n)),      level = x · min(1, x / c),      c = ``FULL`` + ``CROWD`` · ln N.
+    x = ln(1 + t / (N·n)),      level = x · min(1, x / c),
+    c = ``FULL`` + ``CROWD`` · ln N + ``THRONG`` · ln(N / 4), the last for more than four arms.
 
 What is known as well as a fair share of t slots could tell it has next to no level, as in MOSS (Audibert, Bubeck 2009);
 what was hardly looked at has the full ln t of a confidence bound. In between, x² / c trades the two: something that
@@ -35,7 +36,7 @@ from restless_bandits.oracles._indices import FlatArms
 from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
 from restless_bandits.record import Record
 
-FULL, CROWD = 6.0, 1.5
+FULL, CROWD, THRONG = 6.0, 1.5, 5.6
 LONGEST = 512
 """Slots of a wait up to which looks ahead are told apart."""
 MOST_STEPS = 256
@@ -262,7 +263,7 @@ class Scale(NamedTuple):
     @classmethod
     def of(cls, n_arms: int, slots: float) -> Scale:
         """Return the scale for so many arms after so many slots."""
-        return cls(slots / n_arms, FULL + CROWD * math.log(n_arms))
+        return cls(slots / n_arms, FULL + CROWD * math.log(n_arms) + THRONG * max(0.0, math.log(n_arms / 4)))
 
 
 @njit
