@@ -132,20 +132,6 @@ class Step(Message):
     tell: TellMessage | None = None
     skip: SkipMessage | None = None
 
-    @model_validator(mode="after")
-    def _one(self) -> Step:
-        if len(self.model_fields_set) != 1 or self._only() is None:
-            raise PydanticCustomError("sentence", "an operation is exactly one of ask, tell, skip")
-        return self
-
-    def _only(self) -> AskMessage | TellMessage | SkipMessage | None:
-        return self.ask or self.tell or self.skip
-
-    def operation(self) -> Operation:
-        only = self._only()
-        assert only is not None
-        return only.operation()
-
 
 class BatchMessage(Message):
     """Many operations, all or nothing, in this order."""
@@ -153,7 +139,14 @@ class BatchMessage(Message):
     operations: Annotated[list[Step], Field(min_length=1, max_length=LIMITS.batch)]
 
     def each(self) -> Sequence[Operation]:
-        return [step.operation() for step in self.operations]
+        found: list[Operation] = []
+        for number, step in enumerate(self.operations):
+            only = step.tell or step.ask or step.skip
+            if only is None or len(step.model_fields_set) != 1:
+                field = f"operations.{number}"
+                raise ServiceError(422, f"{field}: an operation is exactly one of ask, tell, skip", field)
+            found.append(only.operation())
+        return found
 
 
 class PatchMessage(Message):

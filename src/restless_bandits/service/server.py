@@ -27,6 +27,7 @@ from typing import Any
 
 import uvicorn
 
+from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service.app import build
 from restless_bandits.service.auth import is_loopback
@@ -39,7 +40,7 @@ from restless_bandits.service.store import open_store
 
 PORT = 8787
 STORE = "restless.db"
-ANSWERING, WRITING = 3.0, 2.0
+ANSWERING, WRITING = 3.0, 1.5
 """Seconds that requests and, among them, the writer have to end."""
 
 
@@ -82,23 +83,26 @@ def serve(settings: Settings, started: Callable[[Started], None]) -> None:
     with contextlib.closing(listener), contextlib.closing(open_store(settings.store)) as store:
         token, file = first_token(store, settings.store)
         keeper = Keeper(store, limits=Limits())
+        server: Server | None = None
         keeper.start()
         try:
             codes = Codes()
             gate = build(keeper, store.tokens, known_hosts=(settings.host, *settings.allow_hosts), codes=codes)
             url = f"{settings.scheme}://{_shown(listener)}"
-            demo = _demo(settings, keeper)
-            hello = Started(url, shown_store(settings.store), token, file, settings.demo)
-            with demo:
 
-                def ready() -> None:
-                    started(hello)
-                    if settings.open_page:
-                        open_page(url, codes, token or kept_token(settings.store))
+            def ready() -> None:
+                started(Started(url, shown_store(settings.store), token, file, settings.demo))
+                if settings.open_page:
+                    open_page(url, codes, token or kept_token(settings.store))
 
-                Server(settings, gate, keeper, ready).run(sockets=[listener])
+            server = Server(settings, gate, keeper, ready)
+            with _demo(settings, keeper):
+                server.run(sockets=[listener])
         finally:
-            keeper.stop(WRITING)
+            if server is None or not server.stopped:
+                keeper.stop(WRITING)
+            # Plans that are still being made are made again when they are needed; Python would wait for them.
+            background.close()
 
 
 def check(settings: Settings) -> None:
@@ -202,6 +206,7 @@ class Server(uvicorn.Server):
             )
         )
         self._gate, self._keeper, self._ready = gate, keeper, ready
+        self.stopped = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
@@ -215,6 +220,7 @@ class Server(uvicorn.Server):
         ended = asyncio.get_running_loop().run_in_executor(None, self._keeper.stop, WRITING)
         await super().shutdown(sockets=sockets)
         await ended
+        self.stopped = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
