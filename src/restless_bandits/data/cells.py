@@ -198,7 +198,7 @@ def _alike(cells: Sequence[Any]) -> Stamped | None:
 def _from_digits(digits: IntArray) -> Stamps | None:
     """Times of their digits, of four for the year, two each for what follows, and parts of a second; else None.
 
-    NumPy would read texts too, but its first releases of version 1.26 crash where one is no time.
+    NumPy would read texts too, but its release 1.26.0 crashes where one is no time.
     """
 
     def number(first: int, last: int) -> IntArray:
