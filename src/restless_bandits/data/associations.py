@@ -9,8 +9,8 @@ what to log by what it had seen.
 The statistic is G² = 2 Σ seen · ln(seen / expected), with the expectation of independent rows and columns, summed over
 strata; its law is about χ² with (rows − 1)(columns − 1) degrees in each. Two things keep that honest for small counts.
 Neighbouring groups or outcomes are pooled until at least ``EXPECTED`` are expected everywhere, and each stratum's G² is
-divided by Williams' factor, which brings its mean to that of χ². Pearson's sum of squares would not do: where few are
-expected, its tail at one in a million is hundreds of times too heavy.
+divided by Williams' factor, which brings its mean to that of χ². Pearson's sum of squares would not do:
+where few are expected, its tail is too heavy.
 
 Strata with too little for a table are taken together in one number, Σ group · outcome, whose mean, variance and
 skewness over all orders of the outcomes within strata are known; with these a shifted gamma law (Pearson's type III)
