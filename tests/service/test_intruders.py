@@ -64,6 +64,20 @@ def test_the_table_has_every_route(service):
     assert found | {("GET", "/openapi.json")} == set(ROUTES)
 
 
+def test_routes_that_are_not_described_need_a_token_too(service):
+    """Those of the page: all but its login and its files, which are nobody's secret."""
+    opened = {"/", "/login", "/logout", "/health", "/favicon.ico"}
+    found = 0
+    for route in service.app._app.routes:
+        if route.path in opened or route.path.startswith("/assets/"):
+            continue
+        for method in route.methods:
+            path = re.sub(r"{\w+(:\w+)?}", "a", route.path)
+            assert service(method, path, role=None).status == 401, (method, path)
+            found += 1
+    assert found >= len(ROUTES) - 1
+
+
 @pytest.mark.parametrize("route", ROUTES, ids=" ".join)
 def test_without_with_a_wrong_and_with_a_lesser_token(service, route):
     method, path = route[0], route[1].format(name="a")

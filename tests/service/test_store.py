@@ -14,6 +14,7 @@ from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import hosted_player, planning, schema
 from restless_bandits.service.audit import audit
+from restless_bandits.service.keeper import PATIENCE
 from restless_bandits.service.operations import Ask, Create, ServiceError
 from restless_bandits.service.store import open_store
 
@@ -284,6 +285,31 @@ class TestPlanning:
         plan = [event for event in a.log() if event["kind"] == "plan"][-1]
         assert plan["slot"] == slots + 1
         assert audit(a.store).same
+
+    def test_decisions_that_wait_for_plans(self, quick, at_once, monkeypatch):
+        """So that a run can be repeated exactly, however long plans take."""
+        monkeypatch.setenv(PATIENCE, "1")
+        a = Kept(quick / "patient.db")
+        a.create(learner="likelihood-ucb")
+        promises = []
+
+        def hold(work, *given):
+            promises.append((Future(), work, given))
+            return promises[-1][0]
+
+        a.tell(a.ask(), state=0, reward=1.0)
+        monkeypatch.setattr(planning.background, "submit", hold)
+        for i in range(30):
+            waiting = a.keeper.submit("a", [Ask(f"r{i}")])
+            a.look()  # Whoever looks comes after those who asked before.
+            if not waiting.done():
+                break
+            a.tell(waiting.result()[0], state=i % 2, reward=1.0)
+        assert not waiting.done()
+        assert a.look()["planning"]
+        keep_promises(promises)
+        assert waiting.result(30)[0]["plan"] == a.look()["plan"] > 1
+        a.close()
 
     def test_a_worker_that_dies_is_replaced(self, kept, monkeypatch):
         a = kept()

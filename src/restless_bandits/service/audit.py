@@ -39,12 +39,13 @@ class Audit:
     def sentence(self) -> str:
         if self.difference is not None:
             return self.difference
-        done = (
-            f"{self.agents} agents, {self.events} events, {self.decisions} decisions: all as they would be made again; "
-            f"{self.plans} plans made anew"
+        counted = ", ".join(
+            f"{count} {word}{'' if count == 1 else 's'}"
+            for count, word in ((self.agents, "agent"), (self.events, "event"), (self.decisions, "decision"))
         )
+        done = f"{counted}: all as they would be made again; plans made anew: {self.plans}"
         if self.foreign:
-            done += f", {self.foreign} of another release or processor followed as they are stored"
+            done += f", followed as they are stored, of another release or processor: {self.foreign}"
         return done
 
 
