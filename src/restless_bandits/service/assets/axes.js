@@ -21,7 +21,8 @@ export function ticks({ low, high, log }, about = 5) {
   return found;
 }
 
-// Lines {label, colour, dash, points: [{x, y, low, high, says}]}, levels {label, y, low, high, colour}, events {x, label, says, kind}.
+// Lines {label, colour, dash, points: [{x, y, low, high, says}]}, levels {label, y, low, high, colour},
+// events {x, label, says, kind}; faint lines cannot be pointed at.
 export function lines(figure, { traces = [], levels = [], events = [], x, y, height = 250, rows, says, faint = [] }) {
   const width = figure.wide,
     left = 46,

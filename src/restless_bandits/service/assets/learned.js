@@ -30,22 +30,7 @@ export function drawRewards(view) {
       };
     });
   const optimum = found.optimum;
-  const levels = optimum
-    ? [
-        {
-          label: "optimum of the learned problem",
-          y: optimum.gain,
-          low: optimum.low ?? optimum.lower,
-          high: optimum.high ?? optimum.upper,
-          colour: "var(--c2)",
-          says: `${share(optimum.gain)} a slot, ${optimum.certified ? "certified" : `between ${share(optimum.lower)} and ${share(optimum.upper)}`} for the learned chains${
-            optimum.low === null
-              ? ""
-              : `; ${share(optimum.low)} to ${share(optimum.high)} with what is not known of them`
-          }`,
-        },
-      ]
-    : [];
+  const levels = optimum ? [levelOf(optimum)] : [];
   const total = known.reduce((a, b) => a + b.answers, 0),
     mean = total ? (known.reduce((a, b) => a + b.sum, 0) / total) * plays : null;
   figure.legend([
@@ -54,13 +39,11 @@ export function drawRewards(view) {
       ? [{ label: "optimum of the learned problem, with its uncertainty", colour: "var(--c2)", dash: true }]
       : []),
   ]);
+  const earned = `Earned so far: ${share(mean)} a slot.`;
   figure.note.textContent = optimum
-    ? `Earned so far: ${share(mean)} a slot. The best policy for what is learned would earn ${share(optimum.gain)}${
-        optimum.low === null ? "" : ` (95 %: ${share(optimum.low)} to ${share(optimum.high)})`
-      }, ${optimum.certified ? "certified" : `proved to lie between ${share(optimum.lower)} and ${share(optimum.upper)}`} for these chains.`
-    : mean === null
-      ? ""
-      : `Earned so far: ${share(mean)} a slot.`;
+    ? `${earned} The best policy for what is learned would earn ${share(optimum.gain)}${within(optimum, " (95 %: ", ")")}, ` +
+      `${provedOf(optimum)} for these chains.`
+    : earned;
   const events = [
     ...(view.agent.alarms ?? []).map((one) => ({
       x: one.slot,
@@ -225,4 +208,21 @@ export function drawTightening(view) {
     }),
     says: "estimates at earlier slots, with their errors",
   });
+}
+
+const provedOf = ({ certified, lower, upper }) =>
+  certified ? "certified" : `proved to lie between ${share(lower)} and ${share(upper)}`;
+const within = ({ low, high }, before, after) =>
+  low === null || high === null ? "" : `${before}${share(low)} to ${share(high)}${after}`;
+
+function levelOf(optimum) {
+  const unsure = within(optimum, "; ", " with what is not known of them");
+  return {
+    label: "optimum of the learned problem",
+    y: optimum.gain,
+    low: optimum.low ?? optimum.lower,
+    high: optimum.high ?? optimum.upper,
+    colour: "var(--c2)",
+    says: `${share(optimum.gain)} a slot, ${provedOf(optimum)} for the learned chains${unsure}`,
+  };
 }

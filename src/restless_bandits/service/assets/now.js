@@ -299,7 +299,9 @@ export function drawIndex(view) {
   const last = Math.max(...view.slots.keys(), 0),
     pulled = Object.keys(view.slots.get(last) ?? {}).map((arm) => view.arms[arm]?.name ?? arm);
   const words = pulled.length ? `In slot ${last} it pulled ${pulled.join(", ")}. ` : "";
-  figure.note.textContent = `${words}Now ${order[0].arm.name} has the highest index${order.length > 1 ? `, ${share(order[0].value - order[1].value)} above ${order[1].arm.name}` : ""}.`;
+  const [first, second] = order;
+  const lead = second ? `, ${share(first.value - second.value)} above ${second.arm.name}` : "";
+  figure.note.textContent = `${words}Now ${first.arm.name} has the highest index${lead}.`;
   figure.show(
     order.length * row,
     parts,

@@ -1,7 +1,7 @@
 // What if the chains or the rewards were others? The service computes the answer.
 import { lines } from "./axes.js";
 import { withStay } from "./chains.js";
-import { armColour, html, share, svg } from "./element.js";
+import { armColour, html, share, shortened, svg } from "./element.js";
 import { Figure } from "./figure.js";
 import { read } from "./service.js";
 
@@ -35,7 +35,8 @@ export class WhatIf {
       html(
         "p",
         { class: "small soft" },
-        "Change a chain or a reward, and see what the best policy would be and what it would earn. The agent is not touched.",
+        "Change a chain or a reward, and see what the best policy would be and what it would earn. " +
+          "The agent is not touched.",
       ),
       this.sliders,
       this.answer,
@@ -163,10 +164,12 @@ export class WhatIf {
     if (!this.found) return;
     const { gain, certified, lower, upper } = this.found;
     const words = certified ? "certified" : `proved to lie between ${share(lower)} and ${share(upper)}`;
-    const more =
-      this.touched && this.optimum
-        ? `; as learned it earns ${share(this.optimum.gain)}, so that is ${gain >= this.optimum.gain ? "+" : "−"}${share(Math.abs(gain - this.optimum.gain))}`
-        : "";
+    let more = "";
+    if (this.touched && this.optimum) {
+      const gained = gain - this.optimum.gain;
+      const change = `${gained >= 0 ? "+" : "−"}${share(Math.abs(gained))}`;
+      more = `; as learned it earns ${share(this.optimum.gain)}, so that is ${change}`;
+    }
     this.answer.replaceChildren(
       "The best policy earns ",
       html("b", { "data-gain": gain }, share(gain)),
@@ -196,10 +199,7 @@ export class WhatIf {
       const words = narrow
         ? `${name(one.last)} in ${one.state}, ${name(other)} was ${one.other}`
         : `after ${name(one.last)} in state ${one.state}, ${name(other)} last seen in ${one.other}`;
-      const fits = Math.floor(left / 6.6);
-      parts.push(
-        svg("text", { class: "label", x: 0, y: y + 15 }, words.length > fits ? `${words.slice(0, fits - 1)}…` : words),
-      );
+      parts.push(svg("text", { class: "label", x: 0, y: y + 15 }, shortened(words, 1.09 * left)));
       one.pulls.forEach((arm, k) => {
         const place = { x: left + (k + 0.5) * step, y: y + row / 2, w: step - 1, h: row - 3 };
         parts.push(
