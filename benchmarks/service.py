@@ -66,8 +66,10 @@ class Server:
         command = [sys.executable, "-m", "benchmarks.service_load", "--port", str(self.port), "--agents", agents]
         command += ["--clients", str(clients), "--seconds", str(seconds), "--batch", str(batch), "--slots", slots]
         command += ["--first", str(time.time_ns() % 10**12)]
+        before = self.processor()
         done = subprocess.run(command, input=self.token + "\n", capture_output=True, text=True, check=True)
         found: Found = json.loads(done.stdout)
+        found["microseconds"] = round(1e6 * (self.processor() - before) / max(1, found["answered"]))
         if found["refused"]:
             raise SystemExit(f"the service refused: {found['refused'][0]}")
         return found
@@ -75,6 +77,11 @@ class Server:
     def counter(self, name: str) -> float:
         text = self.client._http.get("/metrics").text
         return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[1])
+
+    def processor(self) -> float:
+        """Seconds of the processor that the server has taken, without its workers."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> float:
         """Gigabytes of the server and the workers that it has started."""
@@ -248,7 +255,8 @@ def table(kept: Found) -> str:
         "of bare commits",
         "ask p50, p99 (ms)",
         "tell p50, p99 (ms)",
-        "plans",
+        "plans made",
+        "server (µs)",
     )
     lines = [_line(*heads), _line(*("---" for _ in heads))]
     for arms in ARMS:
@@ -256,7 +264,8 @@ def table(kept: Found) -> str:
             one = kept.get(f"load, {arms} arms, {clients} clients")
             if one is not None:
                 times = [f"{one[what]['p50']:.3g}, {one[what]['p99']:.3g}" for what in ("ask", "tell")]
-                lines.append(_line(arms, clients, f"{one['rate']:,.0f}", f"{one['ratio']:.2f}", *times, one["plans"]))
+                rates = (f"{one['rate']:,.0f}", f"{one['ratio']:.2f}")
+                lines.append(_line(arms, clients, *rates, *times, one["plans"], one.get("microseconds", "")))
     busy = kept.get("machine", {}).get("load", 0)
     sentence = f"Others kept the machine busy meanwhile, a load of {busy:.0f}: on a quiet one it bears more."
     told = [] if busy <= 1 else ["", sentence]

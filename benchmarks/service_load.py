@@ -129,6 +129,7 @@ async def load(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "seconds": round(seconds, 3),
         "requests": sum(map(len, spent.values())),
+        "answered": sum(len(values) for client in clients for values in client.spent.values()),
         "rate": round(sum(map(len, spent.values())) / seconds, 1),
         "refused": [sentence for client in clients for sentence in client.refused][:3],
         **{what: percentiles(values) for what, values in spent.items()},

@@ -202,11 +202,13 @@ def test_a_client_does_not_choose_what_code_is_loaded(service, spec):
     assert refused(service("PATCH", "/agents/a", {"learner": spec}), 422)
 
 
-def test_too_many_at_once(tmp_path):
-    inside = Inside(tmp_path, Limits(clients=0))
+@pytest.mark.parametrize(("limit", "path", "status"), [("clients", "", 503), ("streams", "/a/stream", 429)])
+def test_too_many_at_once(tmp_path, limit, path, status):
+    inside = Inside(tmp_path, Limits(**{limit: 0}))
     try:
-        reply = inside("GET", "/agents")
-        assert refused(reply, 503)
+        inside("POST", "/agents", AGENT)
+        reply = inside("GET", f"/agents{path}")
+        assert refused(reply, status)
         assert int(reply.headers["retry-after"]) >= 1
     finally:
         inside.close()

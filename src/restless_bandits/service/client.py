@@ -228,7 +228,11 @@ class Client:
             with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(10.0, read=40.0)) as response:
                 if not response.is_success:
                     response.read()
-                    raise _refusal(response)
+                    refused = _refusal(response)
+                    if response.status_code not in AGAIN:
+                        raise refused
+                    time.sleep(min(refused.retry_after or FIRST_WAIT, 5.0))
+                    return
                 yield from response.iter_lines()
         except httpx.TransportError:
             return

@@ -30,6 +30,7 @@ from restless_bandits.service.views import Known
 
 RECENT = 256
 """Request ids that are kept at hand; older ones are in the store."""
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 PATCHES = ("learner", "late", "on_change", "add_arm", "retire_arm", "restore_arm")
 
 
@@ -480,7 +481,7 @@ class blamed:  # noqa: N801 — reads as a word of the language
 def event_row(agent: int, event: Event) -> dict[str, Any]:
     """Return the row of an event."""
     aside = ("seq", "kind", "request", "at")
-    body = json.dumps({key: value for key, value in event.items() if key not in aside}, separators=(",", ":"))
+    body = _encode({key: value for key, value in event.items() if key not in aside})
     return {
         "agent": agent,
         "seq": event["seq"],

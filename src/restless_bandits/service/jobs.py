@@ -28,8 +28,15 @@ class Job:
     answers: Any = None
     error: BaseException | None = None
     now: int | None = None
-    """When it was first begun, and the seed that was drawn for it: what is begun again goes the same way."""
-    seed: int = field(default_factory=lambda: secrets.randbits(32))
+    """When it was first begun: what is begun again goes the same way."""
+    _seed: int | None = None
+
+    @property
+    def seed(self) -> int:
+        """The seed of an agent that asks for none: drawn once, so that what is begun again goes the same way."""
+        if self._seed is None:
+            self._seed = secrets.randbits(32)
+        return self._seed
 
 
 @dataclass(frozen=True)

@@ -285,7 +285,7 @@ class Page:
             begin = max(known, present["seq"] - READ_EVENTS)
             events = self._keeper.events(name, begin, READ_EVENTS + 100)["events"]
             known = _last(events, present["seq"])
-            frame: dict[str, Any] = plain({"present": present, "recent": recent(events), "events": len(events)})
+            frame: dict[str, Any] = plain({"present": present, "recent": recent(events), "after": known})
             return frame
 
         async def frame() -> dict[str, Any] | None:

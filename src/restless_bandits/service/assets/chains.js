@@ -9,7 +9,7 @@ export function laws(arm, state, elapsed, slots) {
   let law = arm.transitions.map((_, k) => Number(k === state));
   for (let k = 0; k < Math.min(elapsed, 2000); k++) law = times(law, arm.transitions);
   const found = [law];
-  for (let k = 0; k < slots; k++) found.push(law = times(law, arm.transitions));
+  for (let k = 0; k < slots; k++) found.push((law = times(law, arm.transitions)));
   return found;
 }
 
@@ -17,7 +17,11 @@ export const expected = (law, rewards) => law.reduce((sum, p, k) => sum + p * (r
 
 // A chain whose chance to stay in a state is another; what remains is shared as before.
 export function withStay(chain, state, stay) {
-  const rest = 1 - chain[state][state], n = chain.length;
-  return chain.map((row, s) => s !== state ? row : row.map((p, k) => k === state ? stay
-    : rest > 1e-9 ? p / rest * (1 - stay) : (1 - stay) / (n - 1)));
+  const rest = 1 - chain[state][state],
+    n = chain.length;
+  return chain.map((row, s) =>
+    s !== state
+      ? row
+      : row.map((p, k) => (k === state ? stay : rest > 1e-9 ? (p / rest) * (1 - stay) : (1 - stay) / (n - 1))),
+  );
 }

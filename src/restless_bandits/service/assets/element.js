@@ -17,21 +17,33 @@ export const svg = (name, properties, ...children) => fill(document.createElemen
 
 export const armColour = (number) => `var(--c${number % 8})`;
 export const stateColour = (state, n) =>
-  state === null || state === undefined ? "var(--never)"
-    : `color-mix(in srgb, var(--worst) ${Math.round(100 * state / Math.max(1, n - 1))}%, var(--best))`;
+  state === null || state === undefined
+    ? "var(--never)"
+    : `color-mix(in srgb, var(--worst) ${Math.round((100 * state) / Math.max(1, n - 1))}%, var(--best))`;
 
 export function amount(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en").replaceAll(",", "\u202f");
   return `${+value.toPrecision(digits)}`;
 }
-export const share = (value) => value === null || value === undefined ? "–" : value.toFixed(3);
+export const share = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
 export function short(value) {
-  for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
+  for (const [size, letter] of [
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ])
     if (Math.abs(value) >= size) return `${+(value / size).toPrecision(4)}${letter}`;
   return `${+value.toPrecision(4)}`;
 }
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
   return value >= 1 ? `${amount(value)} s` : `${amount(1000 * value)} ms`;
+}
+
+// Names that differ do so at their ends more often than not.
+export function shortened(text, width) {
+  const fits = Math.max(5, Math.floor(width / 7.2));
+  const end = Math.floor(fits / 2) - 1;
+  return text.length <= fits ? text : `${text.slice(0, fits - end - 1)}…${text.slice(-end)}`;
 }

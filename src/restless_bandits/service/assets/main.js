@@ -21,10 +21,20 @@ async function route() {
       location.replace("#/agents");
     }
   } catch (error) {
-    content.replaceChildren(html("div", { class: "card" }, html("p", { class: "error", role: "alert" }, error.message),
-      html("p", {}, html("a", { href: "#/agents" }, "All agents"))));
+    content.replaceChildren(
+      html(
+        "div",
+        { class: "card" },
+        html("p", { class: "error", role: "alert" }, error.message),
+        html("p", {}, html("a", { href: "#/agents" }, "All agents")),
+      ),
+    );
   }
 }
 
-addEventListener("hashchange", () => { route(); content.focus({ preventScroll: true }); scrollTo(0, 0); });
+addEventListener("hashchange", () => {
+  route();
+  content.focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
 route();

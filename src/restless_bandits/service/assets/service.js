@@ -16,7 +16,8 @@ export async function read(path, given = {}) {
 
 // Follow a stream for as long as somebody looks; `given()` tells where to go on.
 export function follow(given, told) {
-  let source = null, closed = false;
+  let source = null,
+    closed = false;
   const open = () => {
     if (closed || source || document.hidden) return;
     source = new EventSource(`/page/live?${new URLSearchParams(given())}`);
@@ -27,17 +28,38 @@ export function follow(given, told) {
       if (source?.readyState !== EventSource.CLOSED) return;
       source = null;
       // A stream does not say why it was refused; what it is about does.
-      const { name } = given(), place = name === undefined ? "/page/overview" : `/page/agent?${new URLSearchParams({ name })}`;
-      if (!closed) setTimeout(() => fetch(place).then((answer) => {
-        if (answer.status === 401) location.assign("/login");
-        else if (answer.status === 404) connection("lost", "the agent was deleted");
-        else open();
-      }, () => setTimeout(open, 2000)), 1000);
+      const { name } = given(),
+        place = name === undefined ? "/page/overview" : `/page/agent?${new URLSearchParams({ name })}`;
+      if (!closed)
+        setTimeout(
+          () =>
+            fetch(place).then(
+              (answer) => {
+                if (answer.status === 401) location.assign("/login");
+                else if (answer.status === 404) connection("lost", "the agent was deleted");
+                else open();
+              },
+              () => setTimeout(open, 2000),
+            ),
+          1000,
+        );
     };
   };
-  const close = () => { source?.close(); source = null; };
-  const seen = () => { if (document.hidden) { close(); connection("", "paused"); } else open(); };
+  const close = () => {
+    source?.close();
+    source = null;
+  };
+  const seen = () => {
+    if (document.hidden) {
+      close();
+      connection("", "paused");
+    } else open();
+  };
   document.addEventListener("visibilitychange", seen);
   open();
-  return () => { closed = true; close(); document.removeEventListener("visibilitychange", seen); };
+  return () => {
+    closed = true;
+    close();
+    document.removeEventListener("visibilitychange", seen);
+  };
 }
