@@ -3,9 +3,9 @@
 ``python -m benchmarks.head_to_head`` measures all of it (more than an hour on two cores; runs are kept in
 ``out/head-to-head``, and the same command goes on from there), keeps every cell in docs/benchmarks/head-to-head.json
 and writes the page. Problems, and learners after ``--learner``, say which cells to measure anew; ``--fill`` leaves out
-those that have their runs, and begins with the cheapest; ``--write`` measures none. ``--random 200`` compares the
-default learner with Restless-UCB on so many random problems instead, and ``--worst 1000`` looks for the worst of so
-many runs.
+those that have their runs, and begins with the cheapest; ``--time`` measures seconds alone, ``--write`` nothing.
+``--random 200`` compares the default learner with Restless-UCB on so many random problems instead, and ``--worst 1000``
+looks for the worst of so many runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,14 @@ def measure(problem: rb.Problem, spec: str, jobs: int | None = None) -> Cell:
         results = [play(HORIZONS[-1], list(HORIZONS))]
         regret = results[0].regret()[0]
     return Cell.of(regret, alone, results[-1].kinds[-1])
+
+
+def timed(cell: Cell, problem: rb.Problem, spec: str) -> Cell:
+    """Return a cell with the seconds that a run takes now."""
+    if not cell.runs:
+        return cell
+    processor_seconds(problem, spec, 1000)
+    return replace(cell, seconds=shortened(processor_seconds(problem, spec, HORIZONS[-1]), 2))
 
 
 def number(value: float) -> str:
@@ -333,6 +341,7 @@ def main() -> None:
     parser.add_argument("--worst", type=int, metavar="RUNS", help="the worst of many runs instead")
     parser.add_argument("--learner", action="append", choices=LEARNERS, help="only this one; may be given again")
     parser.add_argument("--fill", action="store_true", help="only cells with too few runs, the cheapest first")
+    parser.add_argument("--time", action="store_true", help="only how long a run takes")
     parser.add_argument("--jobs", type=int, help="how many play at a time; all cores by default")
     parser.add_argument("--write", action="store_true", help="write the page from what is kept and measure nothing")
     parser.add_argument("problems", nargs="*", help="built-in problems; all without any")
@@ -352,7 +361,8 @@ def main() -> None:
             key=lambda place: kept_so_far[place[0]][place[1]].seconds,
         )
     for name, spec in [] if chosen.write else wanted:
-        cell = measure(rb.Problem.builtin(name), spec, chosen.jobs)
+        problem = rb.Problem.builtin(name)
+        cell = timed(kept_cells()[name][spec], problem, spec) if chosen.time else measure(problem, spec, chosen.jobs)
         print(f"{name}: {row(spec, cell)}", flush=True)
         kept = pages.load(KEPT)
         kept.setdefault(name, {})[spec] = {key: value for key, value in vars(cell).items() if value == value}
