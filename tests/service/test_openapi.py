@@ -20,7 +20,7 @@ from .doors import Inside
 load_all_checks()
 KEPT = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ENDLESS = "/agents/{name}/stream"
-COUNT = 12
+COUNT = 8
 """Requests to each route, right ones and as many wrong ones."""
 
 

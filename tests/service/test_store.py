@@ -261,6 +261,26 @@ class TestPlanning:
         assert slow.result(30)[1]["slot"] == 1
         assert [future.result(30)[0]["slot"] for future in more] == [2, 3, 4], "in the order in which they came"
 
+    def test_many_may_wait_for_plans(self, kept, monkeypatch):
+        a = kept()
+        promises = []
+
+        def hold(work, *given):
+            promises.append((Future(), work, given))
+            return promises[-1][0]
+
+        monkeypatch.setattr(planning, "KEPT", 2)
+        monkeypatch.setattr(planning.background, "submit", hold)
+        names = [f"n{i}" for i in range(9)]
+        made = [Create(name, ["x", "y"], learner="likelihood-ucb", seed=i) for i, name in enumerate(names)]
+        waiting = [a.keeper.submit(one.name, [one, Ask("1"), Ask("2")]) for one in made]
+        a.create()
+        assert len(promises) == 9
+        keep_promises(promises)
+        assert [future.result(30)[2]["slot"] for future in waiting] == [2] * 9
+        assert len(promises) == 9, "each was made once"
+        assert audit(a.store).same
+
     def test_the_old_plan_goes_on_until_the_new_one_is_there(self, kept, monkeypatch):
         a = kept()
         a.create(learner="likelihood-ucb")

@@ -67,7 +67,8 @@ class Planner:
         """Whether decisions wait for plans that are due: slower, but a run is then the same whenever it is repeated."""
         self.made = 0
         self.failed = 0
-        self._coming: OrderedDict[str, Promise] = OrderedDict()
+        self._coming: dict[str, Promise] = {}
+        self._used: OrderedDict[str, StoredPlan] = OrderedDict()
         self._tries: dict[str, int] = {}
         self._known: OrderedDict[str, StoredPlan] = OrderedDict()
         self.took: OrderedDict[str, float] = OrderedDict()
@@ -94,25 +95,28 @@ class Planner:
     def now(self, given: Ingredients) -> StoredPlan:
         """Return a plan that was asked for before, or ask for it and raise ``PlanNeededError``."""
         key = _key(given)
+        if key in self._used:
+            return self._used[key]
         promise = self._coming.get(key)
         if promise is not None and promise.done():
+            del self._coming[key]
             try:
-                return self.result(promise)
+                plan = self._used[key] = self.result(promise)
             except (BrokenExecutor, CancelledError):
                 # The worker died, maybe for lack of memory; another one may live.
                 self._tries[key] = self._tries.get(key, 0) + 1
                 promise = None
                 if self._tries[key] >= TRIES:
-                    del self._coming[key], self._tries[key]
+                    del self._tries[key]
                     raise
-            except Exception:  # of a learner: the next one who asks has it tried again
-                del self._coming[key]
-                raise
+            else:
+                self._tries.pop(key, None)
+                if len(self._used) > KEPT:
+                    self._used.popitem(last=False)
+                return plan
         if promise is None:
+            # Kept until whoever waits for it comes back: he always does.
             promise = self._coming[key] = self.later(given)
-            if len(self._coming) > KEPT:
-                gone, _ = self._coming.popitem(last=False)
-                self._tries.pop(gone, None)
         raise PlanNeededError(promise)
 
     def later(self, given: Ingredients) -> Promise:
