@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks import changing, earnings, forgetting, head_to_head, pages, scale, service
+from benchmarks import changing, earnings, forgetting, head_to_head, offpolicy, pages, scale, service
 
 import restless_bandits as rb
 
@@ -42,6 +42,15 @@ def test_what_was_measured_of_changes():
     assert all(set(ways) == set(forgetting.WAYS) for ways in kept["loss"].values())
     assert all(alarms <= allowed for _, alarms, allowed in kept["rate"].values())
     assert sum(map(sum, kept["builtin"].values())) == 0, "a false alarm in so few slots would be a rare one"
+
+
+def test_intervals_from_logs_of_pulls():
+    page = offpolicy.PAGE.read_text(encoding="utf-8")
+    assert offpolicy.written(page) == page
+    kept = pages.load(offpolicy.KEPT)
+    assert set(kept) == {setting.name for setting in offpolicy.SETTINGS}
+    for model, _ in kept.values():
+        assert model[1] > 0.85, "an interval of 95 % that holds the truth in less than 85 of 100 logs is none"
 
 
 def test_head_to_head():

@@ -22,8 +22,8 @@ def deliveries(draw):
     arrivals = []
     for slot, answer in enumerate(answers, start=1):
         if answer is not None:
-            # The window reaches back from the slots that have passed: one less than were asked for.
-            last = min(SLOTS, slot + LATE)
+            # The window reaches back from the slots that have passed, and the present one passes when it is told.
+            last = min(SLOTS, slot + LATE - 1)
             times = draw(st.lists(st.integers(slot, last), min_size=1, max_size=3))
             arrivals += [(when, draw(st.integers(0, 99)), slot) for when in times]
     return answers, [(when, slot) for when, _, slot in sorted(arrivals)]

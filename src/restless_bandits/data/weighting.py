@@ -39,7 +39,7 @@ from restless_bandits.data.traces import Trace
 from restless_bandits.policies import Policy
 from restless_bandits.problem import Problem
 
-FEWEST = 50.0
+FEWEST = 200.0
 """The effective number of pulls below which no number is given."""
 LONGEST_WINDOW = 64
 BLOCKS, SHORTEST_BLOCK = 20, 40
