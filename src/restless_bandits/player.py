@@ -451,7 +451,7 @@ class Player(Hearer):
         if slot == self.slots + 1:
             self._present_plan()
         self._log("lost", slot=slot, arms=arms)
-        entry.lost.update(arms)
+        entry.lost |= frozenset(arms)
         if slot == self.slots + 1:
             self.record.skip(1)
             self._pass([], [])

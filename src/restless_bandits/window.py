@@ -41,8 +41,8 @@ class Entry:
     """The arms that were decided on, in ascending order; none where nobody asked."""
     told: dict[int, tuple[int, float]] = field(default_factory=dict)
     """State and reward of the arms of which an answer has come."""
-    lost: set[int] = field(default_factory=set)
-    """Arms whose answers were given up."""
+    lost: frozenset[int] = frozenset()
+    """Arms whose answers were given up; most entries share the empty one."""
 
     def missing(self, plays: int) -> list[int]:
         """Return the arms of the decision whose answers may still come and were not given up."""
@@ -104,7 +104,7 @@ class Window:
         """Enter a late answer into the record; return the observations that are new, as (last state, elapsed)."""
         entry = self.entry(slot)
         entry.told[arm] = state, reward
-        entry.lost.discard(arm)
+        entry.lost -= {arm}
         if slot < self._since[arm]:
             return []
         sights = self._sights[arm]
@@ -223,7 +223,7 @@ class Window:
             last = whole("window: slot", slot, last + 1, record.slots + 1)
             entry = window.entry(last)
             entry.asked = tuple(_arms(asked, task))
-            entry.lost = set(_arms(lost, task))
+            entry.lost = frozenset(_arms(lost, task))
             for arm, state, reward in told:
                 number = whole("window: arm", arm, 0, n_arms - 1)
                 seen = whole("window: state", state, 0, task.n_states[number] - 1), float(reward)

@@ -12,7 +12,7 @@ import pytest
 
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
-from restless_bandits.service import hosted_player, planning, schema
+from restless_bandits.service import cabinet, hosted_player, planning, schema
 from restless_bandits.service.audit import audit
 from restless_bandits.service.keeper import PATIENCE
 from restless_bandits.service.operations import Ask, Create, ServiceError
@@ -229,13 +229,16 @@ class TestRecovery:
         a.open()
         assert a.look() == before
 
-    def test_cold_agents_leave_the_memory(self, kept):
+    def test_cold_agents_leave_the_memory(self, kept, monkeypatch):
         a = kept(cache=1)
         names = [f"n{i}" for i in range(80)]
         for name in names:
             a.keeper.submit(name, [Create(name, ["x", "y"], learner="ucb1"), Ask("1")]).result(30)
         assert a.keeper.stats()["agents_in_memory"] < 66
+        monkeypatch.setattr(cabinet, "FEW", 0)
+        monkeypatch.setattr(cabinet, "NOW_AND_THEN", 1)
         assert [a.keeper.submit(name, [Ask("1")]).result(30)[0]["slot"] for name in names] == [1] * 80
+        assert a.keeper.stats()["agents_in_memory"] < 4
 
 
 class TestPlanning:

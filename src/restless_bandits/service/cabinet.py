@@ -23,6 +23,8 @@ CACHE = 400_000_000
 """Bytes, roughly, that agents in memory may take together."""
 FEW = 64
 """Agents for which nobody looks how much they take."""
+NOW_AND_THEN = 500
+"""Groups of requests after which it is looked at again: agents grow with what they are told."""
 
 
 class Group:
@@ -39,7 +41,7 @@ class Cabinet:
     def __init__(self, planner: Planner, counts: Counter[str], times: defaultdict[str, float], most: int) -> None:
         self._planner, self._counts, self._times, self._most = planner, counts, times, most
         self._agents: OrderedDict[str, Hosted] = OrderedDict()
-        self._grown = 0
+        self._grown = self._groups = 0
 
     def __len__(self) -> int:
         return len(self._agents)
@@ -126,10 +128,10 @@ class Cabinet:
 
     def make_room(self) -> None:
         """Forget the agents that were not asked for the longest, where all together take too much memory."""
-        # They also grow with what they are told, but not soon.
-        if self._grown < FEW or len(self._agents) <= FEW:
+        self._groups += 1
+        if len(self._agents) <= FEW or (self._grown < FEW and self._groups < NOW_AND_THEN):
             return
-        self._grown = 0
+        self._grown = self._groups = 0
         total = sum(hosted.weight for hosted in self._agents.values())
         while total > self._most and len(self._agents) > 1:
             _, hosted = self._agents.popitem(last=False)
