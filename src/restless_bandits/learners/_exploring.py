@@ -36,7 +36,7 @@ from restless_bandits.oracles._indices import FlatArms
 from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
 from restless_bandits.record import Record
 
-FULL, CROWD, THRONG = 6.0, 1.5, 5.6
+FULL, CROWD, THRONG = 6.0, 1.5, 2.5
 LONGEST = 512
 """Slots of a wait up to which looks ahead are told apart."""
 MOST_STEPS = 256

@@ -154,8 +154,7 @@ class LikelihoodUCB(Learner):
 
 def longest_exploring(t: int, task: Task) -> int:
     """Slots after which an exploring plan ends that begins in slot t, if nothing ends it before."""
-    slots: int = max(5 * max(task.n_states), math.ceil(0.5 * t ** (2 / 3)))
-    return slots
+    return max(5 * max(task.n_states), math.ceil(0.5 * math.pow(t, 2 / 3)))
 
 
 def _share_sums(record: Record, task: Task) -> Array:
