@@ -47,35 +47,7 @@ class Due:
 
 
 class Player(Hearer):
-    """A learner with what it has seen.
-
-    Parameters
-    ----------
-    learner
-        A learner, or its spec such as ``"restless-ucb"``.
-    task
-        What it may know, from ``problem.task(...)``; a learner that needs more than the shape says what to reveal.
-    seed, run, content
-        Coordinates of its random choices. With those of a simulated run (``content`` is ``problem.content``) it makes
-        the same ones.
-    late
-        How many slots after its own an answer may come.
-    planning
-        ``blocking``: a plan that is due is made when the next decision is asked for. ``background``: it is made in a
-        worker process, and decisions go on by the old one until it is there; only the first plan, and the first after
-        arms or learner were exchanged or something was forgotten, is waited for. A script that asks for it must guard
-        its main part by ``if __name__ == "__main__":``.
-    on_change
-        What to do when an arm is found to have changed: each is tested as long as it is pulled, and every change is
-        entered into ``alarms``. ``warn``: a ``RuntimeWarning`` says so. ``forget``: what was seen of the arm before the
-        change is dropped, and the next decision is planned anew. ``forget-all``: the same for all arms, for changes
-        that come together. ``ignore``: nothing is tested.
-    alarm_rate
-        How many false alarms a slot all arms together may give on average.
-    memory
-        How many slots are remembered; None for all. What is older is forgotten, an eighth at a time.
-
-    """
+    """A learner with what it has seen; what it takes is told at ``Agent``, which users meet."""
 
     def __init__(
         self,
