@@ -20,6 +20,8 @@ from restless_bandits.walks import drawn_chains
 KEPT = "offpolicy"
 PAGE = pages.DOCS / "how-to" / "partial-logs.md"
 LOGS = 100
+FIRST_SEED = 1000
+"""Seeds below served to choose the constants of the weights."""
 TWO = rb.Problem(
     [
         rb.Arm([[0.9, 0.1], [0.05, 0.95]], [0.9, 0.1], name="a"),
@@ -113,7 +115,7 @@ def main() -> None:
     kept = pages.load(KEPT)
     with ProcessPoolExecutor(max_workers=1) as pool:
         for setting in (one for one in SETTINGS if one.name not in kept):
-            outcomes = list(pool.map(measure, [(setting, seed) for seed in range(LOGS)]))
+            outcomes = list(pool.map(measure, [(setting, seed) for seed in range(FIRST_SEED, FIRST_SEED + LOGS)]))
             kept[setting.name] = [row(outcomes, 0), row(outcomes, 1)]
             print(setting.name, *kept[setting.name], flush=True)
             pages.keep(KEPT, kept)

@@ -40,8 +40,10 @@ READING = 1.0
 SHOWN_ARMS = 24
 MOST_SOLVED = 64
 """Arms above which the optimum of the learned problem is not asked for."""
-DRAWS, DRAWING = 24, 2.0
-"""Problems drawn from what is believed, for the uncertainty of the optimum, and the seconds that they may take."""
+FEWEST_DRAWS, DRAWS, DRAWING = 5, 24, 2.0
+"""Problems drawn from what is believed, for the uncertainty of the optimum, and the seconds after which the fewest will
+do.
+"""
 GROWTH = 1.05
 """How many times more slots there must be before the optimum is computed anew."""
 COLUMNS = 24
@@ -290,7 +292,7 @@ def optimum(mind: Mind) -> dict[str, Any]:
     solved = best(Problem(arms, plays=mind.task.plays, name="learned"))
     drawn = _bounds_of_draws(record, found, arms, mind.task.plays)
     # Where the optimum is only bracketed, its upper bound tells how much it may move.
-    below, above = np.quantile(drawn, [0.025, 0.975]) - solved.upper if len(drawn) > 4 else (np.nan, np.nan)
+    below, above = np.quantile(drawn, [0.025, 0.975]) - solved.upper
     return _shown_solution(solved) | {
         "at": mind.record.slots,
         "draws": len(drawn),
@@ -325,7 +327,7 @@ def _bounds_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequenc
     rng, deadline = np.random.default_rng(0), time.monotonic() + DRAWING
     bounds: list[float] = []
     record = record.copy()
-    while len(bounds) < DRAWS and time.monotonic() < deadline:
+    while len(bounds) < FEWEST_DRAWS or (len(bounds) < DRAWS and time.monotonic() < deadline):
         draw = draw_from_posterior(record.frozen(), rng)
         record.remember(draw.notes)
         place, drawn = 0, []
