@@ -25,6 +25,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -370,13 +371,16 @@ def _drift(trace: Trace, steps: Steps) -> Finding:
 
 def _rewards(trace: Trace, arm: int, steps: Steps, season: Season | None) -> Iterator[Finding]:
     """Of rewards that vary within a state: what they depend on beside it, and what depends on them."""
-    means: Any = lambda strata, groups: _mean_contrast(steps, strata, groups)  # noqa: E731
+    means = partial(_mean_contrast, steps)
     what = "what it pays in a state depends on"
     if trace.sizes[arm] > 1:
         found = association(steps.strata, steps.paid, steps.after)
         told = "where it goes depends on what it paid, beyond its state"
         lowest = int(steps.paid.max(initial=0))
-        name: Any = lambda part: f"after {'low' if part == 0 else 'high' if part == lowest else 'middling'} rewards"  # noqa: E731
+
+        def name(part: int) -> str:
+            return f"after {'low' if part == 0 else 'high' if part == lowest else 'middling'} rewards"
+
         yield _finding("reward-moves", steps, found, told, f"try {_finer(trace)}", name)
         found = association(steps.places, steps.before, steps.earned)
         before = _before(steps)

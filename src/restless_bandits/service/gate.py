@@ -101,7 +101,7 @@ class Gate:
                 await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception:  # a mistake of ours, whatever it is: the log tells it, the answer does not
             log.exception("a request failed: %s %s", scope["method"], route_of(path, 200))
             if not answer.status:
                 await refuse(answer, fault())
