@@ -108,17 +108,20 @@ class Pace:
 
 
 class Watch:
-    """Watches something of known length as it goes on, and reports once if all of it will take long."""
+    """Watches something of known length as it goes on, and reports once if all of it will take long.
 
-    def __init__(self, length: int, report: Report) -> None:
-        self._pace, self._report = Pace(length), report
-        self._started, self._next, self._told = time.monotonic(), SOON, False
+    ``clock`` may stand still for what happens only once, such as compiling.
+    """
+
+    def __init__(self, length: int, report: Report, clock: Callable[[], float] | None = None) -> None:
+        self._pace, self._report, self._clock = Pace(length), report, clock or time.monotonic
+        self._started, self._next, self._told = self._clock(), SOON, False
 
     def at(self, done: int, what: str, times: Callable[[], int] = lambda: 1) -> None:
         """Take note of how far it is; it will be done so many times, as far as is known by now."""
         if self._told:
             return
-        passed = time.monotonic() - self._started
+        passed = self._clock() - self._started
         if passed > self._next or done & (done - 1) == 0:
             self._pace.mark(done, passed)
         if passed > self._next:

@@ -18,7 +18,6 @@ What the model says is of one pull in every slot for ever; a log with slots in w
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import oracles
+from restless_bandits._compile import clock
 from restless_bandits.arrays import Array, whole
 from restless_bandits.data.fitting import Fit, fit
 from restless_bandits.data.redraws import redrawn_problems
@@ -302,7 +302,7 @@ def _learned(
 ) -> Array:
     """What a learner earns a slot in each world, up to the horizon."""
     gains = []
-    for number, world in paced(list(enumerate(worlds)), f"{label} on {len(worlds)} problems", announce, time.monotonic):
+    for number, world in paced(list(enumerate(worlds)), f"{label} on {len(worlds)} problems", announce, clock):
         run = play_run(player, world, horizon, np.array([horizon]), seed=seed, run=number)
         gains.append(run.account.at[-1, EXPECTED] / horizon)
     return np.array(gains)

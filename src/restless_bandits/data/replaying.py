@@ -36,6 +36,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from restless_bandits._compile import clock as compile_clock
 from restless_bandits.agent import Agent
 from restless_bandits.arrays import Array, IntArray, whole
 from restless_bandits.data.cells import LAST_SLOT
@@ -256,7 +257,7 @@ def replay(
 
     def play_all(label: str, learner: Learner, task: Task) -> ReplayedLearner:
         pulls, lost, rewards = [], [], []
-        watch = None if announce is None else Watch(len(played), announce)
+        watch = None if announce is None else Watch(len(played), announce, compile_clock)
         if announce is not None and (caution := learner.caution(task)):
             announce(caution)
         for run in range(runs):
