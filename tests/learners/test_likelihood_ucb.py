@@ -121,6 +121,16 @@ class TestPlanner:
         # A difference of 1.4e-3 a slot, and 3e-4 the standard error of it.
         assert ours.mean() > theirs.mean()
 
+    def test_a_plan_that_lasts_may_take_a_larger_table(self):
+        problem = rb.Problem.builtin("rf-3")
+        assert isinstance(planning.auto_policy(problem, 10**5), IndexPolicy)
+        table = planning.auto_policy(problem, 10**5, lasting=10**4)
+        assert isinstance(table, JointPolicy)
+        # Whittle's index loses 2e-5 a slot here.
+        assert rb.evaluate(problem, table).gain > rb.oracles.exact(problem).lower - 1e-8
+        assert planning.plan_without_table(flat_arms(problem.arms), 1, 10**5, 0) is not None
+        assert planning.plan_without_table(flat_arms(problem.arms), 1, 10**5, 10**4) is None
+
     def test_an_index_is_kept_unless_the_plan_lasts(self):
         problem = rb.Problem.builtin("lms-urban-l")
         agent = rb.Agent("round-robin", problem.task(), seed=0)
@@ -186,6 +196,8 @@ class TestPlanner:
     def test_tables_grow_with_time(self):
         assert planning.most_beliefs_at(100) == planning.SMALL_TABLE
         assert planning.most_beliefs_at(10**6) == 200_000
+        assert planning.most_beliefs_at(100, lasting=2_000) == 20_000
+        assert planning.most_beliefs_at(100, lasting=10**9) == planning.LARGEST_TABLE
         assert planning.precision_at(1) == planning.COARSEST
         assert planning.precision_at(10**9) == planning.FINEST
 

@@ -47,6 +47,8 @@ MEDIUM_TABLE = 20_000
 """Joint beliefs up to which a table may be as fine as is worth it; larger ones are coarse."""
 SLOTS_PER_BELIEF = 5
 """Beyond that, a table may have a joint belief for so many slots played: planning stays a part of the time."""
+BELIEFS_PER_LASTING_SLOT = 10
+"""Or so many joint beliefs for every slot that it will be followed, where that is known."""
 LARGEST_TABLE = 400_000
 LINKED_TABLE = 1_000_000
 """Joint beliefs up to which links are worth their memory."""
@@ -114,9 +116,10 @@ def precision_at(slots: int) -> float:
     return float(min(COARSEST, max(FINEST, LOSS / max(slots, 1))))
 
 
-def most_beliefs_at(slots: int) -> int:
-    """Return how large a table of joint beliefs is worth its time after so many slots."""
-    return int(min(LARGEST_TABLE, max(SMALL_TABLE, slots // SLOTS_PER_BELIEF)))
+def most_beliefs_at(slots: int, lasting: int = 0) -> int:
+    """Return how large a table of joint beliefs is worth its time after so many slots, for ``lasting`` more."""
+    worth = max(SMALL_TABLE, slots // SLOTS_PER_BELIEF, BELIEFS_PER_LASTING_SLOT * lasting)
+    return int(min(LARGEST_TABLE, worth))
 
 
 @on_shares
@@ -132,15 +135,15 @@ def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
 def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
     """Plan over joint beliefs while their table is small for the slots played, else by Whittle's index.
 
-    Without ``slots`` as for a long run. A plan that will be followed for ``lasting`` slots may take a rough table where
-    no other will ever be small enough.
+    Without ``slots`` as for a long run. A plan that will be followed for ``lasting`` slots may have a larger table, and
+    a rough one where no other will ever be small enough.
     """
     played = 10_000_000 if slots is None else slots
     if problem.n_arms == problem.plays:
         return whittle_policy(problem)
     if problem.n_arms > MOST_TABLE_ARMS:
         return quick_whittle(problem)
-    allowed = most_beliefs_at(played)
+    allowed = most_beliefs_at(played, lasting)
     fine = joint_plan(problem, precision_at(played), most_beliefs=min(allowed, MEDIUM_TABLE))
     if fine is not None:
         return fine
@@ -227,7 +230,7 @@ def tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
         return JointBeliefs.count((arms.n_states * (caps - 1) + 1).tolist(), states, plays)
 
     coarse = size(COARSEST)
-    if coarse <= most_beliefs_at(slots) or len(states) == plays:
+    if coarse <= most_beliefs_at(slots, lasting) or len(states) == plays:
         return True
     return coarse > LARGEST_TABLE and size(ROUGH[-1]) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting)
 
