@@ -139,7 +139,8 @@ class TestLevels:
     def test_between_nothing_and_a_whole_confidence_bound(self, looks, slots, n_arms):
         scale = exploring.Scale.of(n_arms, slots)
         level = exploring.level_of(looks, scale, 0.0)
-        x = math.log1p(slots / n_arms / looks)
+        x = math.log1p(scale.share / looks)
+        assert scale.share > slots / n_arms
         assert 0 <= level <= x
         assert exploring.level_of(2 * looks, scale, 0.0) < level
         assert exploring.level_of(1.0, scale, looks) == level
@@ -154,13 +155,15 @@ class TestLevels:
         fits, ordered = fit_from_last(record), np.array([True, True, False])
         scale, pulls = exploring.Scale.of(3, 200), rng.choice([0.0, 20.0], size=3)
         likely = fits.chains(np.zeros(3)).reshape(3, 3, 3)
-        better = exploring.optimistic_chains(fits.theta, fits.first, fits.errors, record.n_states, scale, pulls)
-        better = better.reshape(3, 3, 3)
+        weights = rng.uniform(0.1, 1, size=3)
+        better = exploring.optimistic_chains(
+            fits.theta, fits.first, fits.errors, record.n_states, scale, pulls, weights
+        ).reshape(3, 3, 3)
         assert np.allclose(better.sum(axis=2), 1)
         assert (np.cumsum(better, axis=2) >= np.cumsum(likely, axis=2) - 1e-12).all()
-        sums, seen, first = record.flat_rewards, record.flat_seen, record.state_base
-        bounds = exploring.optimistic_rewards(sums, seen, seen.astype(float), first, ordered, scale, pulls)
-        means = arm_means(sums, np.maximum(seen, 1), first, ordered)
+        sums, seen, first = record.flat_rewards + 0.5, record.flat_seen + 1, record.state_base
+        bounds = exploring.optimistic_rewards(sums, seen, seen.astype(float), first, ordered, scale, pulls, weights)
+        means = arm_means(sums, seen, first, ordered)
         assert (bounds >= means - 1e-9).all()
         assert (np.diff(bounds.reshape(3, 3)[:2], axis=1) <= 0).all()
 
@@ -170,10 +173,59 @@ class TestLevels:
         assert level == pytest.approx(math.log(11) ** 2 / 8)
         bounds = exploring.optimistic_rewards(
             np.array([6.0, 1.0]), np.array([10, 10]), np.array([10.0, 40.0]), np.array([0, 2]), np.array([True]),
-            scale, np.zeros(1),
+            scale, np.zeros(1), np.array([0.5]),
         )  # fmt: skip
         later = math.log(1 + 100 / 40) ** 2 / 8
-        assert bounds.tolist() == [kl_upper(0.6, level / 10), kl_upper(0.1, later / 40)]
+        assert bounds.tolist() == [kl_upper(0.6, 0.5 * level / 10), kl_upper(0.1, 0.5 * later / 40)]
+        chains = [
+            exploring.optimistic_chains(
+                np.zeros(2), np.array([0, 2]), np.array([0.01, 0.02]), np.array([2]), scale, np.array([10.0]), weights
+            )
+            for weights in (np.zeros(1), np.ones(1), np.array([0.25]))
+        ]
+        # A quarter of the level is half of the way.
+        assert np.allclose(chains[2] - chains[0], (chains[1] - chains[0]) / 2)
+        assert chains[1] - chains[0] == pytest.approx(math.sqrt(2 * level) * np.array([0.02, -0.02, 0.01, -0.01]))
         firsts, both = np.array([0, 2, 3]), np.array([True, True])
         means = arm_means(np.array([1.0, 3.0, 1.0]), np.array([2, 4, 4]), firsts, both)
         assert means.tolist() == [*monotone_fit(np.array([1.0, 3.0]), np.array([2, 4])), 0.25]
+
+
+class TestWeights:
+    @staticmethod
+    def arms(*arms):
+        return flat_arms([rb.Arm(chain, rewards) for chain, rewards in arms])
+
+    def test_one_direction_has_all_of_its_level(self):
+        likely = self.arms(([[0.6, 0.4], [0.2, 0.8]], [0.7, 0.3]), ([[0.6, 0.4], [0.2, 0.8]], [0.7, 0.3]))
+        widest = self.arms(([[0.6, 0.4], [0.2, 0.8]], [0.9, 0.3]), ([[0.6, 0.4], [0.2, 0.8]], [0.7, 0.3]))
+        assert exploring.weights_of(likely, widest).tolist() == [1, 1]
+
+    @given(st.integers(0, 10**6))
+    def test_against_stationary_laws(self, seed):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 5))
+        likely, widest = (
+            (rb.Problem.random(n_arms=1, n_states=n, seed=k).arms[0].chain, np.sort(rng.random(n))[::-1])
+            for k in rng.integers(0, 1000, size=2)
+        )
+
+        def worth(chain, rewards):
+            # Whatever stands in the diagonal: what leaves a state stays if it does not leave.
+            moves = chain - np.diag(chain.sum(axis=1))
+            law = np.linalg.lstsq(np.vstack([moves.T, np.ones(n)]), np.append(np.zeros(n), 1), rcond=None)[0]
+            return law @ rewards
+
+        more = []
+        for a, b in ((a, b) for a in range(n) for b in range(n) if abs(a - b) == 1):
+            chain = likely[0].copy()
+            chain[a, b] = widest[0][a, b]
+            more.append(worth(chain, likely[1]) - worth(*likely))
+        for k in range(n):
+            rewards = likely[1].copy()
+            rewards[k] = widest[1][k]
+            more.append(worth(likely[0], rewards) - worth(*likely))
+        more = np.maximum(more, 0)
+        found = exploring.weights_of(self.arms(likely), self.arms(widest))[0]
+        assert found == pytest.approx((more**2).sum() / more.sum() ** 2 if more.sum() > 0 else 1, rel=1e-6)
+        assert 1 / len(more) - 1e-9 <= found <= 1

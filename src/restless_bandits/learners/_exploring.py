@@ -8,13 +8,22 @@ it never looks at in a way that tells it.
 Every move and every reward then has a level of its own, by how many looks n would tell as much of it alone, and those
 of an arm that the plan leaves alone by how often it was pulled:
 
-    x = ln(1 + t / (N·n)),      level = x · min(1, x / c),
+    x = ln(1 + share / n),      level = x · min(1, x / c),
+    share = (t + ``HEAD_START``) / N + ``HEAD_START_EACH``,
     c = ``FULL`` + ``CROWD`` · ln N + ``THRONG`` · ln(N / 4), the last for more than four arms.
 
 What is known as well as a fair share of t slots could tell it has next to no level, as in MOSS (Audibert, Bubeck 2009);
 what was hardly looked at has the full ln t of a confidence bound. In between, x² / c trades the two: something that
 chance e^(−D) hid by D nats is found after about N·n·e^√(cD) slots, so that the sum over D of chance times delay is
 finite. With more arms c is larger: exploring them all costs more, and one that was missed has others nearly as good.
+Whoever plays plays on for a while, so that what is found early pays longest: levels begin as if a few thousand slots
+had been played.
+
+That all moves and rewards of an arm are off by that much, and all to the same side, is far less likely than that one of
+them is. The models of a given likelihood are about an ellipsoid, and if each direction alone may raise the worth of the
+arm by d, all of them together may raise it by √Σd², not by Σd. So the levels of an arm are multiplied by Σd² / (Σd)²,
+from 1, where one direction decides, down to one over their number. Its worth is here what it would earn if it were
+always pulled.
 """
 
 from __future__ import annotations
@@ -36,7 +45,9 @@ from restless_bandits.oracles._indices import FlatArms
 from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
 from restless_bandits.record import Record
 
-FULL, CROWD, THRONG = 6.0, 1.5, 2.5
+FULL, CROWD, THRONG = 4.0, 1.0, 1.5
+HEAD_START, HEAD_START_EACH = 2_000, 80
+"""Slots that count as played before the first one, in all and for each arm."""
 LONGEST = 512
 """Slots of a wait up to which looks ahead are told apart."""
 MOST_STEPS = 256
@@ -261,9 +272,10 @@ class Scale(NamedTuple):
     full: float
 
     @classmethod
-    def of(cls, n_arms: int, slots: float) -> Scale:
-        """Return the scale for so many arms after so many slots."""
-        return cls(slots / n_arms, FULL + CROWD * math.log(n_arms) + THRONG * max(0.0, math.log(n_arms / 4)))
+    def of(cls, n_arms: int, slots: int, explore: float = 1.0) -> Scale:
+        """Return the scale for so many arms after so many slots; ``explore`` multiplies the fair share."""
+        share = (slots + HEAD_START) / n_arms + HEAD_START_EACH
+        return cls(explore * share, FULL + CROWD * math.log(n_arms) + THRONG * max(0.0, math.log(n_arms / 4)))
 
 
 @njit
@@ -275,9 +287,9 @@ def level_of(looks: float, scale: Scale, pulls: float) -> float:
 
 @njit
 def optimistic_chains(
-    theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: Scale, pulls: Array
+    theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: Scale, pulls: Array, weights: Array
 ) -> Array:
-    """The chains of all arms, flat, with every move as favourable as its own level allows.
+    """The chains of all arms, flat, with every move as favourable as its own level times its arm's weight allows.
 
     Moves to worse states are less likely and moves to better ones more, as in ``estimation._arms.moved_chains``.
     """
@@ -292,12 +304,12 @@ def optimistic_chains(
         for k in range(n):
             up, down = 0.0, 0.0
             if k < n - 1:
-                up = max(
-                    0.0, chain[k, k + 1] - _width(chain[k, k + 1], errors[first[arm] + n - 1 + k], scale, pulls[arm])
-                )
+                error = errors[first[arm] + n - 1 + k]
+                up = max(0.0, chain[k, k + 1] - _width(chain[k, k + 1], error, scale, pulls[arm], weights[arm]))
                 chains[at + k * n + k + 1] = up
             if k > 0:
-                down = chain[k, k - 1] + _width(chain[k, k - 1], errors[first[arm] + k - 1], scale, pulls[arm])
+                error = errors[first[arm] + k - 1]
+                down = chain[k, k - 1] + _width(chain[k, k - 1], error, scale, pulls[arm], weights[arm])
                 down = min(1.0 - up, down)
                 chains[at + k * n + k - 1] = down
             chains[at + k * n + k] = max(0.0, 1.0 - (up + down))
@@ -306,31 +318,79 @@ def optimistic_chains(
 
 
 @njit
-def _width(chance: float, error: float, scale: Scale, pulls: float) -> float:
+def _width(chance: float, error: float, scale: Scale, pulls: float, weight: float) -> float:
     """How far the chance of a move may be off."""
-    return math.sqrt(2.0 * level_of(chance * (1.0 - chance) / error**2, scale, pulls)) * error
+    level = weight * level_of(chance * (1.0 - chance) / error**2, scale, pulls)
+    return math.sqrt(2.0 * level) * error
 
 
 @njit
 def optimistic_rewards(
-    sums: Array, seen: IntArray, later: Array, first: IntArray, ordered: BoolArray, scale: Scale, pulls: Array
-) -> Array:
-    """Upper bounds of all mean rewards, flat, each at its own level; they fall with the state where ``ordered``.
+    sums: Array, seen: IntArray, later: Array, first: IntArray, ordered: BoolArray, scale: Scale, pulls: Array,
+    weights: Array,
+) -> Array:  # fmt: skip
+    """Upper bounds of all mean rewards, flat, each at its own level times its arm's weight.
 
-    ``sums`` and ``seen`` are those of now, ``later`` counts the looks that are behind us then. What the order costs the
-    likeliest means is added to the levels, as in ``_bounds.monotone_upper_bounds``.
+    They fall with the state where ``ordered``. ``sums`` and ``seen``, at least one look at every state, are those of
+    now, ``later`` counts the looks that are behind us then. What the order costs the likeliest means is added to the
+    levels, as in ``_bounds.monotone_upper_bounds``.
     """
     bounds = np.empty(sums.shape[0])
     for arm in range(ordered.shape[0]):
         low, high = first[arm], first[arm + 1]
         cost = order_cost(sums[low:high], seen[low:high]) if ordered[arm] else 0.0
         for k in range(low, high):
-            bounds[k] = 1.0
-            if seen[k] > 0:
-                bounds[k] = kl_upper(sums[k] / seen[k], (level_of(later[k], scale, pulls[arm]) + cost) / later[k])
+            level = weights[arm] * level_of(later[k], scale, pulls[arm]) + cost
+            bounds[k] = kl_upper(sums[k] / seen[k], level / later[k])
             if ordered[arm] and k > low:
                 bounds[k] = min(bounds[k], bounds[k - 1])
     return bounds
+
+
+@njit
+def _worth(chain: Array, rewards: Array) -> float:
+    """What an arm with a birth-death chain, flat, earns a slot if it is always pulled."""
+    n = rewards.shape[0]
+    weight, total, earned = 1.0, 1.0, rewards[0]
+    for k in range(1, n):
+        # A state that is never left for a better one holds nearly all of the weight.
+        weight *= chain[(k - 1) * n + k] / max(chain[k * n + k - 1], 1e-12)
+        total += weight
+        earned += weight * rewards[k]
+    return float(earned / total)
+
+
+@njit
+def weights_of(likely: FlatArms, widest: FlatArms) -> Array:
+    """By what to multiply the levels of each arm: Σd² / (Σd)², d what each move or reward alone adds to its worth.
+
+    ``widest`` has every move and reward at its own level, ``likely`` none of them.
+    """
+    weights = np.ones(likely.n_states.shape[0])
+    chain_at, state_at = 0, 0
+    for arm in range(weights.shape[0]):
+        n = likely.n_states[arm]
+        chain = likely.chains[chain_at : chain_at + n * n].copy()
+        rewards = likely.rewards[state_at : state_at + n].copy()
+        plain = _worth(chain, rewards)
+        total, squares = 0.0, 0.0
+        for place in range(n * n):
+            # All places of the chain but its diagonal, of which nothing is read.
+            if place % (n + 1) == 0:
+                continue
+            kept, chain[place] = chain[place], widest.chains[chain_at + place]
+            more = max(0.0, _worth(chain, rewards) - plain)
+            chain[place] = kept
+            total, squares = total + more, squares + more * more
+        for k in range(n):
+            kept, rewards[k] = rewards[k], widest.rewards[state_at + k]
+            more = max(0.0, _worth(chain, rewards) - plain)
+            rewards[k] = kept
+            total, squares = total + more, squares + more * more
+        if total > 0.0:
+            weights[arm] = squares / (total * total)
+        chain_at, state_at = chain_at + n * n, state_at + n
+    return weights
 
 
 class Ahead(NamedTuple):

@@ -14,7 +14,7 @@ correlation (now and then from more starts: see ``estimation``). Then:
   needs no optimism; what it never looks at keeps all of it. ``_exploring`` has the levels;
 - if both plans do the same in nearly every slot, the mode is followed until 1.1 t; else the second one, for
   max(5M, t^(2/3)/2) slots, M the most states of an arm, or until a count of (arm, last state, elapsed slots) has
-  doubled; with more than ``FEW_ARMS`` arms one of (arm, last state).
+  doubled; with more than ``FEW_ARMS`` arms half as many slots, and a count of (arm, last state).
 
 An arm of which following the mode would tell something, but which the second plan leaves alone, counts as it is known
 now: what is not followed tells nothing. In the first ``EARLY`` slots, in which the mode means little, all arms are as
@@ -33,7 +33,7 @@ from typing import ClassVar
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array, BoolArray, positive
+from restless_bandits.arrays import Array, BoolArray, IntArray, positive
 from restless_bandits.estimation import Fits, fit_from_last
 from restless_bandits.learners._bounds import arm_means, arm_upper_bounds
 from restless_bandits.learners._exploring import (
@@ -43,6 +43,7 @@ from restless_bandits.learners._exploring import (
     look_ahead,
     optimistic_chains,
     optimistic_rewards,
+    weights_of,
 )
 from restless_bandits.learners._present import lasting_policy, policy_on, present_arms
 from restless_bandits.learners.base import Learner, require_choice
@@ -54,7 +55,7 @@ from restless_bandits.record import Record
 
 GROWTH = 0.1
 """Slots for which the mode is followed, as a share of those played."""
-EARLY = 150
+EARLY = 60
 LOOKED = 1_000
 """Slots that are played ahead on the mode."""
 AHEAD = 1.0
@@ -108,7 +109,7 @@ class LikelihoodUCB(Learner):
         # Of its own, so that equal records give equal plans: nothing that is decided here is a matter of chance.
         rng = np.random.default_rng(record.plans)
         ahead = look_ahead(rng, follow_mode, likely, record, fits, LOOKED, AHEAD * t)
-        arms = self.exploring_arms(record, task, fits, ahead, ordered)
+        arms = self.exploring_arms(record, task, fits, ahead, ordered, likely)
         explore = policy_on(self.oracle, arms, record, task)
         differ, used = compare(rng, explore, follow_mode, likely, record, LOOKED)
         if differ <= ALIKE:
@@ -118,7 +119,7 @@ class LikelihoodUCB(Learner):
         left = KEPT * ahead.used > used
         if left.any():
             # What was to be learned by following the mode will not be if that is not followed.
-            arms = self.exploring_arms(record, task, fits, ahead.without(left, record, fits), ordered)
+            arms = self.exploring_arms(record, task, fits, ahead.without(left, record, fits), ordered, likely)
             explore = policy_on(self.oracle, arms, record, task)
         explore = lasting_policy(explore, self.oracle, arms, record, task, longest_exploring(t, task))
         return Plan(explore, self.until(t, task), notes)
@@ -128,17 +129,26 @@ class LikelihoodUCB(Learner):
         # With many arms some count of a state and a wait is nearly always new: there all waits count together.
         return Slots(longest_exploring(t, task)) | CountDoubled(cap=1 if task.n_arms > FEW_ARMS else None)
 
-    def exploring_arms(self, record: Record, task: Task, fits: Fits, ahead: Ahead, ordered: BoolArray) -> FlatArms:
-        """Moves and rewards that are as favourable as what will be known of them allows."""
-        scale = Scale.of(task.n_arms, self.explore * (record.slots + 1))
-        chains = optimistic_chains(fits.theta, fits.first, ahead.errors, record.n_states, scale, ahead.pulls)
-        sums, seen, first = _share_sums(record, task), record.flat_seen, record.state_base
-        bounds = optimistic_rewards(sums, seen, ahead.seen, first, ordered, scale, ahead.pulls)
-        return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
+    def exploring_arms(
+        self, record: Record, task: Task, fits: Fits, ahead: Ahead, ordered: BoolArray, likely: FlatArms
+    ) -> FlatArms:
+        """Moves and rewards that are as favourable as what will be known of them allows, all of an arm together."""
+        scale = Scale.of(task.n_arms, record.slots + 1, self.explore)
+        sums, seen = _looks(record, task)
+        first, later = record.state_base, ahead.seen + 1
+
+        def arms(weights: Array) -> FlatArms:
+            chains = optimistic_chains(
+                fits.theta, fits.first, ahead.errors, record.n_states, scale, ahead.pulls, weights
+            )
+            bounds = optimistic_rewards(sums, seen, later, first, ordered, scale, ahead.pulls, weights)
+            return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
+
+        return arms(weights_of(likely, arms(np.ones(task.n_arms))))
 
     def likeliest_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
-        """The mode, with the likeliest mean rewards after half a pseudo-count for and against."""
-        means = arm_means(_share_sums(record, task) + 0.5, record.flat_seen + 1, record.state_base, ordered)
+        """The mode, with the likeliest mean rewards."""
+        means = arm_means(*_looks(record, task), record.state_base, ordered)
         return present_arms(record, fits.chains(np.zeros(task.n_arms)), _rewards(record, task, means, unseen=0.5))
 
     def optimistic_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
@@ -154,12 +164,18 @@ class LikelihoodUCB(Learner):
 
 def longest_exploring(t: int, task: Task) -> int:
     """Slots after which an exploring plan ends that begins in slot t, if nothing ends it before."""
-    return max(5 * max(task.n_states), math.ceil(0.5 * math.pow(t, 2 / 3)))
+    part = 0.5 if task.n_arms <= FEW_ARMS else 0.25
+    return max(5 * max(task.n_states), math.ceil(part * math.pow(t, 2 / 3)))
 
 
 def _share_sums(record: Record, task: Task) -> Array:
     """Sums of rewards as shares of the arms' ranges."""
     return task.share_sums(record.flat_rewards, record.flat_seen)
+
+
+def _looks(record: Record, task: Task) -> tuple[Array, IntArray]:
+    """Sums of rewards, as shares, and numbers of looks at all states, after one look at each that paid half."""
+    return _share_sums(record, task) + 0.5, record.flat_seen + 1
 
 
 def _rewards(record: Record, task: Task, shares: Array, unseen: float) -> Array:
