@@ -345,5 +345,7 @@ if __name__ == "__main__":
 
 
 def test_no_process_is_started_for_an_agent_that_waits():
+    # Another test may have left its workers to this process.
+    background.close()
     play(agent("likelihood-ucb"), world(), 30)
     assert background._pools == {}

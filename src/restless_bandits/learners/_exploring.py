@@ -375,8 +375,8 @@ def weights_of(likely: FlatArms, widest: FlatArms) -> Array:
         plain = _worth(chain, rewards)
         total, squares = 0.0, 0.0
         for place in range(n * n):
-            # All places of the chain but its diagonal, of which nothing is read.
-            if place % (n + 1) == 0:
+            # Only moves to neighbours are read.
+            if abs(place // n - place % n) != 1:
                 continue
             kept, chain[place] = chain[place], widest.chains[chain_at + place]
             more = max(0.0, _worth(chain, rewards) - plain)
