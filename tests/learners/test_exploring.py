@@ -138,12 +138,15 @@ class TestLevels:
     @given(st.floats(1, 1e6), st.floats(1, 1e6), st.integers(1, 1000))
     def test_between_nothing_and_a_whole_confidence_bound(self, looks, slots, n_arms):
         scale = exploring.Scale.of(n_arms, slots)
-        level = exploring.level_of(looks, scale, 0.0)
+        level = exploring.level_of(looks, scale, 0.0, 1.0)
         x = math.log1p(scale.share / looks)
         assert scale.share > slots / n_arms
         assert 0 <= level <= x
-        assert exploring.level_of(2 * looks, scale, 0.0) < level
-        assert exploring.level_of(1.0, scale, looks) == level
+        assert exploring.level_of(2 * looks, scale, 0.0, 1.0) < level
+        assert exploring.level_of(1.0, scale, looks, 1.0) == level
+        # What shares its level with others has it in full as well, but later.
+        part = exploring.level_of(looks, scale, 0.0, 0.25)
+        assert part == pytest.approx(min(x, x * x / scale.full / 4))
         if x > scale.full:
             assert level == x
 
@@ -169,7 +172,7 @@ class TestLevels:
 
     def test_closed_forms(self):
         scale = exploring.Scale(100.0, 8.0)
-        level = exploring.level_of(10.0, scale, 0.0)
+        level = exploring.level_of(10.0, scale, 0.0, 1.0)
         assert level == pytest.approx(math.log(11) ** 2 / 8)
         bounds = exploring.optimistic_rewards(
             np.array([6.0, 1.0]), np.array([10, 10]), np.array([10.0, 40.0]), np.array([0, 2]), np.array([True]),

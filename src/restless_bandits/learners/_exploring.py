@@ -8,9 +8,9 @@ it never looks at in a way that tells it.
 Every move and every reward then has a level of its own, by how many looks n would tell as much of it alone, and those
 of an arm that the plan leaves alone by how often it was pulled:
 
-    x = ln(1 + share / n),      level = x · min(1, x / c),
+    x = ln(1 + share / n),      level = x · min(1, w · x / c),
     share = (t + ``HEAD_START``) / N + ``HEAD_START_EACH``,
-    c = ``FULL`` + ``CROWD`` · ln N + ``THRONG`` · ln(N / 4), the last for more than four arms.
+    c = ``FULL`` + ``CROWD`` · ln(N / 3), the last for more than three arms.
 
 What is known as well as a fair share of t slots could tell it has next to no level, as in MOSS (Audibert, Bubeck 2009);
 what was hardly looked at has the full ln t of a confidence bound. In between, x² / c trades the two: something that
@@ -21,9 +21,10 @@ had been played.
 
 That all moves and rewards of an arm are off by that much, and all to the same side, is far less likely than that one of
 them is. The models of a given likelihood are about an ellipsoid, and if each direction alone may raise the worth of the
-arm by d, all of them together may raise it by √Σd², not by Σd. So the levels of an arm are multiplied by Σd² / (Σd)²,
-from 1, where one direction decides, down to one over their number. Its worth is here what it would earn if it were
-always pulled.
+arm by d, all of them together may raise it by √Σd², not by Σd. So x / c is multiplied by w = Σd² / (Σd)², from 1, where
+one direction decides, down to one over their number. Worth is here what the arm would earn if it were always pulled,
+which is not what it is worth to somebody who pulls it in its better states alone; so w delays the full level x and does
+not lower it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from restless_bandits.oracles._indices import FlatArms
 from restless_bandits.policies import TIE, IndexPolicy, JointPolicy, Policy
 from restless_bandits.record import Record
 
-FULL, CROWD, THRONG = 4.0, 1.0, 1.5
+FULL, CROWD = 3.0, 3.0
 HEAD_START, HEAD_START_EACH = 2_000, 80
 """Slots that count as played before the first one, in all and for each arm."""
 LONGEST = 512
@@ -275,21 +276,21 @@ class Scale(NamedTuple):
     def of(cls, n_arms: int, slots: int, explore: float = 1.0) -> Scale:
         """Return the scale for so many arms after so many slots; ``explore`` multiplies the fair share."""
         share = (slots + HEAD_START) / n_arms + HEAD_START_EACH
-        return cls(explore * share, FULL + CROWD * math.log(n_arms) + THRONG * max(0.0, math.log(n_arms / 4)))
+        return cls(explore * share, FULL + CROWD * max(0.0, math.log(n_arms / 3)))
 
 
 @njit
-def level_of(looks: float, scale: Scale, pulls: float) -> float:
+def level_of(looks: float, scale: Scale, pulls: float, weight: float) -> float:
     """The level of a bound on what so many looks have told, or so many pulls of an arm that is not used."""
     x = math.log1p(scale.share / (looks if pulls == 0.0 else pulls))
-    return x * min(1.0, x / scale.full)
+    return x * min(1.0, weight * x / scale.full)
 
 
 @njit
 def optimistic_chains(
     theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: Scale, pulls: Array, weights: Array
 ) -> Array:
-    """The chains of all arms, flat, with every move as favourable as its own level times its arm's weight allows.
+    """The chains of all arms, flat, with every move as favourable as its own level allows.
 
     Moves to worse states are less likely and moves to better ones more, as in ``estimation._arms.moved_chains``.
     """
@@ -320,8 +321,7 @@ def optimistic_chains(
 @njit
 def _width(chance: float, error: float, scale: Scale, pulls: float, weight: float) -> float:
     """How far the chance of a move may be off."""
-    level = weight * level_of(chance * (1.0 - chance) / error**2, scale, pulls)
-    return math.sqrt(2.0 * level) * error
+    return math.sqrt(2.0 * level_of(chance * (1.0 - chance) / error**2, scale, pulls, weight)) * error
 
 
 @njit
@@ -329,7 +329,7 @@ def optimistic_rewards(
     sums: Array, seen: IntArray, later: Array, first: IntArray, ordered: BoolArray, scale: Scale, pulls: Array,
     weights: Array,
 ) -> Array:  # fmt: skip
-    """Upper bounds of all mean rewards, flat, each at its own level times its arm's weight.
+    """Upper bounds of all mean rewards, flat, each at its own level.
 
     They fall with the state where ``ordered``. ``sums`` and ``seen``, at least one look at every state, are those of
     now, ``later`` counts the looks that are behind us then. What the order costs the likeliest means is added to the
@@ -340,7 +340,7 @@ def optimistic_rewards(
         low, high = first[arm], first[arm + 1]
         cost = order_cost(sums[low:high], seen[low:high]) if ordered[arm] else 0.0
         for k in range(low, high):
-            level = weights[arm] * level_of(later[k], scale, pulls[arm]) + cost
+            level = level_of(later[k], scale, pulls[arm], weights[arm]) + cost
             bounds[k] = kl_upper(sums[k] / seen[k], level / later[k])
             if ordered[arm] and k > low:
                 bounds[k] = min(bounds[k], bounds[k - 1])
@@ -362,7 +362,7 @@ def _worth(chain: Array, rewards: Array) -> float:
 
 @njit
 def weights_of(likely: FlatArms, widest: FlatArms) -> Array:
-    """By what to multiply the levels of each arm: Σd² / (Σd)², d what each move or reward alone adds to its worth.
+    """How much of their levels the directions of each arm have: Σd² / (Σd)², d what each alone adds to its worth.
 
     ``widest`` has every move and reward at its own level, ``likely`` none of them.
     """
