@@ -45,7 +45,15 @@ def table(kept: Mapping[str, Any]) -> str:
 
 def written(page: str) -> str:
     """Return the page as the kept results say."""
-    return filled(page, {"limits": lambda: table(load(KEPT))})
+    from benchmarks import certainty
+
+    return filled(
+        page, {"limits": lambda: table(load(KEPT)), "certainty": lambda: certainty.table(load(certainty.KEPT))}
+    )
+
+
+def write() -> None:
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main(names: Sequence[str]) -> None:
@@ -53,7 +61,7 @@ def main(names: Sequence[str]) -> None:
     for name in names or rb.builtin_problems():
         kept[name] = measure(name)
     keep(KEPT, {name: kept[name] for name in rb.builtin_problems() if name in kept})
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    write()
 
 
 if __name__ == "__main__":
