@@ -3,14 +3,19 @@
 Problems are ``Problem.random(n_arms=N, n_states=M, seed=11, plays=…)``. Whittle's player knows the problem; its reward
 is the measure. Learners that need not know their horizon are read at 1e4 along a run of 1e5. Numbers of arms pick the
 problems; what was measured is kept in docs/benchmarks/earnings.json, and the page and its figure are written from it.
+
+``--problems`` plays ten other problems of some sizes once each instead, by the default learner and by ``posterior``.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +23,7 @@ import numpy as np
 import restless_bandits as rb
 from benchmarks import pages
 from restless_bandits import plots
+from restless_bandits.simulation.pools import cores
 
 KEPT = "earnings"
 SEED = 11
@@ -29,8 +35,13 @@ ANEW = ("restless-ucb",)
 """Learners that are told their horizon."""
 MOST_SECONDS = 40.0
 """After a first run, there are as many more as fit into this."""
-TOO_LONG = {"posterior": 400, "likelihood-ucb": 4_000}
+TOO_LONG: dict[str, float] = {"posterior": 400, "likelihood-ucb": 4_000}
 """Moves of all arms beyond which a run of a learner would take several minutes."""
+
+
+OTHERS = "earnings-problems"
+SEEDS = range(501, 511)
+"""Of the other problems: none of them was looked at while the default learner was made."""
 
 
 Earned = list[list[float]]
@@ -81,6 +92,55 @@ def _rewards(problem: rb.Problem, spec: str, groups: list[list[int]], runs: int,
         for run, rewards in enumerate(result.realised_reward[0] / np.array(horizons)):
             found[run] += rewards.tolist()
     return found
+
+
+def other_settings() -> list[Setting]:
+    """Sizes of the other problems."""
+    return [Setting(10, 2, 1), Setting(30, 2, 1), Setting(100, 2, 1), Setting(100, 4, 1)]
+
+
+def other_shares(setting: Setting, specs: Sequence[str], seed: int) -> dict[str, list[float]]:
+    """Return the percentages of Whittle's expected reward at every horizon, by learner."""
+    problem = rb.Problem.random(n_arms=setting.n_arms, n_states=setting.n_states, seed=seed)
+    found = {}
+    for spec, runs in (("whittle", 4), *((spec, 1) for spec in specs)):
+        if problem.n_arms * max(problem.n_states) ** 2 <= TOO_LONG.get(spec, math.inf):
+            result = rb.simulate(
+                problem, spec, HORIZONS[-1], runs=runs, checkpoints=list(HORIZONS), comparator=1.0, jobs=1
+            )
+            found[spec] = result.expected_reward[0].mean(axis=0)
+    whittle = found.pop("whittle")
+    return {spec: (100 * earned / whittle).round(3).tolist() for spec, earned in found.items()}
+
+
+def measure_others(jobs: int, specs: Sequence[str], sizes: Sequence[int]) -> None:
+    for setting in other_settings():
+        if sizes and setting.n_arms not in sizes:
+            continue
+        with ProcessPoolExecutor(jobs) as pool:
+            shares = list(pool.map(partial(other_shares, setting, specs), SEEDS))
+        by_spec = {spec: [one[spec] for one in shares] for spec in shares[0]}
+        print(setting.key, {spec: np.mean(values, axis=0).round(2) for spec, values in by_spec.items()}, flush=True)
+        kept = pages.load(OTHERS)
+        pages.keep(OTHERS, kept | {setting.key: kept.get(setting.key, {}) | by_spec})
+
+
+def other_table(kept: dict[str, Any]) -> str:
+    """The mean over the other problems, and the worst of them, in percent of Whittle's reward."""
+    lines = [
+        "| | "
+        + " | ".join(f"`{spec}`, T = {h:.0e}".replace("e+0", "e") for h in HORIZONS for spec in LEARNERS[:2])
+        + " |",
+        "|---" * 5 + "|",
+    ]
+    for key, by_spec in kept.items():
+        cells = []
+        for t in range(len(HORIZONS)):
+            for spec in LEARNERS[:2]:
+                shares = np.array(by_spec[spec])[:, t] if spec in by_spec else None
+                cells.append("–" if shares is None else f"{shares.mean():.2f} ({shares.min():.1f})")
+        lines.append(f"| {key} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def tables(kept: dict[str, Any]) -> str:
@@ -144,7 +204,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arms", nargs="*", type=int, help="only problems with so many arms; all by default")
     parser.add_argument("--learner", choices=LEARNERS, help="only this one; the others stay as they were measured")
+    parser.add_argument("--problems", action="store_true", help="ten other problems of some sizes instead")
+    parser.add_argument(
+        "--jobs", type=int, default=cores(), help="how many of those play at a time; all cores by default"
+    )
     chosen = parser.parse_args()
+    if chosen.problems:
+        measure_others(chosen.jobs, [chosen.learner] if chosen.learner else LEARNERS[:2], chosen.arms)
+        pages.write()
+        return
     for setting in settings():
         if chosen.arms and setting.n_arms not in chosen.arms:
             continue

@@ -45,6 +45,7 @@ def written(page: str) -> str:
     parts = {
         "scale": lambda: scale.table(load(scale.KEPT)),
         "earnings": lambda: earnings.tables(load(earnings.KEPT)),
+        "problems": lambda: earnings.other_table(load(earnings.OTHERS)),
         "service": lambda: service.table(load(service.KEPT)),
     }
     return filled(page, parts)

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks import changing, earnings, forgetting, head_to_head, offpolicy, pages, scale, service
+from benchmarks import certainty, changing, earnings, forgetting, head_to_head, offpolicy, pages, scale, service
 
 import restless_bandits as rb
+from restless_bandits.limits import _kernels as kernels
 
 
 def test_the_page_is_what_its_results_say():
     page = pages.PAGE.read_text(encoding="utf-8")
-    assert set(re.findall(r"<!-- (\w+) -->", page)) == {"scale", "earnings", "service", "end"}
+    assert set(re.findall(r"<!-- (\w+) -->", page)) == {"scale", "earnings", "problems", "service", "end"}
     assert pages.written(page) == page
 
 
@@ -22,6 +23,9 @@ def test_everything_was_measured():
     kept = pages.load(earnings.KEPT)
     assert set(kept) == {setting.key for setting in earnings.settings()}
     assert all(set(cells) == {"whittle", *earnings.LEARNERS} for cells in kept.values())
+    others = pages.load(earnings.OTHERS)
+    assert set(others) == {setting.key for setting in earnings.other_settings()}
+    assert all(len(shares) == len(earnings.SEEDS) for by_spec in others.values() for shares in by_spec.values())
     assert {name for _, _, name, _, _ in service.WANTED} <= set(pages.load(service.KEPT))
 
 
@@ -67,3 +71,22 @@ def test_a_cell_of_runs():
     cell = head_to_head.Cell.of(regret, 1.234)
     assert (cell.runs, cell.means, cell.errors, cell.worst, cell.seconds) == (2, (2, 3, 7), (1, 1, 3), 10, 1.2)
     assert cell.slope == pytest.approx(4 / math.log(10))
+
+
+class TestCertainty:
+    def test_looks_in_the_next_slot_tell_a_move(self):
+        arm = rb.Arm([[0.7, 0.3], [0.1, 0.9]], [0.8, 0.0])
+        laws = kernels.laws_of(arm.chain, 5)
+        looks = np.isclose(laws, [0.7, 0.3]).all(axis=1).astype(float)
+        assert looks.sum() == 1
+        found = certainty.information(arm, looks, 5)
+        assert found[0, 0] == pytest.approx(1 / (0.7 * 0.3))
+        assert found[1, 1] == pytest.approx(0, abs=1e-9)
+        assert found[2, 2] == pytest.approx(0.7 / (0.8 * 0.2))
+
+    def test_nothing_is_lost_once_all_is_known(self, monkeypatch):
+        monkeypatch.setattr(certainty, "TIMES", np.array([30.0, 1e12]))
+        monkeypatch.setattr(certainty, "DRAWS", 6)
+        early, late = certainty.losses(rb.Problem.builtin("paper-1"))
+        assert early.mean() > 1e-3
+        assert (late < 1e-9).all()
