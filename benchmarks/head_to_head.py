@@ -30,9 +30,10 @@ from restless_bandits.simulation.pools import cores
 
 HORIZONS = (10_000, 100_000, 1_000_000)
 MOST_RUNS, FEWEST_RUNS = 100, 20
+MORE_RUNS = {"likelihood-ucb": 200}
 SECONDS = 16.0
 """Seconds of one core that a learner gets on a problem for more than the fewest runs; see ``MORE_SECONDS``."""
-MORE_SECONDS = {"likelihood-ucb": 500.0, "likelihood-dominance": 100.0, "restless-ucb": 100.0}
+MORE_SECONDS = {"likelihood-ucb": 200.0, "likelihood-dominance": 100.0, "restless-ucb": 100.0}
 TOO_LONG = 60.0
 """Seconds of a run beyond which a learner is left out."""
 SLOW = {"queue-5": ("posterior", "likelihood-dominance", "colored-ucrl2:cap=10")}
@@ -109,14 +110,16 @@ def measure(problem: rb.Problem, spec: str, jobs: int | None = None) -> Cell:
         learner.task(problem, HORIZONS[-1])
     except rb.ProblemError as error:
         return Cell(why=str(error))
-    # Once to compile, once to see how long a run would take, and once for how long it does.
+    # Twice to compile, as larger tables come later; then once to see how long a run would take, once for how long it
+    # does.
     processor_seconds(problem, spec, 1000)
+    processor_seconds(problem, spec, HORIZONS[-1] // 10)
     alone = 10 ** (0.8 if learner.plans_often else 1.0) * processor_seconds(problem, spec, HORIZONS[-1] // 10)
     if alone > TOO_LONG:
         return Cell(why=f"a run would take about {alone:.0f} s")
     alone = processor_seconds(problem, spec, HORIZONS[-1])
     allowed = MORE_SECONDS.get(spec, SECONDS)
-    runs = int(min(MOST_RUNS, max(FEWEST_RUNS, allowed / alone)))
+    runs = int(min(MORE_RUNS.get(spec, MOST_RUNS), max(FEWEST_RUNS, allowed / alone)))
     runs -= runs % 2
 
     def play(horizon: int, checkpoints: list[int]) -> rb.SimulationResult:
