@@ -1,4 +1,4 @@
-"""Doctests in docstrings are shown as code: bare ``>>>`` would be quotations to Markdown."""
+"""Griffe extension: shows doctests in docstrings as code. Markdown would render a bare ``>>>`` as a quotation."""
 
 from __future__ import annotations
 

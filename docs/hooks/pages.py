@@ -1,8 +1,7 @@
-"""What is done to every page when the site is built.
+"""MkDocs hook: translates formulas to MathML and keeps a number on one line with its error.
 
-Formulas become MathML, so that a page needs no script and no network to show them: `$…$` and `$$…$$` are found by
-pymdownx.arithmatex, and what cannot be translated is a warning and so fails `make docs`. And a number stays on one line
-with its error.
+MathML needs no script and no network. pymdownx.arithmatex finds `$…$` and `$$…$$`. A formula that cannot be translated
+causes a warning, and a warning fails `make docs`.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ def _translate_titles(entries: Iterable[AnchorLink], translate: partial[str]) ->
 def _translate(found: re.Match[str], where: str) -> str:
     block = found["tag"] == "div"
     formula = html.unescape(found["formula"]).strip()
-    # The one environment that people write and the translator does not know looks like one that it does.
+    # latex2mathml does not know {aligned}, which looks like {align*}.
     known = formula.replace("{aligned}", "{align*}")
     try:
         shown = convert(known, display="block" if block else "inline")
-    except Exception as error:  # the translator raises classes of its own, one for every fault
+    except Exception as error:  # latex2mathml raises its own exception classes
         log.warning("%s: cannot translate %s: %r", where, formula, error)
         return found[0]
     if LEFT_OVER.search(shown):
         log.warning("%s: latex2mathml does not know all of %s", where, formula)
-    # Browsers show a letter as script only where it is one: the operator 𝒯 would look like the horizon T.
+    # Browsers ignore mathvariant="script": without the script character the operator 𝒯 would look like the horizon T.
     shown = SCRIPT.sub(lambda letter: f"<mi>{_script(letter[1])}</mi>", shown)
     # A norm's bars would grow to the height of the line.
     shown = BARS.sub(r'<mo stretchy="false">\1</mo>', shown)
@@ -60,6 +59,6 @@ def _translate(found: re.Match[str], where: str) -> str:
 
 
 def _script(letter: str) -> str:
-    """A capital letter in script; a few of them are older than the rest and stand elsewhere."""
+    """Return a capital letter in script; the older letters have Unicode names without MATHEMATICAL."""
     old = "BEFHILMR"
     return unicodedata.lookup(f"{'' if letter in old else 'MATHEMATICAL '}SCRIPT CAPITAL {letter}")
