@@ -267,7 +267,7 @@ def table(kept: Found) -> str:
                 rates = (f"{one['rate']:,.0f}", f"{one['ratio']:.2f}")
                 lines.append(_line(arms, clients, *rates, *times, one["plans"], one.get("microseconds", "")))
     busy = kept.get("machine", {}).get("load", 0)
-    sentence = f"Others kept the machine busy meanwhile, a load of {busy:.0f}: on a quiet one it bears more."
+    sentence = f"Other programs ran at the same time, a load of {busy:.0f}: a quiet machine has higher rates."
     told = [] if busy <= 1 else ["", sentence]
     return "\n".join([*lines, "", *wanted_table(kept), *told])
 
@@ -307,7 +307,7 @@ WANTED: list[tuple[str, str, str, tuple[str, ...], Callable[[float], bool]]] = [
         lambda x: x >= 20_000,
     ),
     (
-        f"answers a second, {BATCH} with as many questions in a request, 8 clients",
+        f"tells a second, {BATCH} tells and {BATCH} asks in a request, 8 clients",
         "",
         "batches, asks and tells, 8 clients",
         ("observations",),
