@@ -1,7 +1,7 @@
-"""MkDocs hook: translates formulas to MathML and keeps a number on one line with its error.
+"""MkDocs hook: translates formulas to MathML and keeps numbers together with their errors.
 
-MathML needs no script and no network. pymdownx.arithmatex finds `$…$` and `$$…$$`. A formula that cannot be translated
-causes a warning, and a warning fails `make docs`.
+MathML needs no script and no network. pymdownx.arithmatex finds `$…$` and `$$…$$`. An untranslatable formula causes
+a warning, and a warning fails `make docs`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEFT_OVER = re.compile(r"<m[io]>(\\|&#x0005C;)\w+|<mi>(&|&#x00026;|&amp;)</mi>")
 
 
 def on_page_content(content: str, page: Page, **_: object) -> str:
-    """Translate the formulas of a page, in its table of contents too, and tie numbers to their errors."""
+    """Translate the formulas of a page and of the table of contents, and tie numbers to their errors."""
     translate = partial(_translate, where=page.file.src_uri)
     _translate_titles(page.toc, translate)
     return IN_TEXT.sub(translate, content).replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
