@@ -132,7 +132,9 @@ class Hosted:
     def from_dict(cls, number: int, data: dict[str, Any], planner: Planner) -> Self:
         """Return the agent that ``to_dict`` wrote."""
         plan = None if data["digest"] is None else planner.stored(data["digest"])
-        player = HostedPlayer._restored(data["player"], None, planner=planner, plan=plan)
+        player = HostedPlayer._restored(
+            data["player"], None, trust_modules=planner.trust_modules, planner=planner, plan=plan
+        )
         player.plans = data["plans"]
         hosted = cls(number, data["name"], data["made"], data["clock"], player)
         hosted.seq = hosted.snapshot_seq = data["seq"]

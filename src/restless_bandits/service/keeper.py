@@ -75,10 +75,12 @@ class Keeper:
         now: Callable[[], int] = clock.now,
         snapshot_every: int | None = None,
         cache: int = CACHE,
+        trust_modules: bool = False,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
         self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
-        self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
+        patient = bool(os.environ.get(PATIENCE))
+        self.planner = Planner(self._read_plan, patient=patient, trust_modules=trust_modules)
         self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
         self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()

@@ -58,6 +58,8 @@ class Settings:
     demo: str | None = None
     speed: float = 5.0
     open_page: bool = False
+    trust_modules: bool = False
+    """Whether learners of the store may be named by ``module:Class``, which imports the module."""
 
     @property
     def scheme(self) -> str:
@@ -82,7 +84,7 @@ def serve(settings: Settings, started: Callable[[Started], None]) -> None:
     listener = listen(settings.host, settings.port)
     with contextlib.closing(listener), contextlib.closing(open_store(settings.store)) as store:
         token, file = first_token(store, settings.store)
-        keeper = Keeper(store, limits=Limits())
+        keeper = Keeper(store, limits=Limits(), trust_modules=settings.trust_modules)
         server: Server | None = None
         keeper.start()
         try:
