@@ -48,6 +48,13 @@ def test_what_was_measured_of_changes():
     assert set(kept["builtin"]) == set(rb.builtin_problems())
 
 
+@pytest.mark.parametrize("name", ["paper-1, .7/.8 → .4/.5", "paper-1, reward 1 → .8", "beta, reward .8 → .6"])
+def test_delays_of_today_are_those_of_the_page(name, monkeypatch):
+    monkeypatch.setattr(forgetting, "REPEATS", 3)
+    kept = pages.load(forgetting.KEPT)["delay"][f"{name}; every slot; 1000"]
+    assert forgetting.delays((name, "every slot", 1000)) == kept[:3]
+
+
 def test_false_alarms_of_today_are_those_of_the_page():
     name = "5 states, every slot"
     assert forgetting.false_alarms(name) == pages.load(forgetting.KEPT)["rate"][name]
