@@ -11,9 +11,10 @@ class Limits:
 
     ``agents`` live at a time in a store, ``arms`` of one agent, ``states`` of one arm, ``plays`` in a slot,
     ``open_decisions`` of one agent whose answers may still come, ``late`` slots that an
-    answer may come late, ``batch`` operations of one request, ``body`` bytes of
-    one request, ``name`` letters of a name or a request id, ``page`` events of one answer, ``clients`` requests that
-    are being answered, ``streams`` that are open, ``queue`` operations that wait for the writer.
+    answer may come late, ``batch`` operations of one request, ``head`` bytes and ``header_lines`` of the request line,
+    headers and trailers of one request, ``body`` bytes of one request, ``name`` letters of a name or a request id,
+    ``page`` events of one answer, ``clients`` requests that are being answered, ``streams`` that are open,
+    ``queue`` operations that wait for the writer.
     """
 
     agents: int = 10_000
@@ -23,6 +24,8 @@ class Limits:
     open_decisions: int = 100_000
     late: int = 100_000
     batch: int = 1_000
+    head: int = 1 << 16
+    header_lines: int = 100
     body: int = 1 << 20
     name: int = 200
     page: int = 1_000
