@@ -6,13 +6,14 @@ second, so that a request costs no query, and a token that is revoked, by whatev
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import ipaddress
 import time
 from collections.abc import Iterable
 from typing import Protocol
+
+from restless_bandits.service.waiting import ThreadPool
 
 ROLES = ("read", "play", "admin")
 REMEMBERED = 1.0
@@ -32,8 +33,8 @@ class Tokens(Protocol):
 class Doorkeeper:
     """Tells the role of a token."""
 
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Tokens, threads: ThreadPool) -> None:
+        self._tokens, self._threads = tokens, threads
         self._known: dict[bytes, tuple[str | None, float]] = {}
 
     async def role(self, token: str) -> str | None:
@@ -44,7 +45,7 @@ class Doorkeeper:
         now = time.monotonic()
         if known is not None and known[1] > now:
             return known[0]
-        role = await asyncio.to_thread(self._tokens.role_of, token)
+        role = await self._threads(self._tokens.role_of, token)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[key] = (role, now + REMEMBERED)

@@ -31,7 +31,8 @@ from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.streams import Streams
-from restless_bandits.service.thinker import Aside, Thinker
+from restless_bandits.service.thinker import Thinker
+from restless_bandits.service.waiting import ThreadPool
 
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -40,6 +41,7 @@ POLICY = (
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 EVERY, EVERY_OVERVIEW = 0.2, 1.0
 """Seconds between two frames."""
+PAGE_THREADS = 4
 SHOWN_SLOTS, READ_EVENTS = 300, 900
 SHOWN_AGENTS, LATELY = 50, 200
 """Agents at a glance, and the events from which their rate and reward lately are found."""
@@ -129,7 +131,7 @@ class Page:
 
     def __init__(self, keeper: Keeper, doorkeeper: Doorkeeper, streams: Streams, codes: Codes) -> None:
         self._keeper, self._doorkeeper, self._streams, self._codes = keeper, doorkeeper, streams, codes
-        self._aside = Aside()
+        self._aside = ThreadPool("page", PAGE_THREADS)
         self._thinker = Thinker(keeper, self._aside)
         streams.at_stop += [self._thinker.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})

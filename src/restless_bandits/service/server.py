@@ -37,6 +37,7 @@ from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.page import Codes
 from restless_bandits.service.store import open_store
+from restless_bandits.service.waiting import ThreadPool
 
 PORT = 8787
 STORE = "restless.db"
@@ -227,7 +228,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gate.stop()
         # Meanwhile, so that requests which wait for a plan that is not made in time are told so.
-        ended = asyncio.get_running_loop().run_in_executor(None, self._keeper.stop, WRITING)
+        ended = asyncio.ensure_future(ThreadPool("stop", 1)(self._keeper.stop, WRITING))
         await super().shutdown(sockets=sockets)
         await ended
         self.stopped = True
