@@ -27,13 +27,13 @@ class Reply:
         return json.loads(self.body)
 
 
-async def call(app, method, path, body=b"", token=None, headers=(), chunks=None):
+async def call(app, method, path, body=b"", token=None, headers=(), chunks=None, host=HOST[1]):
     """One request to an ASGI application, without a network."""
     raw, _, query = path.partition("?")
     path = unquote(raw)
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    given = [HOST, *headers]
+    given = [(b"host", host), *headers]
     if token is not None:
         given.append((b"authorization", f"Bearer {token}".encode()))
     if chunks is None:

@@ -144,6 +144,7 @@ def test_a_cookie_reads_and_does_nothing_else(service):
         (b"localhost.evil.example", False),
         (b"127.0.0.1.evil.example:8787", False),
         (b"localhost:x", False),
+        ("localhost:²".encode("latin-1"), False),
         (b"[::1", False),
         (b"[::1]x", False),
         (b"", False),
@@ -156,8 +157,17 @@ def test_names_of_this_machine(host, fine):
 
 
 def test_a_foreign_name_is_refused_before_the_token_is_looked_at(service):
-    reply = service.run(call(service.app, "GET", "/health", headers=[(b"host", b"evil.example")]))
+    reply = service.run(call(service.app, "GET", "/health", host=b"evil.example"))
     assert refused(reply, 400)
+
+
+@pytest.mark.parametrize("header", ["host", "authorization"])
+def test_two_headers_that_contradict_each_other(service, header):
+    """Which of the two counts is what a proxy in front and the service could see differently."""
+    values = {"host": b"127.0.0.1", "authorization": f"Bearer {service.tokens['admin']}".encode()}
+    reply = service("GET", "/agents", headers=[(header.encode(), values[header])])
+    assert refused(reply, 400)
+    assert header in reply.json()["error"].lower()
 
 
 def test_which_hosts_are_this_machine_alone():

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
+from starlette.routing import Route
 
 from restless_bandits import __version__
 from restless_bandits.arrays import plain
@@ -24,7 +25,7 @@ from restless_bandits.service.gate import Gate, fault, headers_of
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.messages import LIMITS, MOST
-from restless_bandits.service.metrics import CONTENT_TYPE, Meter
+from restless_bandits.service.metrics import CONTENT_TYPE, Meter, RouteTable
 from restless_bandits.service.operations import Answer, Delete, Operation, ServiceError
 from restless_bandits.service.page import Codes
 from restless_bandits.service.page import routes as page_routes
@@ -87,7 +88,8 @@ def build(
     if page:
         app.router.routes.extend(page_routes(keeper, doorkeeper, streams, codes or Codes()))
     setattr(app, "openapi", lambda: _described(app))  # noqa: B010
-    return Gate(app, keeper, doorkeeper, Names(known_hosts), limits, meter, bridge, streams)
+    routes = RouteTable(route.path for route in app.routes if isinstance(route, Route))
+    return Gate(app, keeper, doorkeeper, Names(known_hosts), limits, meter, routes, bridge, streams)
 
 
 def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -239,7 +241,6 @@ def _read_routes(
         summary="The log as it grows: server-sent events.",
     )
     async def stream(request: Request, name: Name, after: Begin = None) -> Response:
-        streams.check_room()
         said = request.headers.get("last-event-id", "")
         if said and not (said.isascii() and said.isdigit() and len(said) < 17):
             raise ServiceError(422, "Last-Event-ID is not the number of an event", "Last-Event-ID")

@@ -90,7 +90,9 @@ class Names:
             port = port.removeprefix(":") if bracket and port[:1] in ("", ":") else "x"
         else:
             name, _, port = name.partition(":")
-        fine = (not port or port.isdigit()) and (name.rstrip(".") in self._known or is_address(name))
+        fine = (not port or (port.isascii() and port.isdigit())) and (
+            name.rstrip(".") in self._known or is_address(name)
+        )
         if fine and len(self._fine) < 100:
             self._fine.add(host)
         return fine

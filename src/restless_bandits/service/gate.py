@@ -7,6 +7,7 @@ the web framework; ``app.py`` declares them for the API's description, and every
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -18,8 +19,9 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.service import messages
 from restless_bandits.service.auth import COOKIE, Doorkeeper, Names, enough, needed_role
 from restless_bandits.service.limits import Limits
-from restless_bandits.service.metrics import Meter
+from restless_bandits.service.metrics import Meter, RouteTable
 from restless_bandits.service.operations import Operation, ServiceError
+from restless_bandits.service.streams import ROUTES as STREAM_ROUTES
 from restless_bandits.service.streams import Streams
 from restless_bandits.service.waiting import Bridge
 
@@ -60,11 +62,12 @@ class Gate:
         names: Names,
         limits: Limits,
         meter: Meter,
+        routes: RouteTable,
         bridge: Bridge,
         streams: Streams,
     ) -> None:
         self._app, self._keeper, self._doorkeeper = app, keeper, doorkeeper
-        self._names, self._limits, self._meter = names, limits, meter
+        self._names, self._limits, self._meter, self._routes = names, limits, meter, routes
         self._bridge = bridge
         self.streams = streams
         self._busy = 0
@@ -81,6 +84,7 @@ class Gate:
         start = time.perf_counter()
         answer = _Noting(send)
         path: str = scope["path"]
+        route = self._routes.label(path)
         try:
             self._busy += 1
             if self._busy > self._limits.clients:
@@ -95,21 +99,21 @@ class Gate:
                 await reply(send, 200, {"answers": results} if action == "batch" else results[0])
                 answer.status = 200
             else:
-                await self._app(scope, self._measured(receive), answer)
+                with self.streams.place() if route in STREAM_ROUTES else contextlib.nullcontext():
+                    await self._app(scope, self._measured(receive), answer)
         except ProblemError as error:
             if not answer.status:
                 await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))
         except asyncio.CancelledError:
             raise
         except Exception:  # a mistake of ours, whatever it is: the log tells it, the answer does not
-            log.exception("a request failed: %s %s", scope["method"], route_of(path, 200))
+            log.exception("a request failed: %s %s", scope["method"], route)
             if not answer.status:
                 await refuse(answer, fault())
         finally:
             self._busy -= 1
-            is_stream = path.endswith("/stream")
-            seconds = None if is_stream else time.perf_counter() - start
-            self._meter.note(route_of(path, answer.status), answer.status, seconds)
+            seconds = None if route in STREAM_ROUTES else time.perf_counter() - start
+            self._meter.note(route, answer.status, seconds)
 
     def stop(self) -> None:
         """End what would not end by itself: streams, and bodies that do not come."""
@@ -124,8 +128,12 @@ class Gate:
         size = 0
         for key, value in scope["headers"]:
             if key == b"authorization":
+                if authorization is not None:
+                    raise ServiceError(400, "the request has two Authorization headers; send one")
                 authorization = value
             elif key == b"host":
+                if host is not None:
+                    raise ServiceError(400, "the request has two Host headers; send one")
                 host = value
             elif key == b"content-length":
                 size = int(value) if value.isdigit() and len(value) < 20 else self._limits.body + 1
@@ -246,19 +254,6 @@ def too_large(most: int) -> ServiceError:
 def fault() -> ServiceError:
     """A mistake of ours. What is told says nothing of where; the log does."""
     return ServiceError(503, "the service failed on this request, and its log says why; try again", retry_after=1.0)
-
-
-def route_of(path: str, status: int) -> str:
-    """The route of a path, for counting: names are left out, and what does not exist is one."""
-    parts = path.split("/")
-    if status in (0, 401, 404) or (len(parts) > 1 and parts[1] not in _ROOTS):
-        return "other"
-    if len(parts) > 2 and parts[1] == "agents":
-        parts[2] = "{name}"
-    return "/".join(parts[:4]) if parts[1] == "agents" else f"/{parts[1]}"
-
-
-_ROOTS = ("", "agents", "assets", "health", "page", "login", "logout", "metrics", "openapi.json")
 
 
 def _bearer(value: bytes | None) -> str | None:

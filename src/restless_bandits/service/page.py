@@ -256,7 +256,6 @@ class Page:
         return _json(await self._thinker.what_if(arms, plays))
 
     async def live(self, request: Request) -> Response:
-        self._streams.check_room()
         name = request.query_params.get("name")
         frames = self._overview_frames() if name is None else await self._agent_frames(name, request)
         every = EVERY_OVERVIEW if name is None else EVERY

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from restless_bandits.service.operations import ServiceError
 
+ROUTES = ("/agents/{name}/stream", "/page/live")
 LOOK_AGAIN = 1.0
 """Seconds after which the log is read without a sign: another process may have written to it."""
 QUIET = 15.0
@@ -41,9 +42,16 @@ class Streams:
         for end in self.at_stop:
             end()
 
-    def check_room(self) -> None:
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold one of the places for streams, from before the request is looked at until its answer has ended."""
         if self._open >= self._most:
             raise ServiceError(429, f"{self._most} streams are open already; close one", retry_after=5.0)
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
 
     async def lines(self, name: str, after: int) -> AsyncIterator[bytes]:
         """Yield the events that are numbered above ``after``, for ever."""
@@ -51,7 +59,6 @@ class Streams:
         # Each is registered before the log is read: what is committed in between wakes it.
         unlisten = self._keeper.listen(name, _waker(loop, wake))
         self._wakers.add(wake)
-        self._open += 1
         try:
             yield b"retry: 1000\n: events of an agent\n\n"
             last_sent = loop.time()
@@ -75,7 +82,6 @@ class Streams:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), LOOK_AGAIN)
         finally:
-            self._open -= 1
             self._wakers.discard(wake)
             unlisten()
 
@@ -89,7 +95,6 @@ class Streams:
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
         unlisten = (lambda: None) if name is None else self._keeper.listen(name, _waker(loop, wake))
         self._wakers.add(wake)
-        self._open += 1
         try:
             yield b"retry: 1000\n\n"
             last_sent = loop.time()
@@ -110,7 +115,6 @@ class Streams:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(wake.wait(), LOOK_AGAIN)
         finally:
-            self._open -= 1
             self._wakers.discard(wake)
             unlisten()
 
