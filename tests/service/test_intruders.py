@@ -1,12 +1,15 @@
 """Nobody gets in without a token, nobody does more than the token allows, and nothing that is sent does any harm."""
 
+import hashlib
 import json
 import logging
 import random
 import re
+from urllib.parse import urlencode
 
 import pytest
 
+from restless_bandits.service import auth
 from restless_bandits.service.auth import Names, is_loopback
 from restless_bandits.service.limits import Limits
 
@@ -122,11 +125,54 @@ def test_a_token_that_is_revoked_is_dead(service):
     assert refused(service.run(call(service.app, "GET", "/agents", token=token)), 401)
 
 
-def test_a_cookie_reads_and_does_nothing_else(service):
-    cookie = [(b"cookie", f"a=b; restless_token={service.tokens['admin']}".encode())]
+def logged_in(service, token, scheme="http"):
+    """The cookie that a browser gets for a token."""
+    reply = service("POST", "/login", urlencode({"token": token}).encode(), role=None, scheme=scheme)
+    assert reply.status == 200
+    return b"a=b; " + reply.headers["set-cookie"].partition(";")[0].encode()
+
+
+def test_a_session_reads_and_does_nothing_else(service):
+    """Of whatever token: it is worth reading only, and it is no token."""
+    cookie = logged_in(service, service.tokens["admin"])
+    assert service("GET", "/agents", role=None, headers=[(b"cookie", cookie)]).status == 200
+    for method, path, body in (
+        ("POST", "/agents/a/skip", {}),
+        ("POST", "/agents", AGENT),
+        ("DELETE", "/agents/a", b""),
+    ):
+        assert refused(service(method, path, body, role=None, headers=[(b"cookie", cookie)]), 401)
+    assert refused(service.run(call(service.app, "GET", "/agents", token=cookie.rpartition(b"=")[2].decode())), 401)
+
+
+def test_no_cookie_holds_a_token(service):
+    token = service.tokens["admin"].encode()
+    assert token not in logged_in(service, token.decode())
+    names = [b"restless_token", b"restless_session", b"__Host-restless_session"]
+    values = [token, b'"\xff', b"", b"=" * 9, b"x" * 50_000, hashlib.sha256(token).hexdigest().encode()]
+    for scheme in ("http", "https"):
+        for name in names:
+            for value in values:
+                headers = [(b"cookie", name + b"=" + value)]
+                assert refused(service("GET", "/agents", role=None, headers=headers, scheme=scheme), 401)
+                assert service("GET", "/", role=None, headers=headers, scheme=scheme).status == 303
+
+
+def test_a_cookie_of_one_scheme_is_worth_nothing_in_the_other(service):
+    """One that was set over plain HTTP, by whoever is on the way, is not looked at over TLS."""
+    for scheme, other in (("http", "https"), ("https", "http")):
+        cookie = [(b"cookie", logged_in(service, service.tokens["read"], scheme))]
+        assert service("GET", "/agents", role=None, headers=cookie, scheme=scheme).status == 200
+        assert service("GET", "/agents", role=None, headers=cookie, scheme=other).status == 401
+
+
+def test_a_session_ends_with_its_token(service, monkeypatch):
+    monkeypatch.setattr(auth, "REMEMBERED", 0.0)
+    token = service.store.tokens.make("admin")
+    cookie = [(b"cookie", logged_in(service, token))]
     assert service("GET", "/agents", role=None, headers=cookie).status == 200
-    assert refused(service("POST", "/agents/a/skip", {}, role=None, headers=cookie), 401)
-    assert refused(service("GET", "/agents", role=None, headers=[(b"cookie", b'restless_token="\xff')]), 401)
+    assert service.store.tokens.revoke(token.split("-")[1])
+    assert refused(service("GET", "/agents", role=None, headers=cookie), 401)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from restless_bandits import __version__
 from restless_bandits.arrays import plain
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import messages
-from restless_bandits.service.auth import Doorkeeper, Names, Tokens
+from restless_bandits.service.auth import Doorkeeper, Names, Sessions, Tokens
 from restless_bandits.service.gate import Gate, fault, headers_of
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.limits import Limits
@@ -71,6 +71,7 @@ def build(
     access = ThreadPool("access", ACCESS_THREADS)
     doorkeeper, meter = Doorkeeper(tokens, access), Meter(keeper)
     streams = Streams(keeper, limits.streams, limits.page)
+    sessions = Sessions(doorkeeper, limits.sessions, limits.token_sessions)
     bridge = Bridge()
     reader = AgentReader(keeper, bridge, limits.estimates)
     streams.at_stop.append(reader.close)
@@ -86,10 +87,10 @@ def build(
     _play_routes(app, keeper, bridge)
     _read_routes(app, keeper, reader, streams, meter, access)
     if page:
-        app.router.routes.extend(page_routes(keeper, doorkeeper, streams, codes or Codes()))
+        app.router.routes.extend(page_routes(keeper, doorkeeper, sessions, streams, codes or Codes()))
     setattr(app, "openapi", lambda: _described(app))  # noqa: B010
     routes = RouteTable(route.path for route in app.routes if isinstance(route, Route))
-    return Gate(app, keeper, doorkeeper, Names(known_hosts), limits, meter, routes, bridge, streams)
+    return Gate(app, keeper, doorkeeper, sessions, Names(known_hosts), limits, meter, routes, bridge, streams)
 
 
 def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -250,7 +251,9 @@ def _read_routes(
         else:
             begin = await reader.look(name, lambda hosted: hosted.seq)
         return StreamingResponse(
-            streams.lines(name, begin), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+            streams.lines(name, begin, request.state.role_of),
+            media_type="text/event-stream",
+            headers={"x-accel-buffering": "no"},
         )
 
     @get("/agents/{name}/estimate", messages.Reply, 429, summary="Chains and rewards, with standard errors.")

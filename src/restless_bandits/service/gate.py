@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import messages
-from restless_bandits.service.auth import COOKIE, Doorkeeper, Names, enough, needed_role
+from restless_bandits.service.auth import Doorkeeper, Names, Sessions, enough, needed_role, session_in
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.metrics import Meter, RouteTable
 from restless_bandits.service.operations import Operation, ServiceError
 from restless_bandits.service.streams import ROUTES as STREAM_ROUTES
-from restless_bandits.service.streams import Streams
+from restless_bandits.service.streams import RoleOf, Streams
 from restless_bandits.service.waiting import Bridge
 
 Scope = MutableMapping[str, Any]
@@ -59,6 +59,7 @@ class Gate:
         app: App,
         keeper: Any,
         doorkeeper: Doorkeeper,
+        sessions: Sessions,
         names: Names,
         limits: Limits,
         meter: Meter,
@@ -66,7 +67,7 @@ class Gate:
         bridge: Bridge,
         streams: Streams,
     ) -> None:
-        self._app, self._keeper, self._doorkeeper = app, keeper, doorkeeper
+        self._app, self._keeper, self._doorkeeper, self._sessions = app, keeper, doorkeeper, sessions
         self._names, self._limits, self._meter, self._routes = names, limits, meter, routes
         self._bridge = bridge
         self.streams = streams
@@ -124,7 +125,7 @@ class Gate:
 
     async def _admit(self, scope: Scope, path: str) -> int:
         """Refuse who may not ask for this; return the length of the body that was announced."""
-        host = authorization = cookie = None
+        host = authorization = None
         size = 0
         for key, value in scope["headers"]:
             if key == b"authorization":
@@ -137,8 +138,6 @@ class Gate:
                 host = value
             elif key == b"content-length":
                 size = int(value) if value.isdigit() and len(value) < 20 else self._limits.body + 1
-            elif key == b"cookie":
-                cookie = value
         if host not in self._names:
             raise ServiceError(
                 400, "this service is not known by the name of the Host header; start it with --allow-host NAME"
@@ -148,12 +147,17 @@ class Gate:
         if needed is None:
             return size
         token = _bearer(authorization)
-        if token is None and authorization is None and method == "GET":
-            token = _from_cookie(cookie)
-        role = None if token is None else await self._doorkeeper.role(token)
+        session = session_in(scope) if authorization is None and method == "GET" else None
+        role_of: RoleOf = _nobody
+        if token is not None:
+            role_of = functools.partial(self._doorkeeper.role, token)
+        elif session is not None:
+            role_of = functools.partial(self._sessions.role, session)
+        role = await role_of()
         if role is None:
-            why = "a token is needed" if token is None else "this token is not known"
+            why = "this token is not known" if token else "this session has ended" if session else "a token is needed"
             raise ServiceError(401, f"{why}; send the header Authorization: Bearer TOKEN")
+        scope.setdefault("state", {})["role_of"] = role_of
         if not enough(role, needed):
             raise ServiceError(403, f"this token may {role}, and {needed} is needed; restless token makes another")
         return size
@@ -262,11 +266,5 @@ def _bearer(value: bytes | None) -> str | None:
     return value[7:].strip().decode("latin-1") or None
 
 
-def _from_cookie(value: bytes | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        found = SimpleCookie(value.decode("latin-1")).get(COOKIE)
-    except CookieError:
-        return None
-    return None if found is None or not found.value else found.value
+async def _nobody() -> str | None:
+    return None

@@ -14,7 +14,8 @@ class Limits:
     answer may come late, ``batch`` operations of one request, ``head`` bytes and ``header_lines`` of the request line,
     headers and trailers of one request, ``body`` bytes of one request, ``name`` letters of a name or a request id,
     ``page`` events of one answer, ``clients`` requests that are being answered, ``streams`` that are open,
-    ``estimates`` and beliefs that are being computed, ``queue`` operations that wait for the writer.
+    ``estimates`` and beliefs that are being computed, ``sessions`` of browsers, ``token_sessions`` of one token,
+    ``queue`` operations that wait for the writer.
     """
 
     agents: int = 10_000
@@ -32,4 +33,6 @@ class Limits:
     clients: int = 512
     streams: int = 64
     estimates: int = 4
+    sessions: int = 1_000
+    token_sessions: int = 50
     queue: int = 20_000
