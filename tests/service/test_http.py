@@ -80,7 +80,8 @@ def test_events_come_in_pages(agent):
         found += page["events"]
         after = page["next"]
     assert found == whole
-    for wrong in ("after=-1", "after=x", "limit=0", "limit=100000", "after=1e400"):
+    digits = ("after=%C2%B2", "after=%D9%A3", "limit=%EF%BC%91", "after=1_0", "after=%201", "after=%2B1", "after=1.0")
+    for wrong in ("after=-1", "after=x", "limit=0", "limit=100000", "after=1e400", "after=", *digits):
         reply = agent("GET", f"/agents/a/events?{wrong}")
         assert reply.status == 422
         assert reply.json()["field"] == wrong.partition("=")[0]

@@ -5,7 +5,7 @@ import json
 import logging
 import random
 import re
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -270,6 +270,83 @@ def test_too_many_at_once(tmp_path, limit, path, status):
         inside.close()
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "key"),
+    [
+        ("/agents/a/ask", b'{"request": "1", "request": "2"}', "request"),
+        ("/agents/a/ask", b'{"request": "1", "re\\u0071uest": "1"}', "request"),
+        ("/agents/a/tell", b'{"decision": "1", "lost": false, "state": 0, "reward": 1.0, "lost": true}', "lost"),
+        ("/agents/a/batch", b'{"operations": [{"skip": {}}, {"ask": {"request": "2", "request": "3"}}]}', "request"),
+        ("/agents/a/batch", b'{"operations": [], "operations": [{"skip": {}}]}', "operations"),
+        ("/agents/a/skip", b'{"slots": 1, "slots": 2}', "slots"),
+        ("/agents", b'{"name": "d", "arms": ["x", {"name": "y", "n_states": 2, "n_states": 3}]}', "n_states"),
+    ],
+)
+def test_a_key_that_is_there_twice(service, path, body, key):
+    """The last one counts for us, and the first one maybe for a proxy that looks into bodies."""
+    before = log_of(service)
+    reply = service("POST", path, body)
+    assert refused(reply, 400)
+    assert reply.json()["field"] == key
+    assert repr(key) in reply.json()["error"]
+    assert log_of(service) == before
+
+
+def test_numbers_of_any_length_are_no_fault(service):
+    long = b"9" * 5000
+    for body in (b'{"slots": %b}' % long, b'{"slots": 1, "request": %b}' % long):
+        assert refused(service("POST", "/agents/a/skip", body), 400)
+    body = b'{"decision": "1", "state": 0, "reward": 0.%b}' % long
+    assert refused(service("POST", "/agents/a/tell", body), 404)
+
+
+STRANGE = [
+    "",
+    "²",
+    "٣",
+    "１",
+    "1_0",
+    "+1",
+    " 1",
+    "1.0",
+    "-0",
+    "0x1",
+    "1e3",
+    "nan",
+    "9" * 40,
+    "\x00",
+    "a/../b",
+    "%2e%2e",
+    "[]",
+]
+QUERIES = [
+    "/agents/a/events?after={}",
+    "/agents/a/events?limit={}",
+    "/agents/a/events?after=1&after={}",
+    "/agents/{}",
+    "/agents/{}/estimate",
+    "/page/agent?name={}",
+    "/page/thoughts?name={}",
+    "/page/overview?search={}",
+    "/page/what-if?plays={}&arms=[]",
+    "/page/what-if?arms={}",
+    "/assets/{}",
+    "/login?code={}",
+]
+
+
+def test_strange_parameters(service, caplog):
+    for query in QUERIES:
+        for value in STRANGE:
+            reply = service("GET", query.format(quote(value, safe="")))
+            assert reply.status in (200, 404, 422), (query, value, reply.body)
+            assert b"Traceback" not in reply.body
+    for value in STRANGE:
+        reply = service("GET", "/agents/nobody/stream", headers=[(b"last-event-id", value.encode())])
+        assert reply.status in (404, 422)
+    assert not caplog.records
+
+
 def faulty(rng):
     """A route and a body that is wrong for sure, in one of many ways."""
     decision = {"decision": "1", "state": 0, "reward": 1.0}
@@ -298,7 +375,7 @@ def faulty(rng):
             [{}],
         ]
     )
-    way = rng.randrange(8)
+    way = rng.randrange(9)
     if way == 0:
         return route, json.dumps({**right, rng.choice(["__class__", "x", "Request", "requests", "нет"]): 1}).encode()
     if way == 1:
@@ -316,6 +393,9 @@ def faulty(rng):
         return route, bytes(rng.randrange(128, 256) for _ in range(rng.randrange(1, 40)))
     if way == 6:
         return route, json.dumps(rng.choice([None, 1, "x", [right], [], True, [[]], 1.5])).encode()
+    if way == 7:
+        text = json.dumps(right)
+        return route, f'{text[:-1]}, "{key}": {json.dumps(right[key])}}}'.encode()
     return route, json.dumps(dict.fromkeys(right, strange)).encode()
 
 

@@ -286,6 +286,9 @@ def test_what_if(service):
         tried([arm()] * 25),
         tried([arm()], plays=7),
         tried([arm()], plays="x"),
+        tried([arm()], plays="%C2%B2"),
+        tried([arm()], plays="%D9%A3"),
+        tried([arm()], plays=""),
         tried([arm(stay=1.5)]),
         tried([arm(pay=float("nan"))]),
         tried([arm(pay=2.0)]),
@@ -298,6 +301,12 @@ def test_what_cannot_be(service, path):
     reply = get(service, path)
     assert reply.status == 422, reply.body
     assert reply.json()["error"]
+
+
+def test_what_is_tried_has_each_key_once(service):
+    given = json.dumps([arm()]).replace("{", '{"rewards": [0.5, 0.5], ', 1)
+    reply = get(service, f"/page/what-if?arms={quote(given)}")
+    assert (reply.status, reply.json()["field"]) == (400, "rewards")
 
 
 def told(slot, arm, state=0, reward=1.0, **more):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import socket
 
 import pytest
@@ -22,14 +23,16 @@ def server(tmp_path_factory):
         yield process
 
 
-def answers(server, *pieces):
-    """The bytes that a connection is answered, from the first request until it is closed."""
+def answers(server, *pieces, ends=False):
+    """The bytes that a connection is answered until it is closed; a client that ends sends nothing more."""
     found = b""
     with contextlib.closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as connection:
         # A service that refuses closes, whatever is still being sent.
         with contextlib.suppress(ConnectionError):
             for piece in pieces:
                 connection.sendall(piece)
+            if ends:
+                connection.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionError):
             while part := connection.recv(1 << 16):
                 found += part
@@ -137,3 +140,33 @@ def test_waiting_requests_of_a_connection_are_bounded(server):
     found = statuses(answers(server, *[500 * one] * 20))
     assert set(found) <= {200}
     assert len(found) < 10_000
+
+
+def test_bytes_that_are_no_requests(server):
+    """Heads with bytes exchanged, cut and repeated: every one is answered or closed, and nothing fails."""
+    rng = random.Random(11)
+    right = f"POST /agents/b/ask?x=1 HTTP/1.1\r\nauthorization: Bearer {server.token}\r\nconnection: close\r\n".encode()
+    right += HOST + b'content-type: application/json\r\ncontent-length: 15\r\n\r\n{"request":"1"}'
+    known = {200, 400, 401, 403, 404, 413, 422, 431}
+    for _ in range(400):
+        sent = bytearray(right)
+        for _ in range(rng.randrange(1, 6)):
+            place = rng.randrange(len(sent))
+            way = rng.randrange(3)
+            if way == 0:
+                sent[place] = rng.randrange(256)
+            elif way == 1:
+                del sent[place : place + rng.randrange(1, 20)]
+            else:
+                sent[place:place] = rng.choice([b"\r\n", b"\0", b": ", b" ", b"\xff" * 9, b"x: 1\r\n" * 30, right[:60]])
+        found = answers(server, bytes(sent), ends=True)
+        assert set(statuses(found)) <= known, (sent, found)
+        assert b"Traceback" not in found
+    assert statuses(answers(server, padded(200))) == [200]
+
+
+def test_nothing_of_it_was_a_fault(server):
+    """The last test of this file: the service ends in order, and its log holds no stack trace."""
+    code, err = server.stop()
+    assert code == 0
+    assert "Traceback" not in err, err

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
@@ -21,7 +22,7 @@ from restless_bandits.arrays import plain
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import messages
 from restless_bandits.service.auth import Doorkeeper, Names, Sessions, Tokens
-from restless_bandits.service.gate import Gate, fault, headers_of
+from restless_bandits.service.gate import Gate, fault, gone, headers_of
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.messages import LIMITS, MOST
@@ -52,9 +53,12 @@ STATUSES = {
 ACCESS_THREADS = 4
 """Threads in which tokens and the health of the store are looked up, and nothing else."""
 Name = Annotated[str, Path(description="The agent's name.")]
-After = Annotated[int, Query(ge=0, le=MOST, description="The number of the last event that is known.")]
-Begin = Annotated[int | None, Query(ge=0, le=MOST, description="As Last-Event-ID; without either only what comes.")]
-PageLength = Annotated[int, Query(ge=1, le=LIMITS.page, description="Events of a page.")]
+DIGITS = BeforeValidator(messages.digits_of)
+After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last event that is known.")]
+Begin = Annotated[
+    int | None, DIGITS, Query(ge=0, le=MOST, description="As Last-Event-ID; without either only what comes.")
+]
+PageLength = Annotated[int, DIGITS, Query(ge=1, le=LIMITS.page, description="Events of a page.")]
 
 
 def build(
@@ -123,6 +127,9 @@ def _handle_errors(app: FastAPI) -> None:
     async def problem(_: Request, error: Exception) -> Response:
         return refused(ServiceError(422, str(error)))
 
+    async def went_away(_: Request, error: Exception) -> Response:
+        return refused(gone())
+
     async def failed(_: Request, error: Exception) -> Response:
         return refused(fault())  # the gate finds the error too, and logs it
 
@@ -130,6 +137,7 @@ def _handle_errors(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, wrong_parameter)
     app.add_exception_handler(HTTPException, not_found)
     app.add_exception_handler(ProblemError, problem)
+    app.add_exception_handler(ClientDisconnect, went_away)
     app.add_exception_handler(Exception, failed)
 
 

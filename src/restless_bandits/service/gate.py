@@ -180,7 +180,7 @@ class Gate:
         while more:
             message = await self._part(receive)
             if message["type"] == "http.disconnect":
-                raise ServiceError(400, "the client went away before the body was there")
+                raise gone()
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > self._limits.body:
@@ -253,6 +253,10 @@ def headers_of(error: ServiceError) -> dict[str, str]:
 
 def too_large(most: int) -> ServiceError:
     return ServiceError(413, f"the body is longer than {most} bytes; send less at a time")
+
+
+def gone() -> ServiceError:
+    return ServiceError(400, "the client went away before the body was there")
 
 
 def fault() -> ServiceError:

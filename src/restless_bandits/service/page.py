@@ -29,6 +29,7 @@ from restless_bandits.service import thinking
 from restless_bandits.service.auth import SESSION_SECONDS, Doorkeeper, Sessions, cookie_name, session_in
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.keeper import Keeper
+from restless_bandits.service.messages import check_keys
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.streams import Streams
 from restless_bandits.service.thinker import Thinker
@@ -330,7 +331,8 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
     """The arms of a problem that somebody tries; what is no problem is refused when it is made."""
     try:
         arms = json.loads(given)
-        fine = isinstance(arms, list) and 1 <= len(arms) <= MOST_TRIED and plays.isdigit() and len(plays) < 4
+        fine = isinstance(arms, list) and 1 <= len(arms) <= MOST_TRIED and 0 < len(plays) < 4
+        fine &= plays.isascii() and plays.isdigit()
         for arm in arms if fine else []:
             fine &= set(arm) == {"name", "transitions", "rewards", "reward_range"}
             fine &= len(arm["transitions"]) == len(arm["rewards"]) <= MOST_STATES and len(arm["reward_range"]) == 2
@@ -343,6 +345,7 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
         raise ServiceError(
             422, "arms are not a list of {name, transitions, rewards, reward_range} of a few small arms", "arms"
         )
+    check_keys(given)
     return arms, int(plays)
 
 

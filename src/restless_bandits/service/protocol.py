@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from http import HTTPStatus
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from restless_bandits.service.gate import JSON
 from restless_bandits.service.limits import Limits
@@ -31,6 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Headers and trailers of the present request."""
     _in_head = True
     _refused = False
+    _unanswered: tuple[RequestResponseCycle, ...] = ()
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, piece by piece, until a bound is exceeded."""
@@ -65,6 +66,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse("too many requests wait for the answer to an earlier one; wait for answers")
         if not self._refused:
             super().on_headers_complete()
+            self._unanswered = (*(one for one in self._unanswered if not one.response_complete), self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Pass on a part of a body."""
@@ -95,7 +97,16 @@ class BoundedProtocol(HttpToolsProtocol):
             headers = [*JSON, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
             lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), *(b"%b: %b" % one for one in headers)]
             self.transport.write(b"\r\n".join([*lines, b"", body]))
-        if not is_idle:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        self._disconnect()
         self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all requests; uvicorn would let the first of several pipelined ones write to a closed connection."""
+        self._disconnect()
+        super().connection_lost(exc)
+
+    def _disconnect(self) -> None:
+        for cycle in self._unanswered:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
