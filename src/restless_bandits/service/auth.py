@@ -63,10 +63,11 @@ class Session:
 
 
 class Sessions:
-    """Sessions of browsers: random ids that are worth reading, until they expire, are ended or lose their token.
+    """Sessions of browsers by random ids, with the role ``read``.
 
-    Sessions are kept in memory alone, under the hashes of their ids, and end with the process. Where there are too many
-    of a token, or of all tokens, the oldest one ends.
+    A session ends when it expires, at logout, when its token is revoked, and with the process. Sessions are kept in
+    memory under the hashes of their ids. A new session beyond a limit ends the oldest session of its token, or of all
+    tokens.
     """
 
     def __init__(self, doorkeeper: Doorkeeper, most: int, most_of_token: int) -> None:
@@ -119,7 +120,7 @@ def session_in(scope: Mapping[str, Any]) -> str | None:
 
 
 def _hash(secret: str) -> bytes:
-    # What is kept and looked up by its hash: how long that takes tells nothing about secrets that are nearly right.
+    # The time of a lookup by hash tells nothing about secrets that are nearly right.
     return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
