@@ -1,4 +1,4 @@
-"""The service over HTTP: every route, what it takes and answers, and the API's description at ``/openapi.json``."""
+"""The HTTP application: every route with its request and its reply, and the API description at ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def build(
     page: bool = True,
     codes: Codes | None = None,
 ) -> Gate:
-    """Return the whole service as an ASGI application; ``stop()`` ends what would not end by itself."""
+    """Return the whole service as an ASGI application; ``stop()`` ends open streams and unfinished bodies."""
     limits = limits or Limits()
     access = ThreadPool("access", ACCESS_THREADS)
     doorkeeper, meter = Doorkeeper(tokens, access), Meter(keeper)
@@ -103,7 +103,7 @@ def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def _handle_errors(app: FastAPI) -> None:
-    """Answer every error in the same shape."""
+    """Answer all errors in the same shape."""
 
     def refused(error: ServiceError) -> Response:
         return _json({"error": str(error), "field": error.field}, error.status, headers_of(error))
@@ -131,7 +131,7 @@ def _handle_errors(app: FastAPI) -> None:
         return refused(gone())
 
     async def failed(_: Request, error: Exception) -> Response:
-        return refused(fault())  # the gate finds the error too, and logs it
+        return refused(fault())  # The middleware finds the error too, and logs it.
 
     app.add_exception_handler(ServiceError, service_error)
     app.add_exception_handler(RequestValidationError, wrong_parameter)
@@ -142,13 +142,13 @@ def _handle_errors(app: FastAPI) -> None:
 
 
 def _takes(model: type[BaseModel]) -> dict[str, Any]:
-    """How a route's body is described; it is read by the route itself, from its bytes."""
+    """Return the description of a request body; the route itself reads the body from its bytes."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals that a route may answer with, besides those of every route."""
+    """Return the refusals of a route, besides the refusals that all routes share."""
     always = (400, 401, 403, 503)
     return {
         status: {"model": messages.ErrorReply, "description": STATUSES[status]}
@@ -157,7 +157,7 @@ def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
-    """What changes an agent."""
+    """Add the routes that change an agent."""
 
     async def done(name: str, operations: Sequence[Operation]) -> list[Answer]:
         results: list[Answer] = await bridge.waiting(keeper.submit(name, operations))
@@ -199,7 +199,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
     async def delete(name: Name) -> Response:
         return _json((await done(name, [Delete()]))[0])
 
-    # Ask, tell and batch are answered by the gate, where nothing stands between them and the keeper.
+    # The middleware answers ask, tell and batch directly, without the web framework in between.
     @post("/agents/{name}/ask", messages.AskMessage, messages.DecisionReply, summary="Which arms to pull.")
     async def ask(request: Request, name: Name) -> Response:
         message = messages.read(messages.AskMessage, await request.body())
@@ -224,7 +224,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
 def _read_routes(
     app: FastAPI, keeper: Any, reader: AgentReader, streams: Streams, meter: Meter, access: ThreadPool
 ) -> None:
-    """What changes nothing."""
+    """Add the routes that change nothing."""
 
     def get(path: str, answer: type[BaseModel], *refusals: int, **more: Any) -> Callable[[Callable[..., Any]], Any]:
         responses = _refusals(404, 422, *refusals) if "{name}" in path else _refusals()
@@ -254,7 +254,7 @@ def _read_routes(
         if said and not (said.isascii() and said.isdigit() and len(said) < 17):
             raise ServiceError(422, "Last-Event-ID is not the number of an event", "Last-Event-ID")
         if said or after is not None:
-            await asyncio.to_thread(keeper.events, name, 0, 1)  # an agent that is not there is told before we stream
+            await asyncio.to_thread(keeper.events, name, 0, 1)  # a missing agent is refused before the stream begins
             begin = int(said) if said else int(after or 0)
         else:
             begin = await reader.look(name, lambda hosted: hosted.seq)
@@ -294,7 +294,7 @@ def _read_routes(
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """The API's description, with the messages that routes read by themselves."""
+    """Return the API description, with the messages that routes read by themselves."""
     if app.openapi_schema is None:
         described = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=list(app.routes)

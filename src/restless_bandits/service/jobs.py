@@ -1,4 +1,4 @@
-"""Requests on their way through the keeper, and the sentences with which they are refused."""
+"""Requests in the command queue of the writer, and the messages of their refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RETRY_AFTER = 1.0
 
 @dataclass(eq=False)
 class Job:
-    """A request on its way."""
+    """A request in the command queue."""
 
     agent: str
     operations: Sequence[Operation] = ()
@@ -33,7 +33,7 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """The seed of an agent that asks for none: drawn once, so that what is begun again goes the same way."""
+        """The seed of an agent without a requested seed: drawn once, so that a repetition gives the same result."""
         if self._seed is None:
             self._seed = secrets.randbits(32)
         return self._seed
@@ -41,13 +41,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Resume:
-    """The requests of an agent that were put aside can go on."""
+    """A wake-up: the deferred requests of an agent can go on."""
 
     agent: str
 
 
 class NextGroupError(Exception):
-    """What is asked for can be done after the commit."""
+    """The request can only be carried out after the next commit."""
 
 
 def refuse(job: Job, error: BaseException) -> None:

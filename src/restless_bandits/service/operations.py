@@ -1,7 +1,7 @@
-"""What may be asked of an agent that the service keeps, as data: the words between HTTP and the keeper.
+"""Operations on agents of the service, as data: the interface between HTTP and the writer.
 
-The HTTP side checks the shape of a message and makes one of these; the keeper carries them out, many in one
-transaction, and answers with what JSON can hold. Nothing here imports a web framework or a database.
+The HTTP side checks the shape of a message and makes an operation. The writer carries out many operations in one
+transaction, and answers with JSON values. This module imports neither a web framework nor a database.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Answer = dict[str, Any]
 
 
 class ServiceError(ProblemError):
-    """A request that is refused: one sentence, the HTTP status it is sent with, and the field that is to blame."""
+    """A refused request: a message of one sentence, the HTTP status, and the invalid field."""
 
     def __init__(self, status: int, sentence: str, field: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(sentence)
@@ -44,14 +44,14 @@ class Create:
 
 @dataclass(frozen=True)
 class Ask:
-    """Decide on the coming slot, or repeat the decision that was made for this request id."""
+    """Decide on the coming slot, or repeat the earlier decision of the same request id."""
 
     request: str
 
 
 @dataclass(frozen=True)
 class Tell:
-    """What was seen in a decision's slot, or that its answer is lost; ``arm`` is what was really pulled."""
+    """The observation in a decision's slot, or the loss of its feedback; ``arm`` is the pulled arm if it differs."""
 
     decision: str | None = None
     slot: int | None = None
@@ -63,7 +63,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Skip:
-    """Slots in which nobody asked; the request id makes a repetition harmless."""
+    """Slots without a decision; the request id makes a repetition harmless."""
 
     slots: int = 1
     request: str | None = None
@@ -71,14 +71,14 @@ class Skip:
 
 @dataclass(frozen=True)
 class Patch:
-    """Exchange the learner, the late window, what is done on a change, or the arms in service."""
+    """Change the learner, the window of late feedback, the reaction to changes, or the arms in service."""
 
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete an agent; its log is kept, marked as ended, and its name may be used again."""
+    """Delete an agent: its log is kept and marked as ended, and its name may be used again."""
 
 
 Operation = Create | Ask | Tell | Skip | Patch | Delete

@@ -1,7 +1,7 @@
-"""Who makes the plans of hosted agents: worker processes, while the writer goes on with other agents.
+"""The worker pool that makes the plans of agents while the writer goes on with other agents.
 
-A plan that nothing can go on without is asked for by raising ``PlanNeededError``; whoever asked is asked again when it
-is there. What is needed is known by a digest of all that a plan is made of, so that the second time finds it.
+An operation that needs a missing plan raises ``PlanNeededError``, and is repeated when the plan exists. A digest of all
+inputs of a plan identifies the plan, so the repetition finds it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIES = 3
 
 
 class PlanNeededError(Exception):
-    """Nothing goes on without a plan that is being made."""
+    """The operation needs a plan that a worker is making."""
 
     def __init__(self, promise: Promise) -> None:
         super().__init__("a plan is being made")
@@ -44,7 +44,7 @@ class PlanNeededError(Exception):
 
 @cache
 def origin() -> dict[str, str]:
-    """Return by what plans are made here: the same release on the same kind of processor makes the same ones."""
+    """Return the origin of plans: the same release on the same kind of processor makes the same plans."""
     numpy = metadata.version("numpy")
     return {"release": metadata.version("restless-bandits"), "processor": f"{_processor()}, numpy {numpy}"}
 
@@ -59,7 +59,7 @@ def _processor() -> str:
 
 
 class Planner:
-    """Has plans made, and finds those that were."""
+    """Requests plans from workers, and finds existing plans."""
 
     def __init__(
         self, read: Callable[[str], bytes | None], *, patient: bool = False, trust_modules: bool = False
@@ -91,13 +91,13 @@ class Planner:
         return found
 
     def keep(self, plan: StoredPlan) -> None:
-        """Keep a plan at hand."""
+        """Put a plan into the cache."""
         self._known[plan.digest] = plan
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
 
     def now(self, given: Ingredients) -> StoredPlan:
-        """Return a plan that was asked for before, or ask for it and raise ``PlanNeededError``."""
+        """Return a plan that is ready, or request the plan and raise ``PlanNeededError``."""
         key = _key(given)
         if key in self._used:
             return self._used[key]
@@ -107,7 +107,7 @@ class Planner:
             try:
                 plan = self._used[key] = self.result(promise)
             except (BrokenExecutor, CancelledError):
-                # The worker died, maybe for lack of memory; another one may live.
+                # The worker died, perhaps for lack of memory; another worker may survive.
                 self._tries[key] = self._tries.get(key, 0) + 1
                 promise = None
                 if self._tries[key] >= TRIES:
@@ -119,12 +119,12 @@ class Planner:
                     self._used.popitem(last=False)
                 return plan
         if promise is None:
-            # Kept until whoever waits for it comes back: he always does.
+            # The plan is kept until the waiting operation is repeated, and every waiting operation is repeated.
             promise = self._coming[key] = self.later(given)
         raise PlanNeededError(promise)
 
     def later(self, given: Ingredients) -> Promise:
-        """Have a plan made that nobody waits for."""
+        """Request a plan in the background, with no operation waiting for it."""
         asked = time.perf_counter()
         promise = background.submit(make_packed_plan, *given)
         promise.add_done_callback(lambda done: self._note_time(done, time.perf_counter() - asked))
@@ -139,7 +139,7 @@ class Planner:
             self.took.popitem(last=False)
 
     def result(self, promise: Promise) -> StoredPlan:
-        """Return the plan of a promise that is kept, or raise what was raised."""
+        """Return the plan of a finished future, or raise the exception of the worker."""
         (digest, content), _ = promise.result()
         plan = self._known.get(digest) or unpacked(digest, content)
         self.keep(plan)
@@ -155,7 +155,7 @@ def _key(given: Ingredients) -> str:
 
 @cache
 def warm_up() -> None:
-    """Load the kernels that answers need, before anybody waits for them."""
+    """Load the kernels of answers before the first request."""
     player = Player("round-robin", Task((2, 2), 1, ("bernoulli",) * 2, (None, None), ("x", "y")))
     for slot in range(3 * GRID):
         player.ask()
@@ -163,8 +163,8 @@ def warm_up() -> None:
 
 
 def warm_up_here() -> None:
-    """Load these kernels into this process; one that was never compiled is compiled by a worker, and kept on disk."""
+    """Load the kernels into this process; a worker compiles a missing kernel, and the disk keeps the result."""
     if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
-        with contextlib.suppress(Exception):  # A worker that cannot do it leaves it to us.
+        with contextlib.suppress(Exception):  # A failed worker leaves the compilation to this process.
             background.submit(warm_up).result()
     warm_up()

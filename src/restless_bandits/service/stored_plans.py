@@ -1,7 +1,7 @@
-"""Plans as bytes, under the digest of what they say: written once, followed by every process, never made again.
+"""Plans as bytes under the digest of their content: written once, followed by every process, never made again.
 
-A plan is a line of JSON, its policy, rule and notes without arrays, and then the arrays one after the other, all
-compressed. The digest is of what is compressed. Nothing of it is code.
+A plan is a line of JSON, with policy, rule and notes without arrays, followed by the arrays, all compressed. The digest
+is the digest of the uncompressed content. No part of the bytes is code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_OF_ARRAYS, *_OF_NUM
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A plan and the bytes that it was read from."""
+    """A plan and its serialized bytes."""
 
     plan: Plan
     digest: str
@@ -54,7 +54,7 @@ def packed(plan: Plan) -> tuple[str, bytes]:
 
 
 def unpacked(digest: str, content: bytes) -> StoredPlan:
-    """Return the plan that ``packed`` wrote; bytes that are not those of the digest are refused."""
+    """Return the plan that ``packed`` wrote; bytes that do not match the digest are refused."""
     try:
         raw = zlib.decompress(content)
     except zlib.error:
@@ -80,7 +80,7 @@ def unpacked(digest: str, content: bytes) -> StoredPlan:
 
 
 def make_packed_plan(*ingredients: Any) -> tuple[str, bytes]:
-    """Make a plan and return it as bytes: what a worker is asked to do."""
+    """Make a plan and return it as bytes: the task of a worker."""
     return packed(make_plan(*ingredients))
 
 

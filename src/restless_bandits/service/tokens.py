@@ -1,4 +1,4 @@
-"""Tokens: who may read, play and administer. The store holds their hashes alone.
+"""Tokens with the roles read, play and admin. The store holds only the hashes of tokens.
 
 A token is ``rb-<id>-<secret>``. The id finds the row; the secret, of 256 random bits, is hashed and compared in
 constant time.
@@ -31,7 +31,7 @@ class Tokens:
         self._writing = engine.execution_options(writes=True)
 
     def make(self, role: str, label: str = "") -> str:
-        """Return a new token, which nobody can be told again."""
+        """Return a new token; the token cannot be shown again."""
         check_known(role, ROLES, "the role of a token is")
         name, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         with self._writing.begin() as connection:
@@ -40,7 +40,7 @@ class Tokens:
         return f"rb-{name}-{secret}"
 
     def role_of(self, token: str) -> str | None:
-        """Return the role of a token, None where there is none such."""
+        """Return the role of a token, None for an unknown token."""
         form = _FORM.fullmatch(token) if isinstance(token, str) else None
         name, secret = form.groups() if form else ("", "")
         with self._engine.connect() as connection:
@@ -50,13 +50,13 @@ class Tokens:
         return None if row is None or not same else str(row.role)
 
     def list(self) -> list[dict[str, Any]]:
-        """Return what may be told of all tokens, the oldest first."""
+        """Return the public facts of all tokens, the oldest first."""
         with self._engine.connect() as connection:
             columns = (tokens.c.id, tokens.c.role, tokens.c.label, tokens.c.made, tokens.c.revoked)
             return [dict(row._mapping) for row in connection.execute(select(*columns).order_by(tokens.c.made))]
 
     def revoke(self, name: str) -> bool:
-        """Let a token be worth nothing from now on; whether there was one of this id."""
+        """Revoke a token; return whether a valid token had the id."""
         with self._writing.begin() as connection:
             change = update(tokens).where(tokens.c.id == name, tokens.c.revoked.is_(None)).values(revoked=clock.now())
             return connection.execute(change).rowcount == 1

@@ -61,7 +61,7 @@ class ProcessPools:
             raise ServiceError(503, "this takes too long now; ask again", retry_after=5.0) from None
 
     def close(self) -> None:
-        """End all processes, whatever they do."""
+        """End all processes, even during work."""
         with self._lock:
             self._closed = True
             pools, self._pools = list(self._pools.values()), {}
