@@ -36,15 +36,15 @@ from restless_bandits.service.views import belief_of, estimate_of
 from restless_bandits.service.waiting import Bridge, ThreadPool
 
 DESCRIPTION = (
-    "Agents that decide which of several drifting arms to use, kept by a process that never forgets what it has "
-    "acknowledged. Requests carry `Authorization: Bearer TOKEN`. Every refusal is one sentence in `error`."
+    "Agents that decide which of several drifting arms to pull, kept by a service that never loses an acknowledged "
+    "operation. Requests carry `Authorization: Bearer TOKEN`. Every refusal is one sentence in `error`."
 )
 STATUSES = {
-    400: "The request makes no sense as it was sent.",
-    401: "There is no token, or nobody knows it.",
-    403: "The token's role is too small.",
-    404: "There is no such agent, decision or path.",
-    409: "It contradicts what is there already.",
+    400: "The request is malformed.",
+    401: "The token is missing or unknown.",
+    403: "The role of the token does not permit the request.",
+    404: "The agent, decision or path does not exist.",
+    409: "The request contradicts the stored state.",
     413: "The body is too long.",
     422: "A field is wrong; `field` names it.",
     429: "A limit is reached; try again after the seconds of Retry-After.",
@@ -54,9 +54,9 @@ ACCESS_THREADS = 4
 """Threads in which tokens and the health of the store are looked up, and nothing else."""
 Name = Annotated[str, Path(description="The agent's name.")]
 DIGITS = BeforeValidator(messages.digits_of)
-After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last event that is known.")]
+After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last known event.")]
 Begin = Annotated[
-    int | None, DIGITS, Query(ge=0, le=MOST, description="As Last-Event-ID; without either only what comes.")
+    int | None, DIGITS, Query(ge=0, le=MOST, description="Like Last-Event-ID; without both, new events only.")
 ]
 PageLength = Annotated[int, DIGITS, Query(ge=1, le=LIMITS.page, description="Events of a page.")]
 
@@ -121,7 +121,7 @@ def _handle_errors(app: FastAPI) -> None:
     async def not_found(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code in (404, 405):
-            return refused(ServiceError(404, f"there is no {request.method} here; /openapi.json tells what there is"))
+            return refused(ServiceError(404, f"there is no {request.method} here; /openapi.json lists the routes"))
         return refused(ServiceError(400, str(error.detail)))
 
     async def problem(_: Request, error: Exception) -> Response:
@@ -215,7 +215,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
         message = messages.read(messages.SkipMessage, await request.body())
         return _json((await done(name, [message.operation()]))[0])
 
-    @post("/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary="Many of these, all or nothing.")
+    @post("/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary="Operations, all or nothing.")
     async def batch(request: Request, name: Name) -> Response:
         message = messages.read(messages.BatchMessage, await request.body())
         return _json({"answers": await done(name, message.each())})
@@ -268,7 +268,7 @@ def _read_routes(
     async def estimate(name: Name) -> Response:
         return Response(await reader.compute(estimate_of, name), media_type="application/json")
 
-    @get("/agents/{name}/belief", messages.Reply, 429, summary="The present law of every arm.")
+    @get("/agents/{name}/belief", messages.Reply, 429, summary="The present state distribution of every arm.")
     async def belief(name: Name) -> Response:
         return Response(await reader.compute(belief_of, name), media_type="application/json")
 

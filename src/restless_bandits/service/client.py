@@ -468,7 +468,9 @@ def _decoded(response: httpx.Response) -> Json:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ProblemError(f"{response.url.host} answered {response.status_code}, but not as a service does")
+        raise ProblemError(
+            f"{response.url.host} answered {response.status_code}, but is not this service; check the url"
+        )
     return found
 
 

@@ -70,7 +70,7 @@ class Demo:
         self._keeper, self._pause = keeper, 1 / speed
         self._problem = load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self._problem.arms):
-            raise ProblemError("a demo needs chains, and a table of laws is none; give problems made of Arm")
+            raise ProblemError("a demo needs arms with chains, not tables of distributions; give problems made of Arm")
         self._problem.require_drawn()
         self.name = re.sub(r"[^A-Za-z0-9._~-]+", "-", self._problem.name or "demo").strip("-._~")[:100] or "demo"
         self._stopping = threading.Event()

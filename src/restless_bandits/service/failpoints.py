@@ -38,7 +38,7 @@ def _from_environment() -> Callable[[str], None]:
     if not wanted:
         return _nothing
     if wanted not in NAMES:
-        raise ValueError(f"{VARIABLE} names no place: {wanted!r}")
+        raise ValueError(f"{VARIABLE} names no failpoint: {wanted!r}")
     left = [int(number or "1")]
 
     def maybe_die(name: str) -> None:

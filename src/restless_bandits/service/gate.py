@@ -89,7 +89,7 @@ class Gate:
         try:
             self._busy += 1
             if self._busy > self._limits.clients:
-                raise ServiceError(503, "too many requests are being answered; try again", retry_after=1.0)
+                raise ServiceError(503, "too many requests are in progress; try again", retry_after=1.0)
             size = await self._admit(scope, path)
             if size > self._limits.body:
                 raise too_large(self._limits.body)
@@ -140,7 +140,7 @@ class Gate:
                 size = int(value) if value.isdigit() and len(value) < 20 else self._limits.body + 1
         if host not in self._names:
             raise ServiceError(
-                400, "this service is not known by the name of the Host header; start it with --allow-host NAME"
+                400, "the name in the Host header is not allowed; start the service with --allow-host NAME"
             )
         method: str = scope["method"]
         needed = needed_role(method, path)
@@ -170,7 +170,7 @@ class Gate:
             async with limit:
                 return await receive()
         except TimeoutError:
-            raise ServiceError(400, "the body of the request did not come in time") from None
+            raise ServiceError(400, "the body of the request did not arrive in time; send it faster") from None
         finally:
             self._reading.discard(limit)
 
@@ -256,7 +256,7 @@ def too_large(most: int) -> ServiceError:
 
 
 def gone() -> ServiceError:
-    return ServiceError(400, "the client went away before the body was there")
+    return ServiceError(400, "the client disconnected before the end of the body")
 
 
 def fault() -> ServiceError:

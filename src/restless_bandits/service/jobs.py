@@ -64,7 +64,7 @@ def busy() -> ServiceError:
 
 
 def unavailable(error: Exception) -> ServiceError:
-    return ServiceError(503, f"the store does not take anything now: {error}; ask again", retry_after=RETRY_AFTER)
+    return ServiceError(503, f"the store is unavailable now: {error}; ask again", retry_after=RETRY_AFTER)
 
 
 def as_refusal(error: BaseException) -> BaseException:

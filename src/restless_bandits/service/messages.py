@@ -180,7 +180,7 @@ class PatchMessage(Message):
     def _some(self) -> PatchMessage:
         if not any(getattr(self, name) is not None for name in type(self).model_fields):
             known = ", ".join(type(self).model_fields)
-            raise PydanticCustomError("sentence", "{s}", {"s": f"nothing is to be changed; give any of {known}"})
+            raise PydanticCustomError("sentence", "{s}", {"s": f"the request changes nothing; give any of {known}"})
         return self
 
     def operation(self) -> Patch:
@@ -270,7 +270,7 @@ def _check_pairs(pairs: list[tuple[str, None]]) -> None:
     if len(dict(pairs)) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for number, key in enumerate(keys) if key in keys[:number])
-        raise ServiceError(400, f"the key {shortened(twice)} is there twice; send it once", twice[: LIMITS.name])
+        raise ServiceError(400, f"the key {shortened(twice)} occurs twice; send it once", twice[: LIMITS.name])
 
 
 def _no_value(_: str) -> None:
@@ -340,4 +340,4 @@ def sentence(fault: ErrorDetails, field: str | None) -> str:
     wanted = _KINDS.get(kind.removesuffix("_type").removesuffix("_parsing").removesuffix("_from_float"))
     if kind == "finite_number":
         wanted = "a finite number"
-    return f"{where} is {value}; give {wanted or 'what the API describes, see /openapi.json'}"
+    return f"{where} is {value}; give {wanted or 'a value as /openapi.json describes'}"

@@ -272,7 +272,7 @@ class Page:
     async def what_if(self, request: Request) -> Response:
         given = request.query_params.get("arms", "")
         if len(given) > LONGEST_CHANGE:
-            raise ServiceError(413, "these are too many arms to try")
+            raise ServiceError(413, f"the text of the arms is longer than {LONGEST_CHANGE} characters; give fewer arms")
         arms, plays = _tried(given, request.query_params.get("plays", "1"))
         return _json(await self._thinker.what_if(arms, plays))
 
@@ -343,7 +343,7 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
         fine = False
     if not fine:
         raise ServiceError(
-            422, "arms are not a list of {name, transitions, rewards, reward_range} of a few small arms", "arms"
+            422, "arms are not a short list of small arms; give [{name, transitions, rewards, reward_range}, …]", "arms"
         )
     check_keys(given)
     return arms, int(plays)

@@ -82,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP, in the common shape of refusals."""
-        self._refuse("these bytes are no HTTP request; send HTTP/1.1", HTTPStatus.BAD_REQUEST)
+        self._refuse("the bytes are not an HTTP request; send HTTP/1.1", HTTPStatus.BAD_REQUEST)
 
     def _refuse(self, sentence: str, status: HTTPStatus = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE) -> None:
         """Answer with a refusal and close; where an earlier answer is under way, close only."""

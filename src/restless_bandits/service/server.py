@@ -118,7 +118,7 @@ def check(settings: Settings) -> None:
         except (OSError, ssl.SSLError) as error:
             reason = error.strerror or error
             raise ProblemError(
-                f"{settings.tls_cert} and {settings.tls_key} are no certificate and key: {reason}"
+                f"{settings.tls_cert} and {settings.tls_key} are not a certificate and its key: {reason}"
             ) from None
     elif not is_loopback(settings.host) and not settings.behind_proxy:
         raise ProblemError(

@@ -90,7 +90,7 @@ def _arrays_of(policy: Policy) -> dict[str, Any]:
 
 def _plain(thing: Any, known: tuple[type, ...]) -> list[Any]:
     if type(thing) not in known or not is_dataclass(thing) or isinstance(thing, type):
-        raise ProblemError(f"a plan with a {type(thing).__name__} cannot be stored; use a learner whose plans can")
+        raise ProblemError(f"a plan with a {type(thing).__name__} cannot be stored; give built-in policies and rules")
     return [type(thing).__name__, asdict(thing)]
 
 
