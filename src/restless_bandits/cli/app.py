@@ -1,4 +1,4 @@
-"""The commands. Each one reads its input, asks the library, and hands the answer to ``output``."""
+"""The commands. Each command reads its input, calls the library, and passes the answer to ``output``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_LINES = 10_000
 
 
 class _Commands(TyperGroup):
-    """Commands in the order in which a newcomer meets them; Typer would put groups last."""
+    """Commands in the order of a newcomer's needs; Typer would put groups last."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
             # Typer would end with exit code 1 here.
             raise ReaderGoneError from None
         except KeyboardInterrupt:
-            # Typer would end without a word.
+            # Typer would end without a message.
             raise StoppedError from None
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -53,7 +53,7 @@ app = typer.Typer(
     "To begin with: restless solve paper-1",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Plain help can be copied and comes in a third of the time.
+    # Plain help can be copied and appears in a third of the time.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -78,11 +78,11 @@ def _options(
 
 @problems_app.callback(invoke_without_command=True)
 def problems(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List the built-in problems and where they come from.
+    """List the built-in problems with their sources.
 
     Example: restless problems
     """
-    context.obj = as_json  # `problems --json show NAME` means what `problems show NAME --json` does
+    context.obj = as_json  # `problems --json show NAME` equals `problems show NAME --json`
     if context.invoked_subcommand is None:
         from restless_bandits.problem import Problem
         from restless_bandits.problem_files import builtin_problems
@@ -121,7 +121,7 @@ def check(
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which assumptions hold, how arms mix, what is indexable.
+    """Check assumptions, mixing and indexability of a problem.
 
     Example: restless check paper-1 --coupling
     """
@@ -163,7 +163,7 @@ def solve(
 ) -> None:
     """Bracket the best long-run reward, with a proof and a policy.
 
-    By default the oracle is exact where that takes at most a minute and a gigabyte, else whittle.
+    By default the oracle is exact if it needs at most a minute and a gigabyte, else whittle.
 
     Example: restless solve paper-2 --oracle whittle
     """
@@ -223,7 +223,7 @@ def index(
 
 
 def _piece_of(problem: Problem, number: int) -> Problem:
-    """The piece of a problem that a command is about; where there are several, it says which."""
+    """Return the piece of a problem that a command uses; for several pieces, the output names the piece."""
     if not 1 <= number <= len(problem.pieces):
         raise ProblemError(f"--piece is {number}; the problem has pieces 1 to {len(problem.pieces)}")
     if problem.changes:
@@ -233,7 +233,7 @@ def _piece_of(problem: Problem, number: int) -> Problem:
 
 
 def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what: str) -> None:
-    """Say how long something takes whose time grows with the arms, if that is long."""
+    """Announce a long computation whose time grows with the number of arms."""
     from restless_bandits.forecasts import warning
     from restless_bandits.solving import seconds_from_part
 
@@ -253,7 +253,7 @@ app.add_typer(token_app, name="token")
 
 @app.command()
 def bench(as_json: JsonOption = False) -> None:
-    """Measure this machine: nanoseconds a simulated slot.
+    """Measure this machine: nanoseconds per simulated slot.
 
     Example: restless bench
     """

@@ -1,4 +1,4 @@
-"""What ``restless fit`` and ``restless replay`` share: the options that say how a log is read, and the reading."""
+"""Common parts of ``restless fit`` and ``restless replay``: the options for reading a log, and the reader."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read_log(
     columns: str | None = None,
     **others: Any,
 ) -> Trace:
-    """Read a log by what was given on the command line, and say aloud what was ignored, left out or guessed."""
+    """Read a log with the options of the command line, and report ignored, omitted and guessed parts."""
     ends = numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
@@ -89,7 +89,7 @@ def read_log(
 
 
 def _named(text: str | None) -> dict[str, list[str]] | None:
-    """The names of columns by their roles; a role may be given several times."""
+    """Return the column names by their roles; a role may be given several times."""
     if text is None:
         return None
     found: dict[str, list[str]] = {}
@@ -102,7 +102,7 @@ def _named(text: str | None) -> dict[str, list[str]] | None:
 
 
 def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
-    """Return the numbers of an option, which commas separate."""
+    """Return the numbers of an option, separated by commas."""
     try:
         return None if text is None else [kind(part) for part in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""``restless replay``: learners played against a log. Its JSON is what ``as_dict`` of a ``Replay`` returns."""
+"""``restless replay``: learners played against a log. The JSON output is ``as_dict`` of a ``Replay``."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def replay(
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what learners would have earned on a log.
+    """Estimate the rewards of learners on a log.
 
-    Players who know the problem (exact, whittle, …) are told what is fitted to the whole log.
+    Players that know the problem (exact, whittle, …) use the problem fitted to the whole log.
 
     Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
     """
@@ -103,7 +103,7 @@ def replay(
 
 
 def _replay_lines(found: Replay) -> list[str]:
-    """The replay for people: what was played, then a line for each learner and for each yardstick."""
+    """Return the replay as text: the log, then a line for each learner and for each baseline."""
     best, seen = float(found.arm_totals.max()), found.yardsticks
     rows = [
         (one.spec, one.mean, f" ± {one.error:.1f}" if one.error else "", f"{one.runs:4d}") for one in found.learners
@@ -132,7 +132,7 @@ def _replay_lines(found: Replay) -> list[str]:
 
 
 def _played_lines(found: Replay) -> list[str]:
-    """What was played of the log."""
+    """Return the description of the played part of the log."""
     seen, arms = found.yardsticks, len(found.names)
     held = f"all {arms} arms" if not seen.incomplete else f"some of {arms} arms"
     lines = [f"{found.source or 'trace'}: {found.slots} slots with {held}, {found.first} to {found.last}"]

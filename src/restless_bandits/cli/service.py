@@ -65,8 +65,8 @@ def serve(
 ) -> None:
     """Keep agents, and answer programs that ask and tell over HTTP.
 
-    The first start prints a token, without which nobody gets an answer. Ctrl-C or SIGTERM ends it: what was accepted is
-    answered first.
+    The first start prints a token, which every request needs. Ctrl-C or SIGTERM ends the service after the answers to
+    all accepted requests.
 
     Example: restless serve --store agents.db
     """
@@ -93,7 +93,7 @@ def _greet(started: Started, as_json: bool) -> None:
             print(f"Listening on {started.url}, store {started.store}. Ctrl-C stops it.")
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever started it has read the token and no more; the service goes on.
+        # The calling process read the token and closed its end; the service goes on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -105,9 +105,9 @@ def audit(
     trust_modules: TrustOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Play the whole log again, and compare every decision.
+    """Replay the whole log, and compare every decision.
 
-    Ends with exit code 1 at the first decision that differs. A store that is in use may be audited.
+    Ends with exit code 1 at the first decision that differs. A store in use may be audited.
 
     Example: restless audit restless.db
     """
@@ -137,7 +137,7 @@ def backup(
 ) -> None:
     """Copy a store to a file or database, while the service runs.
 
-    The copy is a store: to go back to it, stop the service and start it with --store FILE.
+    The copy is a store: to restore the copy, stop the service and start it with --store FILE.
 
     Example: restless backup restless.db monday.db
     """
@@ -207,7 +207,7 @@ def revoke(
     store: StoreOption = "restless.db",
     as_json: options.JsonOption = False,
 ) -> None:
-    """Let a token be worth nothing, from the next second on.
+    """Revoke a token, with effect within a second.
 
     Example: restless token revoke 5f2a90c1
     """
@@ -234,7 +234,7 @@ def token() -> None:
 
 
 def _readable(token: dict[str, Any]) -> dict[str, Any]:
-    """What there is to say of a token, with times as people write them."""
+    """Return the description of a token, with times in the usual notation."""
     from datetime import UTC, datetime
 
     def shown(micros: int | None) -> str | None:
@@ -250,7 +250,7 @@ def _check_installed() -> None:
 
 
 def _opened(store: str) -> Any:
-    """A store that is there already: to make one by a slip of the pen helps nobody."""
+    """Open an existing store: a misspelled name must not make a new store."""
     import contextlib
 
     from restless_bandits.errors import ProblemError
