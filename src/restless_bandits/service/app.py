@@ -51,7 +51,7 @@ STATUSES = {
     503: "The service cannot answer now; try again after the seconds of Retry-After.",
 }
 ACCESS_THREADS = 4
-"""Threads in which tokens and the health of the store are looked up, and nothing else."""
+"""The number of threads reserved for lookups of tokens and of the store's health."""
 Name = Annotated[str, Path(description="The agent's name.")]
 DIGITS = BeforeValidator(messages.digits_of)
 After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last known event.")]

@@ -34,7 +34,7 @@ VARIABLE = "RESTLESS_TOKEN"
 PATIENCE = 120.0
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
 AGAIN = (429, 502, 503, 504)
-"""Statuses after which the same request may be answered a little later."""
+"""Statuses after which the same request may succeed a little later."""
 Json = dict[str, Any]
 Arm = str | Mapping[str, Any]
 

@@ -24,9 +24,9 @@ from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.operations import Ask, Create, Operation, ServiceError, Skip, Tell
 
 LOST, LATE, LATEST = 0.02, 0.1, 10
-"""The shares of answers that are lost and late, and by how many slots the latest come."""
+"""The shares of lost and of late feedback, and the longest delay in slots."""
 PAUSE = 1000
-"""Slots that pass where a demo goes on with an agent that is there already: its world is drawn anew."""
+"""Slots that pass when a demo continues with an existing agent: the world is drawn anew."""
 FASTEST = 200.0
 
 log = logging.getLogger("restless_bandits.service")

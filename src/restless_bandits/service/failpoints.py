@@ -51,4 +51,4 @@ def _from_environment() -> Callable[[str], None]:
 
 
 passed: Callable[[str], None] = _from_environment()
-"""To be called where the process may die, with the name of the place."""
+"""The function to call, with the name of a point, wherever the process may die."""

@@ -32,7 +32,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 BODY_SECONDS, HURRY = 30.0, 0.5
-"""Seconds that a part of a body has to come, and how many when the service stops."""
+"""Seconds to wait for a part of a body, in operation and while the service stops."""
 HOT: dict[str, Callable[[bytes], Sequence[Operation]]] = {
     "ask": lambda body: [messages.read(messages.AskMessage, body).operation()],
     "tell": lambda body: [messages.read(messages.TellMessage, body).operation()],

@@ -13,7 +13,7 @@ from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.operations import Operation, ServiceError
 
 RETRY_AFTER = 1.0
-"""Seconds after which it is worth to ask again."""
+"""Seconds after which another attempt is worthwhile."""
 
 
 @dataclass(eq=False)
@@ -23,12 +23,12 @@ class Job:
     agent: str
     operations: Sequence[Operation] = ()
     look: Callable[[Hosted], Any] | None = None
-    """What to read of the agent, where nothing is to be changed."""
+    """The function that reads the agent, for a request that changes nothing."""
     future: Future[Any] = field(default_factory=Future)
     answers: Any = None
     error: BaseException | None = None
     now: int | None = None
-    """When it was first begun: what is begun again goes the same way."""
+    """The time of the first attempt: a repeated attempt uses the same time and gives the same result."""
     _seed: int | None = None
 
     @property

@@ -21,7 +21,7 @@ from restless_bandits.service.operations import Ask, Create, Operation, Patch, S
 
 LIMITS = Limits()
 MOST = 2**53 - 1
-"""The largest whole number that every JSON reader keeps as it is."""
+"""The largest whole number that every JSON reader represents exactly."""
 
 AgentName = Annotated[
     str,

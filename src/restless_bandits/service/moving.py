@@ -12,7 +12,7 @@ from restless_bandits.service.schema import about, agents, metadata, tokens
 from restless_bandits.service.store import Store, open_store
 
 ROWS = 2_000
-"""Rows that are written at a time."""
+"""Rows of a single write."""
 
 
 def copy_store(source: Store, where: str) -> int:

@@ -45,11 +45,11 @@ EVERY, EVERY_OVERVIEW = 0.2, 1.0
 PAGE_THREADS = 4
 SHOWN_SLOTS, READ_EVENTS = 300, 900
 SHOWN_AGENTS, LATELY = 50, 200
-"""Agents at a glance, and the events from which their rate and reward lately are found."""
+"""Agents of an overview, and the events that give their recent rate and reward."""
 LONGEST_TOKEN, LONGEST_CHANGE = 500, 50_000
 CODE_SECONDS = 120.0
 MOST_TRIED, MOST_STATES = 8, 8
-"""Arms and states of a problem that somebody tries."""
+"""Largest numbers of arms and states of a hypothetical problem."""
 
 
 class Codes:

@@ -30,7 +30,7 @@ from restless_bandits.service.stored_plans import StoredPlan, make_packed_plan, 
 Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
 Promise = Future[tuple[tuple[str, bytes], background.Warned]]
 KEPT = 256
-"""Plans that are kept at hand, of those that were made and of those that were read."""
+"""Plans in the caches of made plans and of read plans."""
 TRIES = 3
 
 
@@ -68,7 +68,7 @@ class Planner:
         self.trust_modules = trust_modules
         """Whether learners of the store may be named by ``module:Class``, which imports the module."""
         self.patient = patient
-        """Whether decisions wait for plans that are due: slower, but a run is then the same whenever it is repeated."""
+        """Whether decisions wait for due plans: slower, but a repetition of a run then gives the same result."""
         self.made = 0
         self.failed = 0
         self._coming: dict[str, Promise] = {}
@@ -76,7 +76,7 @@ class Planner:
         self._tries: dict[str, int] = {}
         self._known: OrderedDict[str, StoredPlan] = OrderedDict()
         self.took: OrderedDict[str, float] = OrderedDict()
-        """Seconds from asking for a plan until it was there, by its digest, of those that were made here lately."""
+        """Seconds from the request to the arrival of plans made recently by this process, by digest."""
 
     def stored(self, digest: str) -> StoredPlan:
         """Return a plan of the store."""

@@ -17,7 +17,7 @@ from restless_bandits.service.limits import Limits
 
 LIMITS = Limits()
 PIECE_BYTES = 1 << 14
-"""Bytes that the parser receives at a time. A pipelined head may exceed the limit by as many."""
+"""Bytes that the parser receives at a time. A pipelined head may exceed the bound by the same number."""
 PIPELINED_REQUESTS = 100
 """Requests of a connection that wait for the answer to an earlier one."""
 

@@ -42,7 +42,7 @@ from restless_bandits.service.waiting import ThreadPool
 PORT = 8787
 STORE = "restless.db"
 ANSWERING, WRITING = 3.0, 1.5
-"""Seconds that requests and, among them, the writer have to end."""
+"""Seconds in which all requests have to end, and the part of them for the writer."""
 
 
 @dataclass(frozen=True)

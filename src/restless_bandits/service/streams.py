@@ -15,14 +15,14 @@ from typing import Any
 from restless_bandits.service.operations import ServiceError
 
 RoleOf = Callable[[], Awaitable[str | None]]
-"""The role that a reader has now, None where the token is revoked or the session has ended: its stream ends then."""
+"""The present role of a reader, None after revocation or the end of the session: the stream then ends."""
 ROUTES = ("/agents/{name}/stream", "/page/live")
 LOOK_AGAIN = 1.0
-"""Seconds after which the log is read without a sign: another process may have written to it."""
+"""Seconds after which the log is read without a notification: another process may have written to the log."""
 QUIET = 15.0
-"""Seconds after which a line is sent that says nothing, so that nobody on the way takes the connection for dead."""
+"""Seconds after which a comment line is sent, so that no proxy takes the connection for dead."""
 TOGETHER = 0.05
-"""Seconds in which events are gathered."""
+"""Seconds in which events are collected."""
 
 
 class Streams:
@@ -31,11 +31,11 @@ class Streams:
     def __init__(self, keeper: Any, most: int, page: int) -> None:
         self._keeper, self._most, self._page = keeper, most, page
         self.open = 0
-        """How many places are held."""
+        """The number of reserved places."""
         self._stopping = False
         self._wakers: set[asyncio.Event] = set()
         self.at_stop: list[Callable[[], None]] = []
-        """What else is to be ended with the streams."""
+        """Further actions at the stop of the streams."""
 
     def stop(self) -> None:
         """Let every stream send its remaining events and end."""

@@ -18,9 +18,9 @@ from restless_bandits.service.waiting import ThreadPool
 from restless_bandits.service.worker_pools import ProcessPools
 
 FRESH = 1.0
-"""Seconds for which thoughts are kept."""
+"""Seconds for which an analysis is cached."""
 POOLS = {"follow": 1, "solve": 1}
-"""Processes: one follows logs, the other one solves."""
+"""Processes: the first follows logs, the second solves problems."""
 
 
 class Thinker:

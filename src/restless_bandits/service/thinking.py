@@ -32,20 +32,19 @@ from restless_bandits.solving import forecast, solve
 MOST_BINS = 400
 KEPT_PLANS, KEPT_MARKS, KEPT_TRAILS = 100, 100, 16
 FIRST_MARK, APART = 25, 1.5
-"""The slot of the first estimate that is kept, and how many times later the next one is."""
+"""The slot of the first stored estimate, and the factor between the slots of successive estimates."""
 READING = 1.0
-"""Seconds of one answer that go into reading the log; a long one is read in several."""
+"""Seconds that a request spends on reading the log; several requests share the reading of a long log."""
 SHOWN_ARMS = 24
 MOST_SOLVED = 64
-"""Arms above which the optimum of the learned problem is not asked for."""
+"""Arms above which the optimum of the learned problem is not computed."""
 FEWEST_DRAWS, DRAWS, DRAWING = 5, 24, 2.0
-"""Problems drawn from what is believed, for the uncertainty of the optimum, and the seconds after which the fewest will
-do.
+"""Problems drawn from the posterior for the uncertainty of the optimum, and the seconds after which the fewest suffice.
 """
 GROWTH = 1.05
-"""How many times more slots there must be before the optimum is computed anew."""
+"""The growth factor of the number of slots before the optimum is computed anew."""
 COLUMNS = 24
-"""Slots since an arm was seen, of which indices and policies are shown."""
+"""The number of slots since an observation, for which indices and policies are shown."""
 TOLERANCE = 1e-5
 
 
@@ -85,11 +84,11 @@ class Trail:
     record: Record | None = None
     width: int = 1
     bins: list[list[float]] = field(default_factory=lambda: [[0.0, 0, 0]])
-    """Rewards, answers and lost answers of ``width`` slots each."""
+    """Rewards, feedback and lost feedback, in bins of ``width`` slots."""
     plans: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_PLANS))
     marks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_MARKS))
     cause: str = ""
-    """Why the present plan will end, where something other than its rule has ended it."""
+    """The reason for the end of the present plan, if the reason is not the plan's own rule."""
     next_mark: float = FIRST_MARK
     tightening: list[dict[str, Any]] = field(default_factory=list)
 
