@@ -1,4 +1,4 @@
-"""Restless bandits: learn which of several drifting things to use, when you only see the one you used.
+"""Restless bandits: learn which of several drifting arms to pull, when only the pulled arm is observed.
 
     import restless_bandits as rb
 

@@ -65,7 +65,7 @@ def _run() -> int:
     except ProblemError as error:
         return _told(str(error), BAD_INPUT)
     except (StoppedError, KeyboardInterrupt):
-        say("Interrupted before there was an answer; the same again starts anew")
+        say("Interrupted without an answer; run the command again to start anew")
         return INTERRUPTED
     except (ReaderGoneError, BrokenPipeError):
         _drop_output()
@@ -90,7 +90,7 @@ def _usage(error: Any) -> int:
         return int(error.exit_code)
     where = getattr(getattr(error, "ctx", None), "command_path", "restless")
     message = " ".join(error.format_message().split()).removesuffix(".")
-    return _told(f"{message}; {where} --help tells what there is", BAD_INPUT)
+    return _told(f"{message}; {where} --help shows the options", BAD_INPUT)
 
 
 def _told(sentence: str, code: int) -> int:

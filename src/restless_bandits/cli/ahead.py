@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 PATIENCE = 60.0
-"""Seconds after which the other process is not waited for any longer."""
+"""Seconds of waiting for the other process."""
 PLAY_A_SLOT = "from restless_bandits.cli.ahead import play_a_slot; play_a_slot()"
 
 

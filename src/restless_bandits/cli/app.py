@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from restless_bandits.problem import Problem
 
 MOST_LINES = 10_000
-"""Lines of a table for people, which is laid out as a whole."""
+"""The most lines of a table for people, for which the whole layout is computed at once."""
 
 
 class _Commands(TyperGroup):
@@ -48,7 +48,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="restless",
     cls=_Commands,
-    help="Restless bandits: learn which of several drifting things to use, when you only see the one you used.",
+    help="Restless bandits: learn which of several drifting arms to pull, when only the pulled arm is observed.",
     epilog="PROBLEM is a built-in name or a TOML file. Each command's --help shows an example, and each takes --json. "
     "To begin with: restless solve paper-1",
     no_args_is_help=True,
@@ -109,15 +109,17 @@ def show(
 def check(
     problem: ProblemArgument,
     horizon: Annotated[
-        int, typer.Option(help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T")
+        int, typer.Option(help="Horizon T for mixing to 1/√T, the bounds and the coupling.", metavar="T")
     ] = 100_000,
     coupling: Annotated[
         bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")
     ] = False,
     limit: Annotated[
-        bool, typer.Option("--limit", help="Compute the least regret that any learner can have, for each unit of ln T.")
+        bool, typer.Option("--limit", help="Compute the lower bound of any learner's regret, per unit of ln T.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Draws of the coupling.", show_default="0", metavar="SEED")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the random draws of the coupling.", show_default="0", metavar="SEED")
+    ] = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -131,7 +133,7 @@ def check(
 
     stated = _piece_of(load_problem(problem), piece)
     if seed is not None and not coupling:
-        raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
+        raise ProblemError("--seed is for --coupling, the only random part of a check; leave --seed out")
     _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     least = regret_limit(stated, announce=output.announce) if limit else None
@@ -144,7 +146,7 @@ def solve(
     oracle: Annotated[
         str,
         typer.Option(
-            help=", ".join(ORACLES.own) + ", one of an installed plug-in, or package.module:function.",
+            help=", ".join(ORACLES.own) + ", a name of an installed plug-in, or package.module:function.",
             metavar="ORACLE",
             autocompletion=completion.one_of(lambda: ORACLES),
         ),
@@ -152,11 +154,15 @@ def solve(
     out: Annotated[Path | None, typer.Option(help="Store the policy in this file.", metavar="FILE.npz")] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Width of the bracket to aim for; means exact.", metavar="X", show_default="1e-10"),
+        typer.Option(help="Target width of the bracket; implies the exact oracle.", metavar="X", show_default="1e-10"),
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="Gigabytes the tables may take; means exact.", metavar="GB", show_default="at most 0.6"),
+        typer.Option(
+            help="Memory limit of the tables, in gigabytes; implies the exact oracle.",
+            metavar="GB",
+            show_default="at most 0.6",
+        ),
     ] = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,

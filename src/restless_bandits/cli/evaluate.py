@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from restless_bandits.data import OffPolicy
 
 WIDTH = 80
-"""Columns that sentences below a table take."""
+"""Columns of the sentences below a table."""
 
 
 def evaluate(
@@ -48,10 +48,10 @@ def evaluate(
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(metavar="T", help="Slots that learners play.", show_default="those of the log, ≤ 10000"),
+        typer.Option(metavar="T", help="Slots that learners play.", show_default="all of the log, ≤ 10000"),
     ] = None,
     draws: Annotated[int, typer.Option(metavar="N", help="Problems drawn for the intervals of the model.")] = 100,
-    confidence: Annotated[float, typer.Option(metavar="X", help="That of all intervals.")] = 0.95,
+    confidence: Annotated[float, typer.Option(metavar="X", help="Confidence level of all intervals.")] = 0.95,
     seed: SeedOption = 0,
     states: StatesOption = None,
     edges: EdgesOption = None,

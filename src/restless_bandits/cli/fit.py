@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html", ".htm")
 MOST_PANELS = 12
-"""Arms that fit into one picture; the first ones are drawn."""
+"""Arms of one picture; further arms are not drawn."""
 MOST_TESTS = 20
 """Lines of a table of tests."""
 
 
 def fit(
     trace: TraceArgument,
-    out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem here.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem to a file.")] = None,
     states: StatesOption = None,
     edges: EdgesOption = None,
     low_is_better: LowOption = False,
@@ -60,20 +60,23 @@ def fit(
     duplicates: DuplicatesOption = "refuse",
     shape: ShapeOption = "birth-death",
     lags: Annotated[
-        str | None, typer.Option(metavar="τ,τ,…", help="Compare laws for these waits.", show_default="1,2,5,10,…")
+        str | None,
+        typer.Option(metavar="τ,τ,…", help="Compare distributions after these waits.", show_default="1,2,5,10,…"),
     ] = None,
     season: Annotated[
         str | None, typer.Option(metavar="LENGTH", help="A chain for each phase of a cycle: 24h, 7d, or slots.")
     ] = None,
     phases: Annotated[
         str | None,
-        typer.Option(metavar="K", help="Phases of the season, or where they begin: 6,10,16,22.", show_default="4"),
+        typer.Option(
+            metavar="K", help="Number of phases of the season, or their starts: 6,10,16,22.", show_default="4"
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted laws into this picture.")
+        Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted distributions into a file.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FIT.html", help="Write all of it, with pictures, as one page.")
+        Path | None, typer.Option(metavar="FIT.html", help="Write the full report, with pictures, as one page.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -83,7 +86,7 @@ def fit(
     """
     _check_outputs(trace, {"--out": out, "--plot": plot, "--report": report})
     if season is None and phases is not None:
-        raise ProblemError("--phases is for a season, and none is given; add --season 24h, or leave it out")
+        raise ProblemError("--phases needs a season; add --season 24h, or leave --phases out")
     if season is not None and plot is not None:
         raise ProblemError("--plot draws one chain for each arm, and a season has one for each phase; leave one out")
     laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}

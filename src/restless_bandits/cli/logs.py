@@ -24,15 +24,13 @@ TraceArgument = Annotated[
 ]
 ColumnsOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="ROLE=NAME,…", help="What the log calls its columns: time=when,arm=host,value=ms; value=* for --wide."
-    ),
+    typer.Option(metavar="ROLE=NAME,…", help="Names of the columns: time=when,arm=host,value=ms; value=* for --wide."),
 ]
 WideOption = Annotated[
     bool, typer.Option("--wide", help="Each arm has a column, with values; empty cells were not logged.")
 ]
 DuplicatesOption = Annotated[
-    str, typer.Option(metavar="WHAT", help="Lines of an arm in one slot: refuse, or take their mean or the last.")
+    str, typer.Option(metavar="WHAT", help="Several lines of an arm in a slot: refuse, or take the mean or the last.")
 ]
 StatesOption = Annotated[
     str | None,
@@ -46,7 +44,7 @@ EdgesOption = Annotated[
         metavar="A,B,…", help="Bin values at these edges, at quantiles, or at edges found.", show_default="quantile"
     ),
 ]
-LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are the good ones; else high ones are.")]
+LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are good; by default high values are.")]
 RewardsOption = Annotated[
     str | None,
     typer.Option(
@@ -55,7 +53,7 @@ RewardsOption = Annotated[
         show_default="logged, or evenly from 1 to 0",
     ),
 ]
-RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="What logged rewards lie between.")]
+RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Lowest and highest possible logged reward.")]
 SlotOption = Annotated[
     str | None,
     typer.Option(metavar="LENGTH", help="The length of a slot: 1h, 15min, 30s, or a number in the unit of the times."),

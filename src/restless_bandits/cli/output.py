@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from restless_bandits.theory.coupling import CouplingCheck
 
 INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C has ended."""
+"""The exit code of a program ended by Ctrl-C."""
 
 
 def emit(answer: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from restless_bandits.data import Replay
 
 LONGEST_ORDER = 60
-"""Letters that the best order of arms may take."""
+"""Letters available to the best order of arms."""
 
 
 def replay(
@@ -38,25 +38,26 @@ def replay(
         str,
         typer.Option(
             metavar="WHAT",
-            help="An arm not logged in a slot is unavailable, or its answer lost; stretch plays where none is.",
+            help="An arm not logged in a slot is unavailable, or its feedback lost; stretch plays complete slots only.",
         ),
     ] = "unavailable",
     closed: Annotated[
-        str, typer.Option(metavar="HOW", help="In slots with nothing logged time passes, or stops.")
+        str, typer.Option(metavar="HOW", help="In slots without a log entry, time passes or stops.")
     ] = "passes",
-    horizon: Annotated[int | None, typer.Option(metavar="T", help="Play only so many slots.")] = None,
+    horizon: Annotated[int | None, typer.Option(metavar="T", help="Number of slots to play.")] = None,
     first: Annotated[
         int | None,
-        typer.Option("--from", metavar="SLOT", help="The first slot to play.", show_default="that of the log"),
+        typer.Option("--from", metavar="SLOT", help="The first slot to play.", show_default="first of the log"),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--to", metavar="SLOT", help="The last slot to play.", show_default="that of the log")
+        int | None, typer.Option("--to", metavar="SLOT", help="The last slot to play.", show_default="last of the log")
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(metavar="SLOTS", help="How far back learners remember.", show_default="all")
+        int | None,
+        typer.Option(metavar="SLOTS", help="Length of the window that learners remember.", show_default="all"),
     ] = None,
     runs: Annotated[
-        int, typer.Option(metavar="N", help="Runs of a learner that draws at random; others are played once.")
+        int, typer.Option(metavar="N", help="Runs of a randomized learner; other learners play once.")
     ] = 10,
     seed: SeedOption = 0,
     states: StatesOption = None,

@@ -29,7 +29,7 @@ def simulate(
     engine: options.EngineOption = "auto",
     address: options.AddressOption = None,
     checkpoints: Annotated[
-        str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.", metavar="N")
+        str, typer.Option(help="Number of checkpoints, evenly spaced; log:20 for logarithmic spacing.", metavar="N")
     ] = "10",
     comparator: Annotated[
         str,
@@ -39,9 +39,9 @@ def simulate(
             autocompletion=completion.one_of(lambda: COMPARATORS),
         ),
     ] = "auto",
-    lost: Annotated[float, typer.Option(help="The chance that the answer of a slot is lost.", metavar="P")] = 0.0,
+    lost: Annotated[float, typer.Option(help="Probability of losing the feedback of a slot.", metavar="P")] = 0.0,
     late: Annotated[
-        int, typer.Option(help="Answers come 0 to K slots late, each delay as likely as the others.", metavar="K")
+        int, typer.Option(help="Feedback comes 0 to K slots late, each delay with equal probability.", metavar="K")
     ] = 0,
     ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
     out: Annotated[
