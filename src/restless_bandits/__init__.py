@@ -5,8 +5,8 @@
     problem = rb.Problem.builtin("paper-1")
     solution = rb.solve(problem)                # .gain .lower .upper .certified .policy
 
-Names are loaded when they are first used: importing the package costs next to nothing, and compilers and solvers come
-with what needs them.
+Names are loaded at their first use: importing the package costs almost nothing, and compilers and solvers are loaded
+together with the names that need them.
 """
 
 from __future__ import annotations

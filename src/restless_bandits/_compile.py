@@ -1,10 +1,10 @@
-"""The project's one way to compile a kernel with Numba.
+"""The common decorators for compiling kernels with Numba.
 
-Kernels take and return plain arrays. They are compiled at their first call, kept on disk where that is possible,
-release the interpreter lock, and never use fast-math: results are the same on every run and in every thread.
+Kernels take and return plain arrays. Kernels are compiled at their first call, cached on disk if possible, release the
+interpreter lock, and never use fast-math: results are the same on every run and in every thread.
 
-Compiling takes most of a first command's time, so it is watched, for those who want to know, and nothing is made that
-nobody needs: kernels are not called from C, and the garbage collector rests meanwhile. Numba itself is loaded with the
+Compiling takes most of a first command's time. Compilation is therefore reported to observers and limited to the
+necessary: kernels are not callable from C, and the garbage collector pauses meanwhile. Numba itself is loaded with the
 first kernel, not with this module.
 """
 
@@ -22,17 +22,17 @@ from typing import Any, Literal, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 LONG = 2.0
-"""Seconds of compiling after which somebody who waits should be told."""
+"""Seconds of compiling after which a waiting user should be informed."""
 
 compiling = Event()
-"""Set as soon as something is compiled that was not kept on disk, here or in a process that plays for this one."""
+"""Set as soon as a kernel missing in the cache on disk is compiled, in this process or in a worker."""
 
 compiling_long = Event()
-"""Set when that has taken ``LONG`` seconds in one process."""
+"""Set when compilation has taken ``LONG`` seconds in one process."""
 
 
 class _Watch:
-    """What happens around a compilation. One kernel makes others compile within it; the outermost counts.
+    """The actions around a compilation. A kernel compiles other kernels within; only the outermost counts.
 
     Numba compiles in one thread at a time, and begins and ends within its lock.
     """
@@ -59,7 +59,7 @@ class _Watch:
 
     @property
     def spent(self) -> float:
-        """Seconds of compiling so far."""
+        """The seconds of compiling so far."""
         return self._spent + (time.monotonic() - self._started if self._depth else 0.0)
 
     def end(self) -> None:
@@ -76,13 +76,13 @@ _watch = _Watch()
 
 
 def clock() -> float:
-    """Seconds of a clock that stands still while something is compiled, which happens only once."""
+    """Return the seconds of a clock that pauses during compilation, which occurs only once for a kernel."""
     return time.monotonic() - _watch.spent
 
 
 @cache
 def _numba() -> Any:
-    """Numba, watched."""
+    """Return Numba, with the observers of compilation in place."""
     import numba
     from numba.core import event
 
@@ -99,7 +99,7 @@ def _numba() -> Any:
 
 
 def is_kept(kernel: Any) -> bool:
-    """Whether a kernel is on disk from an earlier time, as far as files tell without being read."""
+    """Return whether a kernel is in the cache on disk, judged by file names and times."""
     folder = kernel.stats.cache_path
     if folder is None:
         return False
@@ -108,14 +108,15 @@ def is_kept(kernel: Any) -> bool:
 
 
 def njit(function: F) -> F:
-    """Compile a kernel: cached where the package's folder or the user's cache folder can be written."""
+    """Compile a kernel, cached in a writable package folder or in the user's cache folder."""
     return _compile(function, "never")
 
 
 def inlined(function: F) -> F:
-    """Compile a helper into the kernels that call it: handing arrays on in an inner loop would cost too much.
+    """Compile a helper into the kernels that call it: passing arrays in an inner loop would cost too much.
 
-    It also compiles sooner where there is one call: Numba optimises what is called once more with every caller.
+    Inlining a helper with a single call also compiles faster: Numba optimises a called function again with every
+    caller.
     """
     return _compile(function, "always")
 
@@ -125,6 +126,6 @@ def _compile(function: F, inline: Literal["never", "always"]) -> F:
     try:
         compiled = _numba().njit(cache=True, **options)(function)
     except RuntimeError:
-        # Numba finds no folder to write to and says so here, before it compiles anything.
+        # Without a writable folder, Numba raises here, before any compilation.
         compiled = _numba().njit(**options)(function)
     return cast(F, compiled)

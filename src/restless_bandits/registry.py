@@ -1,12 +1,11 @@
-"""Names and homes of learners and oracles: what a word stands for, known without loading it.
+"""Names and homes of learners and oracles: the meaning of a word, known without loading any code.
 
-A home is ``module:attribute``. Three kinds of words lead to one: a name of ours; a name under which an installed
-package has entered its own into the entry-point groups ``restless_bandits.learners`` and ``restless_bandits.oracles``;
-and a home written out, ``package.module:Class``, for code that is entered nowhere. Modules of the current folder are
-found too, after those that are installed.
+A home is ``module:attribute``. Three kinds of words lead to a home: a built-in name; a name that an installed package
+registers in the entry-point group ``restless_bandits.learners`` or ``restless_bandits.oracles``; and a written home,
+``package.module:Class``, for unregistered code. Modules of the current folder are found too, after installed modules.
 
-Importing a module runs its code. A home is therefore followed only where the caller trusts the text: the words of a
-program or of a command line, not those of a stored agent, a history or a store.
+Importing a module runs its code. A home is therefore followed only if the caller trusts the text: words of a program or
+of a command line are trusted, words of a stored agent, a history or a store are not.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class Registry(MutableMapping[str, Any]):
-    """Things by name; a value that is a text is a home, and is loaded when it is asked for.
+    """Objects by name; a text value is a home, and is loaded at its first use.
 
-    ``registry[name] = thing`` enters one for as long as the program runs.
+    ``registry[name] = object`` registers an object for as long as the program runs.
     """
 
     def __init__(self, what: str, group: str, homes: Mapping[str, str]) -> None:
@@ -59,11 +58,11 @@ class Registry(MutableMapping[str, Any]):
 
     @property
     def own(self) -> list[str]:
-        """The names that come with this package or were entered by the program, without looking for plug-ins."""
+        """The names of this package and of the program, without a search for plug-ins."""
         return list(self._homes)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Split ``word:rest`` after its word, which is a name or a home: a home has a colon of its own."""
+        """Split ``word:rest`` after its word, a name or a home: a home contains a colon."""
         name, _, rest = text.partition(":")
         name = name.strip()
         attribute, _, more = rest.partition(":")
@@ -73,7 +72,7 @@ class Registry(MutableMapping[str, Any]):
         return name, rest
 
     def is_registered(self, word: str) -> bool:
-        """Whether a word is a registered name, or the home of one."""
+        """Return whether a word is a registered name, or the home of a registered object."""
         if word in self:
             return True
         things = [*self._homes.values(), *_installed(self.group).values()]
@@ -84,9 +83,9 @@ class Registry(MutableMapping[str, Any]):
         )
 
     def find(self, word: str, more_names: Iterable[str] = (), *, trust_modules: bool) -> Any:
-        """Return what a name or a home stands for, or say that there is no such thing.
+        """Return the object of a name or a home, or refuse an unknown word.
 
-        Without ``trust_modules`` only registered names and their homes are followed; nothing else is imported.
+        Without ``trust_modules`` only registered names and their homes are followed; no other module is imported.
         """
         if word in self:
             return self[word]
@@ -102,8 +101,8 @@ class Registry(MutableMapping[str, Any]):
 
 @cache
 def _installed(group: str) -> dict[str, str]:
-    """The homes that installed packages have entered into a group."""
-    from importlib.metadata import entry_points  # takes longer to load than all of this package's own start
+    """Return the homes that installed packages register in a group."""
+    from importlib.metadata import entry_points  # the import takes longer than the whole start of this package
 
     return {entry.name: entry.value.replace(" ", "") for entry in entry_points(group=group)}
 
@@ -118,14 +117,14 @@ def untrusted(what: str, word: str) -> UntrustedModuleError:
 
 
 def load(home: str, what: str) -> Any:
-    """Return what lives at a home; whatever prevents it is a ``ProblemError`` of one sentence."""
+    """Return the object at a home; every failure is a ``ProblemError`` of one sentence."""
     module_name, _, attribute = home.partition(":")
     _look_here_too(module_name)
     try:
         module = importlib.import_module(module_name)
     except ProblemError:
         raise
-    except Exception as error:  # a module may fail in any way while it is loaded
+    except Exception as error:  # the import of a module may fail in any way
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ProblemError(f"cannot import {module_name} for the {what} {home!r}: {reason}") from None
     try:
@@ -138,7 +137,7 @@ def load(home: str, what: str) -> Any:
 
 
 def _look_here_too(module_name: str) -> None:
-    """Let modules of the current folder be imported, by this process and by those it starts."""
+    """Allow imports of modules of the current folder, in this process and in its child processes."""
     top = module_name.partition(".")[0]
     here = str(Path.cwd())
     try:
@@ -156,21 +155,21 @@ def home_of(thing: Any) -> str:
 
 
 def is_foreign(thing: Any) -> bool:
-    """Whether a class or function is somebody else's: neither of this package nor of Python's library."""
+    """Return whether a class or function belongs neither to this package nor to Python's library."""
     top = str(thing.__module__).partition(".")[0]
     return top != PACKAGE and top not in sys.stdlib_module_names
 
 
 def is_installed(module: ModuleType) -> bool:
-    """Whether a module came with an installed package, and not from a folder of somebody's own."""
+    """Return whether a module belongs to an installed package, not to a folder of the user."""
     place = Path(getattr(module, "__file__", None) or "")
     return any(place.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 
 
 def source_mark(things: Iterable[Any]) -> str:
-    """Return a mark of the source of classes and functions of others, empty where there are none.
+    """Return a mark of the source of foreign classes and functions, empty without foreign code.
 
-    All Python files of the packages that they live in count, or the one file of a module outside of any package.
+    The mark covers all Python files of their packages, or the single file of a module outside of any package.
     """
     tops = sorted({str(thing.__module__).partition(".")[0] for thing in things if is_foreign(thing)})
     mark = hashlib.sha256()
@@ -202,13 +201,13 @@ LEARNERS = Registry(
 )
 
 DEFAULT = "likelihood-ucb"
-"""What is played where nobody names a learner: the least regret that was measured (docs/head-to-head.md)."""
+"""The default learner, with the least measured regret (docs/head-to-head.md)."""
 
 INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm")
-"""Oracles whose play, by somebody who knows the problem, others are compared with."""
+"""Oracles that serve as baselines, played with full knowledge of the problem."""
 
 COMPARATORS = ("auto", *INFORMED)
-"""What regret can be measured against, besides a number."""
+"""Comparators of regret, besides a number."""
 
 ALIASES = {
     "dominance-ucb": "likelihood-dominance",
@@ -235,9 +234,9 @@ ORACLES = Registry(
 
 
 ENGINES = ("auto", "threads", "processes", "dask")
-"""Who can play many runs."""
+"""Pools that can play many runs."""
 
 
 def learner_names() -> list[str]:
-    """Return every word that stands for a learner by itself, those of installed plug-ins included."""
+    """Return every word that names a learner, including the learners of installed plug-ins."""
     return [*LEARNERS, *ALIASES]
