@@ -298,8 +298,8 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     reward: the policy loops with gain g > m until m° with g(m°) = m°, and from m° on the problem is optimal stopping.
     With a discount below 1 the problem is optimal stopping from the start.
 
-    Returns the indices, whether the arm is indexable, the largest advantage of a belief that turned passive and should
-    be active again, and whether the linear systems could be solved.
+    Returns the indices, whether the arm is indexable, the largest advantage of a wrongly passive belief, and whether
+    the linear systems could be solved. A wrongly passive belief turned passive and should be active again.
     """
     rows, n, length = law.shape
     pulls = Pulls(law, mean, discount)

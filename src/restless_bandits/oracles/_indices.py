@@ -1,7 +1,7 @@
 """Compiled tables of Whittle's index, of many arms in one call: the closed form of two states, and the homotopy.
 
-Tables lie consecutively: the table of an arm begins at ``base[arm]``, and has a row of ``lengths[arm]`` slots for every
-state and a further row for an arm never seen.
+Tables lie consecutively: the table of an arm begins at ``base[arm]``. A row has ``lengths[arm]`` slots; every state has
+a row, and the last row is for an arm never seen.
 
 For two states, with ω the probability of the good state, ω° its limit and λ the chain's memory, see ``whittle``.
 """

@@ -114,8 +114,8 @@ def sweep_rows(
 
     The distribution of a truncated belief stands for all distributions within its deviation. An action therefore has
     three values: Q by the distribution itself, and the least and the largest Q over the distributions within the
-    deviation. ``side`` (−1, 0, 1 for least, plain, largest) selects the iterated value. The function writes ``improved
-    = v + STEP·(T v − v − shift)``, with T the maximum of the selected value over actions, and the maximizing action
+    deviation. ``side`` (−1, 0, 1 for least, plain, largest) selects the iterated value. T is the maximum of the
+    selected value over actions. The function writes ``improved = v + STEP·(T v − v − shift)`` and the maximizing action
     (lowest number within ``TIE``). Returns over the rows
 
         min (Tv − v), max (Tv − v), min of the chosen action's least value − v, max of every action's most − v.

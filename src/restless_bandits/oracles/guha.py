@@ -190,8 +190,8 @@ class BalancedDual:
         ``scores``, the dual's own by default; ties count by the worst arm. With ``idle`` the policy may also pull no
         arm, at score 0.
 
-        If arm j is pulled with score x, the beliefs of the other arms are arbitrary with scores up to x, and only the
-        change of their potentials counts. Each other arm therefore contributes its least change; the arm of the slot
+        If arm j is pulled with score x, the other arms have arbitrary beliefs with scores up to x. Only the change of
+        their potentials counts. Each other arm therefore contributes its least change. The arm of the slot
         before has τ = 1.
         """
         tables = self.policy.tables if scores is None else scores

@@ -1,9 +1,9 @@
 """Plans for learners: as precise as the moment needs, and no slower than their gain justifies.
 
 A learner plans hundreds of times in a run, on problems known only approximately. Value iteration over joint beliefs
-need not prove anything then. Truncations and tolerance follow the number of slots played, so that the loss of a plan
-over a stretch as long as the past is a fraction of a slot's reward. All choices depend on the problem and the slots
-alone, never on an earlier plan. A run that was stored and read back therefore continues with the same plans.
+need not prove anything then. Truncations and tolerance follow the number of slots played: over a stretch as long as the
+past, a plan loses a fraction of a slot's reward. All choices depend on the problem and the slots alone, never on an
+earlier plan. A run that was stored and read back therefore continues with the same plans.
 
 A coarse table can be too large for any run. A *rough* table may then serve: the table ends after so few slots that the
 last seen state still matters, and holds its final distribution from there on. The loss of a rough table is not bounded,
