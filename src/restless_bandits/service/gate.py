@@ -190,7 +190,7 @@ class Gate:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _measured(self, receive: Receive) -> Receive:
-        """Yield a body part by part; a body that is too long or too slow is refused."""
+        """Return a receiver for the parts of a body, which refuses a body that is too long or too slow."""
         size, more = 0, True
 
         async def measured() -> MutableMapping[str, Any]:

@@ -229,7 +229,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gate.stop()
-        # During this time, requests that wait for an unfinished plan are refused.
+        # The writer stops meanwhile, so that requests waiting for an unfinished plan are refused.
         ended = asyncio.ensure_future(ThreadPool("stop", 1)(self._keeper.stop, WRITING))
         await super().shutdown(sockets=sockets)
         await ended
