@@ -1,7 +1,7 @@
-"""A fit on one page: the verdict, the log, its states by phase, the chains, the tests, and what there is to gain.
+"""A fit on a page: the verdict, the log, its states by phase, the chains, the tests, and the expected gain.
 
-One file, which needs no network and nothing beside it, for light and dark and for narrow screens. Whatever comes from
-the log (names of arms, of the file) is escaped.
+A single self-contained file, without network access, for light and dark and for narrow screens. All text from the log
+(names of arms, of the file) is escaped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from restless_bandits.forecasts import Report
 from restless_bandits.oracles.evaluation import arm_average
 
 MOST_ROWS = 40
-"""Arms that a raster shows."""
+"""The largest number of arms in a raster."""
 MOST_ARMS = 12
-"""Arms that are drawn and tabled one by one."""
+"""The largest number of arms with their own drawing and table."""
 COLUMNS = 260
 PARTS = 12
-"""Parts of the log where no phase is known."""
+"""Parts of the log if no phase is known."""
 _KEY = '<span class="key" style="background:var(--{})"></span>'
 
 
@@ -39,12 +39,11 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
     Parameters
     ----------
     found
-        A fit, or one with a season, whose phases the page then tells too.
+        A fit, or a fit with a season, whose phases the page then shows too.
     draws, seed
-        Problems that explain the log as well, by which the page tells how sure the gain is: 50 where nothing is said,
-        fewer of many arms.
+        The number of problems drawn for the uncertainty of the gain (by default 50, fewer for many arms), and the seed.
     announce
-        Called with a line before what may take some seconds.
+        A function for a line before work that may take some seconds.
 
     """
     plain = found.plain if isinstance(found, SeasonFit) else found
@@ -162,7 +161,9 @@ def _when(trace: Trace, slot: int) -> str:
 
 
 def _phases(found: Fit) -> tuple[IntArray, list[str], str]:
-    """The phase of every look, their names, and what they are: hours, parts of a period that shows, or of the log."""
+    """The phase of every observation, the names of phases, and their kind: hours, parts of a visible period, or of
+    the log.
+    """
     trace = found.trace
     for kind, groups, _, parts in calendar_groups(trace.clock, trace.times, len(trace) // trace.n_arms):
         if kind == "day":
@@ -215,7 +216,7 @@ def _chain_table(arm: ArmFit, caption: str = "") -> str:
 
 
 def _about(value: float, error: float) -> str:
-    """A number with its standard error, to two digits of that."""
+    """A number with its standard error, to two digits of the error."""
     if not error > 0:
         return f"{value:.4g}"
     digits = min(6, max(0, 1 - math.floor(math.log10(error))))
