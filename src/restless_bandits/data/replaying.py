@@ -229,8 +229,8 @@ def replay(
     report
         A function for a line before each run.
     announce
-        A function for a line of immediate interest: the expected duration of a learner, if long, and the slots that
-        will not be played.
+        A function for a line of immediate interest: the expected duration of a learner, if long, and the cautions of
+        learners (``Learner.caution``).
 
     """
     whole("runs", runs)
