@@ -146,7 +146,7 @@ class Agent(StoredPlayer):
         if self._history is not None:
             raise ProblemError(f"the history of this agent is kept in {self._history.path} already")
         if self._spec() is None:
-            raise ProblemError(f"{self._learner.name} is a learner that no spec can name, of which no history is kept")
+            raise ProblemError(f"{self._learner.name} is a learner without a spec, and a history needs a spec")
         history = History(path)
         history.append("create", agent=self._to_dict())
         self._history = history
@@ -154,7 +154,7 @@ class Agent(StoredPlayer):
     def history(self, since: int = 0) -> Iterator[Event]:
         """Yield the events of the history with numbers above ``since``, as dictionaries."""
         if self._history is None:
-            raise ProblemError("no history is kept of this agent; make it with history=, or call keep_history")
+            raise ProblemError("this agent has no history; make the agent with history=, or call keep_history")
         return self._history.read(since)
 
     @classmethod
@@ -195,14 +195,14 @@ class Agent(StoredPlayer):
             return
         present, known = read_file(path), self._known.get(os.path.realpath(path))
         if known not in (None, _mark(present)):
-            found = "was saved by somebody else since this agent read or wrote it"
+            found = "was saved by another process since this agent read or wrote it"
         elif known is None and KIND.encode() in present[:100]:
             found = "holds another agent"
         else:
             return
         raise ProblemError(
-            f"{path} {found}, and saving would lose what that one has seen; load it and go on from there, save under "
-            "another name, or give overwrite=True"
+            f"{path} {found}, and saving would lose the observations of that agent; load it and go on from there, "
+            "save under another name, or give overwrite=True"
         )
 
     def _log(self, kind: str, **content: Any) -> None:
@@ -223,7 +223,7 @@ def _explained(path: str | Path) -> Iterator[None]:
     except ProblemError as error:
         raise ProblemError(f"cannot load {path}: {error}") from None
     except Exception as error:  # of a learner, maybe somebody else's, to which what is stored makes no sense
-        reason = f"it is damaged, or its learner fails on what it holds: {error!r}"
+        reason = f"it is damaged, or its learner fails on the content: {error!r}"
         raise ProblemError(f"cannot load {path}: {reason}; go back to an earlier copy") from error
 
 

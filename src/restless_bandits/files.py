@@ -101,7 +101,9 @@ def locked(path: str | Path) -> Iterator[None]:
             break
         os.close(number)
         if time.monotonic() > until:
-            raise ProblemError(f"cannot write {path}: somebody else has been writing it for {PATIENCE:g} s; try again")
+            raise ProblemError(
+                f"cannot write {path}: another process has been writing the file for {PATIENCE:g} s; try again"
+            )
         time.sleep(0.01)
     try:
         yield
@@ -122,7 +124,9 @@ def hold(path: str | Path) -> int:
     os.lseek(number, 1 << 30, os.SEEK_SET)
     if not _try_lock(number):
         os.close(number)
-        raise ProblemError(f"cannot write {path}: somebody else is writing to it; let one process at a time do so")
+        raise ProblemError(
+            f"cannot write {path}: another process is writing to the file; let one process at a time write"
+        )
     return number
 
 

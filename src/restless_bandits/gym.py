@@ -126,7 +126,9 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
     ) -> None:
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self.problem.arms):
-            raise ProblemError("an environment needs chains, and a table of laws is none; give problems made of Arm")
+            raise ProblemError(
+                "an environment needs chains, and a table of distributions is none; give problems made of Arm"
+            )
         self.problem.require_drawn()
         self.horizon = None if horizon is None else whole("horizon", horizon, also="or None for no end")
         # At least 2: Gymnasium refuses a space of a single number.

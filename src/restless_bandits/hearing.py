@@ -59,11 +59,11 @@ class Hearer:
         present, first = self.slots + 1, self._window.edge + 1
         number = present if slot is None else whole("slot", slot)
         if number > present:
-            raise ProblemError(f"slot {number} has not come yet; the present one is {present}")
+            raise ProblemError(f"slot {number} is in the future; the present slot is {present}")
         if number < first:
             raise ProblemError(
-                f"slot {number} is too long ago: an answer may come {self._window.late} slots late, and slot {first} "
-                "is the first that still takes one"
+                f"slot {number} is too long ago: feedback may come {self._window.late} slots late, and slot {first} "
+                "is the first that still accepts feedback"
             )
         return number
 
@@ -105,8 +105,8 @@ class Hearer:
             if arm in told and told[arm] != (state, reward):
                 before, now = (f"state {s} with reward {r:.12g}" for s, r in (told[arm], (state, float(reward))))
                 raise ConflictError(
-                    f"slot {slot}: arm {self.task.names[arm]!r} was told to be in {before}, and now in {now}; what was "
-                    "told first stands"
+                    f"slot {slot}: arm {self.task.names[arm]!r} was reported in {before}, and now in {now}; the "
+                    "first report stands"
                 )
         if len(told) + len(new) > self.task.plays:
             known = ", ".join(repr(self.task.names[i]) for i in sorted(told))
@@ -128,8 +128,8 @@ class Hearer:
         if self._contradicts(arm, state, reward) and not (present and self._on_change in FORGETFUL):
             before = self.record.mean_rewards(arm, 0.0)[state]
             raise ProblemError(
-                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its law is fixed; "
-                "on_change='forget' takes that for a change, in the present slot"
+                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its rewards are "
+                "fixed; on_change='forget' treats the difference as a change, in the present slot"
             )
 
     def _contradicts(self, arm: int, state: int, reward: float) -> bool:

@@ -77,7 +77,7 @@ class History:
             # Text after the last complete event may be an incomplete event.
             tail = read_file(self.path)[self._length :]
             if os.fstat(file).st_size < self._length or b"\n" in tail:
-                found = "was written to by somebody else since this agent read it" if self.events else "is not empty"
+                found = "was written to by another process since this agent read it" if self.events else "is not empty"
                 raise ProblemError(
                     f"{self.path} {found}; go on from what it holds with Agent.replay, or name another file"
                 )

@@ -107,7 +107,7 @@ def chain_arms(problem: Problem, reason: str) -> list[Arm]:
     problem.require_steady("the theory")
     if len(arms) < problem.n_arms:
         table = next(arm for arm in problem.arms if not isinstance(arm, Arm))
-        raise ProblemError(f"arm {table.name!r} is a table of laws; {reason}")
+        raise ProblemError(f"arm {table.name!r} is a table of distributions; {reason}")
     return arms
 
 

@@ -175,10 +175,10 @@ class Player(Hearer):
         if not arms:
             if slot is None:
                 raise ProblemError("tell without ask: ask for an arm first, or name the arm that was pulled")
-            raise ProblemError(f"nobody asked in slot {number}; name the arm that was pulled")
+            raise ProblemError(f"no decision was asked for in slot {number}; name the arm that was pulled")
         if lost:
             if state is not None or reward is not None:
-                raise ProblemError("an answer that is lost has no state and no reward; give these or lost=True")
+                raise ProblemError("lost feedback has no state and no reward; give these or lost=True")
             self._lose(number, arms if arm is not None else entry.missing(self.task.plays))
             return
         seen = self._seen(arms, arm, state, reward)
@@ -484,7 +484,7 @@ class Player(Hearer):
     def _warn(self, alarm: Alarm) -> None:
         """Warn of a change of an arm under ``on_change="warn"``."""
         if not self._replaying:
-            warnings.warn(f"{alarm}; on_change='forget' drops what was seen before", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"{alarm}; on_change='forget' drops earlier observations", RuntimeWarning, stacklevel=5)
 
     def _forget(self, arm: int, since: int) -> None:
         """Forget the observations of an arm before a slot."""
@@ -546,5 +546,5 @@ def _check_settled(memory: int, late: int) -> None:
     """Refuse a memory shorter than the accepted delay of feedback."""
     if late > (lookout.BLOCKS - 1) * lookout.stretch_of(memory):
         raise ProblemError(
-            f"memory is {memory} slots, too few for answers that may come {late} slots late; give a smaller late"
+            f"memory is {memory} slots, too few for feedback that may come {late} slots late; give a smaller late"
         )

@@ -219,7 +219,7 @@ class IndexPolicy(ScoredPolicy):
             if table.ndim != 2 or len(table) < 2 or table.shape[1] < period or table.dtype != np.float64:
                 raise ValueError("a table is no index of states and slots")
             if np.isnan(table).any():
-                raise ValueError("a table holds what is not a number")
+                raise ValueError("a table holds values that are not numbers")
         return cls(tables, whole("plays", arrays["plays"].tolist(), 1, count), tuple(periods))
 
 
@@ -358,10 +358,10 @@ class JointPolicy(Policy):
         action, bias = arrays["action"], arrays["bias"]
         size = JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
         if action.shape != (size,) or action.dtype.kind != "i" or bias.shape != (size,) or bias.dtype != np.float64:
-            raise ValueError("the table is not that of its beliefs")
+            raise ValueError("the table does not fit its beliefs")
         beliefs = JointBeliefs(arms, plays)
         if action.min() < 0 or action.max() >= len(beliefs.actions) or not np.isfinite(bias).all():
-            raise ValueError("the table holds choices that there are not")
+            raise ValueError("the table holds unknown choices")
         return cls(beliefs, action.astype(np.int16), bias)
 
 
@@ -440,9 +440,9 @@ def _stored_beliefs(stored: Mapping[str, Any]) -> ArmBeliefs:
         raise ValueError("beliefs do not lead to each other")
     floats = (law, found.rewards, found.deviation)
     if any(array.dtype != np.float64 or not ((array >= 0) & (array <= 1 + 1e-9)).all() for array in floats):
-        raise ValueError("laws and rewards do not lie between 0 and 1")
+        raise ValueError("distributions and rewards do not lie between 0 and 1")
     if np.abs(law.sum(axis=1) - 1).max() > 1e-9:
-        raise ValueError("laws do not add up to one")
+        raise ValueError("distributions do not add up to one")
     return found
 
 

@@ -553,7 +553,8 @@ class Task:
         if self.reward_laws[arm] == "bernoulli":
             if value not in (low, high):
                 raise ProblemError(
-                    f"arm {name!r}: reward {value!r} is neither {low:.12g} nor {high:.12g}, as its law is bernoulli"
+                    f"arm {name!r}: reward {value!r} is neither {low:.12g} nor {high:.12g}, and its rewards are "
+                    "bernoulli"
                 )
         elif not low <= value <= high:
             raise ProblemError(f"arm {name!r}: reward {value!r} is not between {low:.12g} and {high:.12g}")
@@ -867,7 +868,7 @@ class Problem:
                     )
                 if not isinstance(arm, Arm):
                     raise ProblemError(
-                        f"change at slot {slot}: arm {arm.name!r} is a table of laws, which cannot change"
+                        f"change at slot {slot}: arm {arm.name!r} is a table of distributions, which cannot change"
                     )
                 try:
                     arms[number] = arm.changed(change.transitions, change.rewards)
@@ -905,8 +906,8 @@ class Problem:
         for arm in self.arms:
             if arm.reward_law == "bounded":
                 raise ProblemError(
-                    f"arm {arm.name!r} pays by a law that nobody knows, as its rewards are bounded, so they cannot be "
-                    "drawn; give it reward_law 'beta' and a reward_spread"
+                    f"arm {arm.name!r} has bounded rewards of unknown distribution, which cannot be drawn; "
+                    "give it reward_law 'beta' and a reward_spread"
                 )
 
     def require_steady(self, what: str) -> None:

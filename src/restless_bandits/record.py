@@ -386,9 +386,7 @@ _CHANGING = (*_BASES, "last_state", "last_slot", "forgotten")
 
 class _FrozenRecord(Record):
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(
-            f"a learner may not change {name} of its record; what it must remember goes into the notes of its plan"
-        )
+        raise AttributeError(f"a learner may not change {name} of its record; memory goes into the notes of its plan")
 
 
 class _FrozenLengths(Sequence[int]):

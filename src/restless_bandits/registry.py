@@ -177,7 +177,9 @@ def source_mark(things: Iterable[Any]) -> str:
     for top in tops:
         place = getattr(sys.modules.get(top), "__file__", None)
         if place is None or not Path(place).is_file():
-            raise ProblemError(f"the source of {top} is in no file, so changes to it cannot be seen; put it into one")
+            raise ProblemError(
+                f"the source of {top} is in no file, and changes cannot be detected; put the source into a file"
+            )
         path = Path(place)
         for file in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
             mark.update(f"{top}/{file.name}\n".encode() + file.read_bytes())

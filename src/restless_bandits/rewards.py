@@ -65,8 +65,8 @@ def checked_spread(what: str, law: RewardLaw, value: Any) -> float | None:
         return None
     if not is_number(value) or not 0 < value < 1:
         raise ProblemError(
-            f"{what} is {shortened(value)}; a beta law needs a standard deviation strictly between 0 and 1, as a share "
-            "of the largest possible"
+            f"{what} is {shortened(value)}; a beta distribution needs a standard deviation strictly between 0 and 1, "
+            "as a share of the largest possible"
         )
     return float(value)
 
@@ -128,7 +128,9 @@ def draw_reward(law: RewardLaw, mean: float, ends: Range, spread: float | None, 
     if law == "bernoulli":
         return high if rng.random() < share else low
     if law == "bounded" or spread is None:
-        raise ProblemError("bounded rewards have no law to draw from; give reward_law 'beta' and a reward_spread")
+        raise ProblemError(
+            "bounded rewards have no known distribution to draw from; give reward_law 'beta' and a reward_spread"
+        )
     if share <= 0.0 or share >= 1.0:
         return mean
     first, second = beta_shapes(np.array(share), spread)

@@ -103,7 +103,7 @@ class StoredPlayer(Player):
         Without ``learner`` the stored spec is resolved: ``trust_modules`` is the option of ``learners.learner``.
         """
         if learner is None and data["learner"] is None:
-            raise ProblemError("it has a learner that no spec can name; hand it over as learner=")
+            raise ProblemError("its learner has no spec; pass the learner as learner=")
         told = dict(data["task"])
         if told["problem"] is not None:
             told["problem"] = Problem.from_toml(told["problem"])

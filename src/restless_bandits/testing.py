@@ -226,7 +226,7 @@ class _Watched(Learner):
         if any(one != plan for one in again):
             _broken(self, f"is not deterministic: equal records and generators gave two plans {where}")
         if other != plan:
-            _broken(self, f"remembers something besides its notes: a new one of its kind plans otherwise {where}")
+            _broken(self, f"has memory besides its notes: an equal new learner plans otherwise {where}")
         if frozen_note(kept) != frozen_note(plan.notes):
             _broken(self, f"loses notes: {dict(plan.notes)!r} comes back from JSON as {kept!r}, {where}")
         lost = sorted(set(record.notes) - set(kept))

@@ -82,7 +82,7 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     """Play a run slot by slot on chains drawn in full; the simulator draws pulled arms only."""
     check_problem(problem)
     if any(isinstance(arm, TableArm) for arm in problem.arms):
-        raise ProblemError("a walk needs chains, and a table of laws is none; give problems made of Arm")
+        raise ProblemError("a walk needs chains, and a table of distributions is none; give problems made of Arm")
     learner = as_learner(learner)
     agent = Agent(learner, learner.task(problem, horizon), seed=seed, on_change="ignore")
     rng = np.random.default_rng(seed)

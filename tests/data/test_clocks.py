@@ -123,7 +123,7 @@ def test_rewards_are_averaged_too():
 def test_a_guess_is_said_aloud(times, length):
     found = read(times)
     assert found.notes == (
-        f"slots are taken to last {length}, as far as lines of an arm mostly are apart; --slot says otherwise",
+        f"guessed slot length: {length} (the usual gap between lines of one arm); override with --slot",
     )
     assert found.times.tolist() == read(times, length).times.tolist()
 

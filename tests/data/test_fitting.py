@@ -149,7 +149,7 @@ def test_refusals():
         rb.data.fit(far)
     loose = rb.data.fit(far, strict=False)
     assert not loose.arms[0].identified
-    assert any("not told by the log" in note for note in loose.notes)
+    assert any("the log does not identify its transitions" in note for note in loose.notes)
     assert "--slot 1000" in str(loose)
     with pytest.raises(rb.NotIdentified) as refused:
         rb.data.fit(rb.data.trace(range(9), ["x"] * 9, state=[0, 1, 0, 1, 0, 0, 1, 0, 2]), shape="free")

@@ -39,7 +39,7 @@ def test_what_one_process_does_the_other_knows(database, at_once):
         assert decision["slot"] == i + 1
         assert there.ask(f"r{i}") == decision
         there.tell(decision, state=i // 2 % 2, reward=1.0)
-        with pytest.raises(ServiceError, match="what was told first stands"):
+        with pytest.raises(ServiceError, match="the first report stands"):
             here.tell(decision, state=1 - i // 2 % 2, reward=1.0)
     assert one.look() == two.look()
     assert one.record() == two.record()

@@ -209,7 +209,7 @@ def test_another_version_on_a_worker(problem, cluster, monkeypatch, when):
         simulate(problem, "ucb1", **OPTIONS, engine="dask", address=cluster.with_workers(1))
 
 
-@pytest.mark.parametrize(("text", "what"), [("ASK", "restless-bandits"), ("PLAY", "what it is to play")])
+@pytest.mark.parametrize(("text", "what"), [("ASK", "restless-bandits"), ("PLAY", "its task")])
 def test_a_worker_without_the_package(problem, cluster, monkeypatch, text, what):
     monkeypatch.setattr(dask_pool, text, "__import__('not_there')")
     with pytest.raises(rb.ProblemError, match=rf"cannot load {what}.*No module named 'not_there'.*; install there"):
@@ -232,7 +232,7 @@ def test_all_workers_gone(problem, cluster, fatal, tmp_path, monkeypatch):
     address, out = cluster.with_workers(1), tmp_path / "out"
     monkeypatch.setattr(dask_pool, "WORKERLESS_SECONDS", 1.0)
     monkeypatch.setattr(dask_pool, "LOOK_SECONDS", 0.1)
-    with pytest.raises(rb.ProblemError, match=r"scheduler tcp://.* has had no worker for 1 s; .* kept, see to"):
+    with pytest.raises(rb.ProblemError, match=r"scheduler tcp://.* has had no worker for 1 s; .* kept; check"):
         simulate(problem, fatal(), **OPTIONS, engine="dask", address=address, out=out, progress=fatal.arm)
     assert fatal.fired.exists()
     assert len(list(out.rglob("runs-*.npz"))) == 1

@@ -215,8 +215,9 @@ def _compared(one: Tried, score: Array, best: Array, looks: IntArray) -> Tried:
 def _notes(way: str, wanted: Sequence[int], tried: Sequence[Tried], chosen: Tried, arms: str) -> list[str]:
     if len(wanted) == 1:
         return [
-            f"edges {{edges}} found: of all cuts into {chosen.states} states they tell most of the next one, "
-            f"{chosen.gain:.4f} of log-likelihood a look in stretches of the log that they were not found in{arms}"
+            f"edges {{edges}} found: of all cuts into {chosen.states} states these are the most informative of the "
+            f"next state, {chosen.gain:.4f} of log-likelihood an observation "
+            f"in held-out parts of the log{arms}"
         ]
     gains = ", ".join(f"{one.states}: {one.gain:.4f}" for one in tried)
     rare = sorted(set(wanted) - {one.states for one in tried})
@@ -225,11 +226,11 @@ def _notes(way: str, wanted: Sequence[int], tried: Sequence[Tried], chosen: Trie
     why = (
         "the best"
         if best is chosen
-        else f"short of {best.states} by {chosen.short:.4f}, which is within its error of {chosen.error:.4f}"
+        else f"short of {best.states} by {chosen.short:.4f}, within its error of {chosen.error:.4f}"
     )
     return [
         f"{chosen.states} of {wanted[0]} to {wanted[-1]} states chosen, edges {{edges}} ({way}): by cross-validated "
-        f"log-likelihood a look, over not knowing the state ({gains}), it is {why}{left}{arms}"
+        f"log-likelihood an observation, relative to an unknown state ({gains}), it is {why}{left}{arms}"
     ]
 
 
@@ -252,7 +253,7 @@ def _counted(looks: Looks, cells: int) -> tuple[Array, str]:
     found = np.zeros((FOLDS, len(most), cells, cells))
     np.add.at(found, (folds, number[arms[steps]], seen[steps], seen[steps + 1]), 1)
     left_out = len(np.unique(arms)) > len(most)
-    return found, f", by the {len(most)} arms with the most looks" if left_out else ""
+    return found, f", by the {len(most)} arms with the most observations" if left_out else ""
 
 
 def _lumped(counts: Array, cuts: Sequence[int]) -> Array:

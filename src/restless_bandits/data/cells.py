@@ -31,7 +31,7 @@ REMEDIES = {
     "state": "give a whole number, 0 for the best state",
     "value": "give a number, or leave the line out",
     "reward": "give a number, or leave the line out",
-    "probability": "give the chance with which the arm was chosen, or leave the column out",
+    "probability": "give the probability with which the arm was chosen, or leave the column out",
 }
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)(Z|[+-]\d\d:?\d\d)?", re.ASCII)

@@ -327,8 +327,8 @@ def _refusal(
     """The reason why a log does not identify the transitions of an arm, with the identified part."""
     if phase is not None:
         return (
-            f"{found.name}: {found.observations} steps {phase[0].names[phase[1]]} are too few to tell its moves; "
-            "use fewer phases or fewer states"
+            f"{found.name}: {found.observations} steps {phase[0].names[phase[1]]} are too few to estimate its "
+            "transitions; use fewer phases or fewer states"
         )
     first, n = trace.spans[arm][0], trace.sizes[arm]
     seen = np.bincount(trace.of_arm(arm)[1], minlength=n)
@@ -372,7 +372,9 @@ def _arm_notes(arm: ArmFit, shape: str, n_states: int) -> list[str]:
         rows = " / ".join(" ".join(f"{p:.3f}" for p in row) for row in rival.transitions)
         notes.append(f": another chain is nearly as likely (log-posterior lower by {lower:.2f}): {rows}")
     if not arm.identified:
-        notes.append(": its moves are not told by the log, and the chain depends on the prior as much as on the data")
+        notes.append(
+            ": the log does not identify its transitions, and the chain depends on the prior as much as on the data"
+        )
     rise = np.diff(arm.rewards)
     if rise.size and rise.max() > 0:
         k = int(rise.argmax())

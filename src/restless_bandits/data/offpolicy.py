@@ -45,7 +45,7 @@ from restless_bandits.simulation.engine import Run, World, play_run
 from restless_bandits.simulation.results import EXPECTED
 from restless_bandits.streams import check_generator, world_words
 
-LEARNS = "a learner looks at more than weights can follow"
+LEARNS = "a learner depends on more than weights can follow"
 DRAWS, FEWEST_DRAWS, MOST_DRAWS = 100, 10, 10_000
 CONFIDENCE = 0.95
 SLOTS, LONGER, LONGEST = 20_000, 4, 16
@@ -320,7 +320,7 @@ def _notes(trace: Trace, slots: int, evaluated: list[EvaluatedPolicy]) -> list[s
         there = one.weighted.interval
         if there is not None and (there[0] > one.model.interval[1] or there[1] < one.model.interval[0]):
             notes.append(
-                f"{one.label}: the model and the weights do not agree; if the chances in the log are right, the model "
-                "is not, and the weights are to be believed"
+                f"{one.label}: the model and the weights do not agree; if the probabilities in the log are right, "
+                "the model is not, and the weights are to be believed"
             )
     return notes

@@ -387,7 +387,7 @@ def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, in
     if not full.size:
         where = "" if first is None and last is None else f" from {low} to {high}"
         raise ProblemError(
-            f"no slot{where} has all {trace.n_arms} arms logged, and a log answers only for what it holds; "
+            f"no slot{where} has all {trace.n_arms} arms logged, and a replay needs logged states and rewards; "
             "log every arm in every slot, or leave out arms that are rarely logged"
         )
     wanted = [

@@ -165,7 +165,7 @@ def fit_season(
         problem = problem_of(trace, arms, shape, label, tests, cycle.names[phase])
         fits.append(Fit(problem, arms, shape, trace, fit_notes(trace, arms, shape), tests))
     notes = [
-        f"{cycle.names[phase]} nothing is fitted: {_missing(trace, there[phase])} without looks that follow each other"
+        f"{cycle.names[phase]} nothing is fitted: {_missing(trace, there[phase])} without consecutive observations"
         for phase in range(cycle.phases)
         if phase not in fitted
     ]

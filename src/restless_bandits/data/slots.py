@@ -122,7 +122,7 @@ def _hint(times: npt.NDArray[Any]) -> list[str]:
 
 
 def _guessed(length: str) -> str:
-    return f"slots are taken to last {length}, as far as lines of an arm mostly are apart; --slot says otherwise"
+    return f"guessed slot length: {length} (the usual gap between lines of one arm); override with --slot"
 
 
 def _guess(columns: Columns, times: Array, *, usual: bool = False) -> float:

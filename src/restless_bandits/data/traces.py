@@ -294,7 +294,7 @@ def _chances(columns: Columns) -> Array | None:
     """The logged probabilities of the choices of arms, if present."""
     chances = columns.numbers.get("probability")
     if chances is not None:
-        remedy = "give the chance with which the arm was chosen, above 0 and at most 1"
+        remedy = "give the probability with which the arm was chosen, above 0 and at most 1"
         columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
         columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
     return chances

@@ -49,8 +49,8 @@ STARTS = 20_000
 """The number of pulls of a log from which the fitted chains are followed."""
 FORGOTTEN = 1e-9
 
-NO_CHANCES = "the log has no column probability, the chance with which each arm was chosen"
-ASSUMES = "each arm was chosen with the logged chance, given what was known then; of the chains nothing is assumed"
+NO_CHANCES = "the log has no column probability, the probability with which each arm was chosen"
+ASSUMES = "each arm was chosen with the logged probability, given the past; nothing is assumed about the chains"
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,10 @@ def weigh(
     ratios = (policy.choose(found.last_states, found.elapsed)[:, 0] == found.arms) / found.chances
     mean, error = float(ratios.mean()), float(ratios.std()) / math.sqrt(len(ratios))
     if abs(mean - 1) > DOUBT * error:
-        off = f"ratios of chances average {mean:.3g} ± {error:.1g}, where 1 is expected"
-        return Weighted(mean_ratio=mean, reason=f"{off}: the logged chances are not those with which arms were chosen")
+        off = f"ratios of probabilities average {mean:.3g} ± {error:.1g}, where 1 is expected"
+        return Weighted(
+            mean_ratio=mean, reason=f"{off}: the logged probabilities are not the probabilities of the choices"
+        )
     by_model = _means_by_model(found, policy, problem, rng)
     tried: list[tuple[float, float, Weighted]] = []
     weights = np.ones(len(ratios))
@@ -162,7 +164,7 @@ def weigh(
         return Weighted(
             effective=effective,
             mean_ratio=mean,
-            reason=f"only {effective:.0f} pulls, effectively, speak for this policy; {FEWEST:.0f} are needed",
+            reason=f"only {effective:.0f} pulls, effectively, agree with this policy; {FEWEST:.0f} are needed",
         )
     reach, left, best = min(tried, key=lambda one: one[0] + one[1])
     if left > reach:

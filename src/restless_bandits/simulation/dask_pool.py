@@ -255,12 +255,12 @@ class DaskPool:
                 self._sent.clear()
             except (CancelledError, CommClosedError, ClosedClientError):
                 raise ProblemError(
-                    f"the connection to {self._scheduler} is lost, or somebody has restarted it; "
-                    "what was finished is kept, see to the cluster and run the same again"
+                    f"the connection to {self._scheduler} is lost, or the scheduler was restarted; "
+                    "finished runs are kept; check the cluster and run the same again"
                 ) from None
             except ImportError as error:
                 raise ProblemError(
-                    f"a worker cannot load what it is to play ({_line(error)}); install there what is installed here"
+                    f"a worker cannot load its task ({_line(error)}); install there what is installed here"
                 ) from None
         raise ProblemError(
             f"every worker that took up run {numbers[0]} of {cell.label} has died, {1 + SENT_AGAIN} times over; "
@@ -290,7 +290,7 @@ class DaskPool:
             elif time.monotonic() - seen >= WORKERLESS_SECONDS:
                 error = ProblemError(
                     f"{self._scheduler} {why} for {WORKERLESS_SECONDS:g} s; "
-                    "what was finished is kept, see to the cluster and run the same again"
+                    "finished runs are kept; check the cluster and run the same again"
                 )
                 for promised in list(self._playing.values()):
                     _break(promised, error)

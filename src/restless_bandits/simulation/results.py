@@ -405,9 +405,9 @@ class SimulationResult:
             if not (trace.arms.dtype == trace.states.dtype == np.int64 and trace.rewards.dtype == np.float64):
                 raise ValueError("traces are no numbers of arms and states")
             if trace.arms.min() < 0 or trace.arms.max() >= len(self.arms) or trace.states.min() < 0:
-                raise ValueError("traces name arms that there are not")
+                raise ValueError("traces name unknown arms")
             if outside(trace.rewards, self.reward_range).any():
-                raise ValueError("traces hold what no reward is")
+                raise ValueError("traces hold invalid rewards")
 
     def __repr__(self) -> str:
         kind = self.kinds[-1]

@@ -169,6 +169,6 @@ class Store:
             write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
         except OSError as error:
             raise ProblemError(
-                f"cannot write {path}: {error.strerror or error}; what was stored before is intact, "
+                f"cannot write {path}: {error.strerror or error}; stored runs are intact; "
                 "make room and run the same again to resume"
             ) from None

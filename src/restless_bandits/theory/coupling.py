@@ -101,7 +101,7 @@ def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
     shares = joint_law(virtual_law, real_law)[real_state]
     total = shares.sum()
     if not total > 0:
-        raise ProblemError(f"real_state is {real_state}, which has no room under the real law; it is never seen")
+        raise ProblemError(f"real_state is {real_state}, which has probability zero under the real distribution")
     # The rounded value of end − start.
     return np.asarray(shares / total)
 
