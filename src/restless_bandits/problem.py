@@ -519,7 +519,7 @@ class Task:
             raise ProblemError("the task holds the whole problem, to which no arm can be added; reveal less of it")
         for key in ("rewards", "mixing"):
             if getattr(self, key) is None and arm.get(key) is not None:
-                raise ProblemError(f"{key} of the other arms are not told, so those of the new one mean nothing")
+                raise ProblemError(f"{key} of the other arms are not revealed; leave out {key} of the new arm")
         if self.rewards is not None and arm.get("rewards") is None:
             raise ProblemError("rewards of the other arms are told; give those of the new one too")
         own = {key: getattr(self, key) for key in _OF_ARMS}

@@ -124,7 +124,7 @@ def _summary(halves: Array, slots: int) -> Evaluation:
     gain, reach = float(means.mean()), _reach(means, CONFIDENCE)
     how = f"simulated in {len(means)} runs of {slots:,} slots, the first half of each left out"
     if _drifts(halves):
-        how += "; what is left still drifts, so the gain may be further off than its standard error says"
+        how += "; the rest still drifts, so the error of the gain may exceed its standard error"
     return Evaluation(gain, math.inf, None, None, stderr=_stderr(means), interval=(gain - reach, gain + reach), how=how)
 
 

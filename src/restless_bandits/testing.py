@@ -116,7 +116,10 @@ def _attempt(what: Learner | Oracle, problem: Problem, verb: str, take: Callable
             _broken(what, f"refuses {problem} with {str(error)!r}; a refusal is one sentence")
         return None, str(error)
     except Exception as error:
-        _broken(what, f"fails on {problem} with {_line(error)}; what it cannot {verb} it refuses by ProblemError")
+        _broken(
+            what,
+            f"fails on {problem} with {_line(error)}; a problem that it cannot {verb} must be refused by ProblemError",
+        )
 
 
 def _broken(what: Learner | Oracle, promise: str) -> NoReturn:

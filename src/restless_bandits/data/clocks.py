@@ -42,7 +42,7 @@ class Clock:
     def at(self, slots: IntArray | int) -> Stamps:
         """Return the starts of slots as local times of the zone."""
         if self.origin is None:
-            raise ProblemError("it is not known when the first slot began; log times such as 2024-05-01T12:00")
+            raise ProblemError("the start of the first slot is unknown; log times such as 2024-05-01T12:00")
         steps = np.atleast_1d(np.asarray(slots, dtype=np.int64)) * round(self.seconds * MICRO)
         there = self.origin.astype("datetime64[us]") + steps.astype("timedelta64[us]")
         local: Stamps = there + _offsets(there, self.zone)

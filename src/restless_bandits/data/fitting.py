@@ -347,8 +347,8 @@ def _refusal(
     law = " ".join(f"{share:.3f}" for share in seen / seen.sum())
     slot = f", or say --slot {trace.gap} if slots are that long" if trace.gap > 1 else ""
     return (
-        f"{found.name}: {found.observations} observations tell at most its stationary law, about {law}, and not its "
-        f"moves; log it in consecutive slots{slot}"
+        f"{found.name}: {found.observations} observations identify at most its stationary distribution, about {law}, "
+        f"and not its transitions; log the arm in consecutive slots{slot}"
     )
 
 
@@ -384,6 +384,6 @@ def _arm_notes(arm: ArmFit, shape: str, n_states: int) -> list[str]:
     if arm.selective:
         notes.append(
             ": how long it went unlogged depends on its state, as when a policy chose what to log; "
-            "laws are compared for looks with none between them"
+            "distributions are compared for consecutive observations"
         )
     return [f"arm {arm.name!r}{'' if note.startswith(':') else ' '}{note}" for note in notes]

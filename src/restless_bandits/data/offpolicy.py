@@ -97,8 +97,8 @@ class Modelled:
 
 
 MODEL_ASSUMES = (
-    "each arm moves by itself along a chain of the fitted shape, whoever looks, its rewards depend on its state alone, "
-    "and one arm is pulled in every slot"
+    "each arm moves by itself along a chain of the fitted shape, observed or not, its rewards depend on its state "
+    "alone, and one arm is pulled in every slot"
 )
 
 

@@ -365,7 +365,7 @@ def _warning(answers: Answers, possible: int, missing: str) -> str | None:
     if missing != "stretch" and answers.n_arms > 1 and alone > MUCH * played:
         return (
             f"{alone} of {played} slots have one arm logged ({alone / played:.1%}), so that little depends on choices, "
-            "and whoever logged may have made them; restless evaluate is for logs of pulls"
+            "and the logging policy may have made them; restless evaluate is for logs of pulls"
         )
     return None
 

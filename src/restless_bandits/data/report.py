@@ -144,7 +144,7 @@ def _log(trace: Trace) -> str:
     rows = min(trace.n_arms, MOST_ROWS)
     shades = trace.shades(COLUMNS)[:rows]
     ticks = [(share, _when(trace, first + round(share * (last - first)))) for share in (0.0, 0.5, 1.0)]
-    about = f"The log: {rows} arms by time, darker where states were worse, empty where there were no looks"
+    about = f"The log: {rows} arms by time, darker where states were worse, empty without observations"
     each = (last - first + 1) / shades.shape[1]
     thinned = f" Each column is the mean of {each:.3g} slots." if each > 1 else ""
     return (
@@ -189,14 +189,16 @@ def _occupancy(found: Fit) -> str:
             shares = counts / counts.sum(axis=0)
         about = f"Shares of the states of {trace.names[arm]} by {what}, the best at the bottom"
         drawings.append(f"<div>{svg.stacked(shares, names, trace.names[arm], about)}</div>")
-    lead = f'<p class="note">The share of looks in each state by {escape(what)}; the best state at the bottom.</p>'
+    lead = (
+        f'<p class="note">The share of observations in each state by {escape(what)}; the best state at the bottom.</p>'
+    )
     return lead + f'<div class="grid">{"".join(drawings)}</div>' + _first(trace.names, MOST_ARMS)
 
 
 def _chains(found: Fit) -> str:
     lead = (
-        '<p class="note">Chances to move in a slot, with standard errors. Below: the share of looks that find the arm '
-        "in the same state τ slots later, seen (dots, two standard errors) and by the chain (line).</p>"
+        '<p class="note">Probabilities of transitions in a slot, with standard errors. Below: the share of '
+        "observations that find the arm in the same state τ slots later, observed (dots, two standard errors) and by the chain (line).</p>"
     )
     parts = []
     for arm in found.arms[:MOST_ARMS]:
@@ -229,7 +231,7 @@ def _memory(arm: ArmFit) -> str:
     starts = np.sum([law.counts.sum(axis=1) for law in arm.laws], axis=0)
     weights = starts / starts.sum()
     powers = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) @ weights for lag in along])
-    about = f"{arm.name}: the share of looks in the same state some slots later, as seen and by the chain"
+    about = f"{arm.name}: the share of observations in the same state some slots later, observed and by the chain"
     seen, errors = [law.same_observed for law in arm.laws], [law.same_error for law in arm.laws]
     return svg.memory("same state, τ slots later", lags, seen, errors, along.astype(np.float64), powers, about)
 
@@ -239,7 +241,7 @@ def _tests(tests: Sequence[Finding]) -> str:
         return "<p>None were made.</p>"
     against, quiet = [test for test in tests if test.rejects], [test for test in tests if not test.rejects]
     lead = (
-        '<p class="note">Each asks whether the next look depends on something that a chain does not know. p is '
+        '<p class="note">Each tests whether the next observation depends on a variable unknown to the chain. p is '
         "adjusted for the number of tests (Holm), and below 0.001 a test rejects; the effect is on the scale of a "
         "correlation.</p>"
     )
@@ -301,6 +303,6 @@ def _gain(found: Fit, gain: Prospect | None) -> str:
         f'<div class="one">{svg.intervals(rows, about)}</div>'
         f"<p>The difference is {gain.above.mean():.4g} a slot (95 %: {low:.4g} to {high:.4g}), and above 0 in "
         f"{share:.0%} of {len(gain.above)} problems that explain the log as well.{doubt}</p>"
-        '<p class="note">The player follows Whittle’s index for the fitted chains. Nobody can earn more than '
+        '<p class="note">The player follows Whittle’s index for the fitted chains. No player can earn more than '
         f"{gain.bound:.4g} on them. A learner has to find the chains out, and earns less for as long.</p>"
     )

@@ -151,7 +151,7 @@ def fit_season(
     ]
     fitted = tuple(phase for phase in range(cycle.phases) if all(there[phase]))
     if not fitted:
-        raise ProblemError("no phase has looks at every arm that follow each other; use fewer phases")
+        raise ProblemError("no phase has consecutive observations of every arm; use fewer phases")
     by_phase = [_phase_arms(trace, cycle, phase, shape, lags) for phase in fitted]
     laws = [
         _in_phase(arm.law_test, cycle.names[phase])

@@ -132,7 +132,7 @@ def _guess(columns: Columns, times: Array, *, usual: bool = False) -> float:
     waits = np.diff(times[order])
     waits = waits[(np.diff(arms[order]) == 0) & (waits > 0)]
     if not waits.size:
-        raise ProblemError("no arm has lines at two times, so nothing tells how long a slot is; give it (--slot)")
+        raise ProblemError("no arm has lines at two times, so the length of a slot is unknown; give it (--slot)")
     found = float(np.quantile(waits, SHARE, method="lower"))
     if np.isclose(waits, found, rtol=1e-6).mean() >= SURE:
         return float(np.round(found, 6)) or found

@@ -130,8 +130,8 @@ def estimate(
     vague = [arm for arm in found.arms if not arm.identified]
     if vague and strict:
         raise NotIdentified(
-            f"{vague[0].name}: {vague[0].observations} observations tell at most its stationary law, not its moves; "
-            "pull it in consecutive slots, or take what is known with strict=False",
+            f"{vague[0].name}: {vague[0].observations} observations identify at most its stationary distribution, "
+            "not its transitions; pull the arm in consecutive slots, or get the estimate with strict=False",
             found,
         )
     return found

@@ -87,8 +87,8 @@ def choices_of(policy: Policy) -> Choices:
         return Choices(policy.plays, np.zeros(1), _FLAT, _FLAT, _FLAT, *joint, policy.action)
     if not isinstance(policy, IndexPolicy):
         raise ProblemError(
-            f"likelihood-ucb cannot look ahead where its oracle plays a {type(policy).__name__}; take an oracle that "
-            "plays an IndexPolicy or a JointPolicy"
+            f"likelihood-ucb cannot simulate ahead with an oracle that plays a {type(policy).__name__}; "
+            "take an oracle that plays an IndexPolicy or a JointPolicy"
         )
     joint = _SQUARE, _FLAT, _SQUARE, _CUBE, _FLAT, _FLAT
     return Choices(policy.plays, *policy.flat, *joint, np.zeros(0, dtype=np.int16))

@@ -212,7 +212,7 @@ class SimulationResult:
 
     def _why_no_gap(self) -> str:
         if self.comparator.pieces:
-            return "the problem changes, and what is known of an arm not seen since has no price"
+            return "the problem changes, and beliefs of arms not observed since have no gap"
         if not self.priced:
             return "the problem is too large to price every choice"
         if not self.comparator.optimal:

@@ -96,7 +96,7 @@ def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
     if len(virtual_law) != len(real_law) or not 0 <= real_state < len(real_law):
         raise ProblemError(
             f"state {real_state} under laws of {len(real_law)} and {len(virtual_law)} states; "
-            "give two laws over the same states, and one of these"
+            "give two distributions over the same states, and one of these states"
         )
     shares = joint_law(virtual_law, real_law)[real_state]
     total = shares.sum()
