@@ -198,7 +198,8 @@ def _occupancy(found: Fit) -> str:
 def _chains(found: Fit) -> str:
     lead = (
         '<p class="note">Probabilities of transitions in a slot, with standard errors. Below: the share of '
-        "observations that find the arm in the same state τ slots later, observed (dots, two standard errors) and by the chain (line).</p>"
+        "observations that find the arm in the same state τ slots later, observed (dots, two standard "
+        "errors) and by the chain (line).</p>"
     )
     parts = []
     for arm in found.arms[:MOST_ARMS]:
