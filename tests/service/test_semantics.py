@@ -90,6 +90,24 @@ class TestClock:
         a.time += 7 * SECOND
         assert not a.tell(first, state=0, reward=1.0)["used"]
 
+    def test_slots_that_pass_before_a_late_answer_are_in_the_log(self, kept):
+        """Under a snapshot at every event: a skip that is only in memory would be in it and again in the log."""
+        a = kept(snapshot_every=1)
+        a.create(clock="20ms", late=100)
+        decisions = []
+        for _ in range(12):
+            decisions.append(a.ask())
+            a.time += 45_000
+        a.time += 4 * SECOND
+        for decision in decisions:
+            assert not a.tell(decision, state=0, reward=1.0)["used"]
+            assert [event["kind"] for event in a.log()].count("skip") == 12
+        later, before = a.ask(), a.look()
+        a.reopen()
+        assert a.look() == before
+        assert a.tell(later, state=0, reward=1.0)["used"]
+        assert audit(a.store).same
+
     def test_nobody_skips_what_the_clock_lets_pass(self, kept):
         a = kept()
         a.create(clock="1s")

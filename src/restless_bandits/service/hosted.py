@@ -407,10 +407,11 @@ class Hosted:
         return 0 if self.length is None else slot_at(now, self.made, self.length)
 
     def _pass_to(self, now: int) -> None:
-        """Let the slots pass that the clock has left behind; one that goes backwards changes nothing."""
+        """Let the slots pass that the clock has left behind, and log them; one that goes backwards changes nothing."""
         missing = self._slot_by_clock(now) - 1 - self.player.slots
         if missing > 0:
             self.player.skip(missing)
+            self._gather(now)
 
     def _follow_open(self, slot: int) -> None:
         """Keep track of which decisions are open."""
