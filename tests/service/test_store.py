@@ -14,11 +14,13 @@ from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import cabinet, hosted_player, planning, schema
 from restless_bandits.service.audit import audit
+from restless_bandits.service.cabinet import snapshot_of
+from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.keeper import PATIENCE
 from restless_bandits.service.operations import Ask, Create, ServiceError
 from restless_bandits.service.store import open_store
 
-from .keeping import Kept, plan_at_once
+from .keeping import SECOND, Kept, plan_at_once
 
 FROZEN = Path(__file__).parent.parent / "frozen"
 
@@ -229,6 +231,118 @@ class TestRecovery:
         a.open()
         assert a.look() == before
 
+    def test_what_is_not_in_the_log_is_in_no_snapshot(self, kept):
+        a = kept()
+        a.create(clock="1s")
+        a.ask()
+
+        def look(hosted):
+            hosted.player.skip(3)
+            with pytest.raises(RuntimeError, match="not gathered: skip"):
+                hosted.to_dict()
+            hosted._gather(a.time)
+            with pytest.raises(RuntimeError, match="1 events that are not in the log"):
+                hosted.to_dict()
+
+        a.keeper.look("a", look)
+
+    def test_an_operation_that_forgets_an_event_is_refused(self, kept, monkeypatch):
+        a = kept(snapshot_every=1)
+        a.create()
+        a.ask()
+        before = a.look(), a.log()
+        with monkeypatch.context() as patch:
+            patch.setattr(Hosted, "skip", lambda hosted, *_: hosted.player.skip(5))
+            with pytest.raises(ServiceError, match="not gathered: skip"):
+                a.skip(5)
+        assert (a.look(), a.log()) == before
+
+    def test_a_snapshot_that_cannot_be_taken_harms_nobody(self, kept, monkeypatch):
+        a = kept(snapshot_every=1)
+        a.create()
+        with monkeypatch.context() as patch:
+            patch.setattr(Hosted, "to_dict", lambda _: 1 // 0)
+            assert a.ask()["slot"] == 1
+        assert a.ask()["slot"] == 2
+        assert a.keeper.stats()["loads_total"] == 1
+
+    def test_an_agent_in_memory_that_does_not_fit_its_log_is_loaded_anew(self, kept, caplog):
+        a = kept()
+        a.create(clock="1s")
+        a.ask()
+        a.keeper.look("a", lambda hosted: hosted.player.record.skip(7))
+        other = Kept(a.where)
+        other.time = a.time + 3 * SECOND
+        decision = other.ask("other")
+        assert a.look() == other.look()
+        assert "in memory does not fit its log" in caplog.text
+        assert a.tell(decision, state=0, reward=1.0)["used"]
+        other.close()
+
+    @pytest.mark.parametrize("then", ["skip and ask", "skip alone", "nothing", "never logged"])
+    def test_a_poisoned_snapshot_is_thrown_away(self, kept, caplog, then):
+        """One that holds slots which passed and were logged later, or never: what was written once."""
+        a = kept()
+        a.create(clock="20ms", late=10)
+        first = a.ask()
+        a.time += 4 * SECOND
+        version = 1 if then in ("nothing", "never logged") else 2
+        if then == "never logged":
+            poison(a, 2)
+            a.reopen()
+        else:
+            poison(a, version)
+        if then == "skip and ask":
+            a.ask("late")
+        if then in ("skip alone", "skip and ask"):
+            assert not a.tell(first, state=0, reward=1.0)["used"]
+        if then == "never logged":
+            assert a.ask("late")["slot"] == 201
+            change_snapshots(a, "version = 1")
+        before = a.look()
+        assert not audit(a.store).same
+        a.reopen()
+        assert a.look() == before
+        assert a.keeper.stats().get("snapshots_refused_total", 0) == (then != "never logged")
+        assert ("thrown away" in caplog.text) == (then != "never logged")
+        assert a.keeper.health() | {"status": "ok", "unreadable": []} == a.keeper.health()
+        if then != "never logged":
+            assert audit(a.store).same
+        a.time += SECOND
+        a.tell(a.ask(), state=1, reward=1.0)
+        before = a.look()
+        a.reopen()
+        assert a.look() == before
+
+    def test_a_snapshot_of_the_first_version_is_used_where_it_can_hold_no_more_than_the_log(self, kept):
+        a = kept(snapshot_every=1)
+        a.create()
+        a.ask()
+        a.ask()
+        change_snapshots(a, "version = 1")
+        before = a.look()
+        a.reopen()
+        assert a.look() == before
+        assert "snapshots_refused_total" not in a.keeper.stats()
+
+    def test_health_names_an_agent_that_cannot_be_loaded(self, kept):
+        a = kept()
+        a.create()
+        a.ask()
+        a.keeper.submit("good", [Create("good", ["x", "y"], learner="ucb1")]).result(30)
+        assert a.keeper.health()["status"] == "ok"
+        with closing(sqlite3.connect(a.where)) as connection:
+            connection.execute("UPDATE events SET body = '{}' WHERE kind = 'ask'")
+            connection.commit()
+        a.reopen()
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="the log of agent 'a' is damaged"):
+                a.look()
+        health = a.keeper.health()
+        assert (health["status"], health["unreadable"]) == ("degraded", ["a"])
+        assert a.keeper.stats()["agents_unreadable"] == 1
+        assert a.keeper.agent("good")["seq"] == 1
+
     def test_cold_agents_leave_the_memory(self, kept, monkeypatch):
         a = kept(cache=1)
         names = [f"n{i}" for i in range(80)]
@@ -413,6 +527,31 @@ class TestPlanning:
         finally:
             a.close()
             background.close()
+
+
+def change_snapshots(a, change):
+    with closing(sqlite3.connect(a.where)) as connection:
+        connection.execute(f"UPDATE snapshots SET {change}")
+        connection.commit()
+
+
+def poison(a, version):
+    """Give an agent a snapshot that holds slots which have passed by its clock and are not in its log."""
+
+    def poisoned(hosted):
+        planner = hosted.player.planner
+        other = Hosted.from_dict(hosted.number, json.loads(json.dumps(hosted.to_dict())), planner)
+        other._pass_to(a.time)
+        other.pending.clear()
+        other.seq = hosted.seq
+        return other.to_dict()
+
+    snapshot = snapshot_of(a.keeper.look("a", poisoned))
+    with a.store.writing() as session:
+        session.put_snapshot(1, snapshot.seq, version, snapshot.content)
+        session.update_agents(
+            [{"number": 1, "seq": snapshot.seq, "slots": 200, "ended": None, "learner": "ucb1", "arms": 2}]
+        )
 
 
 def keep_promises(promises):

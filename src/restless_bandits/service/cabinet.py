@@ -7,18 +7,24 @@ is asked for, and what other processes have added is played after. One that a re
 from __future__ import annotations
 
 import json
+import logging
 import time
 import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 from restless_bandits.errors import ProblemError
+from restless_bandits.service.clock import BY_ASKING
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.planning import Planner
 from restless_bandits.service.schema import SNAPSHOT_VERSION
-from restless_bandits.service.session import AgentRow, Session
+from restless_bandits.service.session import AgentRow, Session, Snapshot
 
+LOG = logging.getLogger(__name__)
+DAMAGE = (ArithmeticError, AttributeError, LookupError, ProblemError, RecursionError, TypeError, ValueError, zlib.error)
+"""What is raised where a snapshot or a log makes no sense."""
 CACHE = 400_000_000
 """Bytes, roughly, that agents in memory may take together."""
 FEW = 64
@@ -41,6 +47,7 @@ class Cabinet:
     def __init__(self, planner: Planner, counts: Counter[str], times: defaultdict[str, float], most: int) -> None:
         self._planner, self._counts, self._times, self._most = planner, counts, times, most
         self._agents: OrderedDict[str, Hosted] = OrderedDict()
+        self._unreadable: dict[str, tuple[int, int, str]] = {}
         self._grown = self._groups = 0
 
     def __len__(self) -> int:
@@ -56,6 +63,11 @@ class Cabinet:
         for name in names:
             self._agents.pop(name, None)
 
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """The agents that could not be loaded when they were last asked for, with the reasons."""
+        return {name: reason for name, (_, _, reason) in list(self._unreadable.items())}
+
     def find(self, name: str, group: Group) -> Hosted | None:
         """Return an agent as the store has it, with what this group has done so far; None where there is none."""
         if name in group.touched:
@@ -64,38 +76,76 @@ class Cabinet:
         # Taken out, so that one that fails on the way is not found again.
         hosted = self._agents.pop(name, None)
         if row is None:
+            self._unreadable.pop(name, None)
             return None
-        if hosted is None or hosted.number != row.id or hosted.seq > row.seq:
-            hosted = self._load(row, group.session)
-        elif hosted.seq < row.seq:
-            _play_after(hosted, row.seq, group.session)
-        self._agents[name] = hosted
+        if hosted is not None and hosted.number == row.id and hosted.seq <= row.seq:
+            try:
+                _play_after(hosted, row.seq, group.session)
+            except DAMAGE as error:
+                LOG.warning("agent %r in memory does not fit its log and is loaded anew: %s", name, error)
+                hosted = None
+        else:
+            hosted = None
+        self._agents[name] = hosted = hosted or self._load(row, group.session)
         return hosted
 
     def _load(self, row: AgentRow, session: Session) -> Hosted:
-        """Make an agent of its last snapshot and the events since."""
+        """Make an agent of its last snapshot and the events since, of its whole log where the snapshot does not fit."""
         begun = time.perf_counter()
-        hosted = self._of_snapshot(row, session)
+        known = self._unreadable.get(row.name)
+        if known is not None and known[:2] == (row.id, row.seq):
+            # Nothing was added to its log since, and to read a long one takes time.
+            raise ServiceError(503, known[2])
+        kept = session.snapshot(row.id)
+        if kept is not None and kept.version > SNAPSHOT_VERSION:
+            kept = None
+        hosted = None
+        if kept is not None and _is_trusted(kept, row):
+            hosted = self._try_snapshot(kept, row, session)
         if hosted is None:
-            first = next(session.events(row.id, 0, 1), {"kind": "nothing"})
-            with _damaged(row.name):
-                hosted = Hosted.created_by(row.id, row.name, first, self._planner)
-        _play_after(hosted, row.seq, session)
+            hosted = self._of_log(row, kept, session)
+        self._unreadable.pop(row.name, None)
         self._counts["loads"] += 1
         self._times["load"] += time.perf_counter() - begun
         self._grown += 1
         return hosted
 
-    def _of_snapshot(self, row: AgentRow, session: Session) -> Hosted | None:
-        kept = session.snapshot(row.id)
-        if kept is None or kept.version > SNAPSHOT_VERSION or kept.seq > row.seq:
-            return None
+    def _of_log(self, row: AgentRow, kept: Snapshot | None, session: Session) -> Hosted:
+        """Make an agent of its whole log; where that fails, of a snapshot that is not trusted, if there is one."""
         try:
-            return Hosted.from_dict(row.id, json.loads(zlib.decompress(kept.content)), self._planner)
-        except (zlib.error, ValueError, KeyError, TypeError):
-            # The log is the truth, and all of it is there.
+            first = next(session.events(row.id, 0, 1), {"kind": "nothing"})
+            hosted = Hosted.created_by(row.id, row.name, first, self._planner)
+            _play_after(hosted, row.seq, session)
+        except DAMAGE as error:
+            if kept is not None and not _is_trusted(kept, row):
+                found = self._try_snapshot(kept, row, session)
+                if found is not None:
+                    LOG.warning("the log of agent %r lacks something, its snapshot is used: %s", row.name, error)
+                    found.snapshot_seq = 0  # A new one is due.
+                    return found
+            reason = f"the log of agent {row.name!r} is damaged: {error}; go back to an earlier copy"
+            LOG.error("agent %r cannot be loaded: %s", row.name, reason)
+            self._unreadable[row.name] = row.id, row.seq, reason
+            raise ServiceError(503, reason) from error
+        if kept is not None:
+            LOG.warning("agent %r is made of its whole log, and its snapshot is thrown away", row.name)
             self._counts["snapshots_refused"] += 1
+            session.remove_snapshot(row.id)
+        return hosted
+
+    def _try_snapshot(self, kept: Snapshot, row: AgentRow, session: Session) -> Hosted | None:
+        """Make an agent of a snapshot and the events since; None, and a line in the service's log, where that fails."""
+        try:
+            if kept.seq > row.seq:
+                raise ProblemError(f"it is of event {kept.seq}, and {row.seq} were written")
+            hosted = of_snapshot(row.id, kept, self._planner)
+            _play_after(hosted, row.seq, session)
+            if hosted.player.slots != row.slots:
+                raise ProblemError(f"it leads to slot {hosted.player.slots}, and {row.slots} have passed")
+        except DAMAGE as error:
+            LOG.warning("the snapshot of agent %r does not fit its log: %s", row.name, error)
             return None
+        return hosted
 
     def undo(self, name: str, before: int, group: Group) -> None:
         """Make an agent anew as it was before a request that is refused, with what others of its group have done."""
@@ -138,25 +188,28 @@ class Cabinet:
             total -= hosted.weight
 
 
-class _damaged:  # noqa: N801 - reads as a word of the language
-    """Say of which agent it is that a log makes no sense."""
+def of_snapshot(number: int, kept: Snapshot, planner: Planner) -> Hosted:
+    """Return the agent of a snapshot; what is wrong with it is raised as one of ``DAMAGE``."""
+    hosted = Hosted.from_dict(number, json.loads(zlib.decompress(kept.content)), planner)
+    if hosted.seq != kept.seq:
+        raise ProblemError(f"the snapshot says that it is of event {kept.seq}, and holds event {hosted.seq}")
+    return hosted
 
-    def __init__(self, name: str) -> None:
-        self._name = name
 
-    def __enter__(self) -> None:
-        pass
+def snapshot_of(hosted: dict[str, Any]) -> Snapshot:
+    """Return the snapshot of an agent, from what its ``to_dict`` returned."""
+    content = zlib.compress(json.dumps(hosted, separators=(",", ":")).encode(), 1)
+    return Snapshot(hosted["seq"], SNAPSHOT_VERSION, content)
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ProblemError | KeyError | TypeError | ValueError | AttributeError):
-            sentence = f"the log of agent {self._name!r} is damaged: {error}; go back to an earlier copy"
-            raise ServiceError(503, sentence) from error
+
+def _is_trusted(kept: Snapshot, row: AgentRow) -> bool:
+    """Whether a snapshot holds nothing but what was logged, as far as its version tells."""
+    return kept.version > 1 or row.clock == BY_ASKING
 
 
 def _play_after(hosted: Hosted, until: int, session: Session) -> None:
     """Let an agent go through what was added to its log."""
-    with _damaged(hosted.name):
-        for event in session.events(hosted.number, hosted.seq, until):
-            hosted.repeat(event)
-        if hosted.seq != until:
-            raise ProblemError(f"it ends at event {hosted.seq}, and {until} were written")
+    for event in session.events(hosted.number, hosted.seq, until):
+        hosted.repeat(event)
+    if hosted.seq != until:
+        raise ProblemError(f"it ends at event {hosted.seq}, and {until} were written")

@@ -114,8 +114,20 @@ class Hosted:
         told = json.loads(json.dumps({"clock": given.clock, **settings_of(given, seed)}))  # type: ignore[arg-type]
         return all(first[key] == value for key, value in told.items())
 
+    def check_gathered(self) -> None:
+        """Raise where the player has events that ``pending`` lacks: a commit would leave them out of the log."""
+        if self.player.events:
+            kinds = ", ".join(event["kind"] for event in self.player.events)
+            raise RuntimeError(f"agent {self.name!r} has events that were not gathered: {kinds}")
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the agent as JSON can hold it: what a snapshot is made of."""
+        """Return the agent as JSON can hold it: the content of a snapshot.
+
+        Every event must be in the log: a snapshot that holds an event which is logged later holds it twice.
+        """
+        self.check_gathered()
+        if self.pending:
+            raise RuntimeError(f"agent {self.name!r} has {len(self.pending)} events that are not in the log")
         stored = self.player.stored
         return {
             "name": self.name,

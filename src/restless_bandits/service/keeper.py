@@ -11,13 +11,11 @@ have added is played after. A request that needs a plan which is not there is pu
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
 import threading
 import time
-import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
@@ -26,7 +24,7 @@ from typing import Any, Literal
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
-from restless_bandits.service.cabinet import CACHE, Cabinet, Group
+from restless_bandits.service.cabinet import CACHE, Cabinet, Group, snapshot_of
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.hosted_player import is_word
 from restless_bandits.service.jobs import (
@@ -44,8 +42,7 @@ from restless_bandits.service.limits import Limits
 from restless_bandits.service.listeners import Listeners
 from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
 from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
-from restless_bandits.service.schema import SNAPSHOT_VERSION
-from restless_bandits.service.session import Session
+from restless_bandits.service.session import Session, Snapshot
 from restless_bandits.service.store import Store, StoreError
 from restless_bandits.service.views import Known, belief_of, estimate_of
 
@@ -82,7 +79,7 @@ class Keeper:
         self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
         self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
-        self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        self._ready: OrderedDict[int, Snapshot] = OrderedDict()
         self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
@@ -204,11 +201,15 @@ class Keeper:
             "plans_made_total": self.planner.made,
             "plans_failed_total": self.planner.failed,
             "agents_in_memory": len(self._cabinet),
+            "agents_unreadable": len(self._cabinet.unreadable),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._parked.values()))),
         }
 
     def health(self) -> Answer:
-        """Return that all is well, or raise."""
+        """Return whether all is well; raise where the service cannot answer.
+
+        An agent whose log is damaged harms no other: ``status`` is then ``degraded``, and ``unreadable`` names it.
+        """
         from restless_bandits.service.planning import origin
 
         alive = bool(self._threads) and self._threads[0].is_alive()
@@ -216,8 +217,10 @@ class Keeper:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
         with self._reading() as session:
             session.count_agents()
+        unreadable = sorted(self._cabinet.unreadable)
         return {
-            "status": "ok",
+            "status": "degraded" if unreadable else "ok",
+            "unreadable": unreadable,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
         }
@@ -338,11 +341,19 @@ class Keeper:
             if hosted.ended:
                 self._cabinet.drop([hosted.name])
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
-                hosted.snapshot_seq = hosted.seq
-                self._snapshots.put((hosted, hosted.to_dict()))
+                self._take_snapshot(hosted)
         if wrote and self._counts["commits"] % TIDY_EVERY == 0:
             self._snapshots.put("tidy")
         self._cabinet.make_room()
+
+    def _take_snapshot(self, hosted: Hosted) -> None:
+        """Hand over what a snapshot of an agent is made of; one that cannot be taken costs nothing but the cache."""
+        hosted.snapshot_seq = hosted.seq
+        try:
+            self._snapshots.put((hosted, hosted.to_dict()))
+        except Exception:  # a mistake of ours; the agent is loaded anew, from what is known to be true
+            LOG.exception("no snapshot of agent %r can be taken", hosted.name)
+            self._cabinet.drop([hosted.name])
 
     def _work(self, job: Job, group: Group) -> None:
         """Carry out one request in memory; its answers or its error wait for the commit."""
@@ -375,6 +386,8 @@ class Keeper:
                 group.touched[name] = hosted
                 with blamed():
                     answers.append(self._operate(hosted, operation, job.now, group.session))
+            if hosted is not None:
+                hosted.check_gathered()
             job.answers = answers
         except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
             hosted = group.touched.get(name) or hosted
@@ -447,9 +460,9 @@ class Keeper:
         if plans:
             failpoints.passed("after-plan")
         while self._ready:
-            number, (seq, content) = self._ready.popitem(last=False)
+            number, snapshot = self._ready.popitem(last=False)
             failpoints.passed("before-snapshot")
-            session.put_snapshot(number, seq, SNAPSHOT_VERSION, content)
+            session.put_snapshot(number, *snapshot)
             failpoints.passed("after-snapshot")
         return len(events)
 
@@ -471,8 +484,7 @@ class Keeper:
                 self.store.tidy()
                 continue
             hosted, data = found
-            content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
-            self._ready[hosted.number] = (data["seq"], content)
+            self._ready[hosted.number] = snapshot_of(data)
 
     def _park(self, job: Job) -> None:
         """Put a request aside until its agent can go on."""

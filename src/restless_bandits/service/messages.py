@@ -231,9 +231,10 @@ class EventsReply(Reply):
 
 
 class HealthReply(Reply):
-    """That the service can answer and write."""
+    """Whether the service can answer and write, and the names of agents whose logs are damaged."""
 
     status: str
+    unreadable: list[str]
 
 
 M = TypeVar("M", bound=Message)
