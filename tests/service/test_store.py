@@ -231,6 +231,17 @@ class TestRecovery:
         a.open()
         assert a.look() == before
 
+    def test_a_snapshot_is_of_the_moment_in_which_it_was_taken(self, kept):
+        """It is written later, by another thread, while the agent goes on."""
+        a = kept()
+        a.create(learner="likelihood-ucb", arms="xyz", on_change="forget", late=2)
+        for i in range(20):
+            a.tell(a.ask(), state=i % 2, reward=1.0)
+        taken, then = a.keeper.look("a", lambda hosted: (hosted.to_dict(), json.dumps(hosted.to_dict())))
+        for i in range(20):
+            a.tell(a.ask(), state=i % 2, reward=1.0)
+        assert json.dumps(taken) == then
+
     def test_what_is_not_in_the_log_is_in_no_snapshot(self, kept):
         a = kept()
         a.create(clock="1s")
