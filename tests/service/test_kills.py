@@ -29,6 +29,8 @@ PLANNING = 4.0
 """Seconds in which workers begin and make some plans."""
 LATE, SLOT = 5, 0.02
 """Of an agent whose answers are often too late: slots, and seconds of each."""
+PAUSE = 3 * LATE * SLOT
+"""Seconds in which all leave that agent alone, time and again: longer than its window."""
 BY_ASKING = {"one": {}, "two": {}}
 AGENTS = {**BY_ASKING, "clocked": {"clock": f"{SLOT * 1000:.0f}ms", "late": LATE}}
 """Agents, and in what they differ."""
@@ -39,7 +41,7 @@ def seen(agent, slot, arm):
 
 
 def play_until(over, number, ports, token, acknowledged, troubles, agents=tuple(AGENTS)):
-    """A client: asks, tells late or at once, repeats, pauses, and writes down what it was promised."""
+    """A client: asks, tells late or at once, pauses, and writes down what it was promised."""
     visitor = Visitor(ports, token)
     draws = random.Random(number)
     waiting = []
@@ -48,6 +50,8 @@ def play_until(over, number, ports, token, acknowledged, troubles, agents=tuple(
         while not over.is_set():
             count += 1
             agent = draws.choice(agents)
+            if agent not in BY_ASKING and time.monotonic() // PAUSE % 2:
+                continue
             request = f"{number}.{count}"
             decision = visitor.ok("POST", f"/agents/{agent}/ask", {"request": request})
             acknowledged.append((agent, "ask", decision["decision"], request))
@@ -55,11 +59,10 @@ def play_until(over, number, ports, token, acknowledged, troubles, agents=tuple(
                 visitor.ok("POST", f"/agents/{agent}/tell", {"decision": decision["decision"], "lost": True})
             waiting.append((agent, decision))
             draws.shuffle(waiting)
-            if draws.random() < 0.05:
-                # Longer than the window of the one that has a clock.
-                over.wait(2 * LATE * SLOT)
             while len(waiting) > draws.randrange(4):
                 agent, decision = waiting.pop()
+                if agent not in BY_ASKING and time.monotonic() // PAUSE % 2:
+                    over.wait(PAUSE)
                 told = seen(agent, decision["slot"], decision["numbers"][0])
                 answer = visitor.ok("POST", f"/agents/{agent}/tell", {"decision": decision["decision"], **told})
                 assert answer["used"] or agent not in BY_ASKING

@@ -277,6 +277,7 @@ class TestLate:
             "states": [1],
             "rewards": [1.0],
             "unused": True,
+            "late": 3,
             "decision": "1-1",
         }
         count = len(a.log())
@@ -293,6 +294,8 @@ class TestLate:
         assert a.tell(second, lost=True)["used"] is False
         assert a.tell(third, state=1, reward=1.0, arm="y")["used"] is False
         assert a.look()["unused"] == 2
+        a.patch(late=2)
+        assert a.tell(first, state=1, reward=1.0) == answer, "in the words of that time"
         assert audit(a.store).same
 
     def test_what_was_told_in_time_stays_so(self, kept):
@@ -347,6 +350,37 @@ class TestLost:
         a.ask()
         a.tell(decision, state=1, reward=1.0)
         assert a.look()["told"] == 1
+
+    @pytest.mark.parametrize("late", [100, 1])
+    @pytest.mark.parametrize("arm", [None, "x"])
+    def test_the_same_again_gets_the_stored_answer_whatever_came_since(self, kept, late, arm):
+        a = kept()
+        a.create(late=late)
+        decision = a.ask()
+        assert decision["arms"] == ["x"]
+        answer = a.tell(decision, lost=True, arm=arm)
+        a.tell(decision, state=1, reward=1.0)
+        count = len(a.log())
+        for _ in range(2):
+            assert a.tell(decision, lost=True, arm=arm) == answer
+            a.reopen()
+        with refused(409):
+            a.tell(decision, lost=True, arm="y")
+        assert len(a.log()) == count
+        for _ in range(3):
+            a.ask()
+        assert a.tell(decision, lost=True, arm=arm) == answer
+
+    def test_what_was_told_and_never_lost_is_not_lost(self, kept):
+        a = kept()
+        a.create(arms="xyz", plays=2)
+        decision = a.ask()
+        a.tell(decision, lost=True, arm=decision["arms"][0])
+        a.tell(decision, state=1, reward=1.0, arm=decision["arms"][1])
+        a.tell(decision, state=1, reward=1.0, arm=decision["arms"][0])
+        assert a.tell(decision, lost=True, arm=decision["arms"][0])["used"]
+        with refused(409):
+            a.tell(decision, lost=True, arm=decision["arms"][1])
 
     def test_no_answer_at_all(self, a):
         for _ in range(20):

@@ -216,7 +216,13 @@ class Hosted:
         entry = player._window.look(slot)
         if given.decision is not None and not entry.asked:
             raise ServiceError(404, f"agent {self.name!r} has no decision {shortened(given.decision)}", "decision")
+        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
         complete = bool(entry.asked or entry.told) and not entry.missing(player.task.plays)
+        if given.lost and entry.told:
+            arms = list(entry.asked) if given.arm is None else player._arms_of(_named(given.arm))
+            _check_nothing_seen(given)
+            if _lost_before(lookup.slot(slot), arms, entry.told, named=given.arm is not None):
+                return answer
         if complete and given.lost and not entry.lost:
             raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
         if not complete:
@@ -226,7 +232,7 @@ class Hosted:
                 return self._tell_old(given, slot, now, lookup.slot(slot))
         player.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost)
         self._gather(now)
-        return {"decision": self.decision_id(slot), "slot": slot, "used": True}
+        return answer
 
     def _tell_old(self, given: Tell, slot: int, now: int, events: list[Event]) -> Answer:
         """Keep an answer that comes too late to be used, unless it was told in time."""
@@ -238,36 +244,39 @@ class Hosted:
             if event["kind"] == "tell"
             for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True)
         }
-        lost = {arm for event in events if event["kind"] == "lost" for arm in event["arms"]}
         arms = player._arms_of(_named(given.arm)) if given.arm is not None else list(asked)
         if not arms:
             raise ServiceError(404, f"agent {self.name!r} has no decision of slot {slot}", "decision")
-        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
-        unused = {
-            **answer,
-            "used": False,
-            "reason": f"slot {slot} is more than {player.late} slots ago; the answer is kept in the log and not used",
-        }
+        unused = {"slot": slot, "unused": True, "late": player.late, "decision": self.decision_id(slot)}
         if given.lost:
-            if given.state is not None or given.reward is not None:
-                raise ProblemError("an answer that is lost has no state and no reward; give these or lost")
+            _check_nothing_seen(given)
+            before = _lost_before(events, arms, told, named=given.arm is not None)
+            if before:
+                return self._stored(slot, before)
             if (any(arm in told for arm in arms) and given.arm is not None) or (told and set(asked) <= told.keys()):
                 raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
-            new = [arm for arm in arms if arm not in told]
-            if set(new) <= lost:
-                return unused if any(e.get("unused") for e in events if e["kind"] == "lost") else answer
-            self._note({"kind": "lost", "slot": slot, "arms": new, "unused": True, "decision": answer["decision"]}, now)
-            return unused
+            self._note({"kind": "lost", "arms": [arm for arm in arms if arm not in told], **unused}, now)
+            return self._stored(slot, self.pending[-1:])
         seen = player._seen(arms, _named(given.arm), given.state, given.reward)
         for arm, state, reward in seen:
             player._check_possible(arm, state, reward)
         fresh = player._new_answers(slot, seen, told)
         if not fresh:
-            return unused if any(e.get("unused") for e in events if e["kind"] == "tell") else answer
+            return self._stored(slot, [event for event in events if event["kind"] == "tell"])
         columns = dict(zip(("arms", "states", "rewards"), map(list, zip(*fresh, strict=True)), strict=True))
-        event = {"kind": "tell", "slot": slot, **columns, "unused": True, "decision": answer["decision"]}
-        self._note(event, now)
-        return unused
+        self._note({"kind": "tell", **columns, **unused}, now)
+        return self._stored(slot, self.pending[-1:])
+
+    def _stored(self, slot: int, events: list[Event]) -> Answer:
+        """Return the answer to what these events of a slot have taken in: the same words for ever."""
+        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
+        unused = next((event for event in events if event.get("unused")), None)
+        if unused is None:
+            return answer
+        # Events of earlier releases do not say how late an answer could be when they came.
+        late = unused.get("late", self.player.late)
+        reason = f"slot {slot} is more than {late} slots ago; the answer is kept in the log and not used"
+        return {**answer, "used": False, "reason": reason}
 
     def skip(self, given: Skip, now: int, lookup: Lookup, limits: Limits) -> Answer:
         """Let slots pass in which nobody asked."""
@@ -504,6 +513,21 @@ def event_row(agent: int, event: Event) -> dict[str, Any]:
         "at": event["at"],
         "body": body,
     }
+
+
+def _check_nothing_seen(given: Tell) -> None:
+    if given.state is not None or given.reward is not None:
+        raise ProblemError("an answer that is lost has no state and no reward; give these or lost")
+
+
+def _lost_before(events: list[Event], arms: list[int], told: Mapping[int, Any], *, named: bool) -> list[Event]:
+    """Return the events by which the answers of these arms were given up; none where they were not.
+
+    An answer that came all the same changes nothing about it. Without names, arms that were told are left out.
+    """
+    found = [event for event in events if event["kind"] == "lost" and set(event["arms"]) & set(arms)]
+    lost = {arm for event in found for arm in event["arms"]}
+    return found if set(arms) <= (lost if named else lost | told.keys()) else []
 
 
 def _named(arm: Any) -> Any:
