@@ -114,6 +114,23 @@ def test_a_connection_that_is_cut_off_costs_nobody_an_answer(database, at_once):
     other.close()
 
 
+def test_a_database_that_is_gone_is_told_in_the_words_of_the_store(database, at_once):
+    url, other = database(), open_store(database())
+    a = Kept(url)
+    a.create()
+    token = a.store.tokens.make("play")
+    name = url.partition("@/")[2].partition("?")[0]
+    with other.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
+    for way in (a.ask, a.look, a.log, a.keeper.health, lambda: a.store.tokens.role_of(token)):
+        with pytest.raises(ServiceError, match=r"the store does not take anything now: .*; ask again") as caught:
+            way()
+        assert caught.value.status == 503
+        assert "\n" not in str(caught.value)
+    a.close()
+    other.close()
+
+
 def test_a_database_that_is_not_there(database):
     url = database()
     with pytest.raises(ProblemError, match="cannot open the store"):

@@ -113,6 +113,75 @@ class TestOpening:
         a.close()
 
 
+class TestTheFile:
+    """Of a store that is deleted, replaced or cut off while it is in use."""
+
+    @pytest.fixture
+    def a(self, kept):
+        a = kept()
+        a.create()
+        a.token = a.store.tokens.make("play")
+        a.ask("first")
+        return a
+
+    def check_refused(self, a, words):
+        ways = (
+            lambda: a.ask("refused"),
+            a.look,
+            a.log,
+            a.keeper.health,
+            lambda: a.store.tokens.role_of(a.token),
+            lambda: a.store.tokens.make("play"),
+        )
+        for way in ways:
+            with pytest.raises(ServiceError, match="the store does not take anything now: ") as caught:
+                way()
+            assert caught.value.status == 503
+            assert words in str(caught.value)
+        with pytest.raises(ProblemError, match=words):
+            a.store.backup(a.where.with_name("copy.db"))
+
+    def test_deleted_and_put_back(self, a):
+        a.where.rename(a.where.with_name("aside.db"))
+        self.check_refused(a, "cannot be found")
+        assert not a.where.exists(), "nobody makes another one in its place"
+        a.where.with_name("aside.db").rename(a.where)
+        assert a.ask("first")["slot"] == 1
+        assert a.ask("second")["slot"] == 2
+        assert audit(a.store).same
+
+    def test_replaced(self, a):
+        a.store.backup(a.where.with_name("copy.db"))
+        a.where.with_name("copy.db").replace(a.where)
+        self.check_refused(a, "is another file than the one that was opened")
+
+    def test_cut_off(self, a):
+        a.store.tidy()
+        a.look()
+        with a.where.open("r+b") as file:
+            file.truncate(5000)
+        self.check_refused(a, "is shorter than it was")
+
+    def test_one_that_was_made_smaller_by_its_owner(self, a):
+        a.patch(add_arm="z" * 150)
+        with closing(sqlite3.connect(a.where)) as connection:
+            connection.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            a.look()
+            size = a.where.stat().st_size
+            connection.execute("DROP TABLE large")
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert a.where.stat().st_size < size
+        assert a.ask("second")["slot"] == 2
+
+    def test_without_what_was_written_ahead(self, a):
+        a.where.with_name(f"{a.where.name}-wal").unlink()
+        for _ in range(2):
+            with pytest.raises(ServiceError, match=r"has lost store.db-wal, which held what was written last"):
+                a.ask("refused")
+
+
 class TestTokens:
     @pytest.fixture
     def store(self, quick):

@@ -28,22 +28,31 @@ from restless_bandits.service.cabinet import CACHE, Cabinet, Group, snapshot_of
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.hosted_player import is_word
 from restless_bandits.service.jobs import (
-    RETRY_AFTER,
     Job,
     NextGroupError,
     Resume,
     as_refusal,
     refuse,
     stopping,
-    unavailable,
     unknown,
 )
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.listeners import Listeners
-from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
+from restless_bandits.service.operations import (
+    RETRY_AFTER,
+    Answer,
+    Ask,
+    Create,
+    Delete,
+    Operation,
+    Patch,
+    ServiceError,
+    Skip,
+    Tell,
+)
 from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
 from restless_bandits.service.session import Session, Snapshot
-from restless_bandits.service.store import Store, StoreError
+from restless_bandits.service.store import Store, StoreError, unavailable
 from restless_bandits.service.views import Known, belief_of, estimate_of
 
 LOG = logging.getLogger(__name__)
