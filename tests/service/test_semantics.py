@@ -83,6 +83,37 @@ class TestClock:
         a.time += 31 * SECOND
         assert a.ask()["slot"] == 52
 
+    @pytest.mark.parametrize("years", [1, -1])
+    def test_a_clock_that_jumps_by_a_year_and_back_costs_nothing(self, kept, caplog, years):
+        a = kept()
+        started, slots, jump = a.time, [], 0
+        a.create(clock="1s")
+        a.keeper._clock = clock.BoundedClock(lambda: a.time + jump, lambda: a.time - started)
+        for jump in (0, 0, years * 366 * 86400 * SECOND, years * 366 * 86400 * SECOND, 0, 0):
+            a.time += SECOND
+            slots.append(a.ask()["slot"])
+            assert a.keeper.health()["clock_jump"] == a.keeper.stats()["clock_jump_seconds"] == jump / SECOND
+            assert a.keeper.health()["status"] == ("degraded" if jump else "ok")
+        assert slots == [2, 3, 4, 5, 6, 7]
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+        assert "jumped by" in caplog.text
+
+    def test_a_clock_is_followed_in_steps(self):
+        wall, passed = [5 * SECOND], [0]
+        bounded = clock.BoundedClock(lambda: wall[0], lambda: passed[0])
+        for step in (1, 599 * SECOND, 3, -599 * SECOND, clock.LONGEST_JUMP):
+            passed[0] += SECOND
+            wall[0] += SECOND + step
+            assert bounded() == wall[0]
+            assert not bounded.jump
+        wall[0] += clock.LONGEST_JUMP + 1
+        assert bounded() == wall[0] - clock.LONGEST_JUMP - 1
+        assert bounded.jump == clock.LONGEST_JUMP + 1
+
+    def test_time_since_the_start_never_goes_backwards(self):
+        times = [clock.steady() for _ in range(100)]
+        assert times == sorted(times)
+
     def test_answers_are_late_by_the_clock_even_where_nobody_asks(self, kept):
         a = kept()
         a.create(clock="1s", late=5)

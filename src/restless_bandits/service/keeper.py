@@ -78,12 +78,14 @@ class Keeper:
         store: Store,
         limits: Limits | None = None,
         *,
-        now: Callable[[], int] = clock.now,
+        now: Callable[[], int] | None = None,
         snapshot_every: int | None = None,
         cache: int = CACHE,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
-        self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
+        # A clock of the caller's own is followed wherever it goes.
+        self._clock = clock.BoundedClock() if now is None else clock.BoundedClock(now, now)
+        self._snapshot_every = snapshot_every or SNAPSHOT_EVERY
         self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
         self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
         self._parked: dict[str, list[Job]] = {}
@@ -210,6 +212,7 @@ class Keeper:
             "plans_made_total": self.planner.made,
             "plans_failed_total": self.planner.failed,
             "agents_in_memory": len(self._cabinet),
+            "clock_jump_seconds": self._clock.jump / 1e6,
             "agents_unreadable": len(self._cabinet.unreadable),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._parked.values()))),
         }
@@ -217,7 +220,8 @@ class Keeper:
     def health(self) -> Answer:
         """Return whether all is well; raise where the service cannot answer.
 
-        An agent whose log is damaged harms no other: ``status`` is then ``degraded``, and ``unreadable`` names it.
+        ``status`` is ``degraded`` where the log of an agent is damaged, which harms no other and which ``unreadable``
+        names, and where the wall clock has jumped by ``clock_jump`` seconds, which is not followed.
         """
         from restless_bandits.service.planning import origin
 
@@ -228,8 +232,9 @@ class Keeper:
             session.count_agents()
         unreadable = sorted(self._cabinet.unreadable)
         return {
-            "status": "degraded" if unreadable else "ok",
+            "status": "degraded" if unreadable or self._clock.jump else "ok",
             "unreadable": unreadable,
+            "clock_jump": self._clock.jump / 1e6,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
         }
@@ -369,7 +374,7 @@ class Keeper:
         name = job.agent
         job.answers, job.error = None, None
         if job.now is None:
-            job.now = self._now()
+            job.now = self._clock()
         hosted: Hosted | None = None
         before = 0
         try:

@@ -231,10 +231,11 @@ class EventsReply(Reply):
 
 
 class HealthReply(Reply):
-    """Whether the service can answer and write, and the names of agents whose logs are damaged."""
+    """Whether the service can answer and write, the names of agents whose logs are damaged, and a jump of the clock."""
 
     status: str
     unreadable: list[str]
+    clock_jump: float
 
 
 M = TypeVar("M", bound=Message)
