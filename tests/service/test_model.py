@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from restless_bandits import background
-from restless_bandits.service import planning
+from restless_bandits.service import cabinet, hosted, planning
 from restless_bandits.service.audit import audit, first_difference
 from restless_bandits.service.cabinet import of_snapshot, snapshot_of
 from restless_bandits.service.hosted import Hosted
@@ -93,9 +93,14 @@ class Model(RuleBasedStateMachine):
         on_change=st.sampled_from(["warn", "forget", "forget-all", "ignore"]),
         memory=st.sampled_from([None, None, 512]),
         every=st.sampled_from([1, 7, 1000]),
+        aside=st.booleans(),
     )
-    def begin(self, clock, late, learner, plays, law, on_change, memory, every):
+    def begin(self, clock, late, learner, plays, law, on_change, memory, every, aside):
         self.patch = pytest.MonkeyPatch()
+        if aside:
+            # As if every agent took long to load.
+            self.patch.setattr(cabinet, "QUICK_EVENTS", -1)
+            self.patch.setattr(hosted, "LARGE", 3)
         self.patch.setattr(planning.background, "submit", plan_slowly)
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         given = {"snapshot_every": every, "limits": Limits(open_decisions=9, arms=4)}
@@ -185,10 +190,10 @@ class Model(RuleBasedStateMachine):
             assert all(first_difference(json.loads(json.dumps(taken)), then) is None for taken, then in self.snapshots)
             snapshots = [snapshot_of(taken) for taken, _ in self.snapshots[-3:]]
             ways += [of_snapshot(1, one, planner) for one in [*snapshots, *([kept] if kept else [])]]
-            for hosted in ways:
-                for event in events[hosted.seq :]:
-                    assert hosted.repeat(event, check=True)
-                assert first_difference(as_json(hosted), first) is None
+            for way in ways:
+                for event in events[way.seq :]:
+                    assert way.repeat(event, check=True)
+                assert first_difference(as_json(way), first) is None
         assert first_difference(self.memory(self.ours[1]), first) is None
 
     def teardown(self):
@@ -204,5 +209,5 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(
-    max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

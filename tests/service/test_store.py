@@ -3,8 +3,9 @@
 import json
 import sqlite3
 import stat
+import threading
 import zlib
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -12,12 +13,12 @@ import pytest
 
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
-from restless_bandits.service import cabinet, hosted_player, planning, schema
+from restless_bandits.service import cabinet, hosted, hosted_player, planning, schema
 from restless_bandits.service.audit import audit
 from restless_bandits.service.cabinet import snapshot_of
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.keeper import PATIENCE
-from restless_bandits.service.operations import Ask, Create, ServiceError
+from restless_bandits.service.operations import Ask, Create, ServiceError, Tell
 from restless_bandits.service.store import open_store
 
 from .keeping import SECOND, Kept, plan_at_once
@@ -422,6 +423,47 @@ class TestRecovery:
         assert (health["status"], health["unreadable"]) == ("degraded", ["a"])
         assert a.keeper.stats()["agents_unreadable"] == 1
         assert a.keeper.agent("good")["seq"] == 1
+
+    def test_who_waits_for_an_agent_that_is_loaded_keeps_nobody_from_going_on(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+        a.ask("first")
+        a.keeper.submit("b", [Create("b", ["x", "y"], learner="ucb1")]).result(30)
+        monkeypatch.setattr(cabinet, "QUICK_EVENTS", 1)
+        go_on, load = threading.Event(), cabinet.Cabinet._load_aside
+        monkeypatch.setattr(cabinet.Cabinet, "_load_aside", lambda *given: go_on.wait(30) and load(*given))
+        a.reopen()
+        waiting = [a.keeper.submit("a", [Ask(request)]) for request in ("first", "second")]
+        looks = ThreadPoolExecutor(1)
+        looking = looks.submit(a.look)
+        assert [a.keeper.submit("b", [Ask(str(i))]).result(30)[0]["slot"] for i in range(3)] == [1, 2, 3]
+        assert not any(one.done() for one in waiting)
+        assert not looking.done()
+        go_on.set()
+        assert [one.result(30)[0]["slot"] for one in waiting] == [1, 2]
+        assert looking.result(30)["name"] == "a"
+        looks.shutdown()
+        assert a.keeper.stats()["loads_total"] == 1 + 1, "b is quick"
+
+    def test_a_refused_batch_of_a_large_agent_is_undone_aside(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+        decisions = [a.ask() for _ in range(10)]
+        monkeypatch.setattr(hosted, "LARGE", 5)
+        monkeypatch.setattr(cabinet, "QUICK_EVENTS", 1)
+        loaded, load = [], cabinet.Cabinet._load_aside
+        monkeypatch.setattr(cabinet.Cabinet, "_load_aside", lambda *given: loaded.append(1) or load(*given))
+        before = a.look(), a.log(), a.record()
+        good = [a.keeper.submit("a", [Ask(f"good {i}")]) for i in range(3)]
+        bad = a.keeper.submit("a", [Ask("bad"), Tell(decisions[0]["decision"], state=0, reward=0.3)])
+        more = a.keeper.submit("a", [Ask("more")])
+        with pytest.raises(ServiceError, match="reward"):
+            bad.result(30)
+        assert [one.result(30)[0]["slot"] for one in (*good, more)] == [11, 12, 13, 14]
+        assert len(loaded) == 1
+        assert a.kinds()[-8:] == ["skip", "ask"] * 4
+        assert len(a.log()) == len(before[1]) + 8
+        assert audit(a.store).same
 
     def test_cold_agents_leave_the_memory(self, kept, monkeypatch):
         a = kept(cache=1)

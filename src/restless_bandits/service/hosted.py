@@ -28,6 +28,8 @@ from restless_bandits.service.planning import Planner
 from restless_bandits.service.schema import LOG_VERSION
 from restless_bandits.service.views import Known
 
+LARGE = 5_000
+"""Slots in the window of an agent that takes some 100 ms to be made anew."""
 RECENT = 256
 """Request ids that are kept at hand; older ones are in the store."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -108,6 +110,11 @@ class Hosted:
         record, window = self.player.record, self.player._window
         return 4 * (record.flat_counts.nbytes + record.flat_visits.nbytes) + 700 * len(window._entries) + 20_000
 
+    @property
+    def is_large(self) -> bool:
+        """Whether to make the agent anew takes long enough for others to notice."""
+        return len(self.player._window._entries) > LARGE
+
     def made_by(self, given: Create, first: Event) -> bool:
         """Whether the agent was made by the same words."""
         seed = first["seed"] if given.seed is None and not first["seeded"] else given.seed
@@ -184,8 +191,7 @@ class Hosted:
                 )
             return self._decision(known)
         player = self.player
-        self._pass_to(now)
-        slot = player.slots + 1
+        slot = player.slots + self._behind(now) + 1
         passes = bool(player._window.look(slot).asked)
         if passes and self.length is not None:
             return self._again(given, slot, lookup, now)
@@ -193,6 +199,7 @@ class Hosted:
             # Its answer has come already, within its slot.
             return self._again(given, slot - 1, lookup, now)
         self._check_open(limits.open_decisions, slots=slot - 1 + passes)
+        self._pass_to(now)
         if passes:
             player.skip()
         player.ask()
@@ -429,10 +436,18 @@ class Hosted:
 
     def _pass_to(self, now: int) -> None:
         """Let the slots pass that the clock has left behind, and log them; one that goes backwards changes nothing."""
-        missing = self._slot_by_clock(now) - 1 - self.player.slots
-        if missing > 0:
+        missing = self._behind(now)
+        if missing:
             self.player.skip(missing)
             self._gather(now)
+
+    def _behind(self, now: int) -> int:
+        """Return how many slots the clock has left behind that have not passed."""
+        return max(0, self._slot_by_clock(now) - 1 - self.player.slots)
+
+    def may_fail_half_way(self, operations: int, now: int) -> bool:
+        """Return whether a request of so many operations may be refused after something has changed."""
+        return operations > 1 or self._behind(now) > 0
 
     def _follow_open(self, slot: int) -> None:
         """Keep track of which decisions are open."""

@@ -50,7 +50,7 @@ from restless_bandits.service.operations import (
     Skip,
     Tell,
 )
-from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
+from restless_bandits.service.planning import Planner, WaitError, warm_up_here
 from restless_bandits.service.session import Session, Snapshot
 from restless_bandits.service.store import Store, StoreError, unavailable
 from restless_bandits.service.views import Known, belief_of, estimate_of
@@ -94,7 +94,7 @@ class Keeper:
         self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
-        self._cabinet = Cabinet(self.planner, self._counts, self._times, cache)
+        self._cabinet = Cabinet(store, self.planner, self._counts, self._times, cache)
         self._stopping = False
         self._accepting = threading.Lock()
         self._ended = threading.Event()
@@ -284,7 +284,7 @@ class Keeper:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
         parked: set[Job] = set()
-        waited_for: list[tuple[Promise, str]] = []
+        waited_for: list[tuple[Future[Any], str]] = []
         try:
             with self.store.writing() as session:
                 self._session = session
@@ -299,7 +299,7 @@ class Keeper:
                         continue
                     try:
                         self._work(job, group)
-                    except PlanNeededError as needed:
+                    except WaitError as needed:
                         self._park(job)
                         parked.add(job)
                         waited_for.append((needed.promise, job.agent))
@@ -385,6 +385,14 @@ class Keeper:
                     raise unknown(name)
                 job.answers = job.look(hosted)
                 return
+            if (
+                hosted is not None
+                and hosted.pending
+                and hosted.is_large
+                and hosted.may_fail_half_way(len(job.operations), job.now)
+            ):
+                # Refused, it would have the agent made anew at once for the sake of what the group has done before.
+                raise NextGroupError
             answers = []
             for operation in job.operations:
                 if isinstance(operation, Create):
@@ -403,11 +411,11 @@ class Keeper:
             if hosted is not None:
                 hosted.check_gathered()
             job.answers = answers
-        except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
+        except (WaitError, ProblemError, BrokenExecutor, CancelledError) as error:
             hosted = group.touched.get(name) or hosted
             if hosted is not None and (hosted.seq != before or hosted.player.events):
                 self._cabinet.undo(name, before, group)
-            if isinstance(error, PlanNeededError):
+            if isinstance(error, WaitError):
                 raise
             job.error = as_refusal(error)
         except (StoreError, NextGroupError, *self.store.errors):
@@ -504,7 +512,7 @@ class Keeper:
         """Put a request aside until its agent can go on."""
         self._parked.setdefault(job.agent, []).append(job)
 
-    def _resume_with(self, promise: Promise, agent: str) -> None:
+    def _resume_with(self, promise: Future[Any], agent: str) -> None:
         promise.add_done_callback(lambda _: self._queue.put(Resume(agent)))
 
     def _read_plan(self, digest: str) -> bytes | None:
