@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, UntrustedModuleError
 from restless_bandits.service.clock import BY_ASKING
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.operations import ServiceError
@@ -148,7 +148,7 @@ class Cabinet:
         gc.disable()
         try:
             with self._store.reading() as session:
-                return self._load(row, session, Planner(session.plan))
+                return self._load(row, session, Planner(session.plan, trust_modules=self._planner.trust_modules))
         finally:
             gc.enable()
 
@@ -164,10 +164,13 @@ class Cabinet:
         if kept is not None and kept.version > SNAPSHOT_VERSION:
             kept = None
         hosted = None
-        if kept is not None and _is_trusted(kept, row):
-            hosted = self._try_snapshot(kept, row, session, planner)
-        if hosted is None:
-            hosted = self._of_log(row, kept, session, planner)
+        try:
+            if kept is not None and _is_trusted(kept, row):
+                hosted = self._try_snapshot(kept, row, session, planner)
+            if hosted is None:
+                hosted = self._of_log(row, kept, session, planner)
+        except UntrustedModuleError as error:
+            raise self._unreadable_for(row, f"cannot load agent {row.name!r}: {error}") from error
         self._unreadable.pop(row.name, None)
         self._counts["loads"] += 1
         self._times["load"] += time.perf_counter() - begun
@@ -180,6 +183,8 @@ class Cabinet:
             first = next(session.events(row.id, 0, 1), {"kind": "nothing"})
             hosted = Hosted.created_by(row.id, row.name, first, planner)
             _play_after(hosted, row.seq, session)
+        except UntrustedModuleError:
+            raise
         except DAMAGE as error:
             if kept is not None and not _is_trusted(kept, row):
                 found = self._try_snapshot(kept, row, session, planner)
@@ -188,9 +193,7 @@ class Cabinet:
                     found.snapshot_seq = 0  # A new one is due.
                     return found
             reason = f"the log of agent {row.name!r} is damaged: {error}; go back to an earlier copy"
-            LOG.error("agent %r cannot be loaded: %s", row.name, reason)
-            self._unreadable[row.name] = row.id, row.seq, reason
-            raise ServiceError(503, reason) from error
+            raise self._unreadable_for(row, reason) from error
         if kept is not None:
             LOG.warning("agent %r is made of its whole log, and its snapshot is thrown away", row.name)
             self._counts["snapshots_refused"] += 1
@@ -199,6 +202,12 @@ class Cabinet:
             else:
                 hosted.snapshot_seq = 0  # A thread that only reads leaves it to the next snapshot.
         return hosted
+
+    def _unreadable_for(self, row: AgentRow, reason: str) -> ServiceError:
+        """Take note of an agent that cannot be loaded, and return the refusal of requests to it."""
+        LOG.error("agent %r cannot be loaded: %s", row.name, reason)
+        self._unreadable[row.name] = row.id, row.seq, reason
+        return ServiceError(503, reason)
 
     def _try_snapshot(self, kept: Snapshot, row: AgentRow, session: Session, planner: Planner) -> Hosted | None:
         """Make an agent of a snapshot and the events since; None, and a line in the service's log, where that fails."""
@@ -209,6 +218,8 @@ class Cabinet:
             _play_after(hosted, row.seq, session)
             if hosted.player.slots != row.slots:
                 raise ProblemError(f"it leads to slot {hosted.player.slots}, and {row.slots} have passed")
+        except UntrustedModuleError:
+            raise
         except DAMAGE as error:
             LOG.warning("the snapshot of agent %r does not fit its log: %s", row.name, error)
             return None
