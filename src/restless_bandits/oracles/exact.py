@@ -62,8 +62,8 @@ WORK = 60_000_000_000
 """Outcomes of actions taken in, over all sweeps, after which the bracket reached so far is given: some minutes."""
 MOST_SWEEPS = 20_000
 """Sweeps of one level after which it ends: of small tables of chains that hardly move."""
-FEWEST_SWEEPS, UNASKED_WORK = 40, 100_000_000
-"""Sweeps, and outcomes, after which a level is first asked whether it will end: a second, or a few of large tables."""
+FEWEST_SWEEPS, FEWEST_OF_A_SIDE, UNASKED_WORK = 40, 10, 100_000_000
+"""Sweeps, of either end too, and outcomes, after which it is first asked whether the rest of the work will do."""
 FIRST_DEVIATION = 1e-3
 SECONDS_PER_OUTCOME = 3e-9
 """Of one core, measured on the built-in problems: what they take is between half and three times what it comes to."""
@@ -224,7 +224,7 @@ class _Level:
         """
         outcomes = self.joint.size * self.outcomes
         most, sweeps = min(MOST_SWEEPS, work / outcomes), 1
-        first = max(FEWEST_SWEEPS, int(UNASKED_WORK // outcomes))
+        first = max(FEWEST_OF_A_SIDE if side else FEWEST_SWEEPS, int(UNASKED_WORK // outcomes))
         asked, earlier = first, math.inf
         found = self._sweep(0.0, side)
         told = time.monotonic()

@@ -61,7 +61,8 @@ class SubsidisedArms:
         rows = np.where(self.looping, (n_states + 1) * cap, 0)
         base, mean_base, state_base = (np.append(0, np.cumsum(size)) for size in (rows * n_states, rows, n_states))
         rewards, room = np.concatenate([arm.rewards for arm in arms]), (np.empty(base[-1]), np.empty(mean_base[-1]))
-        self.tables = Tables(n_states, cap, base, mean_base, state_base, rewards, *np.zeros((2, len(arms))), *room)
+        deviation, defect = np.zeros((2, len(arms)))
+        self.tables = Tables(n_states, cap, base, mean_base, state_base, rewards, deviation, defect, *room)
         self._write_laws()
         self.sigma = np.zeros(len(rewards), dtype=np.int64)
         """The slots that each arm waits after each state; the search for the best ones goes on from here."""

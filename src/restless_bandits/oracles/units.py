@@ -54,7 +54,7 @@ def _outward(problem: Problem, share: float, side: int) -> float:
     # Rewards lie within their range, so gains do.
     true = max(problem.plays * low, min(true, problem.plays * high))
     near = float(true)
-    return near if (near - true) * side >= 0 else math.nextafter(near, side * math.inf)
+    return near if (Fraction(near) - true) * side >= 0 else math.nextafter(near, side * math.inf)
 
 
 def rounding_of(problem: Problem, gain: float) -> float:
