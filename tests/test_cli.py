@@ -509,7 +509,7 @@ def test_a_reader_that_goes_away(words):
 
 
 class TestAnswersThatCannotBePrinted:
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full; run the tests on Linux")
     @pytest.mark.parametrize("words", [["problems"], ["index", "paper-1", "--tau-max", "2000", "--json"], ["--help"]])
     def test_a_full_disk(self, restless, monkeypatch, words):
         with Path("/dev/full").open("w") as full:
