@@ -20,7 +20,7 @@ def reason_to_skip():
     if find_programs() is None:
         return "there is no initdb; apt-get install postgresql"
     if os.geteuid() == 0 and (shutil.which("runuser") is None or not _is_user("postgres")):
-        return "PostgreSQL does not run as root and there is no user postgres; useradd postgres, or run the tests as another user"
+        return "PostgreSQL does not run as root, and there is no user postgres to run it as; useradd postgres"
     return None
 
 
