@@ -1,12 +1,14 @@
 import fcntl
 import gc
+import os
 import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 # Compiled kernels make a first example slow, so no example has a deadline; the suite's length is kept by the counts.
-settings.register_profile("suite", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = int(os.environ.get("RESTLESS_EXAMPLES", "20"))
+settings.register_profile("suite", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
 collect_ignore = ["installed.py"]
@@ -18,6 +20,7 @@ TOGETHER = (
     "tests/simulation/test_dask.py",
     "tests/simulation/test_runner.py",
     "tests/test_browser.py",
+    "tests/test_docs.py",
 )
 """Files whose tests share what is dear to make, and so go to one worker."""
 

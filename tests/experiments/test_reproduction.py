@@ -100,6 +100,7 @@ def test_every_claim_is_in_the_report(small):
     assert {entry["verdict"] for entry in answer["claims"] if entry["id"] == "lowest-radio"} == {"not run"}
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path, monkeypatch):
     whole, folder = small[0], tmp_path / "out"
     expected = produced(whole)
