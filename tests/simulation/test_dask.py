@@ -145,6 +145,35 @@ def fatal(tmp_path, monkeypatch):
     return make
 
 
+@pytest.fixture(scope="module")
+def address():
+    """The address of a scheduler in this process, with one worker."""
+    options = {"processes": False, "protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": None}
+    with dask_pool.distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as started:
+        yield started.scheduler_address
+
+
+class TestWithinThisProcess:
+    """A scheduler and a worker in threads of this process: what can be seen without a process that dies."""
+
+    def test_same_numbers_as_without_a_cluster(self, problem, address):
+        given = dict(horizon=300, runs=4, seed=3)
+        there = simulate(problem, ["ucb1", "restless-ucb:m=60"], **given, engine="dask", address=address)
+        assert_same(there, simulate(problem, ["ucb1", "restless-ucb:m=60"], **given, jobs=1))
+
+    def test_another_version(self, problem, address, monkeypatch):
+        other = dask_pool.versions() | {"numpy": "1.2.3"}
+        monkeypatch.setattr(dask_pool, "ASK", repr(other))
+        sentence = r"the worker tcp://.* has numpy 1\.2\.3 where here is \S+, and its numbers could differ; install the"
+        with pytest.raises(rb.ProblemError, match=sentence):
+            simulate(problem, "ucb1", 10, engine="dask", address=address)
+
+    def test_a_worker_without_the_package(self, problem, address, monkeypatch):
+        monkeypatch.setattr(dask_pool, "PLAY", "__import__('not_there')")
+        with pytest.raises(rb.ProblemError, match=r"cannot load what it is to play.*'not_there'.*; install there"):
+            simulate(problem, "ucb1", 10, engine="dask", address=address)
+
+
 @pytest.mark.slow
 def test_same_numbers_as_on_one_core(problem, cluster, capfd):
     learners = ["restless-ucb:m=60", "ucb1", "myopic", RestlessUCB(m=lambda horizon: 40)]
