@@ -20,8 +20,10 @@ from restless_bandits.learners import RestlessUCB
 from restless_bandits.simulation import playing, simulate
 from tests.simulation.test_runner import assert_same
 
-psutil = pytest.importorskip("psutil")
-dask_pool = pytest.importorskip("restless_bandits.simulation.dask_pool")
+psutil = pytest.importorskip("psutil", reason="there is no psutil; pip install psutil")
+dask_pool = pytest.importorskip(
+    "restless_bandits.simulation.dask_pool", reason="there is no Dask; pip install 'restless-bandits[dask]'"
+)
 
 # One worker for all of them: the cluster takes seconds to start.
 
