@@ -165,15 +165,18 @@ def check_under_kills(services, kills, agents=tuple(AGENTS), *, mortal=None, pau
     return logs[0]
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_under_eight_clients(tmp_path):
     log = check_under_kills([Served(tmp_path / "s.db")], KILLS)
     assert any(event.get("unused") for event in log["clocked"]), "some answers came too late"
 
 
+@pytest.mark.slow
 def test_kills_of_the_service_with_its_workers(tmp_path):
     check_under_kills([Served(tmp_path / "s.db", workers=True)], max(2, KILLS // 3), ("one", "clocked"), pause=PLANNING)
 
 
+@pytest.mark.slow
 def test_kills_of_either_of_two_services_on_one_file(tmp_path):
     check_under_kills([Served(tmp_path / "s.db"), Served(tmp_path / "s.db")], max(3, KILLS // 2))
 
@@ -261,7 +264,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], capture_output=True, check=False
     )
     if not made or made.returncode:
-        pytest.skip("only root may make a disk that is small enough to be filled")
+        pytest.skip("there is no permission to mount a small disk; run the tests as root")
     try:
         check_a_full_disk(disk / "s.db", leave_little_room, throw_off_ballast)
     finally:

@@ -18,7 +18,7 @@ from .test_kills import PLANNING, check_under_kills
 
 KILLS = int(os.environ.get("RESTLESS_KILLS", "10")) // 2
 
-pytestmark = pytest.mark.skipif(reason_to_skip() is not None, reason=reason_to_skip() or "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(reason_to_skip() is not None, reason=reason_to_skip() or "")]
 
 
 @pytest.fixture(scope="module")
