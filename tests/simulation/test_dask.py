@@ -172,7 +172,7 @@ class TestWithinThisProcess:
 
     def test_a_worker_without_the_package(self, problem, address, monkeypatch):
         monkeypatch.setattr(dask_pool, "PLAY", "__import__('not_there')")
-        with pytest.raises(rb.ProblemError, match=r"cannot load what it is to play.*'not_there'.*; install there"):
+        with pytest.raises(rb.ProblemError, match=r"cannot load its task.*'not_there'.*; install there"):
             simulate(problem, "ucb1", 10, engine="dask", address=address)
 
 
