@@ -143,7 +143,7 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
     worst = np.array([max(1, arm.n_states - 1) for arm in stretch.problem.arms])
     _cells(ax, (stretch.states / worst).T, stretch.first, cmap=_state_shades(), vmin=0, vmax=1)
     when, which = np.nonzero(stretch.pulled)
-    # Small enough to lie side by side over a stretch of any length.
+    # Small enough to lie side by side in a run of any length.
     size = float(np.clip(400 / slots, 1.5, 6))
     look: dict[str, Any] = {"color": COLOURS[1], "markersize": size, "markeredgecolor": "white", "markeredgewidth": 0.4}
     (dots,) = ax.plot(stretch.first + when, which, "o", **look)

@@ -1,23 +1,24 @@
 """Restless-bandit problems as data: arms, problems, and the part of a problem that a learner may know.
 
-The slot standard, which everything in this package follows. Slots are t = 1..T. In each slot
+The slot standard, common to the whole package. Slots are t = 1..T. In each slot
 
 1. the player picks ``plays`` arms,
 2. of each it sees the present state and a random reward whose mean is ``rewards[state]``,
 3. every chain takes one step, seen or not.
 
-Initial states lie one step before slot 1. So all that is known of an arm is the pair (last seen state, slots since
-then τ ≥ 1), and its present state has the law ``P^τ[last seen state]``. States count from 0 and **state 0 is the best**
-(Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state); nothing here requires it, and
-``Problem.assumptions`` tells whether it holds. An arm whose initial state is not given starts from its stationary law.
+Initial states lie one step before slot 1. All knowledge of an arm is therefore the pair (last observed state, slots
+since then τ ≥ 1), and its present state has the distribution ``P^τ[last observed state]``. States count from 0 and
+**state 0 is the best** (Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state). The package
+does not require the assumption; ``Problem.assumptions`` tests it. An arm without an initial state starts from its
+stationary distribution.
 
-Rewards are in the user's units, within a range that each arm states: see ``rewards``.
+Rewards are in the user's units, within a range for each arm: see ``rewards``.
 
-*Changes.* From a slot t on an arm may have another chain, or other mean rewards. The step that leads into slot t, with
-which slot t − 1 ends, is the first that the new chain takes, and slot t the first that pays the new rewards. So a piece
-that begins with slot t is a problem of its own, whose initial states lie one step before its first slot; and the state
-in slot u ≥ t of an arm last seen in s in slot r < t has the law ``P_old^(t−1−r) P_new^(u−t+1)[s]``. Learners are not
-told.
+*Changes.* From a slot t on an arm may have another chain, or other mean rewards. The step into slot t, at the end of
+slot t − 1, is the first step of the new chain, and slot t the first with the new rewards. A piece from slot t on is
+therefore a separate problem, with initial states one step before its first slot. For an arm last observed in s in slot
+r < t, the state in slot u ≥ t has the distribution ``P_old^(t−1−r) P_new^(u−t+1)[s]``. Learners are not informed of
+changes.
 """
 
 from __future__ import annotations
@@ -911,8 +912,8 @@ class Problem:
                 )
 
     def require_steady(self, what: str) -> None:
-        """Raise ``ProblemError`` for a problem that changes; ``what`` names the caller, which takes only constant
-        problems.
+        """Raise ``ProblemError`` for a problem with changes; ``what`` names the caller, which accepts constant
+        problems only.
         """
         if self.changes:
             raise ProblemError(

@@ -162,7 +162,7 @@ def is_foreign(thing: Any) -> bool:
 
 
 def is_installed(module: ModuleType) -> bool:
-    """Whether a module came with an installed package, and not from a folder of somebody's own."""
+    """Whether a module came with an installed package, and not from a folder of the user."""
     place = Path(getattr(module, "__file__", None) or "")
     return any(place.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 

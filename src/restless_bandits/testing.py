@@ -69,11 +69,10 @@ def check_learner(
     A learner
 
     - is a description: a learner equals its copy, and its spec, if any, makes an equal learner;
-    - refuses by ``check`` a problem that it cannot play, in one sentence, before the first slot, and accepts some
-      problem;
+    - refuses an unsuitable problem by ``check``, in one sentence, before the first slot, and accepts some problem;
     - makes plans as functions: the record is not written to, equal records and generators give equal plans, and memory
       is in the notes of the last plan, as JSON values that no later plan drops;
-    - pulls exactly ``plays`` arms, all of them existing;
+    - pulls exactly ``plays`` existing arms;
     - continues identically after its agent is saved and loaded, at any slot;
     - takes the same path in the simulator and in ``Agent``, whatever the horizon.
     """

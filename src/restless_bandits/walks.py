@@ -72,7 +72,7 @@ class Walk:
         return np.asarray(self.pulled.argmax(axis=1))
 
     def part(self, start: int, length: int) -> Walk:
-        """Return a stretch of slots, from slot ``start`` on."""
+        """Return an interval of slots, from slot ``start`` on."""
         there = slice(start - self.first, start - self.first + length)
         columns = ("states", "pulled", "last_states", "elapsed")
         return replace(self, first=start, **{name: getattr(self, name)[there] for name in columns})

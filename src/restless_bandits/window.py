@@ -45,7 +45,7 @@ class Entry:
     """Arms with abandoned feedback; most entries share the empty set."""
 
     def missing(self, plays: int) -> list[int]:
-        """Return the arms of the decision whose answers may still come and were not given up."""
+        """Return the arms of the decision whose feedback may still arrive and was not abandoned."""
         if len(self.told) + len(self.lost) >= plays:
             return []
         return [arm for arm in self.asked if arm not in self.told and arm not in self.lost]
@@ -117,7 +117,7 @@ class Window:
         sights.insert(place, (slot, state, reward))
         sums = record.reward_sums(arm)
         if after is None:
-            # The latest of all, as answers nearly in order are.
+            # The latest of all, as for feedback nearly in order.
             sums[state] += reward
             return grown
         total = self._sums[arm][state]

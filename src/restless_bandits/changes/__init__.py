@@ -104,7 +104,7 @@ class Seen(NamedTuple):
     """The observations of an arm in consecutive segments of slots."""
 
     since: IntArray
-    """The first slots of the stretches."""
+    """The first slots of the segments."""
     stretches: IntArray
     places: IntArray
     counts: IntArray
@@ -114,7 +114,7 @@ class Seen(NamedTuple):
 
 
 class Question:
-    """Whether an arm has changed between two stretches of slots.
+    """A test whether an arm has changed between two segments of slots.
 
     ``mode`` has the logits of the likeliest chain of an earlier search, and afterwards of this search; None before the
     first search.
@@ -228,7 +228,7 @@ def _sums_from(rows: npt.NDArray[T]) -> npt.NDArray[T]:
 
 
 def _cells(places: IntArray, later: IntArray, n: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Observations from every stretch on: elapsed slots, last states, and counts ``[stretch, cell, state]``."""
+    """Observations from every segment on: elapsed slots, last states, and counts ``[stretch, cell, state]``."""
     cells, where = np.unique(places // n, return_inverse=True)
     states, bins = cells // N_BINS, cells % N_BINS
     order = np.argsort(bins, kind="stable")

@@ -69,7 +69,7 @@ class ReplayedLearner:
     pulls: IntArray
     """How often each arm was pulled: (run, arm)."""
     lost: IntArray
-    """Slots whose answer was lost, an entry for every run."""
+    """Slots with lost feedback, an entry for every run."""
     rewards: Array
     """The reward in each played slot: (run, slot)."""
 

@@ -46,7 +46,7 @@ class Table:
 
     names: tuple[str, ...]
     chunks: Callable[[Sequence[int]], Iterator[Chunk]]
-    """The cells of the columns at some places, a stretch of lines at a time."""
+    """The cells of the columns at given positions, a block of lines at a time."""
     place: Place
     source: str = ""
     """The name of the file; empty for data in memory."""

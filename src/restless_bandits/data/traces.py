@@ -113,7 +113,8 @@ class Trace:
         return self.times[rows], self.states[rows] - self.spans[arm][0], self.rewards[rows]
 
     def shades(self, columns: int) -> Array:
-        """Return how bad the states of each arm were in stretches of the log: 0 the best, 1 the worst, (arm, stretch).
+        """Return the badness of the states of each arm in intervals of the log: 0 the best, 1 the worst, (arm,
+        interval).
 
         There are at most ``columns`` of equal length; NaN without entries.
         """

@@ -249,7 +249,7 @@ def optimistic_laws(
     """Return distributions that dominate an arm's, from its counts ``[s, bin(τ), k]``, and the truncation of their
     pooling.
 
-    ``as_laws`` tells their form.
+    ``as_laws`` describes their form.
     """
     cap, memory = choose_cap(counts, level, negligible, longest)
     upper = raw_bounds(counts, cap, memory, level)

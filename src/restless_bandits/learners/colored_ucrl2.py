@@ -266,8 +266,8 @@ def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: fl
     tables = kernels.Tables(values, improved, np.zeros(layout.joint.size, dtype=np.int16), bias)
     solve = _iterate_in_threads if layout.joint.size >= THREADED else kernels.iterate
     found = solve(tables, tolerance, MOST_SWEEPS, layout.rows, layout.joint.table, balls)
-    # Without a table entry (see ``JointPolicy``) distributions are those most favourable to reward: after skipped pulls
-    # a look one step ahead needs no more.
+    # Without a table entry (see ``JointPolicy``) distributions are the most favourable to reward: after skipped pulls,
+    # one-step lookahead needs no more.
     arms = [
         replace(arm, law=kernels.favoured(balls, i, arm.size, arm.n_states), rewards=balls.reward[i, : arm.n_states])
         for i, arm in enumerate(layout.joint.arms)

@@ -55,7 +55,7 @@ class _Noted(Learner):
         whole(f"{self.name}: arm", notes["arm"], 0, record.n_arms - 1)
         counted = wholes(f"{self.name}: counted", notes["counted"], 0, length=record.n_arms)
         before, earned_before = notes["before"]
-        # Of the arm whose stretch was the last to count.
+        # Of the arm with the last counted segment.
         whole(f"{self.name}: before", before, 0, max(pulls))
         sums = [(earned_before, before), *zip(notes["earned"], counted, strict=True)]
         if any(n > most for n, most in zip(counted, pulls, strict=True)) or any(

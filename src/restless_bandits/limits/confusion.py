@@ -3,7 +3,7 @@
 Let an arm unused by optimal play be pulled in its beliefs b with frequencies ``weights``. The information of the
 observations against another model θ' of the arm, if the true model is θ, is
 
-    I(θ') = Σ_b weights[b] · (KL of the state seen in b + Σ_k law[b, k] · KL of the reward in state k).
+    I(θ') = Σ_b weights[b] · (KL of the state in b + Σ_k law[b, k] · KL of the reward in state k).
 
 θ' is *confusing* if the best player of the problem with θ' in the arm's place earns more than the best player now, μ*.
 Sought is the smallest I(θ') among confusing models.

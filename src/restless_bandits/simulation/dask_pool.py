@@ -1,9 +1,8 @@
 """A pool of the workers of a Dask cluster, on this machine or on others.
 
-Messages are text, bytes and numbers: the scheduler needs only Dask, and a worker that cannot decode the bytes can
-report so. A problem and a cell are sent once each, as separate tasks; a piece names both and adds only the numbers of
-its runs. A worker without them fetches them from another worker, and if the other worker has died, the scheduler still
-has them.
+Messages are text, bytes and numbers: the scheduler needs only Dask, and a worker reports bytes that it cannot decode. A
+problem and a cell are sent once each, as separate tasks; a piece names both and adds only the numbers of its runs. A
+worker without the problem fetches its data from another worker, or from the scheduler if the other worker has died.
 
 Failures on the way to equal numbers, and their treatment:
 

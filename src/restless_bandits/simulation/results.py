@@ -121,7 +121,7 @@ class SimulationResult:
     comparator: Comparator
     ratio: float
     priced: bool
-    """Whether gaps were kept."""
+    """Whether gaps were recorded."""
     outcomes: tuple[Outcomes, ...]
     traces: Mapping[str, Traces] = field(default_factory=dict)
     findings: Findings = NO_FINDINGS

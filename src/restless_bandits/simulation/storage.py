@@ -1,7 +1,7 @@
 """Finished runs on disk: written atomically on completion, and reused.
 
 A results folder holds ``manifest.json``, the description of the folder. For each *key* (problem content, learner, seed,
-horizon, checkpoints, answers, version, code, source of a third-party learner) the folder has a subfolder with
+horizon, checkpoints, feedback delays, version, code, source of a third-party learner) the folder has a subfolder with
 ``key.json`` and block files. A block file holds some runs with their numbers. A block is written under a temporary
 name, flushed to the disk and then renamed, and is therefore complete or absent; interrupted runs are played again.
 """
