@@ -1,12 +1,12 @@
-"""Restless bandits: learn which of several drifting arms to pull, when only the pulled arm is observed.
+"""Restless bandits: learn which of several drifting arms to pull, with observations of the pulled arm only.
 
     import restless_bandits as rb
 
     problem = rb.Problem.builtin("paper-1")
     solution = rb.solve(problem)                # .gain .lower .upper .certified .policy
 
-Names are loaded at their first use: importing the package costs almost nothing, and compilers and solvers are loaded
-together with the names that need them.
+Names are loaded on first use: the import of the package costs next to nothing, and compilers and solvers are loaded
+with the names that need them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Names and homes of learners and oracles: the meaning of a word, known without loading any code.
+"""Names and import paths ("homes") of learners and oracles, resolved without an import.
 
-A home is ``module:attribute``. Three kinds of words lead to a home: a built-in name; a name that an installed package
-registers in the entry-point group ``restless_bandits.learners`` or ``restless_bandits.oracles``; and a written home,
-``package.module:Class``, for unregistered code. Modules of the current folder are found too, after installed modules.
+A home is ``module:attribute``. Three kinds of words lead to a home: a name of this package; a name that an installed
+package registers in the entry-point groups ``restless_bandits.learners`` and ``restless_bandits.oracles``; and an
+explicit home, ``package.module:Class``, for unregistered code. Modules of the current folder are found too, after
+installed modules.
 
-Importing a module runs its code. A home is therefore followed only if the caller trusts the text: words of a program or
-of a command line are trusted, words of a stored agent, a history or a store are not.
+The import of a module runs its code. A home is therefore followed only if the caller trusts the text: the words of a
+program or of a command line, not the words of a stored agent, a history or a store.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class Registry(MutableMapping[str, Any]):
-    """Objects by name; a text value is a home, and is loaded at its first use.
+    """A mapping of names to objects; a value of type text is a home, loaded on access.
 
-    ``registry[name] = object`` registers an object for as long as the program runs.
+    ``registry[name] = thing`` registers an object for the lifetime of the program.
     """
 
     def __init__(self, what: str, group: str, homes: Mapping[str, str]) -> None:
@@ -58,11 +59,11 @@ class Registry(MutableMapping[str, Any]):
 
     @property
     def own(self) -> list[str]:
-        """The names of this package and of the program, without a search for plug-ins."""
+        """The names of this package and names registered by the program, without plug-ins."""
         return list(self._homes)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Split ``word:rest`` after its word, a name or a home: a home contains a colon."""
+        """Split ``word:rest`` after its word, a name or a home: a home contains a colon itself."""
         name, _, rest = text.partition(":")
         name = name.strip()
         attribute, _, more = rest.partition(":")
@@ -72,7 +73,7 @@ class Registry(MutableMapping[str, Any]):
         return name, rest
 
     def is_registered(self, word: str) -> bool:
-        """Return whether a word is a registered name, or the home of a registered object."""
+        """Whether a word is a registered name, or the home of a registered name."""
         if word in self:
             return True
         things = [*self._homes.values(), *_installed(self.group).values()]
@@ -83,7 +84,7 @@ class Registry(MutableMapping[str, Any]):
         )
 
     def find(self, word: str, more_names: Iterable[str] = (), *, trust_modules: bool) -> Any:
-        """Return the object of a name or a home, or refuse an unknown word.
+        """Return the object of a name or a home; an unknown word raises.
 
         Without ``trust_modules`` only registered names and their homes are followed; no other module is imported.
         """
@@ -101,8 +102,8 @@ class Registry(MutableMapping[str, Any]):
 
 @cache
 def _installed(group: str) -> dict[str, str]:
-    """Return the homes that installed packages register in a group."""
-    from importlib.metadata import entry_points  # the import takes longer than the whole start of this package
+    """The homes that installed packages register in a group."""
+    from importlib.metadata import entry_points  # takes longer to load than all of this package's own start
 
     return {entry.name: entry.value.replace(" ", "") for entry in entry_points(group=group)}
 
@@ -137,7 +138,7 @@ def load(home: str, what: str) -> Any:
 
 
 def _look_here_too(module_name: str) -> None:
-    """Allow imports of modules of the current folder, in this process and in its child processes."""
+    """Allow imports from the current folder, in this process and its child processes."""
     top = module_name.partition(".")[0]
     here = str(Path.cwd())
     try:
@@ -155,21 +156,21 @@ def home_of(thing: Any) -> str:
 
 
 def is_foreign(thing: Any) -> bool:
-    """Return whether a class or function belongs neither to this package nor to Python's library."""
+    """Whether a class or function is third-party: neither of this package nor of Python's library."""
     top = str(thing.__module__).partition(".")[0]
     return top != PACKAGE and top not in sys.stdlib_module_names
 
 
 def is_installed(module: ModuleType) -> bool:
-    """Return whether a module belongs to an installed package, not to a folder of the user."""
+    """Whether a module came with an installed package, and not from a folder of the user."""
     place = Path(getattr(module, "__file__", None) or "")
     return any(place.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 
 
 def source_mark(things: Iterable[Any]) -> str:
-    """Return a mark of the source of foreign classes and functions, empty without foreign code.
+    """Return a digest of the source of third-party classes and functions, empty without any.
 
-    The mark covers all Python files of their packages, or the single file of a module outside of any package.
+    The digest covers all Python files of their packages, or the single file of a module outside of any package.
     """
     tops = sorted({str(thing.__module__).partition(".")[0] for thing in things if is_foreign(thing)})
     mark = hashlib.sha256()
@@ -177,7 +178,7 @@ def source_mark(things: Iterable[Any]) -> str:
         place = getattr(sys.modules.get(top), "__file__", None)
         if place is None or not Path(place).is_file():
             raise ProblemError(
-                f"the source of {top} is not in a file, so changes cannot be detected; put the code into a file"
+                f"the source of {top} is in no file, and changes cannot be detected; put the source into a file"
             )
         path = Path(place)
         for file in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
@@ -203,13 +204,13 @@ LEARNERS = Registry(
 )
 
 DEFAULT = "likelihood-ucb"
-"""The default learner, with the least measured regret (docs/head-to-head.md)."""
+"""The default learner: the least measured regret (docs/head-to-head.md)."""
 
 INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm")
-"""Oracles that serve as baselines, played with full knowledge of the problem."""
+"""Oracles whose policies, with knowledge of the problem, serve as references for comparison."""
 
 COMPARATORS = ("auto", *INFORMED)
-"""Comparators of regret, besides a number."""
+"""References for regret, besides a number."""
 
 ALIASES = {
     "dominance-ucb": "likelihood-dominance",
@@ -218,7 +219,7 @@ ALIASES = {
     "posterior": "ts:oracle=auto,prior=continuous",
     **{name: f"informed:oracle={name}" for name in INFORMED},
 }
-"""Short names and the specs they stand for."""
+"""Short names and their specs."""
 
 ORACLES = Registry(
     "oracle",
@@ -240,5 +241,5 @@ ENGINES = ("auto", "threads", "processes", "dask")
 
 
 def learner_names() -> list[str]:
-    """Return every word that names a learner, including the learners of installed plug-ins."""
+    """Return every word that identifies a learner without further options, with the names of installed plug-ins."""
     return [*LEARNERS, *ALIASES]

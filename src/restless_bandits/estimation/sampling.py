@@ -1,11 +1,11 @@
 """Draws from the posterior of birth-death chains, by independence Metropolis.
 
-Candidates come from a mixture of multivariate t laws with five degrees of freedom, one at each mode with the scale of
-Fisher's information there, weighted by the mode's share of the posterior (Laplace), but never below ``LEAST_WEIGHT``: a
-chain that is on one side of "λ or −λ" must be able to cross. The chain of draws goes on from the last one, and its
-stationary law is the posterior, exactly.
+Candidates come from a mixture of multivariate t distributions with five degrees of freedom, one at each mode, scaled by
+Fisher's information there. The weight of a mode is its share of the posterior (Laplace), but at least ``LEAST_WEIGHT``:
+a chain on one side of "λ or −λ" must be able to cross. The chain of draws continues from the last draw, and its
+stationary distribution is exactly the posterior.
 
-Compiled, with NumPy's own generator: Numba draws from it what NumPy would.
+Compiled, with NumPy's own generator: Numba makes the same draws as NumPy.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from restless_bandits.record import Record
 FREEDOM = 5.0
 LEAST_WEIGHT = 0.1
 FIRST_STEPS, STEPS = 20, 6
-"""Steps of the sampler at the first plan and at every later one."""
+"""Steps of the sampler at the first plan and at every later plan."""
 
 
 class Draws(NamedTuple):
-    """A chain for every arm, flat, and what the next plan must find in its notes."""
+    """A chain for every arm, flat, and the notes for the next plan."""
 
     chains: Array
     notes: dict[str, list[list[float]]]
@@ -59,14 +59,14 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> Draws:
 
 
 class Proposal(NamedTuple):
-    """The mixture from which candidates are drawn: what belongs to each mode, in its order."""
+    """The mixture of candidates: parameters of each mode, in the order of the modes."""
 
     centres: Array
     weights: Array
     roots: Array
     inverse_roots: Array
     logs: Array
-    """Logarithms of the weights and scales; the constant of the t law is common to all and cancels."""
+    """Logarithms of the weights and scales; the constant of the t distribution is common to all and cancels."""
 
 
 @njit
@@ -137,7 +137,7 @@ def log_density(theta: Array, proposal: Proposal) -> float:
 
 @njit
 def _excess(theta: Array, n: int, seen: Observations, prior: float, proposal: Proposal) -> float:
-    """How much likelier a chain is than the mixture makes it, as a logarithm."""
+    """The log-ratio of the posterior density of a chain to its density in the mixture."""
     size = theta.shape[0]
     for j in range(size):
         if abs(theta[j]) > LARGEST_LOGIT:
@@ -150,7 +150,7 @@ def _excess(theta: Array, n: int, seen: Observations, prior: float, proposal: Pr
 def metropolis(
     rng: np.random.Generator, seen: Observations, n: int, prior: float, proposal: Proposal, theta: Array, steps: int
 ) -> int:
-    """Make some steps from ``theta``, which is replaced; return how many candidates were accepted."""
+    """Make some steps from ``theta``, which is overwritten; return the number of accepted candidates."""
     now = _excess(theta, n, seen, prior, proposal)
     accepted = 0
     for _ in range(steps):
@@ -177,7 +177,7 @@ def _draw_arms(
     prior: float,
     steps: int,
 ) -> None:
-    """Replace the modes of all arms and the draws: both go on from where they were, if that is known."""
+    """Update the modes and the draws of all arms: both continue from their last values, if known."""
     for arm in range(record.n_states.shape[0]):
         n = record.n_states[arm]
         if n == 1:

@@ -18,13 +18,12 @@ CERTIFIED_WIDTH = 1e-4
 class Solution:
     """The answer of an oracle to a problem.
 
-    ``lower`` ≤ μ* ≤ ``upper`` always holds, up to rounding, which a ``multichain`` answer includes; μ* is the best
-    long-run reward a slot from the problem's initial states. ``gain`` is the policy's own long-run reward, ``None`` if
-    the problem is too large and no simulation was made. ``certified`` means that the policy is proved to be optimal up
-    to ``CERTIFIED_WIDTH``, or up to the requested tolerance: the gain is at least ``lower``, and ``upper`` exceeds
-    ``lower`` by at most the tolerance. Both tolerances are normalized by the range of rewards if the range is not (0,
-    1). Gains and bounds are in the units of the problem. The numbers of the policy, its bias among them, and of
-    ``details`` are normalized.
+    ``lower`` ≤ μ* ≤ ``upper`` always holds, rounding included; μ* is the best long-run reward a slot from the problem's
+    initial states. ``gain`` is the policy's own long-run reward, ``None`` if the problem is too large and no simulation
+    was made. ``certified`` means that the policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the
+    requested tolerance: the gain is at least ``lower``, and ``upper`` exceeds ``lower`` by at most the tolerance. Both
+    tolerances are normalized by the range of rewards if the range is not (0, 1). Gains and bounds are in the units of
+    the problem. The numbers of the policy, its bias among them, and of ``details`` are normalized.
     """
 
     problem: Problem

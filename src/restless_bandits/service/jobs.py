@@ -10,10 +10,7 @@ from typing import Any
 
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.service.hosted import Hosted
-from restless_bandits.service.operations import Operation, ServiceError
-
-RETRY_AFTER = 1.0
-"""Seconds after which another attempt is worthwhile."""
+from restless_bandits.service.operations import RETRY_AFTER, Operation, ServiceError
 
 
 @dataclass(eq=False)
@@ -61,10 +58,6 @@ def unknown(name: str) -> ServiceError:
 
 def busy() -> ServiceError:
     return ServiceError(503, "the writer is busy with other requests; ask again", retry_after=RETRY_AFTER)
-
-
-def unavailable(error: Exception) -> ServiceError:
-    return ServiceError(503, f"the store is unavailable now: {error}; ask again", retry_after=RETRY_AFTER)
 
 
 def as_refusal(error: BaseException) -> BaseException:

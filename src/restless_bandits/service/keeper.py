@@ -11,13 +11,11 @@ have added is played after. A request that needs a plan which is not there is pu
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
 import threading
 import time
-import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
@@ -25,27 +23,35 @@ from typing import Any, Literal
 
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
-from restless_bandits.service.cabinet import CACHE, Cabinet, Group
+from restless_bandits.service.cabinet import CACHE, Cabinet, Group, snapshot_of
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.hosted_player import is_word
 from restless_bandits.service.jobs import (
-    RETRY_AFTER,
     Job,
     NextGroupError,
     Resume,
     as_refusal,
     busy,
     refuse,
-    unavailable,
     unknown,
 )
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.listeners import Listeners
-from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
-from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
-from restless_bandits.service.schema import SNAPSHOT_VERSION
-from restless_bandits.service.session import Session
-from restless_bandits.service.store import Store, StoreError
+from restless_bandits.service.operations import (
+    RETRY_AFTER,
+    Answer,
+    Ask,
+    Create,
+    Delete,
+    Operation,
+    Patch,
+    ServiceError,
+    Skip,
+    Tell,
+)
+from restless_bandits.service.planning import Planner, WaitError, warm_up_here
+from restless_bandits.service.session import Session, Snapshot
+from restless_bandits.service.store import Store, StoreError, unavailable
 from restless_bandits.service.waiting import stopping
 
 LOG = logging.getLogger(__name__)
@@ -71,23 +77,25 @@ class Keeper:
         store: Store,
         limits: Limits | None = None,
         *,
-        now: Callable[[], int] = clock.now,
+        now: Callable[[], int] | None = None,
         snapshot_every: int | None = None,
         cache: int = CACHE,
         trust_modules: bool = False,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
-        self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
+        # A clock of the caller's own is followed wherever it goes.
+        self._clock = clock.BoundedClock() if now is None else clock.BoundedClock(now, now)
+        self._snapshot_every = snapshot_every or SNAPSHOT_EVERY
         patient = bool(os.environ.get(PATIENCE))
         self.planner = Planner(self._read_plan, patient=patient, trust_modules=trust_modules)
         self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
         self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
-        self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        self._ready: OrderedDict[int, Snapshot] = OrderedDict()
         self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
-        self._cabinet = Cabinet(self.planner, self._counts, self._times, cache)
+        self._cabinet = Cabinet(store, self.planner, self._counts, self._times, cache)
         self._stopping = False
         self._accepting = threading.Lock()
         self._ended = threading.Event()
@@ -189,11 +197,17 @@ class Keeper:
             "plans_made_total": self.planner.made,
             "plans_failed_total": self.planner.failed,
             "agents_in_memory": len(self._cabinet),
+            "clock_jump_seconds": self._clock.jump / 1e6,
+            "agents_unreadable": len(self._cabinet.unreadable),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._parked.values()))),
         }
 
     def health(self) -> Answer:
-        """Return that all is well, or raise."""
+        """Return whether all is well; raise where the service cannot answer.
+
+        ``status`` is ``degraded`` where the log of an agent is damaged, which harms no other and which ``unreadable``
+        names, and where the wall clock has jumped by ``clock_jump`` seconds, which is not followed.
+        """
         from restless_bandits.service.planning import origin
 
         alive = bool(self._threads) and self._threads[0].is_alive()
@@ -201,8 +215,11 @@ class Keeper:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
         with self._reading() as session:
             session.count_agents()
+        unreadable = sorted(self._cabinet.unreadable)
         return {
-            "status": "ok",
+            "status": "degraded" if unreadable or self._clock.jump else "ok",
+            "unreadable": unreadable,
+            "clock_jump": self._clock.jump / 1e6,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
         }
@@ -256,7 +273,7 @@ class Keeper:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
         parked: set[Job] = set()
-        waited_for: list[tuple[Promise, str]] = []
+        waited_for: list[tuple[Future[Any], str]] = []
         try:
             with self.store.writing() as session:
                 self._session = session
@@ -271,7 +288,7 @@ class Keeper:
                         continue
                     try:
                         self._work(job, group)
-                    except PlanNeededError as needed:
+                    except WaitError as needed:
                         self._park(job)
                         parked.add(job)
                         waited_for.append((needed.promise, job.agent))
@@ -327,18 +344,26 @@ class Keeper:
             if hosted.ended:
                 self._cabinet.drop([hosted.name])
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
-                hosted.snapshot_seq = hosted.seq
-                self._snapshots.put((hosted, hosted.to_dict()))
+                self._take_snapshot(hosted)
         if wrote and self._counts["commits"] % TIDY_EVERY == 0:
             self._snapshots.put("tidy")
         self._cabinet.make_room()
+
+    def _take_snapshot(self, hosted: Hosted) -> None:
+        """Hand over what a snapshot of an agent is made of; one that cannot be taken costs nothing but the cache."""
+        hosted.snapshot_seq = hosted.seq
+        try:
+            self._snapshots.put((hosted, hosted.to_dict()))
+        except Exception:  # a mistake of ours; the agent is loaded anew, from what is known to be true
+            LOG.exception("no snapshot of agent %r can be taken", hosted.name)
+            self._cabinet.drop([hosted.name])
 
     def _work(self, job: Job, group: Group) -> None:
         """Carry out one request in memory; its answers or its error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
         if job.now is None:
-            job.now = self._now()
+            job.now = self._clock()
         hosted: Hosted | None = None
         before = 0
         try:
@@ -349,6 +374,14 @@ class Keeper:
                     raise unknown(name)
                 job.answers = job.look(hosted)
                 return
+            if (
+                hosted is not None
+                and hosted.pending
+                and hosted.is_large
+                and hosted.may_fail_half_way(len(job.operations), job.now)
+            ):
+                # Refused, it would have the agent made anew at once for the sake of what the group has done before.
+                raise NextGroupError
             answers = []
             for operation in job.operations:
                 if isinstance(operation, Create):
@@ -364,12 +397,14 @@ class Keeper:
                 group.touched[name] = hosted
                 with blamed():
                     answers.append(self._operate(hosted, operation, job.now, group.session))
+            if hosted is not None:
+                hosted.check_gathered()
             job.answers = answers
-        except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
+        except (WaitError, ProblemError, BrokenExecutor, CancelledError) as error:
             hosted = group.touched.get(name) or hosted
             if hosted is not None and (hosted.seq != before or hosted.player.events):
                 self._cabinet.undo(name, before, group)
-            if isinstance(error, PlanNeededError):
+            if isinstance(error, WaitError):
                 raise
             job.error = as_refusal(error)
         except (StoreError, NextGroupError, *self.store.errors):
@@ -436,9 +471,9 @@ class Keeper:
         if plans:
             failpoints.passed("after-plan")
         while self._ready:
-            number, (seq, content) = self._ready.popitem(last=False)
+            number, snapshot = self._ready.popitem(last=False)
             failpoints.passed("before-snapshot")
-            session.put_snapshot(number, seq, SNAPSHOT_VERSION, content)
+            session.put_snapshot(number, *snapshot)
             failpoints.passed("after-snapshot")
         return len(events)
 
@@ -460,14 +495,13 @@ class Keeper:
                 self.store.tidy()
                 continue
             hosted, data = found
-            content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
-            self._ready[hosted.number] = (data["seq"], content)
+            self._ready[hosted.number] = snapshot_of(data)
 
     def _park(self, job: Job) -> None:
         """Put a request aside until its agent can go on."""
         self._parked.setdefault(job.agent, []).append(job)
 
-    def _resume_with(self, promise: Promise, agent: str) -> None:
+    def _resume_with(self, promise: Future[Any], agent: str) -> None:
         promise.add_done_callback(lambda _: self._queue.put(Resume(agent)))
 
     def _read_plan(self, digest: str) -> bytes | None:

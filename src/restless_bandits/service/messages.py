@@ -243,9 +243,11 @@ class EventsReply(Reply):
 
 
 class HealthReply(Reply):
-    """The confirmation that the service can answer and write."""
+    """The health of the service: its status, the names of agents with damaged logs, and a jump of the clock."""
 
     status: str
+    unreadable: list[str]
+    clock_jump: float
 
 
 M = TypeVar("M", bound=Message)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 from restless_bandits import background
 from restless_bandits._compile import is_kept
@@ -34,12 +35,19 @@ KEPT = 256
 TRIES = 3
 
 
-class PlanNeededError(Exception):
+class WaitError(Exception):
+    """The request continues when a future is done."""
+
+    def __init__(self, promise: Future[Any], what: str) -> None:
+        super().__init__(what)
+        self.promise = promise
+
+
+class PlanNeededError(WaitError):
     """The operation needs a plan that a worker is making."""
 
     def __init__(self, promise: Promise) -> None:
-        super().__init__("a plan is being made")
-        self.promise = promise
+        super().__init__(promise, "a plan is being made")
 
 
 @cache

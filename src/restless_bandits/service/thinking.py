@@ -115,7 +115,7 @@ class Trail:
         for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True):
             into[0] += reward
             into[1] += 1
-            # An observation older than the last observation of its arm is omitted from the summary.
+            # An observation older than the last observation of its arm is omitted from the record.
             if self.record is not None and slot > self.record.last_slot[arm] and not event.get("unused"):
                 self.record.see(arm, slot, state, reward)
 
