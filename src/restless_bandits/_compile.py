@@ -4,8 +4,8 @@ Kernels take and return plain arrays. They are compiled at their first call, kep
 release the interpreter lock, and never use fast-math: results are the same on every run and in every thread.
 
 Compiling takes most of a first command's time, so it is watched, for those who want to know, and nothing is made that
-nobody needs: kernels are not called from C, and the garbage collector rests meanwhile. Numba itself is loaded with the
-first kernel, not with this module.
+nobody needs: kernels are not called from C, and the garbage collector rests meanwhile. Numba is imported at the first
+call of a kernel, not with the modules that define kernels.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import gc
 import inspect
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, RLock, Timer
 from typing import Any, Literal, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,6 +98,62 @@ def _numba() -> Any:
     return numba
 
 
+_loading = RLock()
+"""Held while Numba is imported, which two threads may want at once."""
+
+
+class Kernel:
+    """A function whose Numba dispatcher is made at the first use: until then nothing of Numba is imported.
+
+    A kernel that calls another one finds its dispatcher through the attributes, which are those of the dispatcher.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options = options
+        self._call: Callable[..., Any] = self._first_call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        # Special methods and what other libraries probe for are no reason to import Numba.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
+
+    def __reduce__(self) -> str:
+        return self.py_func.__qualname__
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the dispatcher has been made and has a compiled version in this process."""
+        return "dispatcher" in self.__dict__ and bool(self.dispatcher.overloads)
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        with _loading:
+            numba = _numba()
+        from numba.core.compiler_lock import global_compiler_lock
+
+        # Numba's own lock, because a thread that compiles holds it while it looks up the kernels that it calls.
+        with global_compiler_lock:
+            if "dispatcher" in self.__dict__:
+                return self.__dict__["dispatcher"]
+            try:
+                made = numba.njit(cache=True, **self._options)(self.py_func)
+            except RuntimeError:
+                # Numba finds no folder to write to and says so here, before it compiles anything.
+                made = numba.njit(**self._options)(self.py_func)
+            self.__dict__["dispatcher"] = made
+            self._call = made
+            return made
+
+    def _first_call(self, *args: Any) -> Any:
+        return self.dispatcher(*args)
+
+
 def is_kept(kernel: Any) -> bool:
     """Whether a kernel is on disk from an earlier time, as far as files tell without being read."""
     folder = kernel.stats.cache_path
@@ -109,7 +165,7 @@ def is_kept(kernel: Any) -> bool:
 
 def njit(function: F) -> F:
     """Compile a kernel: cached where the package's folder or the user's cache folder can be written."""
-    return _compile(function, "never")
+    return _kernel(function, "never")
 
 
 def inlined(function: F) -> F:
@@ -117,14 +173,9 @@ def inlined(function: F) -> F:
 
     It also compiles sooner where there is one call: Numba optimises what is called once more with every caller.
     """
-    return _compile(function, "always")
+    return _kernel(function, "always")
 
 
-def _compile(function: F, inline: Literal["never", "always"]) -> F:
+def _kernel(function: F, inline: Literal["never", "always"]) -> F:
     options = {"nogil": True, "fastmath": False, "inline": inline, "no_cfunc_wrapper": True}
-    try:
-        compiled = _numba().njit(cache=True, **options)(function)
-    except RuntimeError:
-        # Numba finds no folder to write to and says so here, before it compiles anything.
-        compiled = _numba().njit(**options)(function)
-    return cast(F, compiled)
+    return cast(F, Kernel(function, options))
