@@ -126,11 +126,6 @@ class Kernel:
     def __reduce__(self) -> str:
         return self.py_func.__qualname__
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the dispatcher has been made and has a compiled version in this process."""
-        return "dispatcher" in self.__dict__ and bool(self.dispatcher.overloads)
-
     @cached_property
     def dispatcher(self) -> Any:
         with _loading:
@@ -161,6 +156,11 @@ def is_kept(kernel: Any) -> bool:
         return False
     made = Path(inspect.getfile(kernel.py_func)).stat().st_mtime
     return any(path.stat().st_mtime >= made for path in Path(folder).glob(f"*.{kernel.py_func.__name__}-*.nbi"))
+
+
+def is_loaded(kernel: Any) -> bool:
+    """Whether this process has compiled a kernel, or read a compiled version from disk."""
+    return "dispatcher" in vars(kernel) and bool(kernel.dispatcher.overloads)
 
 
 def njit(function: F) -> F:
