@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 import time
 from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
@@ -112,7 +113,8 @@ class Kernel:
         update_wrapper(self, function)
         self.py_func = function
         self._options = options
-        self._call: Callable[..., Any] = self._first_call
+        # A helper has no entry point that Python could call: there it runs as it is written.
+        self._call: Callable[..., Any] = function if options.get("no_cpython_wrapper") else self._first_call
 
     def __call__(self, *args: Any) -> Any:
         return self._call(*args)
@@ -123,8 +125,11 @@ class Kernel:
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
 
-    def __reduce__(self) -> str:
-        return self.py_func.__qualname__
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = self.py_func.__qualname__
+        if getattr(sys.modules.get(self.py_func.__module__), name, None) is self:
+            return name
+        return Kernel, (self.py_func, self._options)
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -142,7 +147,8 @@ class Kernel:
                 # Numba finds no folder to write to and says so here, before it compiles anything.
                 made = numba.njit(**self._options)(self.py_func)
             self.__dict__["dispatcher"] = made
-            self._call = made
+            if self._call == self._first_call:
+                self._call = made
             return made
 
     def _first_call(self, *args: Any) -> Any:
@@ -176,6 +182,11 @@ def inlined(function: F) -> F:
     return _kernel(function, "always")
 
 
-def _kernel(function: F, inline: Literal["never", "always"]) -> F:
+def helper(function: F) -> F:
+    """Compile a function that only kernels call: an entry point for Python would take time to compile."""
+    return _kernel(function, "never", no_cpython_wrapper=True)
+
+
+def _kernel(function: F, inline: Literal["never", "always"], **more: bool) -> F:
     options = {"nogil": True, "fastmath": False, "inline": inline, "no_cfunc_wrapper": True}
-    return cast(F, Kernel(function, options))
+    return cast(F, Kernel(function, options | more))

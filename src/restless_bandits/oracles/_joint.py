@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointLaws, JointTable, column_of
 from restless_bandits.policies import TIE
@@ -54,7 +54,7 @@ class RolloutArms(NamedTuple):
 NO_LINKS = Links(np.empty((0, 0), dtype=np.int64), np.empty((0, 0), dtype=np.int64))
 
 
-@njit
+@helper
 def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) -> bool:
     """Turn to the next joint outcome of some arms, the last one fastest; after the last, back at the first, False."""
     for p in range(count - 1, -1, -1):
@@ -65,7 +65,7 @@ def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) 
     return False
 
 
-@njit
+@helper
 def _most_gained(chances: Array, payoffs: Array, count: int, distance: float, sign: float) -> float:
     """How far the mean of ``sign``·payoff can rise when the law moves by at most a distance in total variation.
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable, column_of
 from restless_bandits.policies import TIE, FlatTables
@@ -47,7 +47,7 @@ WIDTH = at(16)
 """Columns of an arm in all, side by side because a slot needs nearly all of them for one arm; two spare ones make it a
 power of two, quick to multiply by."""
 
-_column_of, _bin_of = inlined(column_of), njit(elapsed_bin)
+_column_of, _bin_of = inlined(column_of), helper(elapsed_bin)
 
 
 class World(NamedTuple):
@@ -179,7 +179,7 @@ def plain(named: Tuple) -> Tuple:
     return cast(Tuple, tuple(named))
 
 
-@njit
+@helper
 def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Word, Word]:
     """Draw a double in [0, 1) and step the stream, whose words stay in registers between draws."""
     mixed = s0 + s3
@@ -194,7 +194,7 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
     return np.int64(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
 
 
-@njit
+@helper
 def _mixed(word: Word) -> tuple[float, Word]:
     """Draw a double in (0, 1] from a stream of one word (SplitMix64: Steele, Lea, Flood 2014), and step it."""
     word += np.uint64(0x9E3779B97F4A7C15)
@@ -204,7 +204,7 @@ def _mixed(word: Word) -> tuple[float, Word]:
     return (np.int64(mixed >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0), word
 
 
-@njit
+@helper
 def _log_gamma_variable(shape: float, word: Word) -> tuple[float, Word]:
     """Draw the logarithm of a gamma variable: Marsaglia, Tsang (2000), for shape + 1, times u^(1/shape)."""
     d = shape + 2.0 / 3.0
@@ -230,7 +230,7 @@ def beta_variable(u: float, first: float, second: float) -> float:
     return float(1.0 / (1.0 + np.exp(other - one)))
 
 
-@njit
+@helper
 def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
     """A reward of an arm that pays otherwise than 1 or 0."""
     if pays == PAYS_MEAN:
@@ -244,7 +244,7 @@ def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
     return reward
 
 
-@njit
+@helper
 def _change(c: int, changes: Changes, now: IntArray, arms: IntArray, law: Array, reward: Array, draws: Array) -> None:
     """Let a change happen: the slot before it has passed."""
     i, before = changes.arm[c], changes.slot[c] - 1
@@ -310,7 +310,7 @@ def _place(
     return place
 
 
-@njit
+@helper
 def _number_of(chosen: IntArray, actions: IntArray) -> int:
     """The number of an action, its arms in ascending order."""
     for a in range(actions.shape[0]):
@@ -342,7 +342,7 @@ def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
         chosen[place] = best
 
 
-@njit
+@helper
 def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
     """Set a leaf of the tournament tree and the winners above it."""
     node = leaves + arm
@@ -352,7 +352,7 @@ def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
         tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
 
-@njit
+@helper
 def _first_leaf(tree: Array, leaves: int, at_least: float) -> int:
     """The lowest arm in the tree whose value is at least so much; there must be one."""
     node = 1
