@@ -184,14 +184,14 @@ class Window:
                 last[arm] = state, slot
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
+        """Return everything as JSON can hold it; nothing of it changes when the window does."""
         return {
             "late": self.late,
             "edge": self.edge,
             "last_state": [state for state, _ in self._settled],
             "last_slot": [slot for _, slot in self._settled],
-            "rewards": self._sums,
-            "since": self._since,
+            "rewards": [list(row) for row in self._sums],
+            "since": list(self._since),
             "slots": [
                 [
                     slot,

@@ -19,11 +19,12 @@ def iterate_of(values):
     return Iterate(values.copy(), np.empty(len(values)), np.zeros(len(values), dtype=np.int16))
 
 
-def compiled_sweep(joint, iterate, shift, side):
+def compiled_sweep(joint, iterate, shift, side, laws=None):
+    laws = joint.laws if laws is None else laws
     found = []
     for block in range(len(joint.actions)):
         rows = int((joint.offsets[block + 1] - joint.offsets[block]) // joint.radix[block, joint.order[-1]])
-        found.append(sweep_rows(iterate, block, 0, rows, shift, side, joint.table, joint.laws))
+        found.append(sweep_rows(iterate, block, 0, rows, shift, side, joint.table, laws))
     least, most, lower, upper = zip(*found, strict=True)
     return min(least), max(most), min(lower), max(upper)
 
@@ -45,6 +46,16 @@ def test_bits_equal_those_of_the_compiled_sweep(arms, states, plays, cap, side):
         assert sweep(ours, 0.3, side) == compiled_sweep(joint, theirs, 0.3, side)
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_wider_deviations_than_those_of_the_table():
+    joint = joint_beliefs(rb.Problem.builtin("paper-1"), [8, 5])
+    laws = joint.laws._replace(deviation=joint.laws.deviation + 1e-3)
+    ours, theirs = iterate_of(np.arange(joint.size) * 0.01), iterate_of(np.arange(joint.size) * 0.01)
+    found = ArraySweep(joint, laws)(ours, 0.1, 1)
+    assert found == compiled_sweep(joint, theirs, 0.1, 1, laws)
+    assert found != ArraySweep(joint)(iterate_of(ours.values), 0.1, 1)
+    np.testing.assert_array_equal(ours.improved, theirs.improved)
 
 
 def test_table_arms_and_remembering_arms():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import JointBeliefs
+from restless_bandits.beliefs import JointBeliefs, JointLaws
 from restless_bandits.oracles._joint import STEP, Iterate
 from restless_bandits.policies import TIE
 
@@ -43,9 +43,10 @@ class _Action(NamedTuple):
 class ArraySweep:
     """One step of value iteration on a whole table, as ``_joint.sweep_rows`` takes it on some rows."""
 
-    def __init__(self, joint: JointBeliefs) -> None:
+    def __init__(self, joint: JointBeliefs, laws: JointLaws | None = None) -> None:
         beliefs = joint.everywhere()
-        self._actions = [_action(joint, beliefs, a) for a in range(len(joint.actions))]
+        laws = joint.laws if laws is None else laws
+        self._actions = [_action(joint, laws, beliefs, a) for a in range(len(joint.actions))]
         self.work = sum(action.after.size for action in self._actions)
         """Outcomes of all actions in all joint beliefs."""
 
@@ -77,7 +78,7 @@ class ArraySweep:
         return float(change.min()), float(change.max()), float(lower), float(upper)
 
 
-def _action(joint: JointBeliefs, beliefs: IntArray, number: int) -> _Action:
+def _action(joint: JointBeliefs, laws: JointLaws, beliefs: IntArray, number: int) -> _Action:
     """An action of a table, whose joint beliefs are given row by row."""
     size, fastest, strides = len(beliefs), joint.order[-1], joint.strides[number]
     pulled = [int(i) for i in joint.actions[number] if i != fastest]
@@ -90,8 +91,8 @@ def _action(joint: JointBeliefs, beliefs: IntArray, number: int) -> _Action:
         base += strides[i] * joint.arms[i].passive[beliefs[:, i]]
     reward, distance = np.zeros(size), np.zeros(size)
     for i in ordered:
-        reward += joint.arms[i].reward[beliefs[:, i]]
-        distance += joint.arms[i].deviation[beliefs[:, i]]
+        reward += laws.reward[i, beliefs[:, i]]
+        distance += laws.deviation[i, beliefs[:, i]]
     outcomes = list(itertools.product(*(range(joint.arms[i].n_states) for i in ordered)))
     after = np.empty((len(outcomes), size), dtype=np.int64)
     chance, inner = np.ones((len(outcomes), size)), np.empty((len(outcomes), size))
@@ -100,8 +101,8 @@ def _action(joint: JointBeliefs, beliefs: IntArray, number: int) -> _Action:
         after[o] = base
         for i, state in zip(ordered, states, strict=True):
             after[o] += state * strides[i]
-            payoffs[o] += joint.arms[i].rewards[state]
-            seen = joint.arms[i].law[beliefs[:, i], state]
+            payoffs[o] += laws.rewards[i, state]
+            seen = laws.law[i, beliefs[:, i], state]
             if i == fastest:
                 inner[o] = seen
             else:

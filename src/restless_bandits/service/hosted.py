@@ -7,6 +7,7 @@ of them; whoever keeps the agent then makes it anew from the store. Nothing here
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -28,6 +29,8 @@ from restless_bandits.service.planning import Planner
 from restless_bandits.service.schema import LOG_VERSION
 from restless_bandits.service.views import Known
 
+LARGE = 5_000
+"""Slots in the window of an agent that takes some 100 ms to be made anew."""
 RECENT = 256
 """Request ids that are kept at hand; older ones are in the store."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -108,14 +111,31 @@ class Hosted:
         record, window = self.player.record, self.player._window
         return 4 * (record.flat_counts.nbytes + record.flat_visits.nbytes) + 700 * len(window._entries) + 20_000
 
+    @property
+    def is_large(self) -> bool:
+        """Whether to make the agent anew takes long enough for others to notice."""
+        return len(self.player._window._entries) > LARGE
+
     def made_by(self, given: Create, first: Event) -> bool:
         """Whether the agent was made by the same words."""
         seed = first["seed"] if given.seed is None and not first["seeded"] else given.seed
         told = json.loads(json.dumps({"clock": given.clock, **settings_of(given, seed)}))  # type: ignore[arg-type]
         return all(first[key] == value for key, value in told.items())
 
+    def check_gathered(self) -> None:
+        """Raise where the player has events that ``pending`` lacks: a commit would leave them out of the log."""
+        if self.player.events:
+            kinds = ", ".join(event["kind"] for event in self.player.events)
+            raise RuntimeError(f"agent {self.name!r} has events that were not gathered: {kinds}")
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the agent as JSON can hold it: what a snapshot is made of."""
+        """Return the agent as JSON can hold it: the content of a snapshot.
+
+        Every event must be in the log: a snapshot that holds an event which is logged later holds it twice.
+        """
+        self.check_gathered()
+        if self.pending:
+            raise RuntimeError(f"agent {self.name!r} has {len(self.pending)} events that are not in the log")
         stored = self.player.stored
         return {
             "name": self.name,
@@ -132,7 +152,9 @@ class Hosted:
     def from_dict(cls, number: int, data: dict[str, Any], planner: Planner) -> Self:
         """Return the agent that ``to_dict`` wrote."""
         plan = None if data["digest"] is None else planner.stored(data["digest"])
-        player = HostedPlayer._restored(data["player"], None, planner=planner, plan=plan)
+        player = HostedPlayer._restored(
+            data["player"], None, trust_modules=planner.trust_modules, planner=planner, plan=plan
+        )
         player.plans = data["plans"]
         hosted = cls(number, data["name"], data["made"], data["clock"], player)
         hosted.seq = hosted.snapshot_seq = data["seq"]
@@ -172,8 +194,7 @@ class Hosted:
                 )
             return self._decision(known)
         player = self.player
-        self._pass_to(now)
-        slot = player.slots + 1
+        slot = player.slots + self._behind(now) + 1
         passes = bool(player._window.look(slot).asked)
         if passes and self.length is not None:
             return self._again(given, slot, lookup, now)
@@ -181,6 +202,7 @@ class Hosted:
             # Its answer has come already, within its slot.
             return self._again(given, slot - 1, lookup, now)
         self._check_open(limits.open_decisions, slots=slot - 1 + passes)
+        self._pass_to(now)
         if passes:
             player.skip()
         player.ask()
@@ -204,7 +226,13 @@ class Hosted:
         entry = player._window.look(slot)
         if given.decision is not None and not entry.asked:
             raise ServiceError(404, f"agent {self.name!r} has no decision {shortened(given.decision)}", "decision")
+        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
         complete = bool(entry.asked or entry.told) and not entry.missing(player.task.plays)
+        if given.lost and entry.told:
+            arms = list(entry.asked) if given.arm is None else player._arms_of(_named(given.arm))
+            _check_nothing_seen(given)
+            if _lost_before(lookup.slot(slot), arms, entry.told, named=given.arm is not None):
+                return answer
         if complete and given.lost and not entry.lost:
             raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
         if not complete:
@@ -214,7 +242,7 @@ class Hosted:
                 return self._tell_old(given, slot, now, lookup.slot(slot))
         player.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost)
         self._gather(now)
-        return {"decision": self.decision_id(slot), "slot": slot, "used": True}
+        return answer
 
     def _tell_old(self, given: Tell, slot: int, now: int, events: list[Event]) -> Answer:
         """Keep an answer that comes too late to be used, unless it was told in time."""
@@ -226,36 +254,39 @@ class Hosted:
             if event["kind"] == "tell"
             for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True)
         }
-        lost = {arm for event in events if event["kind"] == "lost" for arm in event["arms"]}
         arms = player._arms_of(_named(given.arm)) if given.arm is not None else list(asked)
         if not arms:
             raise ServiceError(404, f"agent {self.name!r} has no decision of slot {slot}", "decision")
-        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
-        unused = {
-            **answer,
-            "used": False,
-            "reason": f"slot {slot} is more than {player.late} slots ago; the answer is kept in the log and not used",
-        }
+        unused = {"slot": slot, "unused": True, "late": player.late, "decision": self.decision_id(slot)}
         if given.lost:
-            if given.state is not None or given.reward is not None:
-                raise ProblemError("an answer that is lost has no state and no reward; give these or lost")
+            _check_nothing_seen(given)
+            before = _lost_before(events, arms, told, named=given.arm is not None)
+            if before:
+                return self._stored(slot, before)
             if (any(arm in told for arm in arms) and given.arm is not None) or (told and set(asked) <= told.keys()):
                 raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
-            new = [arm for arm in arms if arm not in told]
-            if set(new) <= lost:
-                return unused if any(e.get("unused") for e in events if e["kind"] == "lost") else answer
-            self._note({"kind": "lost", "slot": slot, "arms": new, "unused": True, "decision": answer["decision"]}, now)
-            return unused
+            self._note({"kind": "lost", "arms": [arm for arm in arms if arm not in told], **unused}, now)
+            return self._stored(slot, self.pending[-1:])
         seen = player._seen(arms, _named(given.arm), given.state, given.reward)
         for arm, state, reward in seen:
             player._check_possible(arm, state, reward)
         fresh = player._new_answers(slot, seen, told)
         if not fresh:
-            return unused if any(e.get("unused") for e in events if e["kind"] == "tell") else answer
+            return self._stored(slot, [event for event in events if event["kind"] == "tell"])
         columns = dict(zip(("arms", "states", "rewards"), map(list, zip(*fresh, strict=True)), strict=True))
-        event = {"kind": "tell", "slot": slot, **columns, "unused": True, "decision": answer["decision"]}
-        self._note(event, now)
-        return unused
+        self._note({"kind": "tell", **columns, **unused}, now)
+        return self._stored(slot, self.pending[-1:])
+
+    def _stored(self, slot: int, events: list[Event]) -> Answer:
+        """Return the answer to what these events of a slot have taken in: the same words for ever."""
+        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
+        unused = next((event for event in events if event.get("unused")), None)
+        if unused is None:
+            return answer
+        # Events of earlier releases do not say how late an answer could be when they came.
+        late = unused.get("late", self.player.late)
+        reason = f"slot {slot} is more than {late} slots ago; the answer is kept in the log and not used"
+        return {**answer, "used": False, "reason": reason}
 
     def skip(self, given: Skip, now: int, lookup: Lookup, limits: Limits) -> Answer:
         """Let slots pass in which nobody asked."""
@@ -367,10 +398,11 @@ class Hosted:
             "planning": player._due is not None,
         }
 
-    def known(self) -> Known:
-        """Return what an estimate is made of; it shares nothing that changes."""
+    def packed_known(self) -> bytes:
+        """Return ``Known``, pickled for a worker: unlike a copy, the pickle of a record leaves out its zeros."""
         player = self.player
-        return player.record.copy(), player.task.names, player.task.reward_ranges, list(player._service)
+        known: Known = (player.record, player.task.names, player.task.reward_ranges, list(player._service))
+        return pickle.dumps(known)
 
     def decision_id(self, slot: int) -> str:
         return f"{self.number}-{slot}"
@@ -407,10 +439,19 @@ class Hosted:
         return 0 if self.length is None else slot_at(now, self.made, self.length)
 
     def _pass_to(self, now: int) -> None:
-        """Let the slots pass that the clock has left behind; one that goes backwards changes nothing."""
-        missing = self._slot_by_clock(now) - 1 - self.player.slots
-        if missing > 0:
+        """Let the slots pass that the clock has left behind, and log them; one that goes backwards changes nothing."""
+        missing = self._behind(now)
+        if missing:
             self.player.skip(missing)
+            self._gather(now)
+
+    def _behind(self, now: int) -> int:
+        """Return how many slots the clock has left behind that have not passed."""
+        return max(0, self._slot_by_clock(now) - 1 - self.player.slots)
+
+    def may_fail_half_way(self, operations: int, now: int) -> bool:
+        """Return whether a request of so many operations may be refused after something has changed."""
+        return operations > 1 or self._behind(now) > 0
 
     def _follow_open(self, slot: int) -> None:
         """Keep track of which decisions are open."""
@@ -491,6 +532,21 @@ def event_row(agent: int, event: Event) -> dict[str, Any]:
         "at": event["at"],
         "body": body,
     }
+
+
+def _check_nothing_seen(given: Tell) -> None:
+    if given.state is not None or given.reward is not None:
+        raise ProblemError("an answer that is lost has no state and no reward; give these or lost")
+
+
+def _lost_before(events: list[Event], arms: list[int], told: Mapping[int, Any], *, named: bool) -> list[Event]:
+    """Return the events by which the answers of these arms were given up; none where they were not.
+
+    An answer that came all the same changes nothing about it. Without names, arms that were told are left out.
+    """
+    found = [event for event in events if event["kind"] == "lost" and set(event["arms"]) & set(arms)]
+    lost = {arm for event in found for arm in event["arms"]}
+    return found if set(arms) <= (lost if named else lost | told.keys()) else []
 
 
 def _named(arm: Any) -> Any:

@@ -10,10 +10,7 @@ from typing import Any
 
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.service.hosted import Hosted
-from restless_bandits.service.operations import Operation, ServiceError
-
-RETRY_AFTER = 1.0
-"""Seconds after which it is worth to ask again."""
+from restless_bandits.service.operations import RETRY_AFTER, Operation, ServiceError
 
 
 @dataclass(eq=False)
@@ -59,12 +56,8 @@ def unknown(name: str) -> ServiceError:
     return ServiceError(404, f"there is no agent {name[:100]!r}", "name")
 
 
-def stopping() -> ServiceError:
-    return ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER)
-
-
-def unavailable(error: Exception) -> ServiceError:
-    return ServiceError(503, f"the store does not take anything now: {error}; ask again", retry_after=RETRY_AFTER)
+def busy() -> ServiceError:
+    return ServiceError(503, "the writer is busy with other requests; ask again", retry_after=RETRY_AFTER)
 
 
 def as_refusal(error: BaseException) -> BaseException:

@@ -11,43 +11,48 @@ have added is played after. A request that needs a plan which is not there is pu
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
 import threading
 import time
-import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from typing import Any, Literal
 
-from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
-from restless_bandits.service.cabinet import CACHE, Cabinet, Group
+from restless_bandits.service.cabinet import CACHE, Cabinet, Group, snapshot_of
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.hosted_player import is_word
 from restless_bandits.service.jobs import (
-    RETRY_AFTER,
     Job,
     NextGroupError,
     Resume,
     as_refusal,
+    busy,
     refuse,
-    stopping,
-    unavailable,
     unknown,
 )
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.listeners import Listeners
-from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
-from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
-from restless_bandits.service.schema import SNAPSHOT_VERSION
-from restless_bandits.service.session import Session
-from restless_bandits.service.store import Store, StoreError
-from restless_bandits.service.views import Known, belief_of, estimate_of
+from restless_bandits.service.operations import (
+    RETRY_AFTER,
+    Answer,
+    Ask,
+    Create,
+    Delete,
+    Operation,
+    Patch,
+    ServiceError,
+    Skip,
+    Tell,
+)
+from restless_bandits.service.planning import Planner, WaitError, warm_up_here
+from restless_bandits.service.session import Session, Snapshot
+from restless_bandits.service.store import Store, StoreError, unavailable
+from restless_bandits.service.waiting import stopping
 
 LOG = logging.getLogger(__name__)
 MOST_AT_ONCE = 2_000
@@ -58,8 +63,8 @@ SNAPSHOT_EVERY = 2_000
 """Events of an agent after which a snapshot is made of it."""
 GLANCE = 1.0
 """Seconds after which somebody who listens hears of what another process has done."""
-LONGEST_LOOK = 30.0
-"""Seconds that somebody who reads waits for."""
+LOOK_TIMEOUT_SECONDS = 30.0
+"""Seconds after which the writer is too busy for a reader."""
 PATIENCE = "RESTLESS_WAIT_FOR_PLANS"
 """Set in the environment, it has decisions wait for plans that are due, so that a run can be repeated exactly."""
 
@@ -72,21 +77,25 @@ class Keeper:
         store: Store,
         limits: Limits | None = None,
         *,
-        now: Callable[[], int] = clock.now,
+        now: Callable[[], int] | None = None,
         snapshot_every: int | None = None,
         cache: int = CACHE,
+        trust_modules: bool = False,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
-        self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
-        self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
+        # A clock of the caller's own is followed wherever it goes.
+        self._clock = clock.BoundedClock() if now is None else clock.BoundedClock(now, now)
+        self._snapshot_every = snapshot_every or SNAPSHOT_EVERY
+        patient = bool(os.environ.get(PATIENCE))
+        self.planner = Planner(self._read_plan, patient=patient, trust_modules=trust_modules)
         self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
         self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
-        self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        self._ready: OrderedDict[int, Snapshot] = OrderedDict()
         self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
-        self._cabinet = Cabinet(self.planner, self._counts, self._times, cache)
+        self._cabinet = Cabinet(store, self.planner, self._counts, self._times, cache)
         self._stopping = False
         self._accepting = threading.Lock()
         self._ended = threading.Event()
@@ -158,24 +167,8 @@ class Keeper:
 
     def agent(self, name: str) -> Answer:
         """Return what may be shown of an agent."""
-        shown: Answer = self._look(name, Hosted.view)
+        shown: Answer = self.look(name, Hosted.view)
         return shown
-
-    def estimate(self, name: str) -> Answer:
-        """Return the chains and rewards of an agent's arms, with standard errors."""
-        return self._in_worker(estimate_of, name)
-
-    def belief(self, name: str) -> Answer:
-        """Return the present law of every arm."""
-        return self._in_worker(belief_of, name)
-
-    def _in_worker(self, view: Callable[..., Answer], name: str) -> Answer:
-        known: Known = self._look(name, Hosted.known)
-        try:
-            found, _ = background.submit(view, *known).result(timeout=LONGEST_LOOK)
-        except (BrokenExecutor, CancelledError, TimeoutError):
-            raise ServiceError(503, "the workers are busy or died; ask again", retry_after=RETRY_AFTER) from None
-        return found
 
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
         """Return a page of the log of an agent."""
@@ -204,11 +197,17 @@ class Keeper:
             "plans_made_total": self.planner.made,
             "plans_failed_total": self.planner.failed,
             "agents_in_memory": len(self._cabinet),
+            "clock_jump_seconds": self._clock.jump / 1e6,
+            "agents_unreadable": len(self._cabinet.unreadable),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._parked.values()))),
         }
 
     def health(self) -> Answer:
-        """Return that all is well, or raise."""
+        """Return whether all is well; raise where the service cannot answer.
+
+        ``status`` is ``degraded`` where the log of an agent is damaged, which harms no other and which ``unreadable``
+        names, and where the wall clock has jumped by ``clock_jump`` seconds, which is not followed.
+        """
         from restless_bandits.service.planning import origin
 
         alive = bool(self._threads) and self._threads[0].is_alive()
@@ -216,20 +215,27 @@ class Keeper:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
         with self._reading() as session:
             session.count_agents()
+        unreadable = sorted(self._cabinet.unreadable)
         return {
-            "status": "ok",
+            "status": "degraded" if unreadable or self._clock.jump else "ok",
+            "unreadable": unreadable,
+            "clock_jump": self._clock.jump / 1e6,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
         }
 
     def look(self, name: str, what: Callable[[Hosted], Any]) -> Any:
         """Return what a function finds in an agent, between two commits; it must be quick, and take only copies."""
-        return self._look(name, what)
+        try:
+            return self.look_later(name, what).result(timeout=LOOK_TIMEOUT_SECONDS)
+        except TimeoutError:
+            raise busy() from None
 
-    def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
-        job = Job(name, look=look)
+    def look_later(self, name: str, what: Callable[[Hosted], Any]) -> Future[Any]:
+        """Promise what ``look`` returns."""
+        job = Job(name, look=what)
         self._accept(job)
-        return job.future.result(timeout=LONGEST_LOOK)
+        return job.future
 
     @contextlib.contextmanager
     def _reading(self) -> Any:
@@ -267,7 +273,7 @@ class Keeper:
         """Carry out a group of requests in one transaction, and answer them."""
         begun = time.perf_counter()
         parked: set[Job] = set()
-        waited_for: list[tuple[Promise, str]] = []
+        waited_for: list[tuple[Future[Any], str]] = []
         try:
             with self.store.writing() as session:
                 self._session = session
@@ -282,7 +288,7 @@ class Keeper:
                         continue
                     try:
                         self._work(job, group)
-                    except PlanNeededError as needed:
+                    except WaitError as needed:
                         self._park(job)
                         parked.add(job)
                         waited_for.append((needed.promise, job.agent))
@@ -338,18 +344,26 @@ class Keeper:
             if hosted.ended:
                 self._cabinet.drop([hosted.name])
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
-                hosted.snapshot_seq = hosted.seq
-                self._snapshots.put((hosted, hosted.to_dict()))
+                self._take_snapshot(hosted)
         if wrote and self._counts["commits"] % TIDY_EVERY == 0:
             self._snapshots.put("tidy")
         self._cabinet.make_room()
+
+    def _take_snapshot(self, hosted: Hosted) -> None:
+        """Hand over what a snapshot of an agent is made of; one that cannot be taken costs nothing but the cache."""
+        hosted.snapshot_seq = hosted.seq
+        try:
+            self._snapshots.put((hosted, hosted.to_dict()))
+        except Exception:  # a mistake of ours; the agent is loaded anew, from what is known to be true
+            LOG.exception("no snapshot of agent %r can be taken", hosted.name)
+            self._cabinet.drop([hosted.name])
 
     def _work(self, job: Job, group: Group) -> None:
         """Carry out one request in memory; its answers or its error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
         if job.now is None:
-            job.now = self._now()
+            job.now = self._clock()
         hosted: Hosted | None = None
         before = 0
         try:
@@ -360,6 +374,14 @@ class Keeper:
                     raise unknown(name)
                 job.answers = job.look(hosted)
                 return
+            if (
+                hosted is not None
+                and hosted.pending
+                and hosted.is_large
+                and hosted.may_fail_half_way(len(job.operations), job.now)
+            ):
+                # Refused, it would have the agent made anew at once for the sake of what the group has done before.
+                raise NextGroupError
             answers = []
             for operation in job.operations:
                 if isinstance(operation, Create):
@@ -375,12 +397,14 @@ class Keeper:
                 group.touched[name] = hosted
                 with blamed():
                     answers.append(self._operate(hosted, operation, job.now, group.session))
+            if hosted is not None:
+                hosted.check_gathered()
             job.answers = answers
-        except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
+        except (WaitError, ProblemError, BrokenExecutor, CancelledError) as error:
             hosted = group.touched.get(name) or hosted
             if hosted is not None and (hosted.seq != before or hosted.player.events):
                 self._cabinet.undo(name, before, group)
-            if isinstance(error, PlanNeededError):
+            if isinstance(error, WaitError):
                 raise
             job.error = as_refusal(error)
         except (StoreError, NextGroupError, *self.store.errors):
@@ -447,9 +471,9 @@ class Keeper:
         if plans:
             failpoints.passed("after-plan")
         while self._ready:
-            number, (seq, content) = self._ready.popitem(last=False)
+            number, snapshot = self._ready.popitem(last=False)
             failpoints.passed("before-snapshot")
-            session.put_snapshot(number, seq, SNAPSHOT_VERSION, content)
+            session.put_snapshot(number, *snapshot)
             failpoints.passed("after-snapshot")
         return len(events)
 
@@ -471,14 +495,13 @@ class Keeper:
                 self.store.tidy()
                 continue
             hosted, data = found
-            content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
-            self._ready[hosted.number] = (data["seq"], content)
+            self._ready[hosted.number] = snapshot_of(data)
 
     def _park(self, job: Job) -> None:
         """Put a request aside until its agent can go on."""
         self._parked.setdefault(job.agent, []).append(job)
 
-    def _resume_with(self, promise: Promise, agent: str) -> None:
+    def _resume_with(self, promise: Future[Any], agent: str) -> None:
         promise.add_done_callback(lambda _: self._queue.put(Resume(agent)))
 
     def _read_plan(self, digest: str) -> bytes | None:

@@ -13,6 +13,8 @@ from typing import Any
 from restless_bandits.errors import ProblemError
 
 Answer = dict[str, Any]
+RETRY_AFTER = 1.0
+"""Seconds after which it is worth to ask again."""
 
 
 class ServiceError(ProblemError):

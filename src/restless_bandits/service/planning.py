@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 from restless_bandits import background
 from restless_bandits._compile import is_kept
@@ -34,12 +35,19 @@ KEPT = 256
 TRIES = 3
 
 
-class PlanNeededError(Exception):
+class WaitError(Exception):
+    """A request goes on when a promise is kept."""
+
+    def __init__(self, promise: Future[Any], what: str) -> None:
+        super().__init__(what)
+        self.promise = promise
+
+
+class PlanNeededError(WaitError):
     """Nothing goes on without a plan that is being made."""
 
     def __init__(self, promise: Promise) -> None:
-        super().__init__("a plan is being made")
-        self.promise = promise
+        super().__init__(promise, "a plan is being made")
 
 
 @cache
@@ -61,8 +69,12 @@ def _processor() -> str:
 class Planner:
     """Has plans made, and finds those that were."""
 
-    def __init__(self, read: Callable[[str], bytes | None], *, patient: bool = False) -> None:
+    def __init__(
+        self, read: Callable[[str], bytes | None], *, patient: bool = False, trust_modules: bool = False
+    ) -> None:
         self._read = read
+        self.trust_modules = trust_modules
+        """Whether learners of the store may be named by ``module:Class``, which imports the module."""
         self.patient = patient
         """Whether decisions wait for plans that are due: slower, but a run is then the same whenever it is repeated."""
         self.made = 0

@@ -30,7 +30,8 @@ from restless_bandits.service import failpoints
 
 VERSION = 1
 LOG_VERSION = 1
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+"""Snapshots of version 1 of agents with a wall clock may hold slots that passed and were never logged."""
 
 metadata = MetaData()
 _number = BigInteger().with_variant(Integer, "sqlite")

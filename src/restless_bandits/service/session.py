@@ -34,6 +34,8 @@ class AgentRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
+    """An agent as it was after the event ``seq``, compressed."""
+
     seq: int
     version: int
     content: bytes
@@ -70,7 +72,12 @@ class Statements:
         self.plan = self._text(select(plans.c.content).where(plans.c.digest == bindparam("digest")))
         mine = snapshots.c.agent == bindparam("agent")
         self.remove_snapshot = self._text(delete(snapshots).where(mine))
-        self.add_snapshot = self._text(insert(snapshots), [column.name for column in snapshots.c])
+        placed: Any = upsert(snapshots)
+        newer = {key: placed.excluded[key] for key in ("seq", "version", "content")}
+        self.put_snapshot = self._text(
+            placed.on_conflict_do_update(index_elements=[snapshots.c.agent], set_=newer),
+            [column.name for column in snapshots.c],
+        )
         self.snapshot = self._text(select(snapshots.c.seq, snapshots.c.version, snapshots.c.content).where(mine))
 
     def _text(self, statement: Any, columns: list[str] | None = None) -> str:
@@ -155,9 +162,12 @@ class Session:
         return None if row is None else bytes(row[0])
 
     def put_snapshot(self, agent: int, seq: int, version: int, content: bytes) -> None:
-        """Put a snapshot in the place of an older one."""
+        """Put a snapshot in the place of an older one, in one statement: another process may put one too."""
+        self._run(self._texts.put_snapshot, agent=agent, seq=seq, version=version, content=content)
+
+    def remove_snapshot(self, agent: int) -> None:
+        """Remove the snapshot of an agent; its log is all that is needed."""
         self._run(self._texts.remove_snapshot, agent=agent)
-        self._run(self._texts.add_snapshot, agent=agent, seq=seq, version=version, content=content)
 
     def snapshot(self, agent: int) -> Snapshot | None:
         row = self._run(self._texts.snapshot, agent=agent).fetchone()

@@ -10,9 +10,11 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-from sqlalchemy import Engine, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from restless_bandits.errors import check_known
 from restless_bandits.service import clock
@@ -26,15 +28,14 @@ _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 class Tokens:
     """The tokens of a store."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._writing = engine.execution_options(writes=True)
+    def __init__(self, connect: Callable[..., AbstractContextManager[Connection]]) -> None:
+        self._connect = connect
 
     def make(self, role: str, label: str = "") -> str:
         """Return a new token, which nobody can be told again."""
         check_known(role, ROLES, "the role of a token is")
         name, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
-        with self._writing.begin() as connection:
+        with self._connect(writes=True) as connection:
             row = {"id": name, "role": role, "label": label, "hash": _hash(secret), "made": clock.now()}
             connection.execute(insert(tokens), row)
         return f"rb-{name}-{secret}"
@@ -43,7 +44,7 @@ class Tokens:
         """Return the role of a token, None where there is none such."""
         form = _FORM.fullmatch(token) if isinstance(token, str) else None
         name, secret = form.groups() if form else ("", "")
-        with self._engine.connect() as connection:
+        with self._connect() as connection:
             of = select(tokens.c.role, tokens.c.hash).where(tokens.c.id == name, tokens.c.revoked.is_(None))
             row = connection.execute(of).first()
         same = hmac.compare_digest(_NOBODY if row is None else row.hash, _hash(secret))
@@ -51,13 +52,13 @@ class Tokens:
 
     def list(self) -> list[dict[str, Any]]:
         """Return what may be told of all tokens, the oldest first."""
-        with self._engine.connect() as connection:
+        with self._connect() as connection:
             columns = (tokens.c.id, tokens.c.role, tokens.c.label, tokens.c.made, tokens.c.revoked)
             return [dict(row._mapping) for row in connection.execute(select(*columns).order_by(tokens.c.made))]
 
     def revoke(self, name: str) -> bool:
         """Let a token be worth nothing from now on; whether there was one of this id."""
-        with self._writing.begin() as connection:
+        with self._connect(writes=True) as connection:
             change = update(tokens).where(tokens.c.id == name, tokens.c.revoked.is_(None)).values(revoked=clock.now())
             return connection.execute(change).rowcount == 1
 
