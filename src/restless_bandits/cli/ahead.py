@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 PATIENCE = 60.0
 """Seconds of waiting for the other process."""
@@ -23,14 +23,14 @@ PLAY_A_SLOT = "from restless_bandits.cli.ahead import play_a_slot; play_a_slot()
 @cache
 def compile_slots_ahead() -> None:
     """Start the process as soon as this process, or a worker, needs a kernel that is not in the cache on disk."""
-    from restless_bandits._compile import compiling
+    from restless_bandits._compile import Kernel, compiling
     from restless_bandits.simulation.pools import cores
 
     def start() -> None:
         compiling.wait()
         from restless_bandits.simulation._kernels import run_plan
 
-        kernel: Any = run_plan
+        kernel = cast(Kernel, run_plan)
         if kernel.stats.cache_path is None:
             # No cache folder is writable, so the processes cannot share compiled kernels.
             return
@@ -43,7 +43,7 @@ def compile_slots_ahead() -> None:
                 stderr=subprocess.DEVNULL,
             )
             atexit.register(process.kill)
-            _compile_after(process, kernel)
+            _compile_after(process, kernel.dispatcher)
 
     if cores() > 1 and not compiling.is_set():
         threading.Thread(target=start, daemon=True).start()

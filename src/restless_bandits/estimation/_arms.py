@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import helper, njit
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.estimation._kernels import Observations, chain_of, climb, twin_of
 from restless_bandits.record import BIN_MIDDLES, N_BINS
@@ -132,7 +132,7 @@ def find_modes(seen: Observations, n: int, starts: Array, prior: float, thorough
     return found
 
 
-@njit
+@helper
 def _distance(chain: Array, other: Array) -> float:
     most = 0.0
     for s in range(chain.shape[0]):

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import Array, IntArray
 
 LARGEST_LOGIT = 14.0
@@ -72,7 +72,7 @@ def _slopes(chain: Array) -> Array:
     return slopes
 
 
-@njit
+@helper
 def _multiply(power: Array, slope: Array, other: Array, other_slope: Array, out: Array, out_slope: Array) -> None:
     """The product of two powers, and its derivatives by the product rule."""
     n = power.shape[0]
@@ -91,7 +91,7 @@ def _multiply(power: Array, slope: Array, other: Array, other_slope: Array, out:
                 out_slope[j, s, k] = total
 
 
-@njit
+@helper
 def _copy(power: Array, slope: Array, out: Array, out_slope: Array) -> None:
     n = power.shape[0]
     for s in range(n):
@@ -245,14 +245,14 @@ def _newton_step(gradient: Array, information: Array, damped: Array, step: Array
             step[j] *= LARGEST_STEP / largest
 
 
-@njit
+@helper
 def _moved(theta: Array, scale: float, step: Array, out: Array) -> None:
     """Write θ + scale · step, within the largest logits."""
     for j in range(theta.shape[0]):
         out[j] = min(max(theta[j] + scale * step[j], -LARGEST_LOGIT), LARGEST_LOGIT)
 
 
-@njit
+@helper
 def _dot(one: Array, other: Array) -> float:
     total = 0.0
     for j in range(one.shape[0]):
@@ -317,7 +317,7 @@ def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, i
     return value
 
 
-@njit
+@helper
 def twin_of(theta: Array, n: int) -> Array:
     """A start for the other mode: for two states the same stationary distribution and the opposite correlation; else
     slow.

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import helper, njit
 from restless_bandits.arrays import Array, BoolArray, IntArray
 
 
@@ -82,7 +82,7 @@ def binary_divergence(p: float, q: float) -> float:
     return found
 
 
-@njit
+@helper
 def order_cost(sums: Array, counts: IntArray) -> float:
     """How much less likely the likeliest nonincreasing means are than the likeliest of all: a divergence."""
     fitted = monotone_fit(sums, counts)

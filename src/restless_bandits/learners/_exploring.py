@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import helper, njit
 from restless_bandits.arrays import ActionArray, Array, BoolArray, IntArray
 from restless_bandits.beliefs import column_of
 from restless_bandits.errors import ProblemError
@@ -94,10 +94,10 @@ def choices_of(policy: Policy) -> Choices:
     return Choices(policy.plays, *policy.flat, *joint, np.zeros(0, dtype=np.int16))
 
 
-_column = njit(column_of)
+_column = helper(column_of)
 
 
-@njit
+@helper
 def _choose(policy: Choices, state: IntArray, elapsed: IntArray, block: int, chosen: IntArray) -> None:
     """Write the arms that a policy pulls, in any order; ``block`` is the action of the last slot for a policy with a
     table.
@@ -127,7 +127,7 @@ def _choose(policy: Choices, state: IntArray, elapsed: IntArray, block: int, cho
                     most, chosen[play] = score, i
 
 
-@njit
+@helper
 def _block_of(policy: Choices, chosen: IntArray) -> int:
     """The number of the action that pulls given arms."""
     for a in range(policy.actions.shape[0]):
@@ -140,7 +140,7 @@ def _block_of(policy: Choices, chosen: IntArray) -> int:
     return 0
 
 
-@njit
+@helper
 def _see(rng: np.random.Generator, chain: Array, limit: Array, state: int, elapsed: int) -> int:
     """Draw the state of an arm a number of slots after its last observation; a state beyond the last means never
     observed.
@@ -287,7 +287,7 @@ class Scale(NamedTuple):
         return cls(explore * share, FULL + CROWD * max(0.0, math.log(n_arms / 3)))
 
 
-@njit
+@helper
 def level_of(looks: float, scale: Scale, pulls: float, weight: float) -> float:
     """The level of a bound from a number of observations, or from a number of pulls for an arm not in use."""
     x = math.log1p(scale.share / (looks if pulls == 0.0 else pulls))
@@ -327,7 +327,7 @@ def optimistic_chains(
     return chains
 
 
-@njit
+@helper
 def _width(chance: float, error: float, scale: Scale, pulls: float, weight: float) -> float:
     """The largest deviation of a transition probability."""
     return math.sqrt(2.0 * level_of(chance * (1.0 - chance) / error**2, scale, pulls, weight)) * error
@@ -356,7 +356,7 @@ def optimistic_rewards(
     return bounds
 
 
-@njit
+@helper
 def _worth(chain: Array, rewards: Array) -> float:
     """The gain of an arm with a birth-death chain, flat, under permanent pulls."""
     n = rewards.shape[0]

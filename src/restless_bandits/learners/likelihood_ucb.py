@@ -158,7 +158,9 @@ class LikelihoodUCB(Learner):
         Bounds fall with the state, except for arms with higher observed rewards in worse states.
         """
         levels = np.full(task.n_arms, 0.5 * math.log(record.slots + 1))
-        bounds = arm_upper_bounds(_share_sums(record, task), record.flat_seen, record.state_base, levels, ordered)
+        # Copies, because Numba would compile the kernels once more for arrays that cannot be written.
+        sums, seen = _share_sums(record, task).copy(), record.flat_seen.copy()
+        bounds = arm_upper_bounds(sums, seen, record.state_base, levels, ordered)
         chains = fits.chains(np.sqrt(2 * levels))
         return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointLaws, JointTable, column_of
 from restless_bandits.policies import TIE
@@ -55,7 +55,7 @@ class RolloutArms(NamedTuple):
 NO_LINKS = Links(np.empty((0, 0), dtype=np.int64), np.empty((0, 0), dtype=np.int64))
 
 
-@njit
+@helper
 def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) -> bool:
     """Turn to the next joint outcome of some arms, the last arm fastest; after the last outcome, reset, False."""
     for p in range(count - 1, -1, -1):
@@ -66,7 +66,7 @@ def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) 
     return False
 
 
-@njit
+@helper
 def _most_gained(chances: Array, payoffs: Array, count: int, distance: float, sign: float) -> float:
     """The largest rise of the mean of ``sign``·payoff when the distribution moves by at most a given total variation.
 

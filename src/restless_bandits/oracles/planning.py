@@ -104,7 +104,7 @@ def iterated(
 
 def _beliefs(arm: AnyArm, deviation: float) -> ArmBeliefs:
     if isinstance(arm, Arm):
-        laws, reached = kernels.settle(arm.chain, deviation, LONGEST_CAP)
+        laws, reached = kernels.settle(arm.chain.copy(), deviation, LONGEST_CAP)
         if reached <= deviation:
             # Most chains forget, and the check is many times faster than a search for the reason.
             return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
@@ -161,7 +161,7 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
     for deviation in ROUGH:
-        settled = [kernels.settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
+        settled = [kernels.settle(arm.chain.copy(), deviation, LONGEST_CAP) for arm in chains]
         if all(reached <= deviation for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
@@ -174,7 +174,7 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
 
 def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
     """Return simulated rewards a slot of a table over joint beliefs and of indices, in batches of ``slots`` in all."""
-    chains = [arm.chain for arm in problem.arms if isinstance(arm, Arm)]
+    chains = [arm.chain.copy() for arm in problem.arms if isinstance(arm, Arm)]
     settled = [kernels.settle(chain, INDEX_DEVIATION, LONGEST_CAP)[0] for chain in chains]
     sums = [np.cumsum(laws, axis=2) for laws in settled]
     for running in sums:

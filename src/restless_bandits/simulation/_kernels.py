@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable, column_of
 from restless_bandits.policies import TIE, FlatTables
@@ -50,7 +50,7 @@ WIDTH = at(16)
 columns make the width a power of two, quick to multiply by.
 """
 
-_column_of, _bin_of = inlined(column_of), njit(elapsed_bin)
+_column_of, _bin_of = inlined(column_of), helper(elapsed_bin)
 
 
 class World(NamedTuple):
@@ -184,7 +184,7 @@ def plain(named: Tuple) -> Tuple:
     return cast(Tuple, tuple(named))
 
 
-@njit
+@helper
 def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Word, Word]:
     """Draw a double in [0, 1) and step the stream, whose words stay in registers between draws."""
     mixed = s0 + s3
@@ -199,7 +199,7 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
     return np.int64(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
 
 
-@njit
+@helper
 def _mixed(word: Word) -> tuple[float, Word]:
     """Draw a double in (0, 1] from a stream with a one-word state (SplitMix64: Steele, Lea, Flood 2014), and step
     the stream.
@@ -211,7 +211,7 @@ def _mixed(word: Word) -> tuple[float, Word]:
     return (np.int64(mixed >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0), word
 
 
-@njit
+@helper
 def _log_gamma_variable(shape: float, word: Word) -> tuple[float, Word]:
     """Draw the logarithm of a gamma variable: Marsaglia, Tsang (2000), for shape + 1, times u^(1/shape)."""
     d = shape + 2.0 / 3.0
@@ -237,7 +237,7 @@ def beta_variable(u: float, first: float, second: float) -> float:
     return float(1.0 / (1.0 + np.exp(other - one)))
 
 
-@njit
+@helper
 def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
     """A reward of an arm whose rewards are not 1 or 0."""
     if pays == PAYS_MEAN:
@@ -251,7 +251,7 @@ def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
     return reward
 
 
-@njit
+@helper
 def _change(c: int, changes: Changes, now: IntArray, arms: IntArray, law: Array, reward: Array, draws: Array) -> None:
     """Apply a change; the slot before the change has passed."""
     i, before = changes.arm[c], changes.slot[c] - 1
@@ -317,7 +317,7 @@ def _place(
     return place
 
 
-@njit
+@helper
 def _number_of(chosen: IntArray, actions: IntArray) -> int:
     """The number of an action with arms in ascending order."""
     for a in range(actions.shape[0]):
@@ -349,7 +349,7 @@ def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
         chosen[place] = best
 
 
-@njit
+@helper
 def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
     """Set a leaf of the tournament tree, and update the winners above."""
     node = leaves + arm
@@ -359,7 +359,7 @@ def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
         tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
 
-@njit
+@helper
 def _first_leaf(tree: Array, leaves: int, at_least: float) -> int:
     """The lowest arm in the tree whose value is at least the bound; there must be such an arm."""
     node = 1
