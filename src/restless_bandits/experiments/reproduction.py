@@ -166,7 +166,8 @@ def reproduce(
     jobs
         Processes; all cores by default.
     engine
-        ``threads``, ``processes``, ``dask``, or ``auto``: the cluster where there is an address, else processes.
+        ``threads``, ``processes``, ``dask``, or ``auto``: the cluster where there is an address, else processes, and
+        threads in the quick form.
     address
         The scheduler of a Dask cluster, as for ``simulate``. What is measured in seconds is measured here all the same.
     progress
@@ -182,7 +183,7 @@ def reproduce(
     if stored is not None:
         whole = replace(design(items), quick=True)
         colours = colours_of(whole)
-        with _work(place, seed, jobs, engine, address, progress) as work:
+        with _work(place, seed, jobs, engine, address, progress, few=True) as work:
             confirmation = confirm(plan, work, stored, lambda part: _write_pictures(part.pictures(colours), place))
         confirmed = QuickReproduction(whole, command, seed, confirmation)
         write_report(confirmed, place)
@@ -218,7 +219,7 @@ def restamp(
     whole = design(quick=True)
     names = tuple(item.name for item in whole.items if not isinstance(item, TimeTable))
     plan = _checked(design(names, quick=True), stored.seed, runs, jobs)
-    with _work(Path(out), stored.seed, jobs, "auto", None, progress) as work:
+    with _work(Path(out), stored.seed, jobs, "auto", None, progress, few=True) as work:
         found = confirm(plan, work, stored, lambda part: None)
     others = [one for one in found.checks if one.equal < one.played]
     if others:
@@ -267,10 +268,18 @@ def _checked(plan: Design, seed: int, runs: int | None, jobs: int | None) -> Des
 
 @contextmanager
 def _work(
-    place: Path, seed: int, jobs: int | None, engine: str, address: str | None, progress: Tell | None
+    place: Path,
+    seed: int,
+    jobs: int | None,
+    engine: str,
+    address: str | None,
+    progress: Tell | None,
+    *,
+    few: bool = False,
 ) -> Iterator[Work]:
     try:
-        with open_pool(engine, jobs, address, often=True) as pool:
+        # Few runs are over before processes have started, compiled and solved the problems each for themselves.
+        with open_pool(engine, jobs, address, often=not few) as pool:
             yield Work(place, seed, pool, progress)
     except KeyboardInterrupt:
         raise ReproductionInterrupted(place) from None
