@@ -86,7 +86,7 @@ def test_quick_plays_the_first_runs_of_the_same_items():
                 assert a.horizons(protocol, line) == known[: len(a.horizons(protocol, line))]
                 uses_horizon = "colored-ucrl2" in line.spec and protocol.name == "fair"
                 assert not uses_horizon or a.horizons(protocol, line) == known
-    assert [sum(quick.items[8].runs_of(line)) for line in quick.items[8].lines] == [12, 12, 12, 9]
+    assert [sum(quick.items[8].runs_of(line)) for line in quick.items[8].lines] == [12, 12, 12, 7]
     assert quick.items[-1] == whole.items[-1]
 
 

@@ -48,7 +48,7 @@ def page(plan: Design, numbers: Numbers) -> str:
         "page",
         style=_asset("report.css"),
         script=_asset("report.js"),
-        size="a full reproduction, confirmed by a few runs on this machine," if confirmation else "a reproduction",
+        size=_size(confirmation) if confirmation else "a reproduction",
         confirmation=_confirmation(confirmation, numbers["versions"]) if confirmation else Html(),
         links=join(_link(*link) for link in links),
         counts=join(_count(title, verdicts) for title, verdicts in counts),
@@ -79,6 +79,10 @@ def _count(title: str, verdicts: Sequence[Numbers]) -> Html:
         if outcomes[outcome]
     )
     return fill("count", title=title, badges=join(badges)) if outcomes else Html()
+
+
+def _size(confirmation: Numbers) -> str:
+    return f"a full reproduction ({confirmation['origin']}), confirmed by a few runs on this machine,"
 
 
 def _confirmation(found: Numbers, versions: Numbers) -> Html:

@@ -82,6 +82,8 @@ class TimeTable(Item):
     """How often each run is timed; one that is the only one of its kind is timed once."""
     most_runs: int = 1000
     """No more runs are timed."""
+    single: float = math.inf
+    """Of runs that take more seconds only one is timed."""
     longest: float = math.inf
     """Runs that take more seconds are left out."""
 
@@ -92,7 +94,7 @@ class TimeTable(Item):
     def runs_of(self, line: TableLine) -> list[int]:
         """Return how many runs of a line are timed, for each number of arms."""
         costs = line.cost or (0.0,) * len(line.runs)
-        limits = [self.most_runs if cost <= self.longest else 0 for cost in costs]
+        limits = [0 if cost > self.longest else 1 if cost > self.single else self.most_runs for cost in costs]
         return [min(runs, limit) for runs, limit in zip(line.runs, limits, strict=True)]
 
     def begin(self, work: Work) -> Callable[[], Part]:
