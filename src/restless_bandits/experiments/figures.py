@@ -212,6 +212,7 @@ class RegretFigure(Item):
             return curve, check_runs(self.name, protocol.name, curve, sample, work.seed == stored.seed)
 
         def confirmed() -> Confirmed:
+            work.say(self.name)
             work.play([book for some in books.values() for book in some])
             lines = [(protocol, line) for protocol in self.protocols for line in self.replayed(protocol)]
             # Lines whose runs are not those stored need more runs for a test.
