@@ -115,11 +115,14 @@ class Agent(StoredPlayer):
         self._known[os.path.realpath(path)] = _mark(content)
 
     @classmethod
-    def load(cls, path: str | Path, *, learner: Learner | None = None) -> Agent:
+    def load(cls, path: str | Path, *, learner: Learner | None = None, trust_modules: bool = False) -> Agent:
         """Read an agent that ``save`` wrote; it goes on with identical decisions.
 
         ``learner`` is the one that was saved, for a learner that cannot be found by its spec: made of a class inside of
         a function, or with a function among its options.
+
+        A file may name registered learners and oracles only. ``trust_modules=True`` also accepts ``module:Class``,
+        which imports the module and so runs its code: give it only for files of trusted writers.
         """
         content = read_file(path)
         try:
@@ -132,7 +135,7 @@ class Agent(StoredPlayer):
         if "digest" in data and data.pop("digest") != _digest(data):
             raise ProblemError(f"{path} is damaged: it does not hold what was written; go back to an earlier copy")
         with _explained(path):
-            agent = cls._restored(data, learner)
+            agent = cls._restored(data, learner, trust_modules=trust_modules)
             agent._submit()
         agent._known[os.path.realpath(path)] = _mark(content)
         return agent
@@ -154,22 +157,24 @@ class Agent(StoredPlayer):
         return self._history.read(since)
 
     @classmethod
-    def replay(cls, path: str | Path) -> Agent:
+    def replay(cls, path: str | Path, *, learner: Learner | None = None, trust_modules: bool = False) -> Agent:
         """Make the agent again of which a history tells; it goes on with identical decisions, and with its history.
 
         A last line that was torn while it was written is left out: what it told of never happened. Decisions are made
         anew and held against those of the file, which stand; where one differs, as it may under another release or
         processor, a ``RuntimeWarning`` names the first.
+
+        ``learner`` is the learner with which the history begins. ``trust_modules`` is that of ``load``.
         """
         events, length, last = read_events(path)
         if not events or events[0]["kind"] != "create":
             raise ProblemError(f"{path} is not the history of an agent; keep one with Agent(..., history=path)")
         with _explained(path):
-            agent = cls._restored(events[0]["agent"], None)
+            agent = cls._restored(events[0]["agent"], learner, trust_modules=trust_modules)
             agent._replaying = True
             differs = None
             for event in events[1:]:
-                if not agent._repeat(event) and differs is None:
+                if not agent._repeat(event, trust_modules=trust_modules) and differs is None:
                     differs = event["slot"]
             agent._replaying = False
             agent._submit()

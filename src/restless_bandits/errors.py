@@ -14,6 +14,10 @@ class ProblemError(ValueError):
     """A problem, or a question about one, that makes no sense as stated."""
 
 
+class UntrustedModuleError(ProblemError):
+    """Stored data that names code in a module, which loading it would import."""
+
+
 class ConflictError(ProblemError):
     """What was told contradicts what was told before, which stands."""
 

@@ -116,7 +116,8 @@ def limit_laws(P: Array) -> Array:
     transient = np.setdiff1d(np.arange(n), recurrent)
     stay = P[np.ix_(transient, transient)]
     enter = np.stack([P[np.ix_(transient, members)].sum(axis=1) for members in classes], axis=1)
-    absorbed = _absorbed(stay, enter) if len(classes) > 1 else np.linalg.solve(np.eye(transient.size) - stay, enter)
+    # A single class is reached for sure.
+    absorbed = first_steps(stay, enter, enter) if len(classes) > 1 else np.ones((transient.size, 1))
     for members, share in zip(classes, absorbed.T, strict=True):
         law = np.zeros(n)
         law[members] = irreducible_laws(P[np.ix_(members, members)])
@@ -125,20 +126,29 @@ def limit_laws(P: Array) -> Array:
     return limit
 
 
-def _absorbed(stay: Array, enter: Array) -> Array:
-    """Chances ``[state, class]`` of ending in each class, by an elimination that never subtracts.
+def first_steps(stay: Array, leave: Array, right: Array) -> Array:
+    """Solve x = right + stay @ x by an elimination that never subtracts, column by column of ``right``.
 
-    A chance to leave of 1e-14 would be lost in 1 − stay.
+    The rows of ``stay`` and ``leave`` together are laws. A chance to leave of 1e-17 would be lost in 1 − stay. The
+    entries of ``right`` are at least zero. A state that is never left has infinite values.
     """
     size = len(stay)
-    work = np.hstack([stay, enter])
+    work, values = np.hstack([stay, leave]), right.astype(np.float64)
     for last in range(size - 1, -1, -1):
         work[last, last:size] = 0.0
-        work[last] /= work[last].sum()
+        out = work[last].sum()
+        if out == 0.0:
+            values[last] = np.where(values[last] > 0, np.inf, 0.0)
+            continue
+        work[last] /= out
+        values[last] /= out
+        reaches = work[:last, last] > 0
+        values[:last][reaches] += np.outer(work[:last, last], values[last])[reaches]
         work[:last] += np.outer(work[:last, last], work[last])
     for k in range(size):
-        work[k, size:] += work[k, :k] @ work[:k, size:]
-    return work[:, size:]
+        reached = np.flatnonzero(work[k, :k])
+        values[k] += work[k, reached] @ values[reached]
+    return values
 
 
 def stationary(P: Array) -> Array:

@@ -4,6 +4,9 @@ A home is ``module:attribute``. Three kinds of words lead to one: a name of ours
 package has entered its own into the entry-point groups ``restless_bandits.learners`` and ``restless_bandits.oracles``;
 and a home written out, ``package.module:Class``, for code that is entered nowhere. Modules of the current folder are
 found too, after those that are installed.
+
+Importing a module runs its code. A home is therefore followed only where the caller trusts the text: the words of a
+program or of a command line, not those of a stored agent, a history or a store.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from restless_bandits.errors import ProblemError, did_you_mean, shortened
+from restless_bandits.errors import ProblemError, UntrustedModuleError, did_you_mean, shortened
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -69,11 +72,27 @@ class Registry(MutableMapping[str, Any]):
             return f"{name}:{attribute.strip()}", more
         return name, rest
 
-    def find(self, word: str, more_names: Iterable[str] = ()) -> Any:
-        """Return what a name or a home stands for, or say that there is no such thing."""
+    def is_registered(self, word: str) -> bool:
+        """Whether a word is a registered name, or the home of one."""
+        if word in self:
+            return True
+        things = [*self._homes.values(), *_installed(self.group).values()]
+        return word in (
+            thing if isinstance(thing, str) else home_of(thing)
+            for thing in things
+            if isinstance(thing, str) or hasattr(thing, "__qualname__")
+        )
+
+    def find(self, word: str, more_names: Iterable[str] = (), *, trust_modules: bool) -> Any:
+        """Return what a name or a home stands for, or say that there is no such thing.
+
+        Without ``trust_modules`` only registered names and their homes are followed; nothing else is imported.
+        """
         if word in self:
             return self[word]
         if ":" in word:
+            if not trust_modules and not self.is_registered(word):
+                raise untrusted(self.what, word)
             return load(word, self.what)
         hint = did_you_mean(word[:60], [*self, *more_names])
         if hint.startswith("choose"):
@@ -87,6 +106,15 @@ def _installed(group: str) -> dict[str, str]:
     from importlib.metadata import entry_points  # takes longer to load than all of this package's own start
 
     return {entry.name: entry.value.replace(" ", "") for entry in entry_points(group=group)}
+
+
+def untrusted(what: str, word: str) -> UntrustedModuleError:
+    """Return the refusal of a stored spec that would import a module."""
+    return UntrustedModuleError(
+        f"the {what} {shortened(word)} names code in a module, and stored data may name only registered learners and "
+        "oracles; register it by an entry point, or allow the import with trust_modules=True or --trust-modules if you "
+        "trust the writer of the data"
+    )
 
 
 def load(home: str, what: str) -> Any:

@@ -24,7 +24,7 @@ from restless_bandits.arrays import Array, whole
 from restless_bandits.forecasts import Report, from_part, warning
 from restless_bandits.oracles import Evaluation, Oracle, Solution
 from restless_bandits.oracles._explicit import MOST_BELIEFS
-from restless_bandits.oracles.auto import choose
+from restless_bandits.oracles.auto import MOST_WORK, choose
 from restless_bandits.oracles.evaluation import check_policy
 from restless_bandits.oracles.exact import cost
 from restless_bandits.plans import Forever, Plan
@@ -150,6 +150,8 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
         report(why)
     if chosen.name == "exact":
         options["report"] = report
+        if why is not None:
+            options["work"] = MOST_WORK
     found = replace(chosen(problem, **options), why=why)
     if found.gain is not None:
         return found

@@ -12,7 +12,7 @@ from restless_bandits.arrays import plain, whole, wholes
 from restless_bandits.changes import ALARM_RATE, Alarm
 from restless_bandits.errors import ProblemError, check_known, shortened
 from restless_bandits.history import Event
-from restless_bandits.learners import Learner
+from restless_bandits.learners import Learner, as_learner
 from restless_bandits.plans import Plan
 from restless_bandits.player import LATE, Due, Player
 from restless_bandits.problem import Problem, Task
@@ -27,8 +27,11 @@ FORMATS = (f"{KIND}, version 1", FORMAT)
 class StoredPlayer(Player):
     """A player that can be written down, and that repeats what was."""
 
-    def _repeat(self, event: Event, *, check: bool = True) -> bool:
-        """Let an event of a history happen again; whether it is what would be decided today, if that is asked."""
+    def _repeat(self, event: Event, *, trust_modules: bool, check: bool = True) -> bool:
+        """Let an event of a history happen again; whether it is what would be decided today, if that is asked.
+
+        The learner of an event is named by a stored spec: ``trust_modules`` is that of ``learners.learner``.
+        """
 
         def told(key: str) -> Any:
             return event[key][0] if self.task.plays == 1 else event[key]
@@ -59,7 +62,7 @@ class StoredPlayer(Player):
             make: Callable[..., object] = getattr(self, f"{event['change']}_arm")
             make(change.pop("name"), **change)
         elif kind == "learner":
-            self.learner = event["spec"]
+            self.learner = as_learner(event["spec"], trust_modules=trust_modules)
         elif kind == "on_change":
             self.on_change = event["what"]
         elif kind == "late":
@@ -94,8 +97,11 @@ class StoredPlayer(Player):
         }
 
     @classmethod
-    def _restored(cls, data: dict[str, Any], learner: Learner | None, **own: Any) -> Self:
-        """The agent that was stored; nothing of it is taken on trust. A plan that was due is still to be made."""
+    def _restored(cls, data: dict[str, Any], learner: Learner | None, *, trust_modules: bool, **own: Any) -> Self:
+        """The agent that was stored; nothing of it is taken on trust. A plan that was due is still to be made.
+
+        Without ``learner`` the stored spec is resolved: ``trust_modules`` is that of ``learners.learner``.
+        """
         if learner is None and data["learner"] is None:
             raise ProblemError("it has a learner that no spec can name; hand it over as learner=")
         told = dict(data["task"])
@@ -106,7 +112,7 @@ class StoredPlayer(Player):
         service = [arm for arm in range(task.n_arms) if arm not in retired]
         whole("the number of arms in service", len(service), task.plays)
         agent = cls(
-            learner or data["learner"],
+            learner or as_learner(data["learner"], trust_modules=trust_modules),
             task.only(service) if retired else task,
             seed=data["seed"],
             run=data["run"],

@@ -264,8 +264,9 @@ class TestLearner:
             rb.learner("likelihood-ucb").plan(record.frozen(), task, np.random.default_rng(0))
 
     def test_far_below_restless_ucb(self):
-        # The means are near 13 and 1370 on paper-2 at 1e5, their standard errors at most 4 and 20: 25 times is asked.
-        result = rb.simulate(rb.Problem.builtin("paper-2"), ["likelihood-ucb", "restless-ucb"], 100_000, runs=8)
+        # The means are near 13 and 1370 on paper-2 at 1e5, their standard errors at most 6 and 30: 25 times is asked.
+        # A false alarm is seven standard errors above the mean; a mean of 80 is found with probability .9999.
+        result = rb.simulate(rb.Problem.builtin("paper-2"), ["likelihood-ucb", "restless-ucb"], 100_000, runs=4)
         mine, theirs = result.regret("gap")[:, :, -1]
         assert mine.mean() < theirs.mean() / 25
         assert mine.max() < theirs.mean() / 5
@@ -286,7 +287,9 @@ class TestLearner:
             rb.Arm([[0.5, 0.5], [0.5, 0.5]], [0.6, 0.3]),
         ]
         for spec in ("likelihood-ucb", "likelihood-ucb:rewards=known", "posterior:rewards=known"):
-            assert rb.simulate(rb.Problem(arms), spec, 1000, runs=2).regret().shape == (1, 2, 10)
+            # Round-robin loses 130 and more, these at most 4.
+            found = rb.simulate(rb.Problem(arms), [spec, "round-robin"], 1000, runs=2).regret("gap")[:, :, -1]
+            assert found[0].max() < found[1].min() / 10
 
 
 VIOLATORS = {
@@ -310,8 +313,7 @@ def test_violations_are_named_and_do_no_harm(spec, number):
     told = [str(one.message) for one in caught]
     if spec == "restless-ucb":
         # Three plans in all: the violation is there to be seen when the second arm is explored or the last plan made.
-        assert len(told) <= 2
-        return
+        assert run.record.plans == 3
     assert any(f"'arm 1' violates Assumption {number}" in text for text in told)
     assert len(told) == len(set(told))
 
@@ -322,15 +324,31 @@ def test_lawful_arms_are_not_accused():
         # On five arms of five states a plan costs ten times as much.
         for name, slots in (("paper-1", 5000), ("lms-heavy-tree-s", 5000), ("queue-5", 500)):
             for spec in ("likelihood-ucb", "posterior"):
-                play_run(rb.learner(spec), World(rb.Problem.builtin(name)), slots, np.array([slots]), seed=1, run=0)
+                run = play_run(
+                    rb.learner(spec), World(rb.Problem.builtin(name)), slots, np.array([slots]), seed=1, run=0
+                )
+                # What was seen is looked at when a plan is made that is not the first.
+                assert run.record.plans > 1
+                assert run.record.notes["violations"] == []
 
 
 class TestAnytime:
     def test_needs_no_horizon(self):
-        agent = rb.Agent("restless-ucb", rb.Problem.builtin("paper-1").task(), seed=0)
-        for _ in range(50):
-            agent.ask()
-            agent.tell(0, 1.0)
+        problem = rb.Problem.builtin("paper-1")
+
+        def pulled(spec, horizon):
+            agent, arms = rb.Agent(spec, problem.task(horizon), seed=0), []
+            for slot in range(1500):
+                arms.append(agent.ask())
+                agent.tell(slot // 3 % 2, 0.0)
+            return arms
+
+        without = pulled("restless-ucb", None)
+        # The guess is 1000 slots: fewer observations suffice than a horizon of a million asks for, of both arms.
+        explored = [without.index(1), 1500 - without[::-1].index(1)]
+        assert 0 < explored[0] < explored[1] < 1500
+        assert pulled("restless-ucb:anytime=yes", 10**6) == without
+        assert 1 not in pulled("restless-ucb", 10**6)
 
     def test_guesses_double(self):
         task, record = rb.Problem.builtin("paper-1").task(), Record((2, 2), (1, 1))

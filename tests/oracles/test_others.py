@@ -296,14 +296,14 @@ class TestConformance:
         if name == "guha" and max(problem.n_states) != 2:
             with pytest.raises(ProblemError, match="guha is for two-state arms"):
                 rb.oracles.oracle(name)(problem)
-            pytest.skip("guha is for two-state arms")
+            return
         check_oracle(name, [problem])
         solution = rb.oracles.oracle(name)(problem)
         assert solution.oracle == name
         assert solution.problem is problem
         assert solution.lower <= solution.upper
         assert solution.how
-        assert solution.seconds >= 0
+        assert solution.seconds > 0
         assert solution.gain is not None
         assert solution.gain == pytest.approx(rb.evaluate(problem, solution.policy).gain, abs=1e-9)
         assert solution.gain <= solution.upper + 1e-9

@@ -27,13 +27,13 @@ class Reply:
         return json.loads(self.body)
 
 
-async def call(app, method, path, body=b"", token=None, headers=(), chunks=None):
+async def call(app, method, path, body=b"", token=None, headers=(), chunks=None, host=HOST[1], scheme="http"):
     """One request to an ASGI application, without a network."""
     raw, _, query = path.partition("?")
     path = unquote(raw)
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    given = [HOST, *headers]
+    given = [(b"host", host), *headers]
     if token is not None:
         given.append((b"authorization", f"Bearer {token}".encode()))
     if chunks is None:
@@ -44,7 +44,7 @@ async def call(app, method, path, body=b"", token=None, headers=(), chunks=None)
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
         "method": method,
-        "scheme": "http",
+        "scheme": scheme,
         "path": path,
         "raw_path": raw.encode(),
         "query_string": query.encode(),
@@ -77,13 +77,13 @@ async def call(app, method, path, body=b"", token=None, headers=(), chunks=None)
 class Inside:
     """A service in this process, with an event loop in a thread, spoken to without a network."""
 
-    def __init__(self, folder, limits=None):
+    def __init__(self, folder, limits=None, **more):
         limits = limits or Limits()
         self.store = open_store(str(Path(folder) / "inside.db"))
         self.keeper = Keeper(self.store, limits=limits)
         self.keeper.start()
         self.tokens = {role: self.store.tokens.make(role) for role in ("read", "play", "admin")}
-        self.app = build(self.keeper, self.store.tokens, limits=limits)
+        self.app = build(self.keeper, self.store.tokens, limits=limits, **more)
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()

@@ -82,4 +82,4 @@ class Kept:
 
     def record(self):
         """What was seen, as data."""
-        return self.keeper._look(self.name, lambda hosted: hosted.player.record.to_dict())
+        return self.keeper.look(self.name, lambda hosted: hosted.player.record.to_dict())

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,10 @@ def test_without_the_extra(restless, monkeypatch):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_loopback_needs_no_encryption(host):
-    check(Settings(host=host))
+    settings = Settings(host=host)
+    check(settings)
+    with pytest.raises(rb.ProblemError, match="--tls-cert"):
+        check(replace(settings, host="0.0.0.0"))
 
 
 def test_the_first_token_is_for_its_owner_alone(tmp_path):

@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
+
+from restless_bandits.service.limits import Limits
 
 from .doors import HOST, Inside
 
@@ -77,7 +80,8 @@ def test_events_come_in_pages(agent):
         found += page["events"]
         after = page["next"]
     assert found == whole
-    for wrong in ("after=-1", "after=x", "limit=0", "limit=100000", "after=1e400"):
+    digits = ("after=%C2%B2", "after=%D9%A3", "limit=%EF%BC%91", "after=1_0", "after=%201", "after=%2B1", "after=1.0")
+    for wrong in ("after=-1", "after=x", "limit=0", "limit=100000", "after=1e400", "after=", *digits):
         reply = agent("GET", f"/agents/a/events?{wrong}")
         assert reply.status == 422
         assert reply.json()["field"] == wrong.partition("=")[0]
@@ -158,6 +162,63 @@ def test_health_and_metrics(agent):
     assert "restless_keeper_commits_total" in text
 
 
+def test_requests_are_counted_by_the_table_of_routes(agent):
+    """Whatever is asked for, with or without a token, the number of lines stays what the routes give."""
+
+    def lines():
+        return [line for line in agent("GET", "/metrics").body.decode().splitlines() if "route=" in line]
+
+    strange = ["/agents/x/{}", "/{}", "/agents/{}/ask/x", "/page/{}", "/agents/a{}", "/assets/{}", "/agents/{}/stream"]
+    for path in strange:
+        agent("GET", path.format("x"), role=None, host=b"evil.example")
+        agent("GET", path.format("x"), role=None)
+        agent("GET", path.format("x"))
+    lines()
+    before = lines()
+    for n in range(20):
+        for path in strange:
+            assert agent("GET", path.format(n), role=None).status in (401, 404)
+            assert agent("GET", path.format(n)).status in (404, 422)
+    found = lines()
+    assert len(found) == len(before)
+    labels = {line.partition('route="')[2].partition('"')[0] for line in found}
+    assert labels <= {route.path for route in agent.app._app.routes} | {"other"}
+    assert {"other", "/agents/{name}", "/agents/{name}/stream"} <= labels
+
+
+def test_there_are_no_more_streams_than_the_limit(tmp_path):
+    """All are asked for before the first one begins to be sent."""
+    most = 3
+    inside = Inside(tmp_path, Limits(streams=most))
+    try:
+        assert inside("POST", "/agents", AGENT).status == 201
+        begun, free = threading.Semaphore(0), threading.Event()
+        held = inside.keeper.look_later("a", lambda _: (begun.release(), free.wait(20)))
+        assert begun.acquire(timeout=20)
+
+        async def statuses():
+            readers = [Reader(inside, path, 1) for path in 4 * ["/agents/a/stream?after=0", "/agents/a/stream"]]
+            tasks = [asyncio.ensure_future(reader.read()) for reader in readers]
+            while sum(reader.status == 429 for reader in readers) < len(readers) - most:
+                await asyncio.sleep(0.01)
+            free.set()
+            while sum(reader.status == 200 for reader in readers) < most:
+                await asyncio.sleep(0.01)
+            for reader in readers:
+                reader.leave()
+            await asyncio.gather(*tasks)
+            return [reader.status for reader in readers]
+
+        found = inside.run(statuses())
+        assert sorted(found) == most * [200] + (8 - most) * [429]
+        assert held.result(20)
+        for _ in range(2 * most):  # what is refused for another reason gives its place back
+            assert inside("GET", "/agents/nobody/stream").status == 404
+            assert inside("GET", "/agents/a/stream?after=x").status == 422
+    finally:
+        inside.close()
+
+
 def test_a_keeper_that_fails_is_told_in_one_sentence(agent, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("secret detail")
@@ -175,16 +236,16 @@ class Reader:
     """A reader of a stream, which goes away after so many events."""
 
     def __init__(self, service, path, events, headers=()):
-        self.text, self._wanted = b"", events
+        self.text, self.status, self._wanted = b"", None, events
+        self._gone = asyncio.Event()
         self._service, self._path, self._headers = service, path, headers
 
     async def read(self):
-        gone = asyncio.Event()
         path, _, query = self._path.partition("?")
         token = self._service.tokens["read"]
         scope = {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "method": "GET",
             "scheme": "http",
@@ -196,16 +257,19 @@ class Reader:
         }
 
         async def receive():
-            await gone.wait()
+            await self._gone.wait()
             return {"type": "http.disconnect"}
 
         async def send(message):
+            self.status = message.get("status", self.status)
             self.text += message.get("body", b"")
             if self.text.count(b"data: ") >= self._wanted:
-                gone.set()
-                raise OSError("the reader is gone")
+                self.leave()
 
         await self._service.app(scope, receive, send)
+
+    def leave(self):
+        self._gone.set()
 
     def events(self):
         return [json.loads(line[6:]) for line in self.text.decode().splitlines() if line.startswith("data: ")]

@@ -1,12 +1,15 @@
 """Nobody gets in without a token, nobody does more than the token allows, and nothing that is sent does any harm."""
 
+import hashlib
 import json
 import logging
 import random
 import re
+from urllib.parse import quote, urlencode
 
 import pytest
 
+from restless_bandits.service import auth
 from restless_bandits.service.auth import Names, is_loopback
 from restless_bandits.service.limits import Limits
 
@@ -122,11 +125,54 @@ def test_a_token_that_is_revoked_is_dead(service):
     assert refused(service.run(call(service.app, "GET", "/agents", token=token)), 401)
 
 
-def test_a_cookie_reads_and_does_nothing_else(service):
-    cookie = [(b"cookie", f"a=b; restless_token={service.tokens['admin']}".encode())]
+def logged_in(service, token, scheme="http"):
+    """The cookie that a browser gets for a token."""
+    reply = service("POST", "/login", urlencode({"token": token}).encode(), role=None, scheme=scheme)
+    assert reply.status == 200
+    return b"a=b; " + reply.headers["set-cookie"].partition(";")[0].encode()
+
+
+def test_a_session_reads_and_does_nothing_else(service):
+    """Of whatever token: it is worth reading only, and it is no token."""
+    cookie = logged_in(service, service.tokens["admin"])
+    assert service("GET", "/agents", role=None, headers=[(b"cookie", cookie)]).status == 200
+    for method, path, body in (
+        ("POST", "/agents/a/skip", {}),
+        ("POST", "/agents", AGENT),
+        ("DELETE", "/agents/a", b""),
+    ):
+        assert refused(service(method, path, body, role=None, headers=[(b"cookie", cookie)]), 401)
+    assert refused(service.run(call(service.app, "GET", "/agents", token=cookie.rpartition(b"=")[2].decode())), 401)
+
+
+def test_no_cookie_holds_a_token(service):
+    token = service.tokens["admin"].encode()
+    assert token not in logged_in(service, token.decode())
+    names = [b"restless_token", b"restless_session", b"__Host-restless_session"]
+    values = [token, b'"\xff', b"", b"=" * 9, b"x" * 50_000, hashlib.sha256(token).hexdigest().encode()]
+    for scheme in ("http", "https"):
+        for name in names:
+            for value in values:
+                headers = [(b"cookie", name + b"=" + value)]
+                assert refused(service("GET", "/agents", role=None, headers=headers, scheme=scheme), 401)
+                assert service("GET", "/", role=None, headers=headers, scheme=scheme).status == 303
+
+
+def test_a_cookie_of_one_scheme_is_worth_nothing_in_the_other(service):
+    """One that was set over plain HTTP, by whoever is on the way, is not looked at over TLS."""
+    for scheme, other in (("http", "https"), ("https", "http")):
+        cookie = [(b"cookie", logged_in(service, service.tokens["read"], scheme))]
+        assert service("GET", "/agents", role=None, headers=cookie, scheme=scheme).status == 200
+        assert service("GET", "/agents", role=None, headers=cookie, scheme=other).status == 401
+
+
+def test_a_session_ends_with_its_token(service, monkeypatch):
+    monkeypatch.setattr(auth, "REMEMBERED", 0.0)
+    token = service.store.tokens.make("admin")
+    cookie = [(b"cookie", logged_in(service, token))]
     assert service("GET", "/agents", role=None, headers=cookie).status == 200
-    assert refused(service("POST", "/agents/a/skip", {}, role=None, headers=cookie), 401)
-    assert refused(service("GET", "/agents", role=None, headers=[(b"cookie", b'restless_token="\xff')]), 401)
+    assert service.store.tokens.revoke(token.split("-")[1])
+    assert refused(service("GET", "/agents", role=None, headers=cookie), 401)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +190,7 @@ def test_a_cookie_reads_and_does_nothing_else(service):
         (b"localhost.evil.example", False),
         (b"127.0.0.1.evil.example:8787", False),
         (b"localhost:x", False),
+        ("localhost:²".encode("latin-1"), False),
         (b"[::1", False),
         (b"[::1]x", False),
         (b"", False),
@@ -156,8 +203,17 @@ def test_names_of_this_machine(host, fine):
 
 
 def test_a_foreign_name_is_refused_before_the_token_is_looked_at(service):
-    reply = service.run(call(service.app, "GET", "/health", headers=[(b"host", b"evil.example")]))
+    reply = service.run(call(service.app, "GET", "/health", host=b"evil.example"))
     assert refused(reply, 400)
+
+
+@pytest.mark.parametrize("header", ["host", "authorization"])
+def test_two_headers_that_contradict_each_other(service, header):
+    """Which of the two counts is what a proxy in front and the service could see differently."""
+    values = {"host": b"127.0.0.1", "authorization": f"Bearer {service.tokens['admin']}".encode()}
+    reply = service("GET", "/agents", headers=[(header.encode(), values[header])])
+    assert refused(reply, 400)
+    assert header in reply.json()["error"].lower()
 
 
 def test_which_hosts_are_this_machine_alone():
@@ -214,6 +270,83 @@ def test_too_many_at_once(tmp_path, limit, path, status):
         inside.close()
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "key"),
+    [
+        ("/agents/a/ask", b'{"request": "1", "request": "2"}', "request"),
+        ("/agents/a/ask", b'{"request": "1", "re\\u0071uest": "1"}', "request"),
+        ("/agents/a/tell", b'{"decision": "1", "lost": false, "state": 0, "reward": 1.0, "lost": true}', "lost"),
+        ("/agents/a/batch", b'{"operations": [{"skip": {}}, {"ask": {"request": "2", "request": "3"}}]}', "request"),
+        ("/agents/a/batch", b'{"operations": [], "operations": [{"skip": {}}]}', "operations"),
+        ("/agents/a/skip", b'{"slots": 1, "slots": 2}', "slots"),
+        ("/agents", b'{"name": "d", "arms": ["x", {"name": "y", "n_states": 2, "n_states": 3}]}', "n_states"),
+    ],
+)
+def test_a_key_that_is_there_twice(service, path, body, key):
+    """The last one counts for us, and the first one maybe for a proxy that looks into bodies."""
+    before = log_of(service)
+    reply = service("POST", path, body)
+    assert refused(reply, 400)
+    assert reply.json()["field"] == key
+    assert repr(key) in reply.json()["error"]
+    assert log_of(service) == before
+
+
+def test_numbers_of_any_length_are_no_fault(service):
+    long = b"9" * 5000
+    for body in (b'{"slots": %b}' % long, b'{"slots": 1, "request": %b}' % long):
+        assert refused(service("POST", "/agents/a/skip", body), 400)
+    body = b'{"decision": "1", "state": 0, "reward": 0.%b}' % long
+    assert refused(service("POST", "/agents/a/tell", body), 404)
+
+
+STRANGE = [
+    "",
+    "²",
+    "٣",
+    "１",
+    "1_0",
+    "+1",
+    " 1",
+    "1.0",
+    "-0",
+    "0x1",
+    "1e3",
+    "nan",
+    "9" * 40,
+    "\x00",
+    "a/../b",
+    "%2e%2e",
+    "[]",
+]
+QUERIES = [
+    "/agents/a/events?after={}",
+    "/agents/a/events?limit={}",
+    "/agents/a/events?after=1&after={}",
+    "/agents/{}",
+    "/agents/{}/estimate",
+    "/page/agent?name={}",
+    "/page/thoughts?name={}",
+    "/page/overview?search={}",
+    "/page/what-if?plays={}&arms=[]",
+    "/page/what-if?arms={}",
+    "/assets/{}",
+    "/login?code={}",
+]
+
+
+def test_strange_parameters(service, caplog):
+    for query in QUERIES:
+        for value in STRANGE:
+            reply = service("GET", query.format(quote(value, safe="")))
+            assert reply.status in (200, 404, 422), (query, value, reply.body)
+            assert b"Traceback" not in reply.body
+    for value in STRANGE:
+        reply = service("GET", "/agents/nobody/stream", headers=[(b"last-event-id", value.encode())])
+        assert reply.status in (404, 422)
+    assert not caplog.records
+
+
 def faulty(rng):
     """A route and a body that is wrong for sure, in one of many ways."""
     decision = {"decision": "1", "state": 0, "reward": 1.0}
@@ -242,7 +375,7 @@ def faulty(rng):
             [{}],
         ]
     )
-    way = rng.randrange(8)
+    way = rng.randrange(9)
     if way == 0:
         return route, json.dumps({**right, rng.choice(["__class__", "x", "Request", "requests", "нет"]): 1}).encode()
     if way == 1:
@@ -260,6 +393,9 @@ def faulty(rng):
         return route, bytes(rng.randrange(128, 256) for _ in range(rng.randrange(1, 40)))
     if way == 6:
         return route, json.dumps(rng.choice([None, 1, "x", [right], [], True, [[]], 1.5])).encode()
+    if way == 7:
+        text = json.dumps(right)
+        return route, f'{text[:-1]}, "{key}": {json.dumps(right[key])}}}'.encode()
     return route, json.dumps(dict.fromkeys(right, strange)).encode()
 
 

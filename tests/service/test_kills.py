@@ -85,6 +85,7 @@ def begin(served):
     visitor.close()
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_under_eight_clients(tmp_path):
     store = tmp_path / "s.db"
     served = Served(store)
@@ -209,7 +210,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], capture_output=True, check=False
     )
     if not made or made.returncode:
-        pytest.skip("only root may make a disk that is small enough to be filled")
+        pytest.skip("there is no permission to mount a small disk; run the tests as root")
     try:
         check_a_full_disk(disk / "s.db", leave_little_room, throw_off_ballast)
     finally:

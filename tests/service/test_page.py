@@ -1,19 +1,21 @@
 """The page without a browser: who gets in, what it is served, and what it shows."""
 
+import asyncio
 import json
 import re
 import time
+from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import numpy as np
 import pytest
 
-from restless_bandits.service import page, thinking
+from restless_bandits.service import auth, page, thinking
 from restless_bandits.service.page import Codes, recent
 from restless_bandits.service.thinker import mind_of
 from restless_bandits.service.thinking import Trail
 
-from .doors import Inside
+from .doors import Inside, call
 
 ARMS = ["x", "y"]
 
@@ -44,6 +46,11 @@ def entered(service, token, *headers):
     return service("POST", "/login", body, role=None, headers=headers)
 
 
+def cookie_of(reply):
+    """What a browser sends back."""
+    return b"cookie", reply.headers["set-cookie"].partition(";")[0].encode()
+
+
 class TestLogin:
     def test_the_page_asks_for_a_token(self, service):
         reply = get(service, "/", role=None)
@@ -54,18 +61,21 @@ class TestLogin:
         reply = entered(service, service.tokens["read"])
         assert reply.status == 200
         cookie = reply.headers["set-cookie"].lower()
-        for needed in ("httponly", "samesite=strict", "path=/"):
+        for needed in ("httponly", "samesite=strict", "path=/", f"max-age={auth.SESSION_SECONDS}"):
             assert needed in cookie
-        for unwanted in ("max-age", "expires", "secure"):
-            assert unwanted not in cookie
+        assert "secure" not in cookie, "browsers keep no such cookie without TLS"
+        assert cookie.startswith("restless_session=")
+        assert service.tokens["read"].lower() not in cookie
         name = reply.headers["set-cookie"].partition(";")[0].encode()
         assert get(service, "/", role=None, headers=[(b"cookie", name)]).status == 200
         assert get(service, "/page/overview", role=None, headers=[(b"cookie", name)]).status == 200
 
-    def test_a_cookie_changes_nothing(self, service):
-        cookie = (b"cookie", b"restless_token=" + service.tokens["admin"].encode())
-        assert service("POST", "/agents/a/ask", {"request": "c"}, role=None, headers=[cookie]).status == 401
-        assert service("DELETE", "/agents/a", role=None, headers=[cookie]).status == 401
+    def test_a_cookie_over_tls_belongs_to_this_host(self, service):
+        body = urlencode({"token": service.tokens["read"]}).encode()
+        cookie = service("POST", "/login", body, role=None, scheme="https").headers["set-cookie"]
+        assert cookie.startswith("__Host-restless_session=")
+        parts = {part.strip().lower() for part in cookie.split(";")[1:]}
+        assert parts == {"httponly", "samesite=strict", "path=/", "secure", f"max-age={auth.SESSION_SECONDS}"}
 
     @pytest.mark.parametrize("token", ["", "x", "rb-wrong", "é" * 40, "x" * 5000])
     def test_what_is_no_token(self, service, token):
@@ -86,9 +96,59 @@ class TestLogin:
         assert "set-cookie" not in reply.headers
 
     def test_logging_out(self, service):
-        reply = service("POST", "/logout", role=None)
+        """The session ends here, not in the browser alone; others of the same token go on."""
+        mine, other = (cookie_of(entered(service, service.tokens["read"])) for _ in range(2))
+        reply = service("POST", "/logout", role=None, headers=[mine])
         assert reply.status == 303
         assert "max-age=0" in reply.headers["set-cookie"].lower()
+        assert get(service, "/agents", role=None, headers=[mine]).status == 401
+        assert get(service, "/agents", role=None, headers=[other]).status == 200
+
+    def test_logging_in_again_ends_the_session_before(self, service):
+        before = cookie_of(entered(service, service.tokens["read"]))
+        after = cookie_of(entered(service, service.tokens["read"], before))
+        assert get(service, "/agents", role=None, headers=[before]).status == 401
+        assert get(service, "/agents", role=None, headers=[after]).status == 200
+
+    def test_a_stream_ends_with_its_session(self, service):
+        cookie = cookie_of(entered(service, service.tokens["read"]))
+        paths = ["/page/live", "/page/live?name=a", "/agents/a/stream?after=0"]
+        streams = [
+            asyncio.run_coroutine_threadsafe(call(service.app, "GET", path, headers=[cookie]), service.loop)
+            for path in paths
+        ]
+        while service.app.streams.open < len(paths):
+            assert not any(stream.done() for stream in streams)
+            time.sleep(0.01)
+        service("POST", "/logout", role=None, headers=[cookie])
+        assert [stream.result(20).status for stream in streams] == [200, 200, 200]
+
+    def test_sessions_are_few_and_do_not_last(self, service, monkeypatch):
+        async def role(token):
+            return "admin"
+
+        sessions = auth.Sessions(SimpleNamespace(role=role), most=4, most_of_token=2)
+        mine = [sessions.begin("t") for _ in range(3)]
+        assert [asyncio.run(sessions.role(one)) for one in mine] == [None, "read", "read"]
+        others = [sessions.begin(f"t{n}") for n in range(3)]
+        assert [asyncio.run(sessions.role(one)) for one in [*mine, *others]] == [None, None, *["read"] * 4]
+        now = time.monotonic()
+        monkeypatch.setattr(auth.time, "monotonic", lambda: now + auth.SESSION_SECONDS + 1)
+        assert asyncio.run(sessions.role(others[-1])) is None
+        sessions.begin("t")
+        assert len(sessions._sessions) == 1
+
+    def test_a_code_logs_in_once(self, tmp_path):
+        codes = Codes()
+        inside = Inside(tmp_path, codes=codes)
+        try:
+            code = codes.make(inside.tokens["admin"])
+            reply = inside("GET", f"/login?code={code}", role=None)
+            assert inside("GET", "/", role=None, headers=[cookie_of(reply)]).status == 200
+            assert "set-cookie" not in inside("GET", f"/login?code={code}", role=None).headers
+        finally:
+            inside.app.stop()
+            inside.close()
 
     def test_a_code_works_once(self, service):
         codes = Codes()
@@ -124,7 +184,7 @@ class TestFiles:
         assert get(service, f"/assets/{name}", role=None).status == 404
 
     def test_nothing_inline(self, service):
-        for name, content in page.Page(service.keeper, None, service.app.streams, Codes())._files.items():
+        for name, content in page.Page(service.keeper, None, None, service.app.streams, Codes())._files.items():
             text = content.decode()
             assert "innerHTML" not in text
             assert "eval(" not in text
@@ -226,6 +286,9 @@ def test_what_if(service):
         tried([arm()] * 25),
         tried([arm()], plays=7),
         tried([arm()], plays="x"),
+        tried([arm()], plays="%C2%B2"),
+        tried([arm()], plays="%D9%A3"),
+        tried([arm()], plays=""),
         tried([arm(stay=1.5)]),
         tried([arm(pay=float("nan"))]),
         tried([arm(pay=2.0)]),
@@ -238,6 +301,12 @@ def test_what_cannot_be(service, path):
     reply = get(service, path)
     assert reply.status == 422, reply.body
     assert reply.json()["error"]
+
+
+def test_what_is_tried_has_each_key_once(service):
+    given = json.dumps([arm()]).replace("{", '{"rewards": [0.5, 0.5], ', 1)
+    reply = get(service, f"/page/what-if?arms={quote(given)}")
+    assert (reply.status, reply.json()["field"]) == (400, "rewards")
 
 
 def told(slot, arm, state=0, reward=1.0, **more):

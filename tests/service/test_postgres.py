@@ -20,7 +20,7 @@ from .test_kills import AGENTS, begin, check_promises, play_until
 
 KILLS = int(os.environ.get("RESTLESS_KILLS", "10")) // 2
 
-pytestmark = pytest.mark.skipif(reason_to_skip() is not None, reason=reason_to_skip() or "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(reason_to_skip() is not None, reason=reason_to_skip() or "")]
 
 
 @pytest.fixture(scope="module")

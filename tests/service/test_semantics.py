@@ -1,5 +1,6 @@
 """What happens when: every line of the contract, by its number."""
 
+import json
 import threading
 
 import numpy as np
@@ -9,8 +10,10 @@ import restless_bandits as rb
 from restless_bandits.problem import Task
 from restless_bandits.service import clock
 from restless_bandits.service.audit import audit
+from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Ask, Create, Patch, ServiceError, Skip, Tell
+from restless_bandits.service.views import belief_of, encoded, estimate_of
 
 from .keeping import SECOND, Kept
 
@@ -633,17 +636,20 @@ class TestWatching:
         other.close()
 
     def test_estimates_and_beliefs(self, a):
+        def seen(view):
+            return json.loads(encoded(view, a.keeper.look("a", Hosted.packed_known)))["arms"]
+
         for i in range(40):
             a.tell(a.ask(), state=i // 2 % 2, reward=1.0)
-        found = a.keeper.estimate("a")["arms"]
+        found = seen(estimate_of)
         assert [arm["observations"] for arm in found] == [19, 19], (
             "the first time an arm is seen says nothing of its moves"
         )
         assert np.allclose(np.sum(found[0]["transitions"], axis=1), 1)
-        law = a.keeper.belief("a")["arms"][1]["law"]
+        law = seen(belief_of)[1]["law"]
         assert np.isclose(sum(law), 1)
         a.patch(add_arm="z")
-        assert a.keeper.belief("a")["arms"][2]["law"] is None
+        assert seen(belief_of)[2]["law"] is None
 
     def test_numbers_for_those_who_watch(self, a):
         a.ask()

@@ -22,6 +22,12 @@ DIFFERS = 1
 StoreArgument = Annotated[
     str, typer.Argument(metavar="STORE", help="The file of a service, or the URL of its database.")
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-modules", help="Accept stored learners named module:Class. Imports the module, which runs its code."
+    ),
+]
 StoreOption = Annotated[
     str, typer.Option("--store", metavar="PATH|URL", help="The file of the service, or the URL of its database.")
 ]
@@ -54,6 +60,7 @@ def serve(
     ] = None,
     speed: Annotated[float, typer.Option(metavar="X", help="Slots a second of the demo.")] = 5.0,
     open_page: Annotated[bool, typer.Option("--open", help="Show its page in a browser, logged in.")] = False,
+    trust_modules: TrustOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Keep agents, and answer programs that ask and tell over HTTP.
@@ -68,7 +75,9 @@ def serve(
     from restless_bandits.service.server import serve as run
 
     hosts = tuple(allow_host or ())
-    settings = Settings(store, host, port, tls_cert, tls_key, behind_proxy, hosts, demo, speed, open_page)
+    settings = Settings(
+        store, host, port, tls_cert, tls_key, behind_proxy, hosts, demo, speed, open_page, trust_modules
+    )
     run(settings, lambda started: _greet(started, as_json))
 
 
@@ -93,6 +102,7 @@ def audit(
     stored_plans: Annotated[
         bool, typer.Option("--stored-plans", help="Follow the stored plans and make none anew, which is faster.")
     ] = False,
+    trust_modules: TrustOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Play the whole log again, and compare every decision.
@@ -105,7 +115,7 @@ def audit(
     from restless_bandits.service.audit import audit as play_again
 
     with _opened(store) as opened:
-        found = play_again(opened, plans=not stored_plans, progress=_show_progress)
+        found = play_again(opened, plans=not stored_plans, trust_modules=trust_modules, progress=_show_progress)
     if as_json:
         output.emit(vars(found) | {"store": shown_store(store), "same": found.same})
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 from restless_bandits.errors import ProblemError, did_you_mean
 from restless_bandits.learners.base import Learner, parse_option, split_outside_brackets
@@ -17,7 +18,7 @@ from restless_bandits.learners.restless_ucb import RestlessUCB
 from restless_bandits.learners.simple import UCB1, Informed, RoundRobin
 from restless_bandits.learners.thompson import ThompsonSampling
 from restless_bandits.learners.weak import DSEE, RCA
-from restless_bandits.registry import ALIASES, DEFAULT, LEARNERS
+from restless_bandits.registry import ALIASES, DEFAULT, LEARNERS, ORACLES, untrusted
 
 __all__ = [
     "ALIASES",
@@ -41,18 +42,19 @@ __all__ = [
 ]
 
 
-def learner(spec: str) -> Learner:
+def learner(spec: str, *, trust_modules: bool = True) -> Learner:
     """Return the learner of a spec: ``name`` or ``name:key=value,…`` with lists in brackets.
 
     The name is that of a learner of ours or of an installed plug-in; any other is given by its home, as in
-    ``package.module:Class``.
+    ``package.module:Class``. Resolving a home imports its module, which runs code: for a spec from an untrusted file,
+    ``trust_modules=False`` refuses every home that is not registered, of the learner and among its options.
     """
     short, _, more = spec.partition(":")
     full = ALIASES.get(short.strip(), spec)
     if full is not spec and more:
         full += ("," if ":" in full else ":") + more
     word, rest = LEARNERS.split(full)
-    kind = LEARNERS.find(word, ALIASES)
+    kind = LEARNERS.find(word, ALIASES, trust_modules=trust_modules)
     if not (isinstance(kind, type) and issubclass(kind, Learner)):
         raise ProblemError(f"{word} is no learner; give a class that derives from restless_bandits.Learner")
     if kind.plan is Learner.plan:
@@ -70,6 +72,8 @@ def learner(spec: str) -> Learner:
         if key in options:
             raise ProblemError(f"{word}: option {key!r} is given twice")
         options[key] = parse_option(value)
+        if not trust_modules:
+            _check_registered(f"option {key} of {word},", options[key])
     try:
         made = kind(**options)
     except TypeError as error:
@@ -79,9 +83,25 @@ def learner(spec: str) -> Learner:
     return made
 
 
-def as_learner(given: Learner | str) -> Learner:
-    """Return a learner that is given itself or by its spec."""
-    found = learner(given) if isinstance(given, str) else given
+def _check_registered(what: str, value: Any) -> None:
+    """Refuse an option that names code in a module, as a text or within lists, unless this code is registered.
+
+    The test is on the text alone, because any option may be resolved as a spec, when the learner is made or later.
+    """
+    if isinstance(value, tuple):
+        for part in value:
+            _check_registered(what, part)
+    elif (
+        isinstance(value, str)
+        and ":" in value
+        and not any(registry.is_registered(value) for registry in (LEARNERS, ORACLES))
+    ):
+        raise untrusted(what, value)
+
+
+def as_learner(given: Learner | str, *, trust_modules: bool = True) -> Learner:
+    """Return a learner that is given itself or by its spec; see ``learner`` for ``trust_modules``."""
+    found = learner(given, trust_modules=trust_modules) if isinstance(given, str) else given
     if not isinstance(found, Learner):
         raise ProblemError(f"{given!r} is not a learner; give a spec such as 'restless-ucb', or a Learner")
     return found

@@ -62,7 +62,7 @@ def find_oracle(given: str | Oracle | Callable[[Problem], Policy | Solution]) ->
     found, name = given, ""
     if isinstance(given, str):
         name = given if given in ORACLES or ":" in given else given.replace("_", "-")
-        found = ORACLES.find(name)
+        found = ORACLES.find(name, trust_modules=True)
     if isinstance(found, Oracle):
         return found
     if not callable(found) or isinstance(found, type):

@@ -48,6 +48,8 @@ LOST = 1e-12
 """A difference of two solutions of one system that is beyond the rounding of a sound solver."""
 TINY = 1e-18
 """What makes an inequality strict where any number above zero does."""
+REFINEMENTS = 2
+"""Corrections of the solution of a linear system by its residual."""
 LONG = 1e6
 """Slots of the horizon whose value orders the choices of a multichain problem: gains first, then bias."""
 
@@ -209,6 +211,8 @@ def chain_gain(explored: Explored) -> ChainGain:
         try:
             gain, bias = _gain_and_bias(matrix, reward)
         except RuntimeError:
+            gain, bias = math.nan, np.zeros(0)
+        if not (math.isfinite(gain) and np.isfinite(bias).all()):
             # A matrix that is singular in doubles; any bias will do for a bound.
             gain, bias = float(reward.mean()), np.zeros(members.size)
         residual = reward + matrix @ bias - bias
@@ -251,7 +255,7 @@ def _ending(explored: Explored, transient: IntArray, gains: Array, proved: float
     except RuntimeError:
         return nothing
     value[transient] = solver.solve(leaving @ value)
-    for _ in range(2):
+    for _ in range(REFINEMENTS):
         value[transient] += solver.solve(explored.steps.drift(value)[0][transient])
     moved[transient] = solver.solve(out)
     gain = float(value[0])
@@ -282,23 +286,43 @@ def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
 
 
 def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:
-    """Solve g + h = r + P h with h = 0 in the first state, for a chain with one recurrent class."""
+    """Solve g + h = r + P h with h = 0 in the first state, for a chain with one recurrent class.
+
+    The diagonal of I − P is the sum of the chances to move, and residuals come from differences, so a chance of 1e-14
+    to leave a belief is not lost.
+    """
     size = len(reward)
+    moves = matrix.tocoo()
+    moving = moves.row != moves.col
+    source, there, chance = moves.row[moving], moves.col[moving], moves.data[moving]
+    out = sums(source, chance, size)
     # h of the first belief is zero, so its column is free to carry the gain.
     first = np.zeros(size)
     first[0] = 1.0
     carry = scipy.sparse.csc_array(np.ones((size, 1))) @ scipy.sparse.csc_array(first[None, :])
-    system = (scipy.sparse.eye_array(size) - matrix) @ scipy.sparse.diags_array(1.0 - first) + carry
-    bias = scipy.sparse.linalg.splu(system.tocsc()).solve(reward)
-    gain, bias[0] = float(bias[0]), 0.0
+    leaving = scipy.sparse.csr_array((chance, (source, there)), shape=(size, size))
+    system = (scipy.sparse.diags_array(out) - leaving) @ scipy.sparse.diags_array(1.0 - first) + carry
+    solver = scipy.sparse.linalg.splu(system.tocsc())
+    bias, gain, left = np.zeros(size), 0.0, reward
+    for _ in range(1 + REFINEMENTS):
+        step = solver.solve(left)
+        gain, step[0] = gain + float(step[0]), 0.0
+        bias = bias + step
+        left = reward + sums(source, chance * (bias[there] - bias[source]), size) - gain
     return gain, bias
 
 
 def chain_bias(explored: Explored) -> Array | None:
-    """Return the bias of a policy over the beliefs it reaches; None if it may end in several classes."""
+    """Return the bias of a policy over the beliefs it reaches.
+
+    None if the policy may end in several classes, or if the beliefs of its class hardly meet: a singular system.
+    """
     if len(_closed_classes(explored)[0]) > 1:
         return None
-    return _gain_and_bias(explored.matrix, explored.reward)[1]
+    try:
+        return _gain_and_bias(explored.matrix, explored.reward)[1]
+    except RuntimeError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -442,7 +466,7 @@ def _reach(parts: _EndComponents, stay: Array, *, moves: bool) -> Array:
         except RuntimeError:
             return np.full(parts.node.size, np.nan)
         values = solver.solve(right)
-        for _ in range(2):
+        for _ in range(REFINEMENTS):
             left = ends - values
             left[goes] = (pays + exits.change(values))[chosen[goes]]
             values = values + solver.solve(left)

@@ -33,6 +33,8 @@ class Tables(NamedTuple):
     state_base: IntArray
     rewards: Array
     deviation: Array
+    defect: Array
+    """How far the sums of an arm's laws are from one; zero for chains, whose laws are scaled to it."""
     law: Array
     mean: Array
 
@@ -239,5 +241,10 @@ def solve_arms(
         spread = high - low
         found[i, GAIN], found[i, REST] = gain, rest
         found[i, BOUND] = gain + excess + tables.deviation[i] * spread + 1e-15 * (1.0 + spread)
-        # As many sums as there are slots in the table, one after the other, and the laws themselves (``_enclosure``).
-        found[i, ROUNDING] = (8.0 * n * cap + 16.0 * n**3) * UNIT * largest
+        # Values are their own proof: each belief is held against its successors once, so that sums and means of n
+        # terms count once, with numbers up to 2·largest. Laws are within a share of themselves (``_enclosure``), and
+        # what they and the deviation at the cap, itself made of two laws, are off by counts as often as values differ.
+        shares = (6.0 * n * cap + 16.0 * n**3) * UNIT
+        found[i, ROUNDING] = ((8.0 * n + 16.0) * UNIT + 2.0 * tables.defect[i]) * largest + 2.0 * shares * (
+            1.0 + spread
+        )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from restless_bandits.forecasts import Report, duration
-from restless_bandits.oracles.exact import MEMORY, Cost, cost, exact
+from restless_bandits.oracles.exact import MEMORY, SECONDS_PER_OUTCOME, Cost, cost, exact
 from restless_bandits.oracles.planning import auto_policy
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import whittle
@@ -17,6 +17,8 @@ from restless_bandits.problem import Problem
 
 MOST_SECONDS = 60.0
 """Of one core, so that the choice does not depend on how many there are."""
+MOST_WORK = MOST_SECONDS / SECONDS_PER_OUTCOME
+"""Where the estimate was too low, ``exact`` ends after as much work as that, with the bracket reached by then."""
 
 
 class Choice(NamedTuple):
@@ -51,7 +53,7 @@ def auto(problem: Problem, *, report: Report | None = None) -> Solution:
     choice = choose(problem)
     if report is not None:
         report(choice.why)
-    found = exact(problem, report=report) if choice.oracle == "exact" else whittle(problem)
+    found = exact(problem, work=MOST_WORK, report=report) if choice.oracle == "exact" else whittle(problem)
     return replace(found, oracle="auto", why=choice.why)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from restless_bandits.errors import ProblemError
+from restless_bandits.oracles._enclosure import UNIT
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, evaluate
 from restless_bandits.oracles.lagrangian import Relaxation, relax
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
-from restless_bandits.oracles.units import difference_of, in_units, share_of
+from restless_bandits.oracles.units import difference_of, in_units, rounding_of, share_of
 from restless_bandits.policies import Policy
 from restless_bandits.problem import Problem
 from restless_bandits.rewards import ZERO_TO_ONE
@@ -24,18 +26,26 @@ class ContradictionError(RuntimeError):
 
 
 class End(NamedTuple):
-    """An end of a bracket, and a bound of the rounding that it does not hold yet."""
+    """An end of a bracket as it was computed, and a bound of the rounding in it."""
 
     value: float
     rounding: float = 0.0
 
+    @property
+    def below(self) -> float:
+        """The largest double that is surely no more than the end: a proved lower end."""
+        return math.nextafter(self.value - self.rounding, -math.inf) if self.rounding else self.value
+
+    @property
+    def above(self) -> float:
+        """The least double that is surely no less than the end: a proved upper end."""
+        return math.nextafter(self.value + self.rounding, math.inf) if self.rounding else self.value
+
 
 def bracket(problem: Problem, oracle: str, lower: End, upper: End) -> tuple[float, float]:
-    """Return the two ends as they are; where they cross by no more than their rounding, each moved by its own."""
-    if lower.value <= upper.value:
-        return lower.value, upper.value
-    if lower.value - lower.rounding <= upper.value + upper.rounding:
-        return lower.value - lower.rounding, upper.value + upper.rounding
+    """Return the two ends, each moved outward by its own rounding."""
+    if lower.below <= upper.above:
+        return lower.below, upper.above
     raise ContradictionError(
         f"{oracle} on {problem}: μ* would be at least {lower.value!r} and at most {upper.value!r}, which rounding does "
         f"not explain ({lower.rounding:.1e} and {upper.rounding:.1e}); one of the two is wrong, so please report the "
@@ -43,18 +53,25 @@ def bracket(problem: Problem, oracle: str, lower: End, upper: End) -> tuple[floa
     )
 
 
+def highest(*ends: End) -> End:
+    """Return the lower end that proves most."""
+    return max(ends, key=lambda end: end.below)
+
+
+def lowest(*ends: End) -> End:
+    """Return the upper end that proves most."""
+    return min(ends, key=lambda end: end.above)
+
+
 def fixed_arms(problem: Problem) -> End:
     """Return what the best fixed arms earn, as a lower end."""
-    gain, rounding = best_arm_gain(problem), best_arm_rounding(problem)
-    if all(arm.is_ergodic for arm in problem.arms):
-        return End(gain, rounding)
-    return End(gain - rounding)
+    return End(best_arm_gain(problem), best_arm_rounding(problem))
 
 
 def relaxed(problem: Problem, found: Relaxation | None = None) -> End:
     """Return the bound of the relaxation, as an upper end."""
     found = relax(problem) if found is None else found
-    return End(found.bound, found.rounding)
+    return lowest(End(found.bound, found.rounding), End(found.most))
 
 
 def bracketed(
@@ -81,29 +98,36 @@ def bracketed(
     if problem.reward_range != ZERO_TO_ONE:
         high, low = (End(end) if isinstance(end, float) else end for end in (upper, earns))
         shares: dict[str, Any] = {
-            name: None if end is None else End(share_of(problem, end.value), end.rounding / difference_of(problem, 1.0))
-            for name, end in (("upper", high), ("earns", low))
+            name: None if end is None else _in_shares(problem, end) for name, end in (("upper", high), ("earns", low))
         }
         shares["gain"] = None if gain is None else share_of(problem, gain)
         about: dict[str, Any] = {"ratio": ratio, "details": details}
         return in_units(problem, bracketed(problem.in_shares(), oracle, policy, how, started, **shares, **about))
     fixed = fixed_arms(problem)
     own = End(gain, fixed.rounding) if earns is None and gain is not None else earns
-    low = fixed
-    if gain is None:
+    if gain is None and problem.plays == problem.n_arms:
+        # All arms are pulled in every slot, whatever the policy.
+        gain, own = fixed.value, fixed
+    elif gain is None:
         try:
             found = evaluate(problem, policy, most=MOST_EVALUATED)
-            gain, own = found.gain, End(found.gain - found.error, found.rounding)
+            gain, own = found.gain, End(found.gain - found.error, found.rounding + UNIT * problem.plays)
         except ProblemError:
             how += f"; its gain is not computed, as it meets more than {MOST_EVALUATED:,} joint beliefs"
-    if own is not None:
-        low = max(fixed, own)
+    low = fixed if own is None else highest(fixed, own)
     high = relaxed(problem) if upper is None else upper if isinstance(upper, End) else End(upper)
     if upper is None or oracle == "relaxation":
         details = dict(details or {}) | {"bound": "relaxation"}
     least, most = bracket(problem, oracle, low, high)
-    certified = own is not None and most - own.value <= CERTIFIED_WIDTH
+    certified = own is not None and most - own.below <= CERTIFIED_WIDTH
+    # No policy earns more than the upper end, whatever rounding says of its gain.
+    gain = None if gain is None else min(gain, most)
     seconds = time.perf_counter() - started
     return Solution(
         problem, oracle, policy, gain, least, most, certified, how, seconds, ratio=ratio, details=details or {}
     )
+
+
+def _in_shares(problem: Problem, end: End) -> End:
+    rounding = end.rounding + rounding_of(problem, end.value)
+    return End(share_of(problem, end.value), rounding / difference_of(problem, 1.0))

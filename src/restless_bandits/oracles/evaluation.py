@@ -18,7 +18,7 @@ from restless_bandits.oracles._explicit import (
     chain_gain,
     explore,
 )
-from restless_bandits.oracles.units import difference_of, gain_of
+from restless_bandits.oracles.units import difference_of, gain_of, rounding_of
 from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Problem
 from restless_bandits.rewards import ZERO_TO_ONE
@@ -31,8 +31,9 @@ class Evaluation:
     """The long-run reward a slot of a policy from the problem's initial states.
 
     ``error`` bounds how far ``gain`` may be off; ``classes`` counts the recurrent classes that the policy may end in,
-    and ``beliefs`` the joint beliefs that it may meet. With several classes ``error`` holds all rounding, with one
-    ``rounding`` bounds what comes on top of it.
+    and ``beliefs`` the joint beliefs that it may meet. ``rounding`` bounds what comes on top of ``error``: with several
+    classes only that of units, as ``error`` then holds all other rounding. The true gain is proved to lie within
+    ``error + rounding`` of ``gain``.
 
     A gain that was simulated has a standard error, ``stderr``, and a confidence interval of 95 %, ``interval``; nothing
     bounds it, so its ``error`` is infinite, and classes and beliefs are not known. ``how`` says how it was got.
@@ -60,7 +61,9 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     if problem.reward_range != ZERO_TO_ONE:
         found = evaluate(problem.in_shares(), policy, most=most)
         error, rounding = (difference_of(problem, part) for part in (found.error, found.rounding))
-        return replace(found, gain=gain_of(problem, found.gain), error=error, rounding=rounding)
+        gain = gain_of(problem, found.gain)
+        rounding += rounding_of(problem, gain) + 4 * UNIT * (error + rounding)
+        return replace(found, gain=gain, error=error, rounding=rounding)
     caps = caps_for(problem.arms, DEVIATION)
     if isinstance(policy, IndexPolicy):
         caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]

@@ -30,7 +30,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,29 +39,31 @@ import numpy as np
 
 from restless_bandits import markov
 from restless_bandits.arrays import Array, positive
-from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for, joint_beliefs
+from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, JointLaws, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.forecasts import Report
-from restless_bandits.oracles._enclosure import law_errors
+from restless_bandits.oracles._enclosure import UNIT, law_errors
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, explore, solve_multichain
 from restless_bandits.oracles._joint import Iterate, sweep_rows
-from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, relaxed
+from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
 from restless_bandits.oracles.evaluation import follow
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.oracles.units import solved_on_shares
 from restless_bandits.policies import JointPolicy
-from restless_bandits.problem import Arm, Problem
+from restless_bandits.problem import AnyArm, Arm, Problem
 
 BYTES_PER_BELIEF = 18
 """Two value functions and an action."""
 MEMORY = 600_000_000
 MOST_OUTCOMES = 270_000_000
 """Outcomes of actions, over all joint beliefs, that a sweep takes in if nobody says otherwise: about a second."""
-WORK = 12_000_000_000
-"""Belief updates after which the bracket reached so far is given: some minutes."""
+WORK = 60_000_000_000
+"""Outcomes of actions taken in, over all sweeps, after which the bracket reached so far is given: some minutes."""
 MOST_SWEEPS = 20_000
-"""The same for small tables of chains that hardly move."""
+"""Sweeps of one level after which it ends: of small tables of chains that hardly move."""
+FEWEST_SWEEPS, FEWEST_OF_A_SIDE, UNASKED_WORK = 40, 10, 100_000_000
+"""Sweeps, of either end too, and outcomes, after which it is first asked whether the rest of the work will do."""
 FIRST_DEVIATION = 1e-3
 SECONDS_PER_OUTCOME = 3e-9
 """Of one core, measured on the built-in problems: what they take is between half and three times what it comes to."""
@@ -123,7 +125,7 @@ def cost(problem: Problem) -> Cost:
     A sweep takes time in proportion to joint beliefs and to the outcomes of what can be pulled. How many it takes shows
     on a table that is short enough to be iterated at once.
     """
-    needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem)
+    needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem.n_states, problem.plays)
     largest = _memory_to_use(problem) // BYTES_PER_BELIEF
     # Short caps make short rows, each of which takes time that grows with the square of the arms.
     row = SECONDS_PER_ARMS_SQUARED * problem.n_arms**2 / (2 * max(problem.n_states) + 1)
@@ -167,6 +169,7 @@ class _Level:
 
     def __init__(
         self,
+        arms: Sequence[AnyArm],
         joint: JointBeliefs,
         values: Array | None,
         pool: ThreadPoolExecutor,
@@ -174,6 +177,8 @@ class _Level:
         report: Report | None = None,
     ) -> None:
         self.joint = joint
+        self.outcomes = _outcomes(joint.table.n_states.tolist(), joint.plays)
+        self._arms = arms
         self._report = report
         start = np.zeros(joint.size) if values is None else values
         self.iterate = Iterate(start, np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
@@ -188,33 +193,75 @@ class _Level:
 
     @property
     def rounding(self) -> float:
-        """A generous bound of what rounding can add to a residual."""
+        """What a residual can hardly fall below, as sums of values are rounded."""
         return float(64 * np.finfo(float).eps * (1.0 + np.abs(self.iterate.values).max(initial=0.0)))
 
-    def iterate_until(self, enough: Callable[[_Sweep], bool], work: int = WORK, side: int = 0) -> _Sweep:
-        """Iterate; with a side the least (−1) or the most (1) that laws within the deviations allow, a bound there."""
-        limit = self.updates + min(work, MOST_SWEEPS * self.joint.size)
+    def proved(self, side: int = 0) -> tuple[End, End]:
+        """Return the ends of the bracket that the present values prove, with what rounding may put them off by.
+
+        In one more sweep, in which every law may be off by its rounding as well as by its cap: entries within a share ε
+        of themselves put a law off by at most ε in total variation, after it is scaled to sum one. What is left is the
+        rounding of the sweep: the sums of laws, of m outcomes of at most ``plays`` factors each, times the largest
+        value that is summed, and a few operations on the result.
+        """
+        laws = self.joint.laws
+        wider, defect = laws.deviation.copy(), 0.0
+        for i, (errors, arm) in enumerate(zip(law_errors(self._arms, self.joint.arms), self.joint.arms, strict=True)):
+            wider[i, : arm.size] += errors.relative
+            defect = max(defect, float(np.abs(arm.law.sum(axis=1) - 1.0).max()))
+        found = self._sweep(0.0, side, laws._replace(deviation=wider))
+        plays, states = self.joint.plays, self.joint.table.n_states
+        terms = float(np.sort(states)[-plays:].prod()) + 2.0 * plays * (float(states.max()) + 2.0) + 16.0
+        largest = 2.0 * plays + float(np.abs(self.iterate.values).max(initial=0.0))
+        rounding = (terms * UNIT + plays * defect) * largest
+        return End(found.lower, rounding), End(found.upper, rounding)
+
+    def iterate_until(self, enough: Callable[[_Sweep], float], work: float = WORK, side: int = 0) -> _Sweep:
+        """Iterate until the residual is as small as is enough; give up where the work left will not do for that.
+
+        With a side the least (−1) or the most (1) that laws within the deviations allow, a bound there. Whether the
+        work will do is asked after a number of sweeps that doubles, from how the residual fell since the last time.
+        """
+        outcomes = self.joint.size * self.outcomes
+        most, sweeps = min(MOST_SWEEPS, work / outcomes), 1
+        first = max(FEWEST_OF_A_SIDE if side else FEWEST_SWEEPS, int(UNASKED_WORK // outcomes))
+        asked, earlier = first, math.inf
         found = self._sweep(0.0, side)
         told = time.monotonic()
-        while not (enough(found) or found.residual <= self.rounding or self.updates >= limit):
+        while not (found.residual <= max(enough(found), self.rounding) or sweeps >= most):
             values, improved, action = self.iterate
             self.iterate = Iterate(improved, values, action)
             found = self._sweep(0.5 * (found.least + found.most), side)
+            sweeps += 1
+            if sweeps == first // 2:
+                earlier = found.residual
+            if sweeps == asked:
+                if _hopeless(earlier, found.residual, enough(found), sweeps - asked // 2, most - sweeps):
+                    break
+                asked, earlier = 2 * asked, found.residual
             if self._report is not None and time.monotonic() - told > REPORT_SECONDS:
                 told = time.monotonic()
                 self._report(f"{self.updates // self.joint.size} sweeps: changes within {found.residual:.1e}")
         return found
 
-    def _sweep(self, shift: float, side: int) -> _Sweep:
+    def _sweep(self, shift: float, side: int, laws: JointLaws | None = None) -> _Sweep:
         """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
+        laws = self.joint.laws if laws is None else laws
 
         def piece(task: tuple[int, int, int]) -> tuple[float, float, float, float]:
-            return sweep_rows(self.iterate, *task, shift, side, self.joint.table, self.joint.laws)
+            return sweep_rows(self.iterate, *task, shift, side, self.joint.table, laws)
 
         found = list(self._pool.map(piece, self._pieces) if self._parallel else map(piece, self._pieces))
         least, most, lower, upper = zip(*found, strict=True)
         self.updates += self.joint.size
         return _Sweep(min(least), max(most), min(lower), max(upper))
+
+
+def _hopeless(earlier: float, now: float, enough: float, sweeps: int, left: float) -> bool:
+    """Whether a residual that fell so far in some sweeps will not be small enough after those that are left."""
+    if not 0.0 < now < earlier:
+        return now > enough
+    return math.log(now / enough) * sweeps > left * math.log(earlier / now)
 
 
 @solved_on_shares
@@ -223,6 +270,7 @@ def exact(
     *,
     tolerance: float = 1e-10,
     memory: int | None = None,
+    work: float = WORK,
     threads: int | None = None,
     report: Report | None = None,
 ) -> Solution:
@@ -238,6 +286,9 @@ def exact(
     memory
         Bytes that the tables may take; by default what a minute or two can work through, at most 0.6 GB and half of
         what is free. More of it narrows the bracket of a large problem and takes longer.
+    work
+        Outcomes of actions that value iteration may take in, about 3e8 a second on one core; then, or as soon as that
+        will not do for the tolerance, the bracket reached so far is given. The result does not depend on the clock.
     threads
         Threads for large tables; all cores by default. The result does not depend on it.
     report
@@ -246,6 +297,7 @@ def exact(
     """
     started = time.perf_counter()
     positive("tolerance", tolerance)
+    positive("work", work)
     if memory is not None:
         positive("memory", memory)
     choices = math.comb(problem.n_arms, problem.plays)
@@ -259,22 +311,23 @@ def exact(
     memory = _memory_to_use(problem) if memory is None else memory
     threads = threads or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
-        level, found, log = _solve_by_levels(problem, tolerance, memory, pool, threads, report)
-        lower, upper = found.lower, found.upper
+        level, found, log, work = _solve_by_levels(problem, tolerance, memory, work, pool, threads, report)
         limited = found.width > tolerance
+        low, high = level.proved()
         if limited:
             enough = max(0.3 * tolerance, min(1e-3, 1e-2 * found.cap_error))
-            upper = min(upper, level.iterate_until(lambda sweep: sweep.residual <= enough, side=1).upper)
+            level.iterate_until(lambda _: enough, 0.5 * work, side=1)
+            high = lowest(high, level.proved(1)[1])
             # Last, because the policy and the values that are kept must be those that the lower end is proved for.
-            lower = level.iterate_until(lambda sweep: sweep.residual <= enough, side=-1).lower
-    lower, upper = lower - level.rounding, upper + level.rounding
+            level.iterate_until(lambda _: enough, 0.5 * work, side=-1)
+            low = level.proved(-1)[0]
     how = f"value iteration on {level.joint.size:,} joint beliefs, caps {', '.join(map(str, log[-1]['caps']))}"
     if limited:
         how += f"; too large or too slow for a bracket of {tolerance:g} within {memory / 1e9:.2g} GB"
-    earned = lower
-    if upper - lower > CERTIFIED_WIDTH:
-        ends = max(End(lower), fixed_arms(problem)), min(End(upper), relaxed(problem))
-        lower, upper = bracket(problem, "exact", *ends)
+    earned = low.below
+    if high.above - low.below > CERTIFIED_WIDTH:
+        low, high = highest(low, fixed_arms(problem)), lowest(high, relaxed(problem))
+    lower, upper = bracket(problem, "exact", low, high)
     policy = JointPolicy(level.joint, level.iterate.action, level.iterate.values)
     # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
     gain = max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None
@@ -285,13 +338,22 @@ def exact(
 
 
 def _solve_by_levels(
-    problem: Problem, tolerance: float, memory: int, pool: ThreadPoolExecutor, threads: int, report: Report | None
-) -> tuple[_Level, _Sweep, list[dict[str, Any]]]:
-    """Solve with finer and finer caps, each started from the one before; return the last level, and a log of all."""
+    problem: Problem,
+    tolerance: float,
+    memory: int,
+    work: float,
+    pool: ThreadPoolExecutor,
+    threads: int,
+    report: Report | None,
+) -> tuple[_Level, _Sweep, list[dict[str, Any]], float]:
+    """Solve with finer and finer caps, each started from the one before.
 
-    def enough(found: _Sweep) -> bool:
+    Returns the last level, a log of all, and the work that is left.
+    """
+
+    def enough(found: _Sweep) -> float:
         # Narrow, or limited by capping and not by iteration.
-        return found.width <= tolerance or found.residual <= max(0.3 * tolerance, 0.2 * found.cap_error)
+        return max(tolerance - found.cap_error, 0.3 * tolerance, 0.2 * found.cap_error)
 
     largest = memory // BYTES_PER_BELIEF
     smallest = _caps_and_size(problem, 1.0)[1]
@@ -303,7 +365,6 @@ def _solve_by_levels(
     deviation: float | None = _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
     joint: JointBeliefs | None = None
     values: Array | None = None
-    work = WORK
     log: list[dict[str, Any]] = []
     while True:
         assert deviation is not None
@@ -314,13 +375,13 @@ def _solve_by_levels(
         coarser, joint = joint, joint_beliefs(problem, caps)
         if coarser is not None and values is not None:
             values = coarser.refine(values, joint)
-        level = _Level(joint, values, pool, threads, report)
+        level = _Level(problem.arms, joint, values, pool, threads, report)
         found = level.iterate_until(enough, work)
-        work -= level.updates
+        work -= level.updates * level.outcomes
         log.append({"caps": caps, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
         deviation = _next_deviation(problem, deviation, found, tolerance, largest)
         if found.width <= tolerance or deviation is None or work <= 0:
-            return level, found, log
+            return level, found, log, max(work, 0.0)
         values = level.iterate.values
         del level
 
@@ -368,19 +429,21 @@ def _sweeps_of_a_pilot(problem: Problem) -> float:
         return float(max(cap_for(arm, NEEDED_DEVIATION) for arm in problem.arms))
     caps, size = _caps_and_size(problem, _finest_that_fits(problem, 1.0, FIRST_DEVIATION, PILOT))
     with ThreadPoolExecutor(1) as pool:
-        level = _Level(joint_beliefs(problem, caps), None, pool, 1)
-    level.iterate_until(lambda sweep: sweep.residual <= NEEDED_DEVIATION)
+        level = _Level(problem.arms, joint_beliefs(problem, caps), None, pool, 1)
+    found = level.iterate_until(lambda _: NEEDED_DEVIATION)
+    if found.residual > max(NEEDED_DEVIATION, level.rounding):
+        return float(MOST_SWEEPS)
     return SHARE_OF_SWEEPS * level.updates / size
 
 
-def _outcomes(problem: Problem) -> int:
+def _outcomes(n_states: Sequence[int], plays: int) -> int:
     """What may be seen of all that can be pulled in a joint belief."""
-    return JointBeliefs.count([1] * problem.n_arms, problem.n_states, problem.plays)
+    return JointBeliefs.count([1] * len(n_states), n_states, plays)
 
 
 def _memory_to_use(problem: Problem) -> int:
     """What the tables take if nobody says: not more than can be worked through, nor than half of what is free."""
-    memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // _outcomes(problem)))
+    memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // _outcomes(problem.n_states, problem.plays)))
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -412,9 +475,9 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
     policy = JointPolicy(joint, action, value)
 
     earned, _ = follow(problem, joint, policy)
-    low, high = End(earned.gain - earned.error - earned.rounding), End(answer.upper)
-    if high.value - low.value > tolerance:
-        high = min(high, End(sum(relaxed(problem))))
+    low, high = End(earned.gain - earned.error, earned.rounding + UNIT * problem.plays), End(answer.upper)
+    if high.above - low.below > tolerance:
+        high = lowest(high, relaxed(problem))
     lower, upper = bracket(problem, "exact", low, high)
     certified = upper - lower <= max(CERTIFIED_WIDTH, tolerance)
     how = f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components"

@@ -28,7 +28,8 @@ from restless_bandits.beliefs import arm_beliefs, caps_for
 from restless_bandits.oracles._enclosure import UNIT, law_errors
 from restless_bandits.oracles._explicit import Explored, solve_multichain
 from restless_bandits.oracles._lagrangian import BOUND, REST, Tables, solve_arms, write_laws
-from restless_bandits.oracles.units import gain_of
+from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding
+from restless_bandits.oracles.units import upper_of
 from restless_bandits.problem import AnyArm, Arm, Problem
 
 DEVIATION = 1e-13
@@ -60,7 +61,8 @@ class SubsidisedArms:
         rows = np.where(self.looping, (n_states + 1) * cap, 0)
         base, mean_base, state_base = (np.append(0, np.cumsum(size)) for size in (rows * n_states, rows, n_states))
         rewards, room = np.concatenate([arm.rewards for arm in arms]), (np.empty(base[-1]), np.empty(mean_base[-1]))
-        self.tables = Tables(n_states, cap, base, mean_base, state_base, rewards, np.zeros(len(arms)), *room)
+        deviation, defect = np.zeros((2, len(arms)))
+        self.tables = Tables(n_states, cap, base, mean_base, state_base, rewards, deviation, defect, *room)
         self._write_laws()
         self.sigma = np.zeros(len(rewards), dtype=np.int64)
         """The slots that each arm waits after each state; the search for the best ones goes on from here."""
@@ -84,6 +86,7 @@ class SubsidisedArms:
             self.tables.law[self.tables.base[i] : self.tables.base[i + 1]] = laws.transpose(1, 2, 0).ravel()
             self._of_arm(self.tables.mean, i)[:] = (laws @ arm.rewards).T
             self.tables.deviation[i] = arm_beliefs(arm, cap).deviation.max()
+            self.tables.defect[i] = np.abs(laws.sum(axis=2) - 1.0).max()
         for alike in chains.values():
             some = [arm for arm in (self.arms[i] for i in alike) if isinstance(arm, Arm)]
             limits = np.array([arm.stationary for arm in some])
@@ -163,6 +166,8 @@ class Relaxation:
 
     subsidy: float
     bound: float
+    most: float
+    """What no policy exceeds whatever the subsidy, rounding included."""
     arms: tuple[ArmDual, ...]
 
     @property
@@ -170,6 +175,11 @@ class Relaxation:
         """What rounding may put the bound off by."""
         count, largest = len(self.arms), 1.0 + abs(self.subsidy)
         return sum(dual.rounding for dual in self.arms) + 4 * count**2 * UNIT * largest
+
+    @property
+    def above(self) -> float:
+        """The bound of μ*, rounding included."""
+        return min(self.most, math.nextafter(self.bound + self.rounding, math.inf))
 
 
 class _Point(NamedTuple):
@@ -192,7 +202,11 @@ def relax(problem: Problem) -> Relaxation:
     spare = problem.n_arms - problem.plays
     # Indices lie between the smallest and the largest reward, and with them the minimum.
     low, high = float(arms.tables.rewards.min()), float(arms.tables.rewards.max())
-    trivial = sum(sorted((float(arm.rewards.max()) for arm in problem.arms), reverse=True)[: problem.plays])
+    trivial = math.fsum(sorted((float(arm.rewards.max()) for arm in problem.arms), reverse=True)[: problem.plays])
+    most = trivial if problem.plays == 1 else math.nextafter(trivial, math.inf)
+    if spare == 0:
+        # All arms are pulled in every slot: nothing is relaxed, and the closed form is the optimum.
+        most = min(most, math.nextafter(best_arm_gain(problem) + best_arm_rounding(problem), math.inf))
 
     def at(subsidy: float) -> _Point:
         bounds, rest = arms.solve(subsidy)
@@ -212,10 +226,10 @@ def relax(problem: Problem) -> Relaxation:
         best = min(best, *found, key=lambda one: one.bound)
     arms.sigma[:] = best.sigma
     at(best.subsidy)
-    return Relaxation(best.subsidy, best.bound, arms.duals(best.subsidy))
+    return Relaxation(best.subsidy, best.bound, most, arms.duals(best.subsidy))
 
 
 def relaxation_bound(problem: Problem) -> float:
     """Return the relaxation's upper bound of μ*."""
     problem.require_steady("a bound")
-    return gain_of(problem, relax(problem.in_shares()).bound)
+    return upper_of(problem, relax(problem.in_shares()).above)

@@ -18,8 +18,8 @@ CERTIFIED_WIDTH = 1e-4
 class Solution:
     """The answer of an oracle to a problem.
 
-    ``lower`` ≤ μ* ≤ ``upper`` always holds, up to rounding, which a ``multichain`` answer includes; μ* is the best
-    long-run reward a slot from the problem's initial states. ``gain`` is the policy's own long-run reward, ``None``
+    ``lower`` ≤ μ* ≤ ``upper`` always holds, rounding included; μ* is the best long-run reward a slot from the problem's
+    initial states. ``gain`` is the policy's own long-run reward, ``None``
     where the problem is too large for that and nobody has simulated it.
     ``certified`` means that this policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the tolerance
     that was asked for: its gain is at least ``lower``, and ``upper`` is no further away than that. Both are shares of

@@ -10,25 +10,30 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
+from starlette.routing import Route
 
 from restless_bandits import __version__
 from restless_bandits.arrays import plain
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import messages
-from restless_bandits.service.auth import Doorkeeper, Names, Tokens
-from restless_bandits.service.gate import Gate, fault, headers_of
+from restless_bandits.service.auth import Doorkeeper, Names, Sessions, Tokens
+from restless_bandits.service.gate import Gate, fault, gone, headers_of
+from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.messages import LIMITS, MOST
-from restless_bandits.service.metrics import CONTENT_TYPE, Meter
+from restless_bandits.service.metrics import CONTENT_TYPE, Meter, RouteTable
 from restless_bandits.service.operations import Answer, Delete, Operation, ServiceError
 from restless_bandits.service.page import Codes
 from restless_bandits.service.page import routes as page_routes
+from restless_bandits.service.reading import AgentReader
 from restless_bandits.service.streams import Streams
-from restless_bandits.service.waiting import Bridge
+from restless_bandits.service.views import belief_of, estimate_of
+from restless_bandits.service.waiting import Bridge, ThreadPool
 
 DESCRIPTION = (
     "Agents that decide which of several drifting arms to use, kept by a process that never forgets what it has "
@@ -45,10 +50,15 @@ STATUSES = {
     429: "A limit is reached; try again after the seconds of Retry-After.",
     503: "The service cannot answer now; try again after the seconds of Retry-After.",
 }
+ACCESS_THREADS = 4
+"""Threads in which tokens and the health of the store are looked up, and nothing else."""
 Name = Annotated[str, Path(description="The agent's name.")]
-After = Annotated[int, Query(ge=0, le=MOST, description="The number of the last event that is known.")]
-Begin = Annotated[int | None, Query(ge=0, le=MOST, description="As Last-Event-ID; without either only what comes.")]
-PageLength = Annotated[int, Query(ge=1, le=LIMITS.page, description="Events of a page.")]
+DIGITS = BeforeValidator(messages.digits_of)
+After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last event that is known.")]
+Begin = Annotated[
+    int | None, DIGITS, Query(ge=0, le=MOST, description="As Last-Event-ID; without either only what comes.")
+]
+PageLength = Annotated[int, DIGITS, Query(ge=1, le=LIMITS.page, description="Events of a page.")]
 
 
 def build(
@@ -62,9 +72,13 @@ def build(
 ) -> Gate:
     """Return the whole service as an ASGI application; ``stop()`` ends what would not end by itself."""
     limits = limits or Limits()
-    doorkeeper, meter = Doorkeeper(tokens), Meter(keeper)
+    access = ThreadPool("access", ACCESS_THREADS)
+    doorkeeper, meter = Doorkeeper(tokens, access), Meter(keeper)
     streams = Streams(keeper, limits.streams, limits.page)
+    sessions = Sessions(doorkeeper, limits.sessions, limits.token_sessions)
     bridge = Bridge()
+    reader = AgentReader(keeper, bridge, limits.estimates)
+    streams.at_stop.append(reader.close)
     app = FastAPI(
         title="restless-bandits",
         version=__version__,
@@ -75,11 +89,12 @@ def build(
     )
     _handle_errors(app)
     _play_routes(app, keeper, bridge)
-    _read_routes(app, keeper, streams, meter)
+    _read_routes(app, keeper, reader, streams, meter, access)
     if page:
-        app.router.routes.extend(page_routes(keeper, doorkeeper, streams, codes or Codes()))
+        app.router.routes.extend(page_routes(keeper, doorkeeper, sessions, streams, codes or Codes()))
     setattr(app, "openapi", lambda: _described(app))  # noqa: B010
-    return Gate(app, keeper, doorkeeper, Names(known_hosts), limits, meter, bridge, streams)
+    routes = RouteTable(route.path for route in app.routes if isinstance(route, Route))
+    return Gate(app, keeper, doorkeeper, sessions, Names(known_hosts), limits, meter, routes, bridge, streams)
 
 
 def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -112,6 +127,9 @@ def _handle_errors(app: FastAPI) -> None:
     async def problem(_: Request, error: Exception) -> Response:
         return refused(ServiceError(422, str(error)))
 
+    async def went_away(_: Request, error: Exception) -> Response:
+        return refused(gone())
+
     async def failed(_: Request, error: Exception) -> Response:
         return refused(fault())  # the gate finds the error too, and logs it
 
@@ -119,6 +137,7 @@ def _handle_errors(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, wrong_parameter)
     app.add_exception_handler(HTTPException, not_found)
     app.add_exception_handler(ProblemError, problem)
+    app.add_exception_handler(ClientDisconnect, went_away)
     app.add_exception_handler(Exception, failed)
 
 
@@ -202,11 +221,13 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
         return _json({"answers": await done(name, message.each())})
 
 
-def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> None:
+def _read_routes(
+    app: FastAPI, keeper: Any, reader: AgentReader, streams: Streams, meter: Meter, access: ThreadPool
+) -> None:
     """What changes nothing."""
 
-    def get(path: str, answer: type[BaseModel], **more: Any) -> Callable[[Callable[..., Any]], Any]:
-        responses = _refusals(404, 422) if "{name}" in path else _refusals()
+    def get(path: str, answer: type[BaseModel], *refusals: int, **more: Any) -> Callable[[Callable[..., Any]], Any]:
+        responses = _refusals(404, 422, *refusals) if "{name}" in path else _refusals()
         return app.get(path, response_model=answer, responses=responses, tags=["read"], **more)
 
     @get("/agents", messages.AgentsReply, summary="All agents.")
@@ -215,7 +236,7 @@ def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> N
 
     @get("/agents/{name}", messages.Reply, summary="An agent: its task, learner, clock, slots, rewards.")
     async def agent(name: Name) -> Response:
-        return _json(await asyncio.to_thread(keeper.agent, name))
+        return _json(await reader.look(name, Hosted.view))
 
     @get("/agents/{name}/events", messages.EventsReply, summary="The log, a page at a time.")
     async def events(name: Name, after: After = 0, limit: PageLength = LIMITS.page) -> Response:
@@ -229,7 +250,6 @@ def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> N
         summary="The log as it grows: server-sent events.",
     )
     async def stream(request: Request, name: Name, after: Begin = None) -> Response:
-        streams.check_room()
         said = request.headers.get("last-event-id", "")
         if said and not (said.isascii() and said.isdigit() and len(said) < 17):
             raise ServiceError(422, "Last-Event-ID is not the number of an event", "Last-Event-ID")
@@ -237,18 +257,20 @@ def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> N
             await asyncio.to_thread(keeper.events, name, 0, 1)  # an agent that is not there is told before we stream
             begin = int(said) if said else int(after or 0)
         else:
-            begin = int((await asyncio.to_thread(keeper.agent, name))["seq"])
+            begin = await reader.look(name, lambda hosted: hosted.seq)
         return StreamingResponse(
-            streams.lines(name, begin), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+            streams.lines(name, begin, request.state.role_of),
+            media_type="text/event-stream",
+            headers={"x-accel-buffering": "no"},
         )
 
-    @get("/agents/{name}/estimate", messages.Reply, summary="Chains and rewards, with standard errors.")
+    @get("/agents/{name}/estimate", messages.Reply, 429, summary="Chains and rewards, with standard errors.")
     async def estimate(name: Name) -> Response:
-        return _json(await asyncio.to_thread(keeper.estimate, name))
+        return Response(await reader.compute(estimate_of, name), media_type="application/json")
 
-    @get("/agents/{name}/belief", messages.Reply, summary="The present law of every arm.")
+    @get("/agents/{name}/belief", messages.Reply, 429, summary="The present law of every arm.")
     async def belief(name: Name) -> Response:
-        return _json(await asyncio.to_thread(keeper.belief, name))
+        return Response(await reader.compute(belief_of, name), media_type="application/json")
 
     @app.get(
         "/health",
@@ -258,7 +280,7 @@ def _read_routes(app: FastAPI, keeper: Any, streams: Streams, meter: Meter) -> N
         summary="Whether the service can answer and write; needs no token.",
     )
     async def health() -> Response:
-        return _json(await asyncio.to_thread(keeper.health))
+        return _json(await access(keeper.health))
 
     @app.get(
         "/metrics",

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, UntrustedModuleError
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.planning import Planner, origin
 from restless_bandits.service.session import AgentRow, Session
@@ -49,18 +49,27 @@ class Audit:
         return done
 
 
-def audit(store: Store, *, plans: bool = True, progress: Callable[[int], None] | None = None) -> Audit:
+def audit(
+    store: Store,
+    *,
+    plans: bool = True,
+    trust_modules: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Audit:
     """Play the whole log of a store again; ``plans=False`` makes no plan anew, which takes most of the time.
 
+    ``trust_modules`` accepts learners and oracles named by ``module:Class``, and imports the modules.
     ``progress`` is called with the number of events so far, now and then.
     """
     found = Audit()
     with store.reading() as session:
-        planner = Planner(session.plan)
+        planner = Planner(session.plan, trust_modules=trust_modules)
         for row in session.ever_rows():
             found.agents += 1
             try:
                 found.difference = _audit_agent(session, row, planner, found, plans, progress)
+            except UntrustedModuleError as error:
+                raise ProblemError(f"cannot audit agent {row.name!r}: {error}") from None
             except (ProblemError, KeyError, TypeError, ValueError) as error:
                 found.difference = f"agent {row.name!r}, after event {found.events} of the store: {error}"
             if found.difference is not None:

@@ -6,18 +6,22 @@ second, so that a request costs no query, and a token that is revoked, by whatev
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import ipaddress
+import secrets
 import time
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from restless_bandits.service.waiting import ThreadPool
 
 ROLES = ("read", "play", "admin")
 REMEMBERED = 1.0
 MOST_REMEMBERED = 10_000
-COOKIE = "restless_token"
+COOKIE = "restless_session"
+SESSION_SECONDS = 24 * 3600
 OPEN_PATHS = ("/", "/health", "/login", "/logout", "/favicon.ico")
 OPEN_FOLDER = "/assets/"
 PLAYS = ("ask", "tell", "skip", "batch")
@@ -32,23 +36,92 @@ class Tokens(Protocol):
 class Doorkeeper:
     """Tells the role of a token."""
 
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Tokens, threads: ThreadPool) -> None:
+        self._tokens, self._threads = tokens, threads
         self._known: dict[bytes, tuple[str | None, float]] = {}
 
     async def role(self, token: str) -> str | None:
         """Return the role of a token, None where nobody has it."""
-        # Kept and looked up by its hash: how long that takes tells nothing about tokens that are nearly right.
-        key = hashlib.sha256(token.encode(errors="replace")).digest()
+        key = _hash(token)
         known = self._known.get(key)
         now = time.monotonic()
         if known is not None and known[1] > now:
             return known[0]
-        role = await asyncio.to_thread(self._tokens.role_of, token)
+        role = await self._threads(self._tokens.role_of, token)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[key] = (role, now + REMEMBERED)
         return role
+
+
+@dataclass(frozen=True)
+class Session:
+    """A browser that is logged in."""
+
+    token: str
+    until: float
+
+
+class Sessions:
+    """Sessions of browsers by random ids, with the role ``read``.
+
+    A session ends when it expires, at logout, when its token is revoked, and with the process. Sessions are kept in
+    memory under the hashes of their ids. A new session beyond a limit ends the oldest session of its token, or of all
+    tokens.
+    """
+
+    def __init__(self, doorkeeper: Doorkeeper, most: int, most_of_token: int) -> None:
+        self._doorkeeper, self._most, self._most_of_token = doorkeeper, most, most_of_token
+        self._sessions: dict[bytes, Session] = {}
+
+    def begin(self, token: str) -> str:
+        """Return the id of a new session."""
+        now = time.monotonic()
+        self._sessions = {key: one for key, one in self._sessions.items() if one.until > now}
+        same = [key for key, one in self._sessions.items() if one.token == token]
+        for key in same[: max(0, len(same) - self._most_of_token + 1)]:
+            del self._sessions[key]
+        if len(self._sessions) >= self._most:
+            del self._sessions[next(iter(self._sessions))]
+        name = secrets.token_urlsafe(32)
+        self._sessions[_hash(name)] = Session(token, now + SESSION_SECONDS)
+        return name
+
+    def end(self, name: str) -> None:
+        """End a session, if there is such."""
+        self._sessions.pop(_hash(name), None)
+
+    async def role(self, name: str) -> str | None:
+        """Return ``read`` for a session whose token is still good, else None."""
+        session = self._sessions.get(_hash(name))
+        if session is None:
+            return None
+        if session.until <= time.monotonic() or await self._doorkeeper.role(session.token) is None:
+            self.end(name)
+            return None
+        return "read"
+
+
+def cookie_name(scheme: str) -> str:
+    """Return the name of the session cookie; over TLS its prefix keeps other hosts and plain HTTP from setting it."""
+    return f"__Host-{COOKIE}" if scheme == "https" else COOKIE
+
+
+def session_in(scope: Mapping[str, Any]) -> str | None:
+    """Return the session id that a request carries as a cookie."""
+    wanted = cookie_name(scope["scheme"])
+    for key, value in scope["headers"]:
+        if key == b"cookie":
+            for pair in value.decode("latin-1").split(";"):
+                name, _, content = pair.strip().partition("=")
+                if name == wanted and content:
+                    return str(content)
+    return None
+
+
+def _hash(secret: str) -> bytes:
+    # The time of a lookup by hash tells nothing about secrets that are nearly right.
+    return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
 def enough(role: str, needed: str) -> bool:
@@ -89,7 +162,9 @@ class Names:
             port = port.removeprefix(":") if bracket and port[:1] in ("", ":") else "x"
         else:
             name, _, port = name.partition(":")
-        fine = (not port or port.isdigit()) and (name.rstrip(".") in self._known or is_address(name))
+        fine = (not port or (port.isascii() and port.isdigit())) and (
+            name.rstrip(".") in self._known or is_address(name)
+        )
         if fine and len(self._fine) < 100:
             self._fine.add(host)
         return fine

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
 
-from restless_bandits.errors import ProblemError
+from restless_bandits.errors import ProblemError, UntrustedModuleError
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.planning import Planner
@@ -148,6 +148,8 @@ class _damaged:  # noqa: N801 - reads as a word of the language
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UntrustedModuleError):
+            raise ServiceError(503, f"cannot load agent {self._name!r}: {error}") from error
         if isinstance(error, ProblemError | KeyError | TypeError | ValueError | AttributeError):
             sentence = f"the log of agent {self._name!r} is damaged: {error}; go back to an earlier copy"
             raise ServiceError(503, sentence) from error

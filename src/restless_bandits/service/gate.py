@@ -7,20 +7,22 @@ the web framework; ``app.py`` declares them for the API's description, and every
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import messages
-from restless_bandits.service.auth import COOKIE, Doorkeeper, Names, enough, needed_role
+from restless_bandits.service.auth import Doorkeeper, Names, Sessions, enough, needed_role, session_in
 from restless_bandits.service.limits import Limits
-from restless_bandits.service.metrics import Meter
+from restless_bandits.service.metrics import Meter, RouteTable
 from restless_bandits.service.operations import Operation, ServiceError
-from restless_bandits.service.streams import Streams
+from restless_bandits.service.streams import ROUTES as STREAM_ROUTES
+from restless_bandits.service.streams import RoleOf, Streams
 from restless_bandits.service.waiting import Bridge
 
 Scope = MutableMapping[str, Any]
@@ -57,14 +59,16 @@ class Gate:
         app: App,
         keeper: Any,
         doorkeeper: Doorkeeper,
+        sessions: Sessions,
         names: Names,
         limits: Limits,
         meter: Meter,
+        routes: RouteTable,
         bridge: Bridge,
         streams: Streams,
     ) -> None:
-        self._app, self._keeper, self._doorkeeper = app, keeper, doorkeeper
-        self._names, self._limits, self._meter = names, limits, meter
+        self._app, self._keeper, self._doorkeeper, self._sessions = app, keeper, doorkeeper, sessions
+        self._names, self._limits, self._meter, self._routes = names, limits, meter, routes
         self._bridge = bridge
         self.streams = streams
         self._busy = 0
@@ -81,6 +85,7 @@ class Gate:
         start = time.perf_counter()
         answer = _Noting(send)
         path: str = scope["path"]
+        route = self._routes.label(path)
         try:
             self._busy += 1
             if self._busy > self._limits.clients:
@@ -95,21 +100,21 @@ class Gate:
                 await reply(send, 200, {"answers": results} if action == "batch" else results[0])
                 answer.status = 200
             else:
-                await self._app(scope, self._measured(receive), answer)
+                with self.streams.place() if route in STREAM_ROUTES else contextlib.nullcontext():
+                    await self._app(scope, self._measured(receive), answer)
         except ProblemError as error:
             if not answer.status:
                 await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))
         except asyncio.CancelledError:
             raise
         except Exception:  # a mistake of ours, whatever it is: the log tells it, the answer does not
-            log.exception("a request failed: %s %s", scope["method"], route_of(path, 200))
+            log.exception("a request failed: %s %s", scope["method"], route)
             if not answer.status:
                 await refuse(answer, fault())
         finally:
             self._busy -= 1
-            is_stream = path.endswith("/stream")
-            seconds = None if is_stream else time.perf_counter() - start
-            self._meter.note(route_of(path, answer.status), answer.status, seconds)
+            seconds = None if route in STREAM_ROUTES else time.perf_counter() - start
+            self._meter.note(route, answer.status, seconds)
 
     def stop(self) -> None:
         """End what would not end by itself: streams, and bodies that do not come."""
@@ -120,17 +125,19 @@ class Gate:
 
     async def _admit(self, scope: Scope, path: str) -> int:
         """Refuse who may not ask for this; return the length of the body that was announced."""
-        host = authorization = cookie = None
+        host = authorization = None
         size = 0
         for key, value in scope["headers"]:
             if key == b"authorization":
+                if authorization is not None:
+                    raise ServiceError(400, "the request has two Authorization headers; send one")
                 authorization = value
             elif key == b"host":
+                if host is not None:
+                    raise ServiceError(400, "the request has two Host headers; send one")
                 host = value
             elif key == b"content-length":
                 size = int(value) if value.isdigit() and len(value) < 20 else self._limits.body + 1
-            elif key == b"cookie":
-                cookie = value
         if host not in self._names:
             raise ServiceError(
                 400, "this service is not known by the name of the Host header; start it with --allow-host NAME"
@@ -140,12 +147,17 @@ class Gate:
         if needed is None:
             return size
         token = _bearer(authorization)
-        if token is None and authorization is None and method == "GET":
-            token = _from_cookie(cookie)
-        role = None if token is None else await self._doorkeeper.role(token)
+        session = session_in(scope) if authorization is None and method == "GET" else None
+        role_of: RoleOf = _nobody
+        if token is not None:
+            role_of = functools.partial(self._doorkeeper.role, token)
+        elif session is not None:
+            role_of = functools.partial(self._sessions.role, session)
+        role = await role_of()
         if role is None:
-            why = "a token is needed" if token is None else "this token is not known"
+            why = "this token is not known" if token else "this session has ended" if session else "a token is needed"
             raise ServiceError(401, f"{why}; send the header Authorization: Bearer TOKEN")
+        scope.setdefault("state", {})["role_of"] = role_of
         if not enough(role, needed):
             raise ServiceError(403, f"this token may {role}, and {needed} is needed; restless token makes another")
         return size
@@ -168,7 +180,7 @@ class Gate:
         while more:
             message = await self._part(receive)
             if message["type"] == "http.disconnect":
-                raise ServiceError(400, "the client went away before the body was there")
+                raise gone()
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > self._limits.body:
@@ -243,22 +255,13 @@ def too_large(most: int) -> ServiceError:
     return ServiceError(413, f"the body is longer than {most} bytes; send less at a time")
 
 
+def gone() -> ServiceError:
+    return ServiceError(400, "the client went away before the body was there")
+
+
 def fault() -> ServiceError:
     """A mistake of ours. What is told says nothing of where; the log does."""
     return ServiceError(503, "the service failed on this request, and its log says why; try again", retry_after=1.0)
-
-
-def route_of(path: str, status: int) -> str:
-    """The route of a path, for counting: names are left out, and what does not exist is one."""
-    parts = path.split("/")
-    if status in (0, 401, 404) or (len(parts) > 1 and parts[1] not in _ROOTS):
-        return "other"
-    if len(parts) > 2 and parts[1] == "agents":
-        parts[2] = "{name}"
-    return "/".join(parts[:4]) if parts[1] == "agents" else f"/{parts[1]}"
-
-
-_ROOTS = ("", "agents", "assets", "health", "page", "login", "logout", "metrics", "openapi.json")
 
 
 def _bearer(value: bytes | None) -> str | None:
@@ -267,11 +270,5 @@ def _bearer(value: bytes | None) -> str | None:
     return value[7:].strip().decode("latin-1") or None
 
 
-def _from_cookie(value: bytes | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        found = SimpleCookie(value.decode("latin-1")).get(COOKIE)
-    except CookieError:
-        return None
-    return None if found is None or not found.value else found.value
+async def _nobody() -> str | None:
+    return None

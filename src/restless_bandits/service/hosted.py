@@ -7,6 +7,7 @@ of them; whoever keeps the agent then makes it anew from the store. Nothing here
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -132,7 +133,9 @@ class Hosted:
     def from_dict(cls, number: int, data: dict[str, Any], planner: Planner) -> Self:
         """Return the agent that ``to_dict`` wrote."""
         plan = None if data["digest"] is None else planner.stored(data["digest"])
-        player = HostedPlayer._restored(data["player"], None, planner=planner, plan=plan)
+        player = HostedPlayer._restored(
+            data["player"], None, trust_modules=planner.trust_modules, planner=planner, plan=plan
+        )
         player.plans = data["plans"]
         hosted = cls(number, data["name"], data["made"], data["clock"], player)
         hosted.seq = hosted.snapshot_seq = data["seq"]
@@ -367,10 +370,11 @@ class Hosted:
             "planning": player._due is not None,
         }
 
-    def known(self) -> Known:
-        """Return what an estimate is made of; it shares nothing that changes."""
+    def packed_known(self) -> bytes:
+        """Return ``Known``, pickled for a worker: unlike a copy, the pickle of a record leaves out its zeros."""
         player = self.player
-        return player.record.copy(), player.task.names, player.task.reward_ranges, list(player._service)
+        known: Known = (player.record, player.task.names, player.task.reward_ranges, list(player._service))
+        return pickle.dumps(known)
 
     def decision_id(self, slot: int) -> str:
         return f"{self.number}-{slot}"

@@ -10,7 +10,7 @@ from typing import Any
 from restless_bandits.arrays import is_whole
 from restless_bandits.changes import Alarm
 from restless_bandits.errors import ProblemError, shortened
-from restless_bandits.learners import Learner
+from restless_bandits.learners import Learner, as_learner
 from restless_bandits.plans import Plan
 from restless_bandits.player import Due
 from restless_bandits.problem import Task
@@ -34,8 +34,8 @@ class HostedPlayer(StoredPlayer):
     def __init__(
         self, learner: Learner | str, task: Task, *, planner: Planner, plan: StoredPlan | None = None, **options: Any
     ) -> None:
-        super().__init__(learner, task, **options | {"planning": "background"})
         self.planner = planner
+        super().__init__(learner, task, **options | {"planning": "background"})
         self.stored = plan
         """The present plan."""
         self.events: list[Event] = []
@@ -43,6 +43,10 @@ class HostedPlayer(StoredPlayer):
         self.plans = 0
         """How many plans were begun."""
         self._try_at = 0
+
+    def _checked_learner(self, learner: Learner | str, task: Task) -> Learner:
+        """The learner, if it can play these arms; every spec comes from a message or a store."""
+        return super()._checked_learner(as_learner(learner, trust_modules=self.planner.trust_modules), task)
 
     def _log(self, kind: str, **content: Any) -> None:
         if self._replaying:
@@ -122,7 +126,8 @@ class HostedPlayer(StoredPlayer):
             else:
                 self.on_change = event["on_change"]
             return True
-        return self._repeat({key: value for key, value in event.items() if key not in _ASIDE}, check=check)
+        told = {key: value for key, value in event.items() if key not in _ASIDE}
+        return self._repeat(told, trust_modules=self.planner.trust_modules, check=check)
 
     def _repeat_plan(self, event: Event) -> None:
         due: Due | None = self._due

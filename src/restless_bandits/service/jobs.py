@@ -59,8 +59,8 @@ def unknown(name: str) -> ServiceError:
     return ServiceError(404, f"there is no agent {name[:100]!r}", "name")
 
 
-def stopping() -> ServiceError:
-    return ServiceError(503, "the service is stopping; ask again", retry_after=RETRY_AFTER)
+def busy() -> ServiceError:
+    return ServiceError(503, "the writer is busy with other requests; ask again", retry_after=RETRY_AFTER)
 
 
 def unavailable(error: Exception) -> ServiceError:

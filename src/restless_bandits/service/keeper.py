@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from typing import Any, Literal
 
-from restless_bandits import background
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
 from restless_bandits.service.cabinet import CACHE, Cabinet, Group
@@ -35,8 +34,8 @@ from restless_bandits.service.jobs import (
     NextGroupError,
     Resume,
     as_refusal,
+    busy,
     refuse,
-    stopping,
     unavailable,
     unknown,
 )
@@ -47,7 +46,7 @@ from restless_bandits.service.planning import PlanNeededError, Planner, Promise,
 from restless_bandits.service.schema import SNAPSHOT_VERSION
 from restless_bandits.service.session import Session
 from restless_bandits.service.store import Store, StoreError
-from restless_bandits.service.views import Known, belief_of, estimate_of
+from restless_bandits.service.waiting import stopping
 
 LOG = logging.getLogger(__name__)
 MOST_AT_ONCE = 2_000
@@ -58,8 +57,8 @@ SNAPSHOT_EVERY = 2_000
 """Events of an agent after which a snapshot is made of it."""
 GLANCE = 1.0
 """Seconds after which somebody who listens hears of what another process has done."""
-LONGEST_LOOK = 30.0
-"""Seconds that somebody who reads waits for."""
+LOOK_TIMEOUT_SECONDS = 30.0
+"""Seconds after which the writer is too busy for a reader."""
 PATIENCE = "RESTLESS_WAIT_FOR_PLANS"
 """Set in the environment, it has decisions wait for plans that are due, so that a run can be repeated exactly."""
 
@@ -75,10 +74,12 @@ class Keeper:
         now: Callable[[], int] = clock.now,
         snapshot_every: int | None = None,
         cache: int = CACHE,
+        trust_modules: bool = False,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
         self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
-        self.planner = Planner(self._read_plan, patient=bool(os.environ.get(PATIENCE)))
+        patient = bool(os.environ.get(PATIENCE))
+        self.planner = Planner(self._read_plan, patient=patient, trust_modules=trust_modules)
         self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
         self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
@@ -158,24 +159,8 @@ class Keeper:
 
     def agent(self, name: str) -> Answer:
         """Return what may be shown of an agent."""
-        shown: Answer = self._look(name, Hosted.view)
+        shown: Answer = self.look(name, Hosted.view)
         return shown
-
-    def estimate(self, name: str) -> Answer:
-        """Return the chains and rewards of an agent's arms, with standard errors."""
-        return self._in_worker(estimate_of, name)
-
-    def belief(self, name: str) -> Answer:
-        """Return the present law of every arm."""
-        return self._in_worker(belief_of, name)
-
-    def _in_worker(self, view: Callable[..., Answer], name: str) -> Answer:
-        known: Known = self._look(name, Hosted.known)
-        try:
-            found, _ = background.submit(view, *known).result(timeout=LONGEST_LOOK)
-        except (BrokenExecutor, CancelledError, TimeoutError):
-            raise ServiceError(503, "the workers are busy or died; ask again", retry_after=RETRY_AFTER) from None
-        return found
 
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
         """Return a page of the log of an agent."""
@@ -224,12 +209,16 @@ class Keeper:
 
     def look(self, name: str, what: Callable[[Hosted], Any]) -> Any:
         """Return what a function finds in an agent, between two commits; it must be quick, and take only copies."""
-        return self._look(name, what)
+        try:
+            return self.look_later(name, what).result(timeout=LOOK_TIMEOUT_SECONDS)
+        except TimeoutError:
+            raise busy() from None
 
-    def _look(self, name: str, look: Callable[[Hosted], Any]) -> Any:
-        job = Job(name, look=look)
+    def look_later(self, name: str, what: Callable[[Hosted], Any]) -> Future[Any]:
+        """Promise what ``look`` returns."""
+        job = Job(name, look=what)
         self._accept(job)
-        return job.future.result(timeout=LONGEST_LOOK)
+        return job.future
 
     @contextlib.contextmanager
     def _reading(self) -> Any:

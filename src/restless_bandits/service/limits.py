@@ -7,13 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what clients may ask for; what is beyond them is refused in one sentence.
+    """Bounds on requests of clients; a request beyond a bound is refused in one sentence.
 
-    ``agents`` live at a time in a store, ``arms`` of one agent, ``states`` of one arm, ``plays`` in a slot,
-    ``open_decisions`` of one agent whose answers may still come, ``late`` slots that an
-    answer may come late, ``batch`` operations of one request, ``body`` bytes of
-    one request, ``name`` letters of a name or a request id, ``page`` events of one answer, ``clients`` requests that
-    are being answered, ``streams`` that are open, ``queue`` operations that wait for the writer.
+    - ``agents``: agents of a store at a time
+    - ``arms``, ``states``, ``plays``: arms of an agent, states of an arm, pulls in a slot
+    - ``open_decisions``: decisions of an agent whose answers may still come
+    - ``late``: slots after which an answer may still come
+    - ``batch``: operations of a request
+    - ``head``, ``header_lines``: bytes and lines of the request line, headers and trailers of a request
+    - ``body``: bytes of the body of a request
+    - ``name``: letters of a name or a request id
+    - ``page``: events of an answer
+    - ``clients``: requests that are being answered
+    - ``streams``: streams that are open
+    - ``estimates``: estimates and beliefs that are being computed
+    - ``sessions``, ``token_sessions``: sessions of browsers, and those of one token
+    - ``queue``: operations that wait for the writer
     """
 
     agents: int = 10_000
@@ -23,9 +32,14 @@ class Limits:
     open_decisions: int = 100_000
     late: int = 100_000
     batch: int = 1_000
+    head: int = 1 << 16
+    header_lines: int = 100
     body: int = 1 << 20
     name: int = 200
     page: int = 1_000
     clients: int = 512
     streams: int = 64
+    estimates: int = 4
+    sessions: int = 1_000
+    token_sessions: int = 50
     queue: int = 20_000

@@ -7,11 +7,13 @@ true. No field holds objects of any shape, so nothing can be nested deeper than 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError, PydanticKnownError
 
 from restless_bandits.errors import did_you_mean, shortened
 from restless_bandits.service.limits import Limits
@@ -37,6 +39,16 @@ States = Annotated[int, Field(ge=2, le=LIMITS.states)]
 Law = Literal["bernoulli", "fixed", "bounded", "beta"]
 OnChange = Literal["warn", "forget", "forget-all", "ignore"]
 Range = tuple[float, float]
+
+
+def digits_of(value: object) -> object:
+    """Return a parameter of a path or query, if it is written as a whole number in plain digits."""
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        raise PydanticKnownError("int_parsing")
+    return value
+
+
+_DIGITS = re.compile(r"-?[0-9]{1,20}")
 
 
 def checked_learner(spec: str) -> str:
@@ -242,9 +254,32 @@ M = TypeVar("M", bound=Message)
 def read(model: type[M], body: bytes) -> M:
     """Return the message that a body holds, or refuse it in one sentence."""
     try:
-        return model.model_validate_json(body)
+        message = model.model_validate_json(body)
     except ValidationError as error:
         raise refusal(error) from None
+    check_keys(body.decode())
+    return message
+
+
+def check_keys(text: str) -> None:
+    """Refuse JSON with an object that holds a key twice: readers differ on which of the two counts."""
+    _KEYS.decode(text)
+
+
+def _check_pairs(pairs: list[tuple[str, None]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise ServiceError(400, f"the key {shortened(twice)} is there twice; send it once", twice[: LIMITS.name])
+
+
+def _no_value(_: str) -> None:
+    """Numbers are read by the model."""
+
+
+_KEYS = json.JSONDecoder(
+    object_pairs_hook=_check_pairs, parse_int=_no_value, parse_float=_no_value, parse_constant=_no_value
+)
 
 
 def refusal(error: ValidationError) -> ServiceError:

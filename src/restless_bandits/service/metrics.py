@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
@@ -11,6 +11,24 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class RouteTable:
+    """The routes of an application, by which requests are counted."""
+
+    def __init__(self, routes: Iterable[str]) -> None:
+        self._by_length: dict[int, list[tuple[str, list[str]]]] = {}
+        for route in sorted(routes, key=lambda one: one.count("{")):
+            parts = route.split("/")
+            self._by_length.setdefault(len(parts), []).append((route, parts))
+
+    def label(self, path: str) -> str:
+        """Return the route of a path, ``other`` where there is none: a client cannot make new labels."""
+        parts = path.split("/")
+        for route, template in self._by_length.get(len(parts), ()):
+            if all(part == own or own.startswith("{") for part, own in zip(parts, template, strict=True)):
+                return route
+        return "other"
 
 
 class Meter:

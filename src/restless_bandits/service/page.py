@@ -5,8 +5,8 @@ else and ask nobody else. What is slow to find out is found out by processes of 
 for a moment, so that ten people who look cost as much as one. What happens now comes as a stream, a few frames a
 second, however many slots pass in one.
 
-The cookie holds the token. It is sent by pages of this host alone (SameSite=Strict), no script can read it, and the
-gate takes it for GET requests only, which change nothing.
+The cookie holds the id of a session, not the token. It is sent by pages of this host alone (SameSite=Strict), no script
+can read it, and the gate takes it for GET requests only, with the role ``read``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from starlette.routing import BaseRoute, Route
 
 from restless_bandits.arrays import plain
 from restless_bandits.service import thinking
-from restless_bandits.service.auth import COOKIE, Doorkeeper
+from restless_bandits.service.auth import SESSION_SECONDS, Doorkeeper, Sessions, cookie_name, session_in
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.keeper import Keeper
+from restless_bandits.service.messages import check_keys
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.streams import Streams
-from restless_bandits.service.thinker import Aside, Thinker
+from restless_bandits.service.thinker import Thinker
+from restless_bandits.service.waiting import ThreadPool
 
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -40,6 +42,7 @@ POLICY = (
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 EVERY, EVERY_OVERVIEW = 0.2, 1.0
 """Seconds between two frames."""
+PAGE_THREADS = 4
 SHOWN_SLOTS, READ_EVENTS = 300, 900
 SHOWN_AGENTS, LATELY = 50, 200
 """Agents at a glance, and the events from which their rate and reward lately are found."""
@@ -127,9 +130,12 @@ def glance(row: Mapping[str, Any], present: Mapping[str, Any], events: list[dict
 class Page:
     """What the page is served."""
 
-    def __init__(self, keeper: Keeper, doorkeeper: Doorkeeper, streams: Streams, codes: Codes) -> None:
-        self._keeper, self._doorkeeper, self._streams, self._codes = keeper, doorkeeper, streams, codes
-        self._aside = Aside()
+    def __init__(
+        self, keeper: Keeper, doorkeeper: Doorkeeper, sessions: Sessions, streams: Streams, codes: Codes
+    ) -> None:
+        self._keeper, self._doorkeeper, self._sessions = keeper, doorkeeper, sessions
+        self._streams, self._codes = streams, codes
+        self._aside = ThreadPool("page", PAGE_THREADS)
         self._thinker = Thinker(keeper, self._aside)
         streams.at_stop += [self._thinker.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})
@@ -155,8 +161,8 @@ class Page:
         ]
 
     async def home(self, request: Request) -> Response:
-        token = request.cookies.get(COOKIE)
-        role = None if token is None else await self._doorkeeper.role(token)
+        session = session_in(request.scope)
+        role = None if session is None else await self._sessions.role(session)
         if role is None:
             return RedirectResponse("/login", 303)
         await self._aside(self._thinker.begin)
@@ -181,15 +187,32 @@ class Page:
     async def logout(self, request: Request) -> Response:
         if not _from_here(request):
             raise ServiceError(403, "another site has sent this form; log out on this page")
+        self._end(request)
         answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        scheme = request.url.scheme
+        answer.delete_cookie(cookie_name(scheme), httponly=True, samesite="strict", secure=scheme == "https")
         return answer
+
+    def _end(self, request: Request) -> None:
+        """End the session of a browser, if it has one."""
+        session = session_in(request.scope)
+        if session is not None:
+            self._sessions.end(session)
 
     def _entered(self, request: Request, token: str) -> Response:
         # A browser that came by a link from elsewhere keeps a strict cookie back at the next step, so that is a page
         # of ours which goes on by itself.
+        self._end(request)
         answer = self._html("entered.html")
-        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        scheme = request.url.scheme
+        answer.set_cookie(
+            cookie_name(scheme),
+            self._sessions.begin(token),
+            max_age=SESSION_SECONDS,
+            httponly=True,
+            samesite="strict",
+            secure=scheme == "https",
+        )
         return answer
 
     async def icon(self, _: Request) -> Response:
@@ -254,12 +277,11 @@ class Page:
         return _json(await self._thinker.what_if(arms, plays))
 
     async def live(self, request: Request) -> Response:
-        self._streams.check_room()
         name = request.query_params.get("name")
         frames = self._overview_frames() if name is None else await self._agent_frames(name, request)
         every = EVERY_OVERVIEW if name is None else EVERY
         return StreamingResponse(
-            self._streams.frames(name, frames, every),
+            self._streams.frames(name, frames, every, request.state.role_of),
             media_type="text/event-stream",
             headers={"x-accel-buffering": "no"},
         )
@@ -309,7 +331,8 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
     """The arms of a problem that somebody tries; what is no problem is refused when it is made."""
     try:
         arms = json.loads(given)
-        fine = isinstance(arms, list) and 1 <= len(arms) <= MOST_TRIED and plays.isdigit() and len(plays) < 4
+        fine = isinstance(arms, list) and 1 <= len(arms) <= MOST_TRIED and 0 < len(plays) < 4
+        fine &= plays.isascii() and plays.isdigit()
         for arm in arms if fine else []:
             fine &= set(arm) == {"name", "transitions", "rewards", "reward_range"}
             fine &= len(arm["transitions"]) == len(arm["rewards"]) <= MOST_STATES and len(arm["reward_range"]) == 2
@@ -322,6 +345,7 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
         raise ServiceError(
             422, "arms are not a list of {name, transitions, rewards, reward_range} of a few small arms", "arms"
         )
+    check_keys(given)
     return arms, int(plays)
 
 
@@ -337,9 +361,11 @@ def _json(answer: Any) -> Response:
     return Response(json.dumps(plain(answer), separators=(",", ":"), allow_nan=False), media_type="application/json")
 
 
-def routes(keeper: Keeper, doorkeeper: Doorkeeper, streams: Streams, codes: Codes) -> list[BaseRoute]:
+def routes(
+    keeper: Keeper, doorkeeper: Doorkeeper, sessions: Sessions, streams: Streams, codes: Codes
+) -> list[BaseRoute]:
     """Return the routes of the page."""
-    return Page(keeper, doorkeeper, streams, codes).routes()
+    return Page(keeper, doorkeeper, sessions, streams, codes).routes()
 
 
 __all__ = ["Codes", "Page", "routes"]

@@ -61,8 +61,12 @@ def _processor() -> str:
 class Planner:
     """Has plans made, and finds those that were."""
 
-    def __init__(self, read: Callable[[str], bytes | None], *, patient: bool = False) -> None:
+    def __init__(
+        self, read: Callable[[str], bytes | None], *, patient: bool = False, trust_modules: bool = False
+    ) -> None:
         self._read = read
+        self.trust_modules = trust_modules
+        """Whether learners of the store may be named by ``module:Class``, which imports the module."""
         self.patient = patient
         """Whether decisions wait for plans that are due: slower, but a run is then the same whenever it is repeated."""
         self.made = 0

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 
@@ -37,6 +37,7 @@ from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.page import Codes
 from restless_bandits.service.store import open_store
+from restless_bandits.service.waiting import ThreadPool
 
 PORT = 8787
 STORE = "restless.db"
@@ -58,6 +59,8 @@ class Settings:
     demo: str | None = None
     speed: float = 5.0
     open_page: bool = False
+    trust_modules: bool = False
+    """Whether learners of the store may be named by ``module:Class``, which imports the module."""
 
     @property
     def scheme(self) -> str:
@@ -82,7 +85,7 @@ def serve(settings: Settings, started: Callable[[Started], None]) -> None:
     listener = listen(settings.host, settings.port)
     with contextlib.closing(listener), contextlib.closing(open_store(settings.store)) as store:
         token, file = first_token(store, settings.store)
-        keeper = Keeper(store, limits=Limits())
+        keeper = Keeper(store, limits=Limits(), trust_modules=settings.trust_modules)
         server: Server | None = None
         keeper.start()
         try:
@@ -180,18 +183,28 @@ def configure_logs() -> None:
     root.setLevel(logging.WARNING)
 
 
+def http_protocol() -> type[asyncio.Protocol] | Literal["h11"]:
+    """Return the protocol of connections; that of h11, which is slower, bounds heads by itself."""
+    if not _is_installed("httptools"):
+        return "h11"
+    from restless_bandits.service.protocol import BoundedProtocol
+
+    return BoundedProtocol
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
 class Server(uvicorn.Server):
     """Uvicorn, which tells when it answers, and ends streams and itself in order."""
 
     def __init__(self, settings: Settings, gate: Gate, keeper: Keeper, ready: Callable[[], None]) -> None:
-        def fastest(module: str) -> str:
-            return module if importlib.util.find_spec(module) is not None else "auto"
-
         super().__init__(
             uvicorn.Config(
                 gate,
-                loop=fastest("uvloop"),
-                http=fastest("httptools"),
+                loop="uvloop" if _is_installed("uvloop") else "auto",
+                http=http_protocol(),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -217,7 +230,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gate.stop()
         # Meanwhile, so that requests which wait for a plan that is not made in time are told so.
-        ended = asyncio.get_running_loop().run_in_executor(None, self._keeper.stop, WRITING)
+        ended = asyncio.ensure_future(ThreadPool("stop", 1)(self._keeper.stop, WRITING))
         await super().shutdown(sockets=sockets)
         await ended
         self.stopped = True

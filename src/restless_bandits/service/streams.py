@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from restless_bandits.service.operations import ServiceError
 
+RoleOf = Callable[[], Awaitable[str | None]]
+"""The role that a reader has now, None where the token is revoked or the session has ended: its stream ends then."""
+ROUTES = ("/agents/{name}/stream", "/page/live")
 LOOK_AGAIN = 1.0
 """Seconds after which the log is read without a sign: another process may have written to it."""
 QUIET = 15.0
@@ -27,7 +30,8 @@ class Streams:
 
     def __init__(self, keeper: Any, most: int, page: int) -> None:
         self._keeper, self._most, self._page = keeper, most, page
-        self._open = 0
+        self.open = 0
+        """How many places are held."""
         self._stopping = False
         self._wakers: set[asyncio.Event] = set()
         self.at_stop: list[Callable[[], None]] = []
@@ -41,21 +45,27 @@ class Streams:
         for end in self.at_stop:
             end()
 
-    def check_room(self) -> None:
-        if self._open >= self._most:
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold one of the places for streams, from before the request is looked at until its answer has ended."""
+        if self.open >= self._most:
             raise ServiceError(429, f"{self._most} streams are open already; close one", retry_after=5.0)
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
 
-    async def lines(self, name: str, after: int) -> AsyncIterator[bytes]:
+    async def lines(self, name: str, after: int, role_of: RoleOf) -> AsyncIterator[bytes]:
         """Yield the events that are numbered above ``after``, for ever."""
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
         # Each is registered before the log is read: what is committed in between wakes it.
         unlisten = self._keeper.listen(name, _waker(loop, wake))
         self._wakers.add(wake)
-        self._open += 1
         try:
             yield b"retry: 1000\n: events of an agent\n\n"
             last_sent = loop.time()
-            while True:
+            while await role_of() is not None:
                 wake.clear()
                 try:
                     page = await asyncio.to_thread(self._keeper.events, name, after, self._page)
@@ -75,12 +85,11 @@ class Streams:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), LOOK_AGAIN)
         finally:
-            self._open -= 1
             self._wakers.discard(wake)
             unlisten()
 
     async def frames(
-        self, name: str | None, make: Callable[[], Awaitable[dict[str, Any] | None]], every: float
+        self, name: str | None, make: Callable[[], Awaitable[dict[str, Any] | None]], every: float, role_of: RoleOf
     ) -> AsyncIterator[bytes]:
         """Yield what ``make`` returns, if anything, when an agent has changed, and once in ``every`` seconds at most.
 
@@ -89,11 +98,10 @@ class Streams:
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
         unlisten = (lambda: None) if name is None else self._keeper.listen(name, _waker(loop, wake))
         self._wakers.add(wake)
-        self._open += 1
         try:
             yield b"retry: 1000\n\n"
             last_sent = loop.time()
-            while not self._stopping:
+            while not self._stopping and await role_of() is not None:
                 wake.clear()
                 try:
                     frame = await make()
@@ -110,7 +118,6 @@ class Streams:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(wake.wait(), LOOK_AGAIN)
         finally:
-            self._open -= 1
             self._wakers.discard(wake)
             unlisten()
 

@@ -7,7 +7,6 @@ last plans, and estimates at slots that lie apart by a constant factor.
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from collections import OrderedDict, deque
@@ -29,7 +28,6 @@ from restless_bandits.record import Record
 from restless_bandits.service.store import Store, open_store
 from restless_bandits.service.stored_plans import unpacked
 from restless_bandits.solving import forecast, solve
-from restless_bandits.workers import begin_worker
 
 MOST_BINS = 400
 KEPT_PLANS, KEPT_MARKS, KEPT_TRAILS = 100, 100, 16
@@ -49,12 +47,6 @@ GROWTH = 1.05
 COLUMNS = 24
 """Slots since an arm was seen, of which indices and policies are shown."""
 TOLERANCE = 1e-5
-
-
-def begin_thinking() -> None:
-    """Begin the process: as every worker, and after all others in the queue for a processor."""
-    begin_worker()
-    os.nice(10)
 
 
 def awake() -> dict[str, Any]:

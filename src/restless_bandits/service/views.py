@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import pickle
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,3 +61,10 @@ def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], ser
             }
         )
     return {"slots": record.slots, "arms": arms}
+
+
+def encoded(view: Callable[..., dict[str, Any]], packed: bytes) -> bytes:
+    """Return a view of pickled ``Known`` as JSON: a long one is encoded by the worker, not by the event loop."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return json.dumps(plain(view(*pickle.loads(packed))), separators=(",", ":"), allow_nan=False).encode()

@@ -1,12 +1,17 @@
-"""How the event loop waits for the keeper's thread: one wake-up for a whole group of answers."""
+"""How the event loop waits for threads: for the keeper's by one wake-up of a group of answers, for others by pools."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from concurrent.futures import CancelledError, Future
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from restless_bandits.service.operations import ServiceError
+
+T = TypeVar("T")
 
 
 class Bridge:
@@ -50,3 +55,28 @@ class Bridge:
                 mine.cancel()
             except BaseException as error:
                 mine.set_exception(error)
+
+
+class ThreadPool:
+    """Threads for one kind of blocking work: other kinds cannot take them."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._closed = False
+
+    async def __call__(self, work: Callable[..., T], *given: Any) -> T:
+        try:
+            return await asyncio.wrap_future(self._threads.submit(work, *given))
+        except (RuntimeError, asyncio.CancelledError):
+            if self._closed:
+                raise stopping() from None
+            raise
+
+    def close(self) -> None:
+        """Drop work that has not begun."""
+        self._closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def stopping() -> ServiceError:
+    return ServiceError(503, "the service is stopping; ask again", retry_after=1.0)

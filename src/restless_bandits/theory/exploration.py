@@ -159,10 +159,10 @@ def hitting_moments(chain: Array, target: int) -> tuple[Array, Array]:
     n = len(chain)
     others = np.delete(np.arange(n), target)
     inside = chain[np.ix_(others, others)]
-    system = np.eye(n - 1) - inside
+    leave = chain[others, target, None]
     mean, second = np.zeros(n), np.zeros(n)
-    mean[others] = np.linalg.solve(system, np.ones(n - 1))
-    second[others] = np.linalg.solve(system, 1 + 2 * inside @ mean[others])
+    mean[others] = markov.first_steps(inside, leave, np.ones((n - 1, 1)))[:, 0]
+    second[others] = markov.first_steps(inside, leave, 1 + 2 * inside @ mean[others, None])[:, 0]
     return mean, second
 
 

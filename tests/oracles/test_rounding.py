@@ -1,0 +1,177 @@
+"""Brackets hold to the last bit: ends against exact rational arithmetic, where rounding is largest."""
+
+import contextlib
+import importlib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import restless_bandits as rb
+from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits.oracles import find_oracle
+from restless_bandits.oracles.lagrangian import relax
+from restless_bandits.oracles.units import lower_of, upper_of
+from tests.reference import rational_average, rational_gain
+
+ORACLES = ("exact", "whittle", "myopic", "relaxation", "best-arm", "auto")
+LEAKS = st.floats(3, 16).map(lambda digits: 10.0**-digits)
+
+
+def rational_rows(rows):
+    return [
+        {k: Fraction(p) / sum(map(Fraction, row)) for k, p in enumerate(row) if p} for row in np.asarray(rows).tolist()
+    ]
+
+
+def pulled_always(*arms):
+    """What arms with one class each earn a slot if all of them are pulled, in fractions."""
+    return sum(
+        rational_average(rational_rows(arm.transitions), list(map(Fraction, arm.rewards.tolist()))) for arm in arms
+    )
+
+
+def assert_holds(solution, gain):
+    assert Fraction(solution.lower) <= gain <= Fraction(solution.upper), solution
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_chain_that_hardly_moves(name):
+    """The gain of both arms was 8e-6 too high, and so was the lower end of whittle and myopic."""
+    slow = Arm([[1 - 3.141e-13, 3.141e-13], [2.279e-13, 1 - 2.279e-13]], [0.48844922708552385, 0.07708380850053875])
+    constant = Arm([[1.0]], [0.21283099534033434])
+    solution = rb.oracles.oracle(name)(Problem([slow, constant], plays=2))
+    assert_holds(solution, pulled_always(slow, constant))
+    assert solution.width < 1e-12
+
+
+@pytest.mark.parametrize(("low", "width"), [(0.0, 7.0), (1e6, 7.0), (1e9, 1e5), (-1e12, 1e7)])
+@pytest.mark.parametrize("name", ["whittle", "best-arm"])
+def test_units(low, width, name):
+    rewards = [low + 0.9 * width, low + 0.3 * width], [low + 0.7 * width, low]
+    chains = [[0.7, 0.3], [0.2, 0.8]], [[0.5, 0.5], [1 / 3, 2 / 3]]
+    arms = [Arm(c, r, reward_range=(low, low + width)) for c, r in zip(chains, rewards, strict=True)]
+    problem, gain = Problem(arms, plays=2), pulled_always(*arms)
+    solution = rb.oracles.oracle(name)(problem)
+    assert_holds(solution, gain)
+    assert solution.width <= 1e-12 * width + 8 * np.spacing(abs(low) + width)
+    found = rb.evaluate(problem, solution.policy)
+    assert abs(Fraction(found.gain) - gain) <= Fraction(found.error) + Fraction(found.rounding)
+    assert Fraction(rb.oracles.relaxation_bound(problem)) >= gain
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e4, 1e12), st.floats(0, 1), st.integers(1, 3))
+def test_units_are_rounded_outward(low, width, share, plays):
+    problem = Problem([Arm([[1.0]], [low], reward_range=(low, low + width))] * plays, plays=plays)
+    low, high = map(Fraction, problem.reward_range)
+    gain = plays * (low + (high - low) * Fraction(share))
+    lower, upper = Fraction(lower_of(problem, plays * share)), Fraction(upper_of(problem, plays * share))
+    assert lower <= gain <= upper
+    last_digit = Fraction(np.spacing(float(plays * max(abs(low), abs(high)))))
+    assert upper - lower <= plays * (high - low) * Fraction(1e-14) + 4 * last_digit
+
+
+def leaky(rng, leaks):
+    """A chain of two or three states with one class, of rows that hardly move, cross at once, or anything between."""
+    n = int(rng.integers(2, 4))
+    chain = np.zeros((n, n))
+    for j in range(n):
+        chain[j, (j + 1) % n] = leaks[j]
+        chain[j, (j + 2) % n] += leaks[-1] if rng.random() < 0.5 else 0.0
+        chain[j, j if rng.random() < 0.7 else (j + 1) % n] += 1.0
+    return chain / chain.sum(axis=1, keepdims=True)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6), st.lists(LEAKS, min_size=4, max_size=4))
+def test_all_arms_pulled(seed, leaks):
+    """One policy, whose gain is known in fractions; two of the arms are equal."""
+    rng = np.random.default_rng(seed)
+    chains = [leaky(rng, leaks) for _ in range(2)]
+    arms = [Arm(chain, np.sort(rng.random(len(chain)))[::-1]) for chain in chains]
+    arms.append(arms[0])
+    problem, gain = Problem(arms, plays=3), pulled_always(*arms)
+    for name in ("whittle", "myopic", "best-arm"):
+        assert_holds(rb.oracles.oracle(name)(problem), gain)
+    assert Fraction(relax(problem).above) >= gain
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(0, 10**6), st.lists(LEAKS, min_size=4, max_size=4), st.integers(1, 2))
+def test_laws_that_are_the_same_after_every_wait(seed, leaks, plays):
+    """Optima over all stationary policies, in fractions, against every oracle's bracket and evaluation."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for _ in range(2):
+        law = leaky(rng, leaks)
+        parts.append((law.tolist(), np.sort(rng.random(len(law)))[::-1].tolist(), 0))
+    laws, rewards, starts = zip(*parts, strict=True)
+    gain = rational_gain(laws, rewards, starts, plays)
+    arms = [TableArm([np.eye(len(law)), law], pays, initial=start) for law, pays, start in parts]
+    for name in ("exact", "whittle", "myopic", "relaxation", "best-arm"):
+        assert_holds(find_oracle(name)(Problem(arms, plays=plays)), gain)
+
+
+CHANCES = st.sampled_from([0.0, 1.0, 0.5, 1e-8, 1e-16, 1e-17, 1e-20, 1e-150, 1e-300])
+
+
+@st.composite
+def nearly_reducible(draw):
+    n = draw(st.integers(2, 3))
+    rows = []
+    for j in range(n):
+        row = [draw(CHANCES) for _ in range(n)]
+        if sum(row) < 0.1:
+            row[j] = 1.0
+        rows.append((np.array(row) / sum(row)).tolist())
+    return Arm(rows, np.linspace(1, 0, n), initial=draw(st.sampled_from([None, 0])))
+
+
+@settings(max_examples=4, deadline=None)
+@given(nearly_reducible(), nearly_reducible())
+def test_nearly_reducible_chains_are_answered(first, second):
+    """Answers or a ``ProblemError``, never another error; the chain of a leak of 1e-17 ended in a LinAlgError."""
+    problem = Problem([first, second])
+    tasks = (
+        lambda: rb.check(problem),
+        lambda: [rb.oracles.whittle_index(arm) for arm in problem.arms],
+        lambda: rb.simulate(problem, "round-robin", horizon=20, runs=1, comparator=0.5, engine="threads"),
+        lambda: rb.theory.exploration_length(problem, 5),
+    )
+    for task in tasks:
+        with contextlib.suppress(ProblemError):
+            task()
+
+
+def test_a_leak_below_rounding():
+    problem = Problem([Arm([[1.0, 1e-17], [0.0, 1.0]], [1, 0]), Arm([[0.7, 0.3], [0.2, 0.8]], [0.6, 0.1])])
+    assert rb.oracles.best_arm(problem).lower > 0.29
+    assert rb.check(problem).assumptions
+
+
+SLOW = Problem(
+    [
+        Arm([[1.0, 0.0], [1.1e-8, 1 - 1.1e-8]], [0.67, 0.55]),
+        Arm([[1.0]], [0.4]),
+        Arm([[1 - 1.8e-12, 1.8e-12], [0.0, 1.0]], [0.46, 0.42]),
+    ],
+    plays=2,
+)
+
+
+def test_exact_gives_up_where_its_residual_stalls(monkeypatch):
+    sweeps = []
+    level = importlib.import_module("restless_bandits.oracles.exact")._Level
+    original = level._sweep
+
+    def counted(self, *args):
+        sweeps.append(self.joint.size * self.outcomes)
+        return original(self, *args)
+
+    monkeypatch.setattr(level, "_sweep", counted)
+    solution = rb.oracles.exact(SLOW)
+    assert not solution.certified
+    assert 0.0 <= solution.lower <= solution.upper <= 2.0
+    assert sum(sweeps) < 2e9
