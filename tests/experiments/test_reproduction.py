@@ -23,7 +23,7 @@ from restless_bandits.experiments.design import design
 from tests.experiments import small as small_command
 from tests.experiments.small import small_design
 
-WORDS = ["figure-a", "--quick", "--runs", "3"]
+WORDS = ["figure-a", "--runs", "3"]
 
 
 def command(*words):
@@ -86,7 +86,7 @@ def test_report_needs_nothing_from_outside(small):
         assert loader not in page
     assert set(re.findall(r"https?://[^\"' ]+", page)) <= {"http://www.w3.org/2000/svg"}
     assert page.count('<svg class="chart"') == 3
-    for needed in ("restless reproduce figure-a --quick --runs 3", "numba", "seed", "Instance 1"):
+    for needed in ("restless reproduce figure-a --runs 3", "numba", "seed", "Instance 1"):
         assert needed in page
     assert str(folder) not in page
 
@@ -116,7 +116,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(small, tmp_path, mon
         assert process.returncode == -signal.SIGKILL
         assert not (folder / "report.html").exists()
     monkeypatch.setattr(reproduction, "design", small_design)
-    reproduce(["figure-a"], quick=True, runs=3, out=folder, engine="threads")
+    reproduce(["figure-a"], runs=3, out=folder, engine="threads")
     assert produced(folder) == expected
 
 
@@ -135,7 +135,7 @@ def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
     asked = []
     monkeypatch.setattr(reproduction, "design", small_design)
     monkeypatch.setattr(reproduction, "open_pool", lambda *words, **_: asked.append(words) or nullcontext(NoPool()))
-    again = reproduce(["figure-a"], quick=True, runs=3, out=folder, engine="dask", address="tcp://there:8786")
+    again = reproduce(["figure-a"], runs=3, out=folder, engine="dask", address="tcp://there:8786")
     assert asked == [("dask", None, "tcp://there:8786")]
     assert produced(folder) == before
     assert json.loads(json.dumps(again.as_dict()["figures"])) == answer["figures"]
@@ -144,7 +144,7 @@ def test_a_second_time_plays_nothing_and_writes_the_same(small, monkeypatch):
 def test_ctrl_c_is_one_sentence(small, tmp_path, interruptible):
     # After ``small``, which has compiled what would have to be told otherwise.
     # So many runs that it would be long before they end.
-    words = command("figure-b", "--quick", "--runs", "5000", "--jobs", "1", "--out", str(tmp_path / "out"))
+    words = command("figure-b", "--runs", "5000", "--jobs", "1", "--out", str(tmp_path / "out"))
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.rglob("runs-*.npz")):
             time.sleep(0.01)
@@ -154,6 +154,7 @@ def test_ctrl_c_is_one_sentence(small, tmp_path, interruptible):
     assert out == ""
     assert re.fullmatch(
         r"this will take about [0-9.]+ (s|min|h)\n"
+        r"( *[0-9]+% after .*\n)*"
         r"Interrupted; what was played is stored in .*out, and the same again goes on from there\n",
         err,
     )
@@ -318,14 +319,14 @@ def test_bad_item_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 
 def test_inside(tmp_path, monkeypatch):
-    def shrunk(items, *, quick):
+    def shrunk(items, *, quick=False):
         plan = design(items, quick=quick)
         return dataclasses.replace(
             plan, items=tuple(dataclasses.replace(item, horizon=10_000, runs=24) for item in plan.items)
         )
 
     monkeypatch.setattr(reproduction, "design", shrunk)
-    found = reproduce(["inside"], quick=True, out=tmp_path / "out", jobs=1)
+    found = reproduce(["inside"], out=tmp_path / "out", jobs=1)
     (verdict,) = [one for one in found.verdicts if one.claim.id == "ts9-finds-truth"]
     assert verdict.outcome == "holds"
     part = found.part("inside")
