@@ -73,7 +73,7 @@ def test_what_was_not_changed(told):
     assert found.same
     assert found.plans > 5
     assert found.foreign == 0
-    assert "all as they would be made again" in found.sentence
+    assert "all reproduced" in found.sentence
 
 
 def rewrite(told, seq, **fields):
@@ -141,7 +141,7 @@ def test_a_snapshot_is_compared_with_the_log(told, at_once):
     change(told, "UPDATE snapshots SET content = ?", zlib.compress(changed))
     found = audited(told)
     assert not found.same
-    assert f"the snapshot of event {seq} is not what the log leads to: totals.told is" in found.sentence
+    assert f"the snapshot of event {seq} differs from the replay of the log: totals.told is" in found.sentence
     change(told, "UPDATE snapshots SET content = ?", b"nonsense")
     assert "cannot be loaded" in audited(told).sentence
     change(told, "UPDATE snapshots SET seq = 99999")

@@ -240,7 +240,7 @@ def check_a_full_disk(path, fill, make_room):
     for status, sentence, retry_after in refusals:
         assert status == 503
         assert retry_after
-        assert sentence.startswith("the store does not take anything now:")
+        assert sentence.startswith("the store is unavailable now:")
         assert "\n" not in sentence
     again = Kept(path)
     log = again.log()

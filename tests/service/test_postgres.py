@@ -123,7 +123,7 @@ def test_a_database_that_is_gone_is_told_in_the_words_of_the_store(database, at_
     with other.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
     for way in (a.ask, a.look, a.log, a.keeper.health, lambda: a.store.tokens.role_of(token)):
-        with pytest.raises(ServiceError, match=r"the store does not take anything now: .*; ask again") as caught:
+        with pytest.raises(ServiceError, match=r"the store is unavailable now: .*; send the request again") as caught:
             way()
         assert caught.value.status == 503
         assert "\n" not in str(caught.value)

@@ -49,7 +49,7 @@ class TestOpening:
             ("", "would lose everything"),
             ("sqlite://", "would lose everything"),
             (":memory:", "would lose everything"),
-            ("mysql://host/name", "of a kind that is not known"),
+            ("mysql://host/name", "unknown kind of database"),
             ("postgresql+nobody://host/name", "not installed"),
             ("nowhere/at/all.db", "nowhere"),
             ("://", "no URL"),
@@ -73,7 +73,7 @@ class TestOpening:
     def test_a_database_of_something_else(self, tmp_path):
         with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
             connection.execute("CREATE TABLE dear (diary TEXT)")
-        with pytest.raises(ProblemError, match="holds something else"):
+        with pytest.raises(ProblemError, match="holds tables of another application"):
             open_store(tmp_path / "s.db")
 
     def test_one_of_a_later_release(self, tmp_path):
@@ -135,7 +135,7 @@ class TestTheFile:
             lambda: a.store.tokens.make("play"),
         )
         for way in ways:
-            with pytest.raises(ServiceError, match="the store does not take anything now: ") as caught:
+            with pytest.raises(ServiceError, match="the store is unavailable now: ") as caught:
                 way()
             assert caught.value.status == 503
             assert words in str(caught.value)
@@ -179,7 +179,7 @@ class TestTheFile:
     def test_without_what_was_written_ahead(self, a):
         a.where.with_name(f"{a.where.name}-wal").unlink()
         for _ in range(2):
-            with pytest.raises(ServiceError, match=r"has lost store.db-wal, which held what was written last"):
+            with pytest.raises(ServiceError, match=r"has lost store.db-wal, which held the last commits"):
                 a.ask("refused")
 
 

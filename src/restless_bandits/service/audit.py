@@ -1,8 +1,8 @@
-"""Does the log hold what would happen? It is played again from its first event, and every decision compared.
+"""Audit of a store: replay of every event log from the first event, with a check of every decision.
 
-Decisions follow the stored plans. Where a plan was made by this release on this kind of processor, it is made again
-from the record of its time and must be the same; where it was not, the stored one is followed and the audit says so.
-Every snapshot is loaded and compared with the agent that the log leads to.
+Replayed decisions follow the stored plans. A plan of this release and this kind of processor is recomputed from the
+record of its time and must be equal. Any other plan is followed as stored, and the audit counts such plans. Every
+snapshot is loaded and compared with the replayed agent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from restless_bandits.service.stored_plans import make_packed_plan
 
 @dataclass
 class Audit:
-    """What an audit found."""
+    """Result of an audit: counts, and the first difference."""
 
     agents: int = 0
     events: int = 0
@@ -34,9 +34,9 @@ class Audit:
     plans: int = 0
     snapshots: int = 0
     foreign: int = 0
-    """Plans of another release or processor, which were followed as they are stored."""
+    """Plans of another release or processor, followed as stored."""
     difference: str | None = None
-    """The first thing that differs, in a sentence."""
+    """The first difference in a sentence, or None."""
 
     @property
     def same(self) -> bool:
@@ -50,11 +50,11 @@ class Audit:
             f"{count} {word}{'' if count == 1 else 's'}"
             for count, word in ((self.agents, "agent"), (self.events, "event"), (self.decisions, "decision"))
         )
-        done = f"{counted}: all as they would be made again; plans made anew: {self.plans}"
+        done = f"{counted}: all reproduced; plans recomputed: {self.plans}"
         if self.snapshots:
-            done += f"; snapshots that hold what the log does: {self.snapshots}"
+            done += f"; snapshots equal to the log: {self.snapshots}"
         if self.foreign:
-            done += f", followed as they are stored, of another release or processor: {self.foreign}"
+            done += f"; plans of another release or processor, followed as stored: {self.foreign}"
         return done
 
 
@@ -65,10 +65,10 @@ def audit(
     trust_modules: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Audit:
-    """Play the whole log of a store again; ``plans=False`` makes no plan anew, which takes most of the time.
+    """Replay all event logs of a store; ``plans=False`` skips the recomputation of plans, the slowest part.
 
     ``trust_modules`` accepts learners and oracles named by ``module:Class``, and imports the modules.
-    ``progress`` is called with the number of events so far, now and then.
+    ``progress`` is called from time to time with the number of events so far.
     """
     found = Audit()
     with store.reading() as session:
@@ -97,7 +97,7 @@ def _audit_agent(
     number, name, last = row.id, row.name, row.seq
     hosted: Hosted | None = None
     seq = 0
-    # Before the log: what another process writes meanwhile comes after it.
+    # The snapshot is read first; events written meanwhile by other processes come after the snapshot.
     snapshot = session.snapshot(number)
     if snapshot is not None and snapshot.version > SNAPSHOT_VERSION:
         snapshot = None
@@ -117,18 +117,18 @@ def _audit_agent(
         if snapshot is not None and seq == snapshot.seq:
             differs = _audit_snapshot(hosted, snapshot, planner, found)
             if differs:
-                return f"agent {name!r}: the snapshot of event {seq} {differs}; the service goes by the log"
+                return f"agent {name!r}: the snapshot of event {seq} {differs}; the service uses the log"
     if seq != last:
-        return f"agent {name!r}: the log ends at event {seq}, and {last} were written"
+        return f"agent {name!r}: the log ends at event {seq}, and the store counts {last} events"
     if snapshot is not None and snapshot.seq > seq:
         return f"agent {name!r}: the log ends at event {seq}, and there is a snapshot of event {snapshot.seq}"
     return None
 
 
 def _audit_event(hosted: Hosted, event: dict[str, Any], found: Audit, plans: bool) -> str | None:
-    """Let an event happen again; return how it differs from what is in the log."""
+    """Apply an event of the log; return the difference between the event and the replay, or None."""
     if hosted.ended:
-        return "it comes after the agent was deleted"
+        return "the event comes after the deletion of the agent"
     if event["kind"] == "plan":
         differs = _audit_plan(hosted, event, found, plans)
         if differs:
@@ -136,15 +136,15 @@ def _audit_event(hosted: Hosted, event: dict[str, Any], found: Audit, plans: boo
     if event["kind"] == "ask" and not event.get("again"):
         found.decisions += 1
         if event["decision"] != hosted.decision_id(event["slot"]) or event["plan"] != hosted.player.plans:
-            return f"decision {event['decision']} is not that of slot {event['slot']} and its plan"
+            return f"decision {event['decision']} does not match slot {event['slot']} and its plan"
     if not hosted.repeat(event, check=True):
         chosen = list(hosted.player._choice())
-        return f"slot {event['slot']} was decided as arms {event['arms']}, and is {chosen} today"
+        return f"slot {event['slot']} was decided as arms {event['arms']}, and the replay chooses arms {chosen}"
     return None
 
 
 def _audit_snapshot(hosted: Hosted, snapshot: Snapshot, planner: Planner, found: Audit) -> str | None:
-    """Load a snapshot and return how it differs from the agent that the log has made."""
+    """Load a snapshot; return its difference from the replayed agent, or None."""
     found.snapshots += 1
     try:
         stored = of_snapshot(hosted.number, snapshot, planner)
@@ -152,10 +152,10 @@ def _audit_snapshot(hosted: Hosted, snapshot: Snapshot, planner: Planner, found:
         raise
     except DAMAGE as error:
         return f"cannot be loaded: {error}"
-    # Another processor may round what is computed from the record in another way.
+    # Another processor may round results computed from the record differently.
     tolerance = 1e-6 if found.foreign else 0.0
     differs = first_difference(_plain(stored), _plain(hosted), tolerance)
-    return None if differs is None else f"is not what the log leads to: {differs}"
+    return None if differs is None else f"differs from the replay of the log: {differs}"
 
 
 def _plain(hosted: Hosted) -> Any:
@@ -163,7 +163,7 @@ def _plain(hosted: Hosted) -> Any:
 
 
 def first_difference(one: Any, other: Any, tolerance: float = 0.0, where: str = "") -> str | None:
-    """Return where two values that JSON can hold differ first, and how, in a few words; None where they do not."""
+    """Return the path and the values of the first difference of two JSON-compatible values; None if equal."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         pairs = [(f"{where}.{key}" if where else key, one[key], other[key]) for key in one]
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
@@ -177,7 +177,7 @@ def first_difference(one: Any, other: Any, tolerance: float = 0.0, where: str = 
 
 
 def _audit_plan(hosted: Hosted, event: dict[str, object], found: Audit, plans: bool) -> str | None:
-    """Make a plan again, where that must give the same one."""
+    """Recompute a plan of this release and processor; return its difference from the stored plan, or None."""
     made_by = {key: event[key] for key in ("release", "processor")}
     if made_by != origin():
         found.foreign += 1

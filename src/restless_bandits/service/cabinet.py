@@ -1,7 +1,7 @@
-"""Agents in memory: a cache of what the store holds, never more.
+"""Agent cache: agents in memory, rebuilt from the store at any time.
 
-An agent is made of its last snapshot and the events since. Its number of events is held against the store's whenever it
-is asked for, and what other processes have added is played after. One that a refused request has spoilt is made anew.
+Recovery loads the last snapshot and applies the later events of the log. Every lookup compares the number of events
+with the store and applies events of other processes. An agent changed by a refused request is rebuilt.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from restless_bandits.service.store import Store, StoreError
 
 LOG = logging.getLogger(__name__)
 DAMAGE = (ArithmeticError, AttributeError, LookupError, ProblemError, RecursionError, TypeError, ValueError, zlib.error)
-"""What is raised where a snapshot or a log makes no sense."""
+"""Exceptions raised by a damaged snapshot or a damaged log."""
 PART = 1_000
-"""Slots of a window that are written and read at once."""
+"""Slots of delayed feedback per encoded line of a snapshot."""
 QUICK_BYTES, QUICK_EVENTS = 10_000, 200
-"""A snapshot and a log of at most so much are loaded at once; others would keep everybody waiting."""
+"""Largest snapshot and longest log loaded in the writer thread; larger agents would delay all other requests."""
 CACHE = 400_000_000
-"""Bytes, roughly, that agents in memory may take together."""
+"""Approximate maximum memory of all cached agents in bytes."""
 FEW = 64
-"""Agents for which nobody looks how much they take."""
+"""Number of agents up to which the cache skips the memory check."""
 NOW_AND_THEN = 500
-"""Groups of requests after which it is looked at again: agents grow with what they are told."""
+"""Groups of requests between two memory checks: agents grow with their feedback."""
 
 
 class Group:
-    """What a group of requests has to do with: the rows of its agents, and the agents that it has touched."""
+    """State of a group of requests: the session, the rows of its agents, and the agents changed so far."""
 
     def __init__(self, session: Session, rows: dict[str, AgentRow]) -> None:
         self.session, self.rows = session, rows
@@ -50,10 +50,10 @@ class Group:
 
 
 class Cabinet:
-    """The agents of a process.
+    """Agent cache of a process.
 
-    An agent that takes long to load is loaded by a thread of its own, while requests to others go on: ``WaitError`` is
-    raised for it until it is there.
+    A separate thread loads an agent with a long recovery, and requests to other agents continue. ``WaitError`` is
+    raised for the agent until the load is complete.
     """
 
     def __init__(
@@ -70,26 +70,26 @@ class Cabinet:
         return len(self._agents)
 
     def add(self, hosted: Hosted) -> None:
-        """Keep an agent that was just made."""
+        """Add a new agent to the cache."""
         self._agents[hosted.name] = hosted
         self._grown += 1
 
     def drop(self, names: Iterable[str]) -> None:
-        """Forget agents; they are made anew from the store when they are next asked for."""
+        """Remove agents from the cache; the next request reloads an agent from the store."""
         for name in names:
             self._agents.pop(name, None)
 
     @property
     def unreadable(self) -> dict[str, str]:
-        """The agents that could not be loaded when they were last asked for, with the reasons."""
+        """Agents with a failed last load, and the reasons."""
         return {name: reason for name, (_, _, reason) in list(self._unreadable.items())}
 
     def find(self, name: str, group: Group) -> Hosted | None:
-        """Return an agent as the store has it, with what this group has done so far; None where there is none."""
+        """Return an agent in the state of the store plus the changes of this group; None for an unknown name."""
         if name in group.touched:
             return group.touched[name]
         row = group.rows.get(name)
-        # Taken out, so that one that fails on the way is not found again.
+        # Removed first, so that an error below leaves no stale entry in the cache.
         hosted = self._agents.pop(name, None)
         if row is None:
             self._unreadable.pop(name, None)
@@ -106,7 +106,7 @@ class Cabinet:
         return hosted
 
     def _loaded(self, row: AgentRow, session: Session) -> Hosted:
-        """Return an agent that is quick to load; have others loaded aside, and raise ``WaitError`` until they are."""
+        """Return a small agent at once; load a large agent in another thread, and raise ``WaitError`` until ready."""
         coming = self._coming.get(row.name)
         if coming is None:
             kept = session.snapshot(row.id)
@@ -114,7 +114,7 @@ class Cabinet:
             if size <= QUICK_BYTES and row.seq - seq <= QUICK_EVENTS:
                 return self._load(row, session)
             coming = self._coming[row.name] = Future()
-            # One that nobody waits for at the end of the process.
+            # A daemon thread, because the process must not wait for a load at its end.
             threading.Thread(target=self._keep, args=(coming, row), name="loader", daemon=True).start()
         if not coming.done():
             raise WaitError(coming, "an agent is being loaded")
@@ -125,17 +125,17 @@ class Cabinet:
             hosted = None
         if hosted is None or hosted.number != row.id or hosted.seq > row.seq:
             return self._load(row, session)
-        # What has come meanwhile.
+        # Apply the events added during the load.
         hosted.player.planner = self._planner
         try:
             _play_after(hosted, row.seq, session)
         except DAMAGE as error:
-            LOG.warning("agent %r was loaded and does not fit what came since: %s", row.name, error)
+            LOG.warning("agent %r was loaded and does not fit the events added since: %s", row.name, error)
             return self._load(row, session)
         return hosted
 
     def _keep(self, promise: Future[Hosted], row: AgentRow) -> None:
-        """Keep the promise of an agent, one at a time."""
+        """Complete the future of a loaded agent; a lock permits a single load at a time."""
         try:
             with self._loading:
                 promise.set_result(self._load_aside(row))
@@ -143,8 +143,8 @@ class Cabinet:
             promise.set_exception(error)
 
     def _load_aside(self, row: AgentRow) -> Hosted:
-        """Load an agent, in another thread than the writer's, with plans of its own."""
-        # To look for cycles among so many new objects would stop all threads, again and again.
+        """Return an agent loaded outside the writer thread, with a separate planner."""
+        # Garbage collection over many new objects would stop all threads repeatedly.
         gc.disable()
         try:
             with self._store.reading() as session:
@@ -153,11 +153,11 @@ class Cabinet:
             gc.enable()
 
     def _load(self, row: AgentRow, session: Session, planner: Planner | None = None) -> Hosted:
-        """Make an agent of its last snapshot and the events since, of its whole log where the snapshot does not fit."""
+        """Return an agent from its last snapshot and the later events, or from the whole log after a snapshot error."""
         begun = time.perf_counter()
         known = self._unreadable.get(row.name)
         if known is not None and known[:2] == (row.id, row.seq):
-            # Nothing was added to its log since, and to read a long one takes time.
+            # The log is unchanged since the failure, and another read of a long log is slow.
             raise ServiceError(503, known[2])
         planner = planner or self._planner
         kept = session.snapshot(row.id)
@@ -178,7 +178,7 @@ class Cabinet:
         return hosted
 
     def _of_log(self, row: AgentRow, kept: Snapshot | None, session: Session, planner: Planner) -> Hosted:
-        """Make an agent of its whole log; where that fails, of a snapshot that is not trusted, if there is one."""
+        """Return an agent from its whole log. A damaged log falls back to an untrusted snapshot, if present."""
         try:
             first = next(session.events(row.id, 0, 1), {"kind": "nothing"})
             hosted = Hosted.created_by(row.id, row.name, first, planner)
@@ -189,35 +189,35 @@ class Cabinet:
             if kept is not None and not _is_trusted(kept, row):
                 found = self._try_snapshot(kept, row, session, planner)
                 if found is not None:
-                    LOG.warning("the log of agent %r lacks something, its snapshot is used: %s", row.name, error)
-                    found.snapshot_seq = 0  # A new one is due.
+                    LOG.warning("the log of agent %r is damaged, its snapshot is used instead: %s", row.name, error)
+                    found.snapshot_seq = 0  # Makes a new snapshot due.
                     return found
             reason = f"the log of agent {row.name!r} is damaged: {error}; go back to an earlier copy"
             raise self._unreadable_for(row, reason) from error
         if kept is not None:
-            LOG.warning("agent %r is made of its whole log, and its snapshot is thrown away", row.name)
+            LOG.warning("agent %r is rebuilt from its whole log, and its snapshot is thrown away", row.name)
             self._counts["snapshots_refused"] += 1
             if planner is self._planner:
                 session.remove_snapshot(row.id)
             else:
-                hosted.snapshot_seq = 0  # A thread that only reads leaves it to the next snapshot.
+                hosted.snapshot_seq = 0  # A loader thread only reads; the next snapshot replaces the refused one.
         return hosted
 
     def _unreadable_for(self, row: AgentRow, reason: str) -> ServiceError:
-        """Take note of an agent that cannot be loaded, and return the refusal of requests to it."""
+        """Register an agent as unreadable, and return the refusal of its requests."""
         LOG.error("agent %r cannot be loaded: %s", row.name, reason)
         self._unreadable[row.name] = row.id, row.seq, reason
         return ServiceError(503, reason)
 
     def _try_snapshot(self, kept: Snapshot, row: AgentRow, session: Session, planner: Planner) -> Hosted | None:
-        """Make an agent of a snapshot and the events since; None, and a line in the service's log, where that fails."""
+        """Return an agent from a snapshot and the later events; log a warning and return None if the load fails."""
         try:
             if kept.seq > row.seq:
-                raise ProblemError(f"it is of event {kept.seq}, and {row.seq} were written")
+                raise ProblemError(f"the snapshot is of event {kept.seq}, and the store counts {row.seq} events")
             hosted = of_snapshot(row.id, kept, planner)
             _play_after(hosted, row.seq, session)
             if hosted.player.slots != row.slots:
-                raise ProblemError(f"it leads to slot {hosted.player.slots}, and {row.slots} have passed")
+                raise ProblemError(f"the snapshot leads to slot {hosted.player.slots}, and the store to {row.slots}")
         except UntrustedModuleError:
             raise
         except DAMAGE as error:
@@ -226,7 +226,7 @@ class Cabinet:
         return hosted
 
     def undo(self, name: str, before: int, group: Group) -> None:
-        """Make an agent anew as it was before a request that is refused, with what others of its group have done."""
+        """Rebuild an agent without a refused request, and reapply the earlier requests of the group."""
         spoilt = group.touched.pop(name, None) or self._agents.get(name)
         self._agents.pop(name, None)
         row = group.rows.get(name)
@@ -235,14 +235,14 @@ class Cabinet:
         kept = [event for event in spoilt.pending if event["seq"] <= before]
         if row is None:
             if not kept:
-                # Its row goes with it.
+                # A new agent without events loses its row.
                 group.session.remove_agent(spoilt.number)
                 return
             again = Hosted.created_by(spoilt.number, name, kept[0], self._planner)
             again.pending.append(kept[0])
             rest = kept[1:]
         elif not kept:
-            # It is loaded when it is next asked for, aside if that takes long.
+            # The next request loads the agent, in another thread if the agent is large.
             return
         else:
             again, rest = self._load(row, group.session), kept
@@ -258,7 +258,7 @@ class Cabinet:
             group.touched[name] = again
 
     def make_room(self) -> None:
-        """Forget the agents that were not asked for the longest, where all together take too much memory."""
+        """Remove the least recently used agents while the cache exceeds its maximum memory."""
         self._groups += 1
         if len(self._agents) <= FEW or (self._grown < FEW and self._groups < NOW_AND_THEN):
             return
@@ -270,22 +270,22 @@ class Cabinet:
 
 
 def of_snapshot(number: int, kept: Snapshot, planner: Planner) -> Hosted:
-    """Return the agent of a snapshot; what is wrong with it is raised as one of ``DAMAGE``."""
+    """Return the agent of a snapshot; a damaged snapshot raises an exception of ``DAMAGE``."""
     head, *parts = zlib.decompress(kept.content).split(b"\n")
     data = json.loads(head)
     for part in parts:
         data["player"]["window"]["slots"] += json.loads(part)
     hosted = Hosted.from_dict(number, data, planner)
     if hosted.seq != kept.seq:
-        raise ProblemError(f"the snapshot says that it is of event {kept.seq}, and holds event {hosted.seq}")
+        raise ProblemError(f"the snapshot is stored as of event {kept.seq}, and holds event {hosted.seq}")
     return hosted
 
 
 def snapshot_of(hosted: dict[str, Any]) -> Snapshot:
-    """Return the snapshot of an agent, from what its ``to_dict`` returned.
+    """Return the snapshot of an agent from the result of ``to_dict``.
 
-    The slots of its window are written in parts, a line each: to write or read all of them at once would not let other
-    threads go on meanwhile.
+    The slots of delayed feedback are encoded in parts, a line each. A single call to the JSON encoder for all slots
+    would block other threads, and so would a single call to the decoder.
     """
     player = hosted["player"]
     slots = player["window"]["slots"]
@@ -296,13 +296,13 @@ def snapshot_of(hosted: dict[str, Any]) -> Snapshot:
 
 
 def _is_trusted(kept: Snapshot, row: AgentRow) -> bool:
-    """Whether a snapshot holds nothing but what was logged, as far as its version tells."""
+    """Return whether a snapshot holds logged events only, as far as its version tells."""
     return kept.version > 1 or row.clock == BY_ASKING
 
 
 def _play_after(hosted: Hosted, until: int, session: Session) -> None:
-    """Let an agent go through what was added to its log."""
+    """Apply the events added to the log of an agent."""
     for event in session.events(hosted.number, hosted.seq, until):
         hosted.repeat(event)
     if hosted.seq != until:
-        raise ProblemError(f"it ends at event {hosted.seq}, and {until} were written")
+        raise ProblemError(f"the log ends at event {hosted.seq}, and the store counts {until} events")

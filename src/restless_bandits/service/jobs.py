@@ -1,4 +1,4 @@
-"""Requests in the command queue of the writer, and the messages of their refusals."""
+"""Requests to the command processor, and their refusals as errors with a status."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from restless_bandits.service.operations import RETRY_AFTER, Operation, ServiceE
 
 @dataclass(eq=False)
 class Job:
-    """A request in the command queue."""
+    """Request to the command processor, with a future and the result so far."""
 
     agent: str
     operations: Sequence[Operation] = ()
     look: Callable[[Hosted], Any] | None = None
-    """The function that reads the agent, for a request that changes nothing."""
+    """Function that reads the agent, for a request without changes."""
     future: Future[Any] = field(default_factory=Future)
     answers: Any = None
     error: BaseException | None = None
     now: int | None = None
-    """The time of the first attempt: a repeated attempt uses the same time and gives the same result."""
+    """Time of the first execution; a repeated execution uses the same time and gives the same result."""
     _seed: int | None = None
 
     @property
     def seed(self) -> int:
-        """The seed of an agent without a requested seed: drawn once, so that a repetition gives the same result."""
+        """Seed of a new agent without a given seed; drawn once, because repeated executions must agree."""
         if self._seed is None:
             self._seed = secrets.randbits(32)
         return self._seed
@@ -38,13 +38,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Resume:
-    """A wake-up: the deferred requests of an agent can go on."""
+    """Message to the writer thread: the deferred requests of an agent can continue."""
 
     agent: str
 
 
 class NextGroupError(Exception):
-    """The request can only be carried out after the next commit."""
+    """Signal to defer a request until the commit of the present group."""
 
 
 def refuse(job: Job, error: BaseException) -> None:
@@ -57,15 +57,15 @@ def unknown(name: str) -> ServiceError:
 
 
 def busy() -> ServiceError:
-    return ServiceError(503, "the writer is busy with other requests; ask again", retry_after=RETRY_AFTER)
+    return ServiceError(503, "the writer is busy with other requests; send again", retry_after=RETRY_AFTER)
 
 
 def as_refusal(error: BaseException) -> BaseException:
     if isinstance(error, BrokenExecutor | CancelledError):
-        return ServiceError(503, "the workers that make plans died; ask again", retry_after=RETRY_AFTER)
+        return ServiceError(503, "the planning workers died; send the request again", retry_after=RETRY_AFTER)
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, ProblemError):
         return ServiceError(422, str(error))
-    why = f"the agent or its learner failed: {shortened(error, 200)}; look into the log of the service"
+    why = f"the agent or its learner failed: {shortened(error, 200)}; read the log of the service"
     return ServiceError(503, why, retry_after=RETRY_AFTER)

@@ -1,7 +1,7 @@
-"""Operations on agents of the service, as data: the interface between HTTP and the writer.
+"""Operations on agents as data: the interface between the HTTP layer and the command processor.
 
-The HTTP side checks the shape of a message and makes an operation. The writer carries out many operations in one
-transaction, and answers with JSON values. This module imports neither a web framework nor a database.
+The HTTP layer validates a message and creates operations. The command processor executes many operations in one
+transaction, and returns JSON-compatible answers. This module imports no web framework and no database.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from restless_bandits.errors import ProblemError
 
 Answer = dict[str, Any]
 RETRY_AFTER = 1.0
-"""Seconds after which it is worth to ask again."""
+"""Seconds before a client should repeat a refused request."""
 
 
 class ServiceError(ProblemError):
-    """A refused request: a message of one sentence, the HTTP status, and the invalid field."""
+    """Refusal of a request: a sentence, the HTTP status, the invalid field, and the seconds before a retry."""
 
     def __init__(self, status: int, sentence: str, field: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(sentence)
@@ -46,14 +46,14 @@ class Create:
 
 @dataclass(frozen=True)
 class Ask:
-    """Decide on the coming slot, or repeat the earlier decision of the same request id."""
+    """Return the decision of the next slot, or the earlier decision of the same request id."""
 
     request: str
 
 
 @dataclass(frozen=True)
 class Tell:
-    """The observation in a decision's slot, or the loss of its feedback; ``arm`` is the pulled arm if it differs."""
+    """Feedback of a decision, or a report of lost feedback; ``arm`` names the arms pulled in fact."""
 
     decision: str | None = None
     slot: int | None = None
@@ -65,7 +65,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Skip:
-    """Slots without a decision; the request id makes a repetition harmless."""
+    """Advance by slots without a decision; the request id makes a repeated request harmless."""
 
     slots: int = 1
     request: str | None = None
@@ -73,14 +73,14 @@ class Skip:
 
 @dataclass(frozen=True)
 class Patch:
-    """Change the learner, the window of late feedback, the reaction to changes, or the arms in service."""
+    """Change the learner, the maximum delay of feedback, the reaction to a detected change, or the arms in service."""
 
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete an agent: its log is kept and marked as ended, and its name may be used again."""
+    """Delete an agent; the event log is kept and marked as ended, and the name may be used again."""
 
 
 Operation = Create | Ask | Tell | Skip | Patch | Delete

@@ -1,7 +1,7 @@
-"""The worker pool that makes the plans of agents while the writer goes on with other agents.
+"""Plans of the agents of the service, computed by worker processes while the writer continues with other agents.
 
-An operation that needs a missing plan raises ``PlanNeededError``, and is repeated when the plan exists. A digest of all
-inputs of a plan identifies the plan, so the repetition finds it.
+A request without its plan raises ``PlanNeededError`` and is repeated after the plan is ready. The key of a plan is a
+digest of all inputs of the computation, so that the repeated request finds the plan.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from restless_bandits.service.stored_plans import StoredPlan, make_packed_plan, 
 Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
 Promise = Future[tuple[tuple[str, bytes], background.Warned]]
 KEPT = 256
-"""Plans in the caches of made plans and of read plans."""
+"""Number of plans in memory, separately for computed plans and for plans read from the store."""
 TRIES = 3
 
 
 class WaitError(Exception):
-    """The request continues when a future is done."""
+    """Signal to defer a request until a future is complete."""
 
     def __init__(self, promise: Future[Any], what: str) -> None:
         super().__init__(what)
@@ -44,7 +44,7 @@ class WaitError(Exception):
 
 
 class PlanNeededError(WaitError):
-    """The operation needs a plan that a worker is making."""
+    """Signal to defer a request until its plan is computed."""
 
     def __init__(self, promise: Promise) -> None:
         super().__init__(promise, "a plan is being made")
@@ -52,7 +52,7 @@ class PlanNeededError(WaitError):
 
 @cache
 def origin() -> dict[str, str]:
-    """Return the origin of plans: the same release on the same kind of processor makes the same plans."""
+    """Return the release and processor of this process; the same release and kind of processor give equal plans."""
     numpy = metadata.version("numpy")
     return {"release": metadata.version("restless-bandits"), "processor": f"{_processor()}, numpy {numpy}"}
 
@@ -67,16 +67,16 @@ def _processor() -> str:
 
 
 class Planner:
-    """Requests plans from workers, and finds existing plans."""
+    """Submission of plans to worker processes, with a cache of computed and stored plans."""
 
     def __init__(
         self, read: Callable[[str], bytes | None], *, patient: bool = False, trust_modules: bool = False
     ) -> None:
         self._read = read
         self.trust_modules = trust_modules
-        """Whether learners of the store may be named by ``module:Class``, which imports the module."""
+        """Whether learners of the store may be named by ``module:Class``, with an import of the module."""
         self.patient = patient
-        """Whether decisions wait for due plans: slower, but a repetition of a run then gives the same result."""
+        """Whether decisions wait for due plans: slower, but a run is exactly reproducible."""
         self.made = 0
         self.failed = 0
         self._coming: dict[str, Promise] = {}
@@ -84,10 +84,10 @@ class Planner:
         self._tries: dict[str, int] = {}
         self._known: OrderedDict[str, StoredPlan] = OrderedDict()
         self.took: OrderedDict[str, float] = OrderedDict()
-        """Seconds from the request to the arrival of plans made recently by this process, by digest."""
+        """Seconds between submission and completion of recent plans of this process, by digest."""
 
     def stored(self, digest: str) -> StoredPlan:
-        """Return a plan of the store."""
+        """Return a plan from the store."""
         found = self._known.get(digest)
         if found is None:
             content = self._read(digest)
@@ -99,13 +99,13 @@ class Planner:
         return found
 
     def keep(self, plan: StoredPlan) -> None:
-        """Put a plan into the cache."""
+        """Add a plan to the cache."""
         self._known[plan.digest] = plan
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
 
     def now(self, given: Ingredients) -> StoredPlan:
-        """Return a plan that is ready, or request the plan and raise ``PlanNeededError``."""
+        """Return the plan of an earlier submission; otherwise submit the plan and raise ``PlanNeededError``."""
         key = _key(given)
         if key in self._used:
             return self._used[key]
@@ -115,7 +115,7 @@ class Planner:
             try:
                 plan = self._used[key] = self.result(promise)
             except (BrokenExecutor, CancelledError):
-                # The worker died, perhaps for lack of memory; another worker may survive.
+                # The worker died, perhaps of a lack of memory; another worker may succeed.
                 self._tries[key] = self._tries.get(key, 0) + 1
                 promise = None
                 if self._tries[key] >= TRIES:
@@ -127,12 +127,12 @@ class Planner:
                     self._used.popitem(last=False)
                 return plan
         if promise is None:
-            # The plan is kept until the waiting operation is repeated, and every waiting operation is repeated.
+            # Kept until the deferred request is repeated; a deferred request is always repeated.
             promise = self._coming[key] = self.later(given)
         raise PlanNeededError(promise)
 
     def later(self, given: Ingredients) -> Promise:
-        """Request a plan in the background, with no operation waiting for it."""
+        """Submit a plan to a worker and return its future; no request waits for the plan."""
         asked = time.perf_counter()
         promise = background.submit(make_packed_plan, *given)
         promise.add_done_callback(lambda done: self._note_time(done, time.perf_counter() - asked))
@@ -147,7 +147,7 @@ class Planner:
             self.took.popitem(last=False)
 
     def result(self, promise: Promise) -> StoredPlan:
-        """Return the plan of a finished future, or raise the exception of the worker."""
+        """Return the plan of a completed future, or raise the exception of the worker."""
         (digest, content), _ = promise.result()
         plan = self._known.get(digest) or unpacked(digest, content)
         self.keep(plan)
@@ -163,7 +163,7 @@ def _key(given: Ingredients) -> str:
 
 @cache
 def warm_up() -> None:
-    """Load the kernels of answers before the first request."""
+    """Load the compiled kernels of requests before the first request."""
     player = Player("round-robin", Task((2, 2), 1, ("bernoulli",) * 2, (None, None), ("x", "y")))
     for slot in range(3 * GRID):
         player.ask()
@@ -171,8 +171,8 @@ def warm_up() -> None:
 
 
 def warm_up_here() -> None:
-    """Load the kernels into this process; a worker compiles a missing kernel, and the disk keeps the result."""
+    """Load the kernels into this process; a worker compiles missing kernels and keeps the result on disk."""
     if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
-        with contextlib.suppress(Exception):  # A failed worker leaves the compilation to this process.
+        with contextlib.suppress(Exception):  # After a failure in the worker, the call below compiles the kernels.
             background.submit(warm_up).result()
     warm_up()

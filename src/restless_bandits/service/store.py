@@ -1,7 +1,7 @@
-"""Where the service keeps its agents: a SQLite file, or a PostgreSQL database that several processes share.
+"""Store of the agents of a service: a SQLite file, or a PostgreSQL database shared by several processes.
 
-SQLite writes ahead and waits for the disk at every commit. Whoever writes takes the rows of the agents that it touches
-for itself, in ascending order, until the commit: in PostgreSQL one by one, in SQLite all at once.
+SQLite uses a write-ahead log and waits for the disk at every commit. A writing transaction locks the rows of its agents
+until the commit. PostgreSQL locks row by row in ascending order, SQLite all rows at once.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from restless_bandits.service.session import Session, Statements
 from restless_bandits.service.tokens import Tokens
 
 BUSY = 5.0
-"""Seconds to wait for another process that writes to the same SQLite file."""
+"""Seconds to wait for another process with a write lock on the same SQLite file."""
 
 IN_EACH_OTHERS_WAY = ("40001", "40P01")
-"""What PostgreSQL calls a serialization failure and a deadlock."""
+"""PostgreSQL error codes of a serialization failure and of a deadlock."""
 LONGEST_WAL = 8_000
-"""Pages of the write-ahead log at which a commit copies them to their places; it is done aside long before."""
+"""Pages of the write-ahead log that force a checkpoint at a commit; maintenance makes checkpoints much earlier."""
 
 
 class StoreError(Exception):
-    """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked.
+    """Failed transaction without any effect: full disk, lost connection or locked file.
 
-    ``passing`` says that two processes were in each other's way or that the connection was gone before anything was
-    done, and that the same will do when it is tried again.
+    ``passing`` marks an error to retry: a conflict with another process, or a connection lost before any effect.
     """
 
     def __init__(self, reason: str, *, passing: bool = False) -> None:
@@ -49,17 +48,17 @@ class StoreError(Exception):
 
 
 def unavailable(error: Exception) -> ServiceError:
-    """Return the refusal of whatever needs a store that does not work now."""
-    return ServiceError(503, f"the store does not take anything now: {error}; ask again", retry_after=RETRY_AFTER)
+    """Return the refusal of a request to a store that does not work."""
+    return ServiceError(503, f"the store is unavailable now: {error}; send the request again", retry_after=RETRY_AFTER)
 
 
 def open_store(where: str | Path) -> Store:
-    """Open a store, and make it where there is none: a file, or a URL such as ``postgresql+psycopg://host/name``."""
+    """Open or create a store: a file, or a URL such as ``postgresql+psycopg://host/name``."""
     text = str(where)
     try:
         url = make_url(text if "://" in text else f"sqlite:///{text}")
     except (ArgumentError, ValueError):
-        raise ProblemError(f"the store {shortened(text)} is no file and no URL of a database") from None
+        raise ProblemError(f"the store {shortened(text)} is no file and no database URL; give one of these") from None
     shown = url.render_as_string(hide_password=True) if "://" in text else text
     name = url.get_backend_name()
     if name == "sqlite":
@@ -67,10 +66,10 @@ def open_store(where: str | Path) -> Store:
             raise ProblemError("a store in memory would lose everything; name a file")
         check_writable(url.database)
         if not Path(url.database).exists():
-            # The tokens' hashes and all that was told: for the owner alone.
+            # The file holds the hashes of tokens and all feedback: access for the owner only.
             os.close(os.open(url.database, os.O_CREAT | os.O_RDWR, 0o600))
     elif name != "postgresql":
-        raise ProblemError(f"the store {shown} is of a kind that is not known; give a file or postgresql+psycopg://…")
+        raise ProblemError(f"the store {shown} has an unknown kind of database; give a file or postgresql+psycopg://…")
     try:
         engine = create_engine(url, **_options(name))
     except (NoSuchModuleError, ImportError, SQLAlchemyError):
@@ -95,7 +94,7 @@ def open_store(where: str | Path) -> Store:
 
 def _options(name: str) -> dict[str, Any]:
     if name == "sqlite":
-        # A connection costs little, and one that is kept by a thread of the web server would keep old pages alive.
+        # A connection is cheap, and a connection kept by a thread of the web server would keep old pages alive.
         return {
             "poolclass": NullPool,
             "paramstyle": "named",
@@ -113,7 +112,7 @@ def _set_up_sqlite(engine: Engine, shown: str) -> StoreFile:
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: Any) -> None:
-        # Transactions are begun below, not by the driver's guess.
+        # Transactions begin explicitly below, not by heuristics of the driver.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
@@ -123,31 +122,31 @@ def _set_up_sqlite(engine: Engine, shown: str) -> StoreFile:
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        # One that reads and then writes would fail where somebody has written in between.
+        # A transaction that reads before a write would fail after a write of another process.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")
 
     return file
 
 
 class StoreFile:
-    """The file of a SQLite store, and whether it is still the one that was opened.
+    """File of a SQLite store, with checks of its identity.
 
-    A service keeps its file open, and would go on writing to one that has been deleted or replaced: what it then
-    acknowledged would be lost at the next start.
+    A service holds the file open and would keep writing to a deleted or replaced file. Commits acknowledged after the
+    replacement would be lost at the next start.
     """
 
     def __init__(self, path: str, shown: str) -> None:
         self._path, self._shown = Path(path).absolute(), shown
         self._log = self._path.with_name(f"{self._path.name}-wal")
         self.uri = f"{self._path.as_uri()}?mode=rw"
-        """The file for SQLite, which is not to make one in its place."""
+        """URI of the file for SQLite; the mode forbids the creation of a new file."""
         found = self._path.stat()
         self._identity, self._size = _identity(found), found.st_size
         self._log_identity: tuple[int, int] | None = None
         self._lost: StoreError | None = None
 
     def check(self) -> None:
-        """Raise ``StoreError`` where the file is gone, another one, or cut off."""
+        """Raise ``StoreError`` if the file is missing, replaced or truncated."""
         if self._lost is not None:
             raise self._lost
         try:
@@ -161,21 +160,21 @@ class StoreFile:
         self._size = found.st_size
 
     def expect_new_log(self) -> None:
-        """Expect another write-ahead log: it is made by the first connection, and removed with the last one."""
+        """Accept a new write-ahead log: the first connection creates the log, and the last connection removes it."""
         self._log_identity = None
 
     def check_log(self) -> None:
-        """Raise ``StoreError``, now and ever after, where the write-ahead log is not that of the connection."""
+        """Raise ``StoreError``, now and at every later check, if the write-ahead log is not the connection's log."""
         found = None
         with contextlib.suppress(OSError):
             found = _identity(self._log.stat())
         if self._log_identity not in (None, found):
-            self._lost = self._error(f"has lost {self._log.name}, which held what was written last")
+            self._lost = self._error(f"has lost {self._log.name}, which held the last commits")
             raise self._lost
         self._log_identity = found
 
     def _is_whole(self, size: int) -> bool:
-        """Whether the header agrees with the size, as after a VACUUM."""
+        """Return whether the header agrees with the size, as after a VACUUM."""
         with contextlib.suppress(OSError), self._path.open("rb") as file:
             head = file.read(32)
             page = int.from_bytes(head[16:18], "big")
@@ -192,7 +191,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 class Store:
-    """An open store; made by ``open_store``."""
+    """Open store, returned by ``open_store``."""
 
     def __init__(self, engine: Engine, shown: str, file: StoreFile | None = None) -> None:
         self.engine, self.shown, self._file = engine, shown, file
@@ -208,7 +207,7 @@ class Store:
         return self.engine.dialect.name == "sqlite"
 
     def close(self) -> None:
-        # A writer that does not end, as on a disk that does not answer, keeps its connection: it ends with the process.
+        # A blocked writer, for example on a disk without response, keeps its connection until the end of the process.
         if self._busy.acquire(timeout=BUSY):
             self._let_go()
             self._busy.release()
@@ -216,7 +215,7 @@ class Store:
 
     @contextlib.contextmanager
     def _connected(self, *, writes: bool = False) -> Iterator[Connection]:
-        """Yield a connection within a transaction; a store that does not work is refused in a sentence."""
+        """Yield a connection within a transaction; errors of the store become a ``ServiceError``."""
         try:
             self._check_there()
             with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
@@ -230,7 +229,7 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
-        """Read what is committed."""
+        """Yield a session that reads committed data."""
         self._check_there()
         try:
             with self.engine.connect() as connection:
@@ -240,7 +239,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Session]:
-        """Write, all or nothing: when this ends without an error, everything is on disk. One at a time does."""
+        """Yield the session of an atomic transaction, on disk after a normal exit; a lock permits a single writer."""
         failpoints.passed("before-begin")
         self._busy.acquire()
         driver: Any = None
@@ -253,8 +252,8 @@ class Store:
                     self._file.expect_new_log()
             driver = self._writer.driver_connection
             if self.is_sqlite:
-                # The driver begins nothing by itself. One that reads first and then writes would fail where somebody
-                # has written in between.
+                # The driver begins no transaction. A transaction that reads before a write would fail after a write
+                # of another process.
                 driver.execute("BEGIN IMMEDIATE")
             if self._file is not None:
                 self._file.check_log()
@@ -266,12 +265,12 @@ class Store:
                 driver.execute("COMMIT")
             else:
                 driver.commit()
-            # What went into a file without a name is not on disk for anybody.
+            # Commits to an unlinked file are lost to every process.
             self._check_there()
             failpoints.passed("after-commit")
         except self.errors as error:
             state = getattr(getattr(error, "orig", None) or error, "sqlstate", None)
-            # A database that was started anew has closed our connection; before the commit nothing can be there.
+            # A restarted database has closed the connection; before the commit, the transaction has no effect.
             cut_off = not committing and bool(getattr(driver, "closed", False))
             self._let_go()
             raise StoreError(_reason(error), passing=cut_off or state in IN_EACH_OTHERS_WAY) from error
@@ -282,7 +281,7 @@ class Store:
             self._busy.release()
 
     def _let_go(self) -> None:
-        """Close the connection of the writer: whatever is wrong with it, the next one is new."""
+        """Close the connection of the writer; the next transaction opens a new connection."""
         if self._writer is not None:
             with contextlib.suppress(*self.errors):
                 self._writer.driver_connection.rollback()  # type: ignore[union-attr]
@@ -291,13 +290,13 @@ class Store:
             self._writer = None
 
     def tidy(self) -> None:
-        """Copy what was written ahead to its place, without anybody waiting for it."""
+        """Copy the write-ahead log to the database file without blocking a writer."""
         if self.is_sqlite:
             with contextlib.suppress(StoreError), self.reading() as session:
                 session.checkpoint()
 
     def backup(self, path: str | Path) -> None:
-        """Copy the store to a file while it is being written to; the file appears whole or not at all."""
+        """Copy the store to a file during normal operation; the file appears complete or not at all."""
         if self._file is None:
             raise ProblemError("a PostgreSQL database is backed up by its own tools; use pg_dump")
         check_writable(path)
@@ -326,6 +325,6 @@ class Store:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what the driver says."""
+    """Return the first line of the error message of the driver."""
     cause = getattr(error, "orig", None) or error
     return " ".join(str(cause).split("\n")[0].split()) or type(cause).__name__

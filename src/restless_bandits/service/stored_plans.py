@@ -1,7 +1,7 @@
-"""Plans as bytes under the digest of their content: written once, followed by every process, never made again.
+"""Plans as bytes under the digest of their content: written once, read by every process, never recomputed.
 
-A plan is a line of JSON, with policy, rule and notes without arrays, followed by the arrays, all compressed. The digest
-is the digest of the uncompressed content. No part of the bytes is code.
+The format is a line of JSON with policy, rule and notes, followed by the arrays in sequence, all compressed. The
+digest is of the uncompressed bytes. The format contains no code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_OF_ARRAYS, *_OF_NUM
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A plan and its serialized bytes."""
+    """Plan with its encoded bytes and their digest."""
 
     plan: Plan
     digest: str
@@ -38,7 +38,7 @@ class StoredPlan:
 
 
 def packed(plan: Plan) -> tuple[str, bytes]:
-    """Return the digest of a plan, and the plan as bytes."""
+    """Return the digest of a plan, and the encoded plan."""
     arrays = {name: np.asarray(array) for name, array in _arrays_of(plan.policy).items()}
     head = {
         "format": FORMAT,
@@ -54,7 +54,7 @@ def packed(plan: Plan) -> tuple[str, bytes]:
 
 
 def unpacked(digest: str, content: bytes) -> StoredPlan:
-    """Return the plan that ``packed`` wrote; bytes that do not match the digest are refused."""
+    """Return the plan from the bytes of ``packed``; bytes with another digest are refused."""
     try:
         raw = zlib.decompress(content)
     except zlib.error:
@@ -80,7 +80,7 @@ def unpacked(digest: str, content: bytes) -> StoredPlan:
 
 
 def make_packed_plan(*ingredients: Any) -> tuple[str, bytes]:
-    """Make a plan and return it as bytes: the task of a worker."""
+    """Return the digest and bytes of a new plan; worker processes execute this function."""
     return packed(make_plan(*ingredients))
 
 
@@ -90,7 +90,7 @@ def _arrays_of(policy: Policy) -> dict[str, Any]:
 
 def _plain(thing: Any, known: tuple[type, ...]) -> list[Any]:
     if type(thing) not in known or not is_dataclass(thing) or isinstance(thing, type):
-        raise ProblemError(f"a plan with a {type(thing).__name__} cannot be stored; give built-in policies and rules")
+        raise ProblemError(f"a plan with a {type(thing).__name__} cannot be stored; use a learner whose plans can")
     return [type(thing).__name__, asdict(thing)]
 
 

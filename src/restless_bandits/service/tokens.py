@@ -1,7 +1,7 @@
-"""Tokens with the roles read, play and admin. The store holds only the hashes of tokens.
+"""Access tokens with the roles read, play and admin; the store holds the hashes of the tokens only.
 
-A token is ``rb-<id>-<secret>``. The id finds the row; the secret, of 256 random bits, is hashed and compared in
-constant time.
+A token has the form ``rb-<id>-<secret>``. The id selects the row. The secret of 256 random bits is hashed, and the
+hashes are compared in constant time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
 class Tokens:
-    """The tokens of a store."""
+    """Access tokens of a store."""
 
     def __init__(self, connect: Callable[..., AbstractContextManager[Connection]]) -> None:
         self._connect = connect
 
     def make(self, role: str, label: str = "") -> str:
-        """Return a new token; the token cannot be shown again."""
+        """Return a new token; the store cannot show the token again."""
         check_known(role, ROLES, "the role of a token is")
         name, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         with self._connect(writes=True) as connection:
@@ -41,7 +41,7 @@ class Tokens:
         return f"rb-{name}-{secret}"
 
     def role_of(self, token: str) -> str | None:
-        """Return the role of a token, None for an unknown token."""
+        """Return the role of a token; None for an unknown or revoked token."""
         form = _FORM.fullmatch(token) if isinstance(token, str) else None
         name, secret = form.groups() if form else ("", "")
         with self._connect() as connection:
@@ -51,13 +51,13 @@ class Tokens:
         return None if row is None or not same else str(row.role)
 
     def list(self) -> list[dict[str, Any]]:
-        """Return the public facts of all tokens, the oldest first."""
+        """Return the id, role, label and times of every token, the oldest first."""
         with self._connect() as connection:
             columns = (tokens.c.id, tokens.c.role, tokens.c.label, tokens.c.made, tokens.c.revoked)
             return [dict(row._mapping) for row in connection.execute(select(*columns).order_by(tokens.c.made))]
 
     def revoke(self, name: str) -> bool:
-        """Revoke a token; return whether a valid token had the id."""
+        """Revoke a token with immediate effect; return whether the id belonged to an active token."""
         with self._connect(writes=True) as connection:
             change = update(tokens).where(tokens.c.id == name, tokens.c.revoked.is_(None)).values(revoked=clock.now())
             return connection.execute(change).rowcount == 1
