@@ -24,16 +24,19 @@ PLAY_A_SLOT = "from restless_bandits.cli.ahead import play_a_slot; play_a_slot()
 def compile_slots_ahead() -> None:
     """Start that process as soon as this one, or one that plays for it, finds a kernel that is not kept on disk."""
     from restless_bandits._compile import Kernel, compiling
+    from restless_bandits.simulation._kernels import run_plan
     from restless_bandits.simulation.pools import cores
+
+    if cores() == 1 or compiling.is_set():
+        return
+    kernel = cast(Kernel, run_plan)
+    # Here and not in the thread, which would wait for the lock that this process holds while it compiles.
+    if kernel.stats.cache_path is None:
+        # No folder can be written, through which the two would share it.
+        return
 
     def start() -> None:
         compiling.wait()
-        from restless_bandits.simulation._kernels import run_plan
-
-        kernel = cast(Kernel, run_plan)
-        if kernel.stats.cache_path is None:
-            # No folder can be written, through which the two would share it.
-            return
         with contextlib.suppress(OSError):
             # Without the present folder among those to import from: what lies there is none of ours.
             process = subprocess.Popen(
@@ -45,8 +48,7 @@ def compile_slots_ahead() -> None:
             atexit.register(process.kill)
             _compile_after(process, kernel.dispatcher)
 
-    if cores() > 1 and not compiling.is_set():
-        threading.Thread(target=start, daemon=True).start()
+    threading.Thread(target=start, daemon=True).start()
 
 
 def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
