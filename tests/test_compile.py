@@ -292,7 +292,7 @@ class TestAhead:
             ahead.compile_slots_ahead()
             compiling.set()
             for one in threads:
-                one.join()
+                one.join(20)
             return started
 
         monkeypatch.setattr(_compile, "compiling", compiling)
@@ -306,6 +306,14 @@ class TestAhead:
 
     def test_starts_once_and_only_when_something_must_be_compiled(self, begin):
         assert [words[0] for words in begin()] == [sys.executable]
+
+    def test_starts_while_this_process_compiles(self, begin, monkeypatch):
+        from numba.core.compiler_lock import global_compiler_lock
+
+        monkeypatch.setattr(_kernels, "run_plan", _compile.njit(_kernels.run_plan.py_func))
+        ahead.compile_slots_ahead()
+        with global_compiler_lock:
+            assert len(begin()) == 1
 
     def test_not_on_a_single_core(self, begin, monkeypatch):
         monkeypatch.setattr(pools, "cores", lambda: 1)

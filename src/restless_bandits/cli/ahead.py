@@ -24,16 +24,19 @@ PLAY_A_SLOT = "from restless_bandits.cli.ahead import play_a_slot; play_a_slot()
 def compile_slots_ahead() -> None:
     """Start the process as soon as this process, or a worker, needs a kernel that is not in the cache on disk."""
     from restless_bandits._compile import Kernel, compiling
+    from restless_bandits.simulation._kernels import run_plan
     from restless_bandits.simulation.pools import cores
+
+    if cores() == 1 or compiling.is_set():
+        return
+    kernel = cast(Kernel, run_plan)
+    # The main thread makes the dispatcher: the thread below would wait for the lock of a running compilation.
+    if kernel.stats.cache_path is None:
+        # No cache folder is writable, so the processes cannot share compiled kernels.
+        return
 
     def start() -> None:
         compiling.wait()
-        from restless_bandits.simulation._kernels import run_plan
-
-        kernel = cast(Kernel, run_plan)
-        if kernel.stats.cache_path is None:
-            # No cache folder is writable, so the processes cannot share compiled kernels.
-            return
         with contextlib.suppress(OSError):
             # The current folder is not on the import path: its modules do not belong to the package.
             process = subprocess.Popen(
@@ -45,8 +48,7 @@ def compile_slots_ahead() -> None:
             atexit.register(process.kill)
             _compile_after(process, kernel.dispatcher)
 
-    if cores() > 1 and not compiling.is_set():
-        threading.Thread(target=start, daemon=True).start()
+    threading.Thread(target=start, daemon=True).start()
 
 
 def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
