@@ -4,13 +4,17 @@ OLDEST_PYTHON ?= python3.11
 PY := .venv/bin/python
 RESTLESS := .venv/bin/restless
 
-.PHONY: run test soak lint format bench docs dist check-dist check-minimum clean
+.PHONY: run test test-slow soak lint format bench docs dist check-dist check-minimum clean
 
 run: .venv/installed
 	$(RESTLESS) reproduce --quick --out out
 
 test: .venv/installed-dev
-	$(PY) -m pytest -n 2 --dist loadgroup
+	$(PY) -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+
+# Tests that need minutes, a browser, PostgreSQL, a Dask cluster or dozens of kills.
+test-slow: .venv/installed-dev
+	$(PY) -m pytest -n 2 --dist loadgroup -m slow $(ARGS)
 
 # The service under random kills, for as long as it takes: 200 of them, on SQLite and on PostgreSQL.
 soak: .venv/installed-dev

@@ -1,8 +1,9 @@
 """The numbers of docs/reproduction.md and the report, from a full reproduction that is kept beside the page.
 
 ``python -m benchmarks.reproduction_page out`` takes the results, the report and the figures of a finished
-``restless reproduce --out out`` into docs/reproduction; without a folder the page and the report
-are written anew from the results that are there.
+``restless reproduce --out out`` into docs/reproduction, and stores them in the package with the first runs of each
+line, for the quick form to confirm; without a folder the page and the report are written anew from the results that are
+there.
 Parts of the page between ``<!-- name -->`` and ``<!-- end -->`` are written, everything else is left as it is, and
 tests/test_reproduction_page.py compares the two.
 """
@@ -21,6 +22,8 @@ from typing import Any
 from benchmarks.pages import DOCS, filled
 from restless_bandits.experiments.design import design
 from restless_bandits.experiments.page import page as page_of
+from restless_bandits.experiments.reproduction import with_sample
+from restless_bandits.experiments.stored import shipped_folder
 from restless_bandits.experiments.writing import amount, error_of, seconds, slots
 
 PAGE, KEPT = DOCS / "reproduction.md", DOCS / "reproduction"
@@ -44,6 +47,7 @@ def keep(out: Path) -> None:
         shutil.copy(out / name, KEPT / name)
     for figure in sorted((out / "figures").glob("*.png")):
         shutil.copy(figure, KEPT / "figures" / figure.name)
+    with_sample(out).write(shipped_folder())
 
 
 def results() -> Results:

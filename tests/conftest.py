@@ -1,11 +1,14 @@
 import fcntl
+import gc
+import os
 import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 # Compiled kernels make a first example slow, so no example has a deadline; the suite's length is kept by the counts.
-settings.register_profile("suite", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = int(os.environ.get("RESTLESS_EXAMPLES", "20"))
+settings.register_profile("suite", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
 collect_ignore = ["installed.py"]
@@ -17,8 +20,24 @@ TOGETHER = (
     "tests/simulation/test_dask.py",
     "tests/simulation/test_runner.py",
     "tests/test_browser.py",
+    "tests/test_docs.py",
 )
 """Files whose tests share what is dear to make, and so go to one worker."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector from what stays until the end.
+
+    Modules and tests are several million objects. The collector takes two fifths of the time of collecting the tests,
+    and would look at all of these objects again and again while the tests run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -338,6 +338,7 @@ if __name__ == "__main__":
         for agent in agents:
             agent.ask()
             agent.tell(agent.slots % 2, 0.0)
+        time.sleep(0.005)  # for the workers, which plan meanwhile
     adopted = min(agent.record.plans for agent in agents)
     (pool,) = background._pools.values()
     print(adopted, len(pool._processes))

@@ -11,7 +11,7 @@ from benchmarks.reproduction_page import REPORT
 
 from tests.service.doors import Process
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
 
 SOON = 60
 """Seconds after which something that is awaited will not come, kernels that are compiled first included."""

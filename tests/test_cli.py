@@ -262,7 +262,7 @@ BAD = {
     "horizon too long": (["check", "paper-1", "--horizon", "1" + "0" * 400], "horizon is beyond 10^100"),
     "guha": (["solve", "queue-5", "--oracle", "guha"], "'fast, bursty' has 5 states"),
     "show": (["problems", "show", "rf-4"], "did you mean 'rf-3'?"),
-    "no problem": (["check"], "Missing argument 'PROBLEM'; restless check --help tells what there is\n"),
+    "no problem": (["check"], "Missing argument 'PROBLEM'; restless check --help shows the options\n"),
     "no such option": (["solve", "paper-1", "--orcale", "x"], "No such option: --orcale"),
     "no such command": (["chek"], "No such command 'chek'"),
     "no such number": (["index", "paper-1", "--tau-max", "x"], "Invalid value for '--tau-max'"),
@@ -488,28 +488,39 @@ def test_terminals_without_our_letters(markup, encoding, monkeypatch):
     assert json.loads(printed("--json"))["problem"] == "a [/x] ≤ b"
 
 
+@pytest.fixture
+def unread():
+    """A pipe whose reader is gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+def test_a_reader_that_goes_away_before_a_process_ends(unread):
+    # Little is written, and so at the end.
+    words = [sys.executable, "-m", "restless_bandits", "problems", "show", "queue-5"]
+    done = subprocess.run(words, stdout=unread, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     "words",
     [
-        ["problems", "show", "queue-5"],  # little, and so written at the end
         ["index", "paper-1", "--tau-max", "500"],  # a table
         ["index", "paper-1", "--tau-max", "20000", "--json"],  # more than any buffer holds
     ],
 )
-def test_a_reader_that_goes_away(words):
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "restless_bandits", *words], stdout=writer, stderr=subprocess.PIPE, check=False
-        )
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
+def test_a_reader_that_goes_away(restless, monkeypatch, unread, words):
+    with os.fdopen(os.dup(unread), "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        code, _, err = restless(*words)
+        monkeypatch.undo()
+    assert (code, err) == (0, "")
 
 
 class TestAnswersThatCannotBePrinted:
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full; run the tests on Linux")
     @pytest.mark.parametrize("words", [["problems"], ["index", "paper-1", "--tau-max", "2000", "--json"], ["--help"]])
     def test_a_full_disk(self, restless, monkeypatch, words):
         with Path("/dev/full").open("w") as full:
@@ -536,7 +547,7 @@ def test_stopped_before_there_is_an_answer(restless, monkeypatch, number, code):
     monkeypatch.setattr("restless_bandits.problem.load_problem", lambda _: signal.raise_signal(number))
     assert restless("solve", "paper-1")[::2] == (
         code,
-        "Interrupted before there was an answer; the same again starts anew\n",
+        "Interrupted without an answer; run the command again to start anew\n",
     )
     assert signal.getsignal(signal.SIGTERM) == before
 

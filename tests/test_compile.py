@@ -129,6 +129,46 @@ def test_what_is_kept_on_disk(tmp_path):
     assert not _compile.is_kept(kernel(str(tmp_path)))
 
 
+def test_a_kernel_brings_numba_when_it_is_called():
+    code = (
+        "import sys\n"
+        "from restless_bandits.learners._bounds import kl_upper, order_cost\n"
+        "from restless_bandits import _compile\n"
+        "print('numba' in sys.modules, _compile.is_loaded(kl_upper), kl_upper.__name__)\n"
+        "kl_upper(0.5, 0.1)\n"
+        "print('numba' in sys.modules, _compile.is_loaded(kl_upper), _compile.is_loaded(order_cost))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False kl_upper\nTrue True False\n"
+
+
+def test_a_helper_is_compiled_into_kernels_and_plain_for_python():
+    @_compile.helper
+    def doubled(x):
+        return 2 * x
+
+    @_compile.njit
+    def kernel(x):
+        return doubled(x) + 1
+
+    assert kernel(3) == 7
+    assert doubled("ab") == "abab"
+    assert len(kernel.signatures) == len(doubled.signatures) == 1
+
+
+def test_planning_compiles_no_kernel_for_two_layouts():
+    """Arrays that cannot be written have a type of their own: a kernel called with both kinds is compiled twice."""
+    code = (
+        "import sys\nimport restless_bandits as rb\nfrom restless_bandits._compile import Kernel\n"
+        "rb.simulate(rb.Problem.builtin('paper-1'), 'likelihood-ucb', 300, runs=1, comparator=0.4, engine='threads')\n"
+        "kernels = {one for name, module in list(sys.modules.items()) if name.startswith('restless_bandits.')\n"
+        "           for one in vars(module).values() if isinstance(one, Kernel) and 'dispatcher' in vars(one)}\n"
+        "print(sorted(one.__name__ for one in kernels if len(one.signatures) > 1))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("engine", "kept", "begun"), [("processes", False, 1), ("processes", True, 0), ("threads", False, 0)]
 )
@@ -143,18 +183,51 @@ def test_processes_find_compiled_what_they_need(engine, kept, begun, monkeypatch
     assert (result.realised_reward == alone.realised_reward).all()
 
 
-def command(*words, kernels, code="main()"):
-    """The command in a process of its own with a folder of kernels; ``code`` says what happens in it."""
+OWN = """
+import restless_bandits as rb
+from restless_bandits import _compile
+from restless_bandits.learners import UCB1
+
+@_compile.njit
+def kernel(x):
+    return x + 1.0
+
+def oracle(problem):
+    kernel(1.0)
+    return rb.oracles.policy("whittle", problem)
+
+class Learner(UCB1):
+    name = "own"
+
+    def plan(self, record, task, rng):
+        kernel(1.0)
+        return super().plan(record, task, rng)
+"""
+"""A module with one small kernel: all others come from the cache, so that little is compiled."""
+
+
+def command(*words, code="main()", folder=None, kernels=None):
+    """The command in a process of its own, with its working folder and perhaps a separate folder of kernels.
+
+    ``code`` is the program of the process.
+    """
     lines = f"import sys\nfrom restless_bandits import _compile\nfrom restless_bandits.cli import main\n{code}"
     done = subprocess.run(
         [sys.executable, "-c", lines, *words],
         capture_output=True,
         text=True,
-        env=os.environ | {"NUMBA_CACHE_DIR": str(kernels)},
+        cwd=folder,
+        env=os.environ | ({} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels)}),
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+def untimed(answer):
+    """A JSON answer without the numbers that differ each time: seconds and what is derived from them."""
+    timed = {"seconds", "slots_per_second"}
+    return json.loads(answer, object_hook=lambda part: {k: v for k, v in part.items() if k not in timed})
 
 
 def compiled_long():
@@ -164,13 +237,20 @@ def compiled_long():
 
 
 class TestTelling:
-    @pytest.mark.parametrize("word", ["solve", "check"])
-    def test_once_and_never_again(self, word, tmp_path):
-        first, again = (command(word, "paper-1", "--json", kernels=tmp_path, code=IMPATIENT) for _ in range(2))
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["solve", "paper-1", "--oracle", "own:oracle"],
+            ["simulate", "paper-1", "--learner", "own:Learner", "--horizon", "50", "--runs", "1", "--jobs", "1"],
+        ],
+        ids=["solve", "simulate"],
+    )
+    def test_once_and_never_again(self, words, tmp_path):
+        (tmp_path / "own.py").write_text(OWN)
+        first, again = (command(*words, "--json", folder=tmp_path, code=IMPATIENT) for _ in range(2))
         assert first.stderr == LINE
         assert again.stderr == ""
-        answers = [{k: v for k, v in json.loads(one.stdout).items() if k != "seconds"} for one in (first, again)]
-        assert answers[0] == answers[1]
+        assert untimed(first.stdout) == untimed(again.stdout)
 
     def test_the_library_says_nothing(self, tmp_path):
         code = (
@@ -261,10 +341,15 @@ class TestAhead:
         kernel.compile("types")
         assert happened == ["waited", "types"]
 
-    def test_what_was_compiled_ahead_is_found(self, tmp_path):
-        code = f"{ahead.PLAY_A_SLOT}; print(_compile.compiling.is_set())"
-        first, again = (command(kernels=tmp_path, code=code).stdout for _ in range(2))
-        assert (first, again) == ("True\n", "False\n")
+    def test_what_was_compiled_ahead_is_found(self):
+        # In this process, which takes its kernels from the same folder.
+        ahead.play_a_slot()
+        code = (
+            f"{ahead.PLAY_A_SLOT}\n"
+            "from restless_bandits.simulation import _kernels\n"
+            "print(_compile.compiling.is_set(), sum(_kernels.run_plan.stats.cache_hits.values()))"
+        )
+        assert command(code=code).stdout == "False 1\n"
 
     def test_the_slot_played_ahead_has_the_types_of_all_others(self):
         code = (

@@ -30,6 +30,7 @@ import typer
 import restless_bandits as rb
 from restless_bandits.cli.app import app
 from restless_bandits.registry import LEARNERS, ORACLES
+from restless_bandits.simulation import cells
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -61,6 +62,25 @@ def blocks(text):
 def pages_with(*languages):
     chosen = [page for page in PAGES if any(block.language in languages for block in blocks(page.read_text("utf-8")))]
     return pytest.mark.parametrize("page", chosen, ids=[str(page.relative_to(ROOT)) for page in chosen])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def played_once():
+    """Runs that several pages simulate are played once: learner, problem, horizon, seed and number decide a run."""
+    played = {}
+    play_run = cells.play_run
+
+    def play(learner, world, horizon, checkpoints, **given):
+        if not type(learner).__module__.startswith("restless_bandits.learners."):
+            return play_run(learner, world, horizon, checkpoints, **given)
+        key = (learner.spec, world.problem.content, horizon, *checkpoints.tolist(), *given.items())
+        if key not in played:
+            played[key] = play_run(learner, world, horizon, checkpoints, **given)
+        return played[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "play_run", play)
+        yield
 
 
 @pages_with("python")

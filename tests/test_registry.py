@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -73,37 +72,22 @@ def run(folder, code, *words):
 
 
 COMMAND = "from restless_bandits.cli import main; main()"
-IN_TURN = """
-import sys
-from restless_bandits.cli import main
-
-engines, *words = sys.argv[1:]
-for engine in engines.split():
-    sys.argv[1:] = [*words, "--engine", engine]
-    try:
-        main()
-    except SystemExit as stopped:
-        assert not stopped.code
-    print("next")
-"""
 
 
-def test_modules_of_the_current_folder_in_every_engine(folder, here):
-    engines = ["processes", *(["dask"] if find_spec("distributed") else [])]
+@pytest.mark.parametrize("engine", ["processes", pytest.param("dask", marks=pytest.mark.slow)])
+def test_modules_of_the_current_folder_in_every_engine(folder, here, engine):
+    if engine == "dask":
+        pytest.importorskip("distributed", reason="there is no Dask; pip install 'restless-bandits[dask]'")
     specs = ["mine:Turns", "mine:Turns:slots=3", "round-robin"]
     expected = rb.simulate(rb.Problem.builtin("paper-1"), specs, 40, runs=2).regret().mean(axis=1)
     assert (expected[0] == expected[2]).all()
     words = ["simulate", "paper-1", "--horizon", "40", "--runs", "2", "--json", "--jobs", "1"]
     words += [word for spec in specs for word in ("--learner", spec)]
-    # One after the other in one process, because starting it is most of the work.
-    done = run(folder, IN_TURN, " ".join(engines), *words)
+    done = run(folder, COMMAND, *words, "--engine", engine)
     assert done.returncode == 0, done.stderr
-    *answers, rest = done.stdout.split("next\n")
-    assert (len(answers), rest) == (len(engines), "")
-    for answer in answers:
-        found = {row["spec"]: row["regret_mean"] for row in json.loads(answer)["learners"]}
-        assert list(found) == specs
-        assert list(found.values()) == expected.tolist()
+    found = {row["spec"]: row["regret_mean"] for row in json.loads(done.stdout)["learners"]}
+    assert list(found) == specs
+    assert list(found.values()) == expected.tolist()
 
 
 def test_oracles_of_the_current_folder(folder):

@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 from benchmarks import reproduction_page
 
 from restless_bandits.experiments.design import design
+from restless_bandits.experiments.stored import StoredResults, shipped_folder
 
 
 def test_the_page_is_what_its_results_say():
@@ -36,3 +38,36 @@ def test_a_changed_number_is_noticed():
     page = reproduction_page.PAGE.read_text(encoding="utf-8")
     found["figures"][0]["lines"][0]["regret_mean"] = [0.0] * len(found["figures"][0]["lines"][0]["horizons"])
     assert reproduction_page.written(page, found) != page
+
+
+def test_the_stored_results_are_those_of_the_page():
+    assert StoredResults.read().results == reproduction_page.results()
+    assert sum(path.stat().st_size for path in shipped_folder().iterdir()) < 1.5e6
+
+
+def test_stored_runs_have_the_stored_means():
+    """Where all runs of a line are stored, their means and spreads are those of the results, bit by bit."""
+    stored = StoredResults.read()
+    compared = 0
+    for item in design(quick=True).items[:8]:
+        for protocol in item.protocols:
+            panel = stored.panel(item.name, protocol.name)
+            lines = {line["learner"]: line for line in panel["lines"]}
+            for line in item.replayed(protocol):
+                sample = stored.samples[item.name, protocol.name, line.label]
+                found = lines[line.label]
+                assert set(item.horizons(protocol, line)) <= set(sample.horizons) <= set(found["horizons"])
+                assert sample.runs == item.stored_runs
+                if found["runs"] > sample.runs:
+                    continue
+                compared += 1
+                regret = sample.regret[: found["runs"]]
+                at = [found["horizons"].index(one) for one in sample.horizons]
+                for name, values in (
+                    ("mean", regret.mean(axis=0)),
+                    ("sd", regret.std(axis=0, ddof=1)),
+                    ("median", np.median(regret, axis=0)),
+                    ("max", regret.max(axis=0)),
+                ):
+                    np.testing.assert_allclose(values, np.array(found[f"regret_{name}"])[at], rtol=1e-12)
+    assert compared == 8 * 5 + 15

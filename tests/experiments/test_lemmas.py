@@ -18,7 +18,7 @@ def small(item):
 
 @pytest.fixture(scope="module")
 def whole():
-    return design(["theory"], quick=True)
+    return design(["theory"])
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,12 @@ def test_checks_can_fail(whole):
 
 
 def test_item_of_a_reproduction(tmp_path, monkeypatch, findings):
-    def shrunk(items, *, quick):
+    def shrunk(items, *, quick=False):
         plan = design(items, quick=quick)
         return dataclasses.replace(plan, items=tuple(map(small, plan.items)))
 
     monkeypatch.setattr(reproduction, "design", shrunk)
-    found = reproduce(["theory"], quick=True, out=tmp_path / "out", jobs=1)
+    found = reproduce(["theory"], out=tmp_path / "out", jobs=1)
     results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     (event,) = [claim for claim in results["claims"] if claim["id"] == "event"]
     assert event["verdict"] == "no violation in 1 instance"

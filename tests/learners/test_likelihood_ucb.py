@@ -260,12 +260,13 @@ class TestLearner:
         task = rb.Problem.builtin("paper-1").task()
         record = Record.of(task)
         record.skip(1000)
-        with pytest.raises(rb.ProblemError, match="cannot look ahead where its oracle plays a SingleArm"):
+        with pytest.raises(rb.ProblemError, match="cannot simulate ahead with an oracle that plays a SingleArm"):
             rb.learner("likelihood-ucb").plan(record.frozen(), task, np.random.default_rng(0))
 
     def test_far_below_restless_ucb(self):
-        # The means are near 13 and 1370 on paper-2 at 1e5, their standard errors at most 4 and 20: 25 times is asked.
-        result = rb.simulate(rb.Problem.builtin("paper-2"), ["likelihood-ucb", "restless-ucb"], 100_000, runs=8)
+        # The means are near 13 and 1370 on paper-2 at 1e5, their standard errors at most 6 and 30: 25 times is asked.
+        # A false alarm is seven standard errors above the mean; a mean of 80 is found with probability .9999.
+        result = rb.simulate(rb.Problem.builtin("paper-2"), ["likelihood-ucb", "restless-ucb"], 100_000, runs=4)
         mine, theirs = result.regret("gap")[:, :, -1]
         assert mine.mean() < theirs.mean() / 25
         assert mine.max() < theirs.mean() / 5

@@ -296,7 +296,7 @@ class TestConformance:
         if name == "guha" and max(problem.n_states) != 2:
             with pytest.raises(ProblemError, match="guha is for two-state arms"):
                 rb.oracles.oracle(name)(problem)
-            pytest.skip("guha is for two-state arms")
+            return
         check_oracle(name, [problem])
         solution = rb.oracles.oracle(name)(problem)
         assert solution.oracle == name

@@ -18,9 +18,9 @@ def find_programs():
 
 def reason_to_skip():
     if find_programs() is None:
-        return "PostgreSQL is not installed"
+        return "there is no initdb; apt-get install postgresql"
     if os.geteuid() == 0 and (shutil.which("runuser") is None or not _is_user("postgres")):
-        return "PostgreSQL does not run as root, and there is no user postgres to run it as"
+        return "PostgreSQL does not run as root, and there is no user postgres to run it as; useradd postgres"
     return None
 
 

@@ -104,6 +104,7 @@ DEATHS = [
 """Where it dies, each time it has begun again."""
 
 
+@pytest.mark.slow
 def test_one_that_dies_everywhere_has_the_same_log(tmp_path, twin_log):
     store = tmp_path / "mortal.db"
     served = Served(store)

@@ -20,8 +20,10 @@ from restless_bandits.learners import RestlessUCB
 from restless_bandits.simulation import playing, simulate
 from tests.simulation.test_runner import assert_same
 
-psutil = pytest.importorskip("psutil")
-dask_pool = pytest.importorskip("restless_bandits.simulation.dask_pool")
+psutil = pytest.importorskip("psutil", reason="there is no psutil; pip install psutil")
+dask_pool = pytest.importorskip(
+    "restless_bandits.simulation.dask_pool", reason="there is no Dask; pip install 'restless-bandits[dask]'"
+)
 
 # One worker for all of them: the cluster takes seconds to start.
 
@@ -145,6 +147,36 @@ def fatal(tmp_path, monkeypatch):
     return make
 
 
+@pytest.fixture(scope="module")
+def address():
+    """The address of a scheduler in this process, with one worker."""
+    options = {"processes": False, "protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": None}
+    with dask_pool.distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as started:
+        yield started.scheduler_address
+
+
+class TestWithinThisProcess:
+    """A scheduler and a worker in threads of this process: what can be seen without a process that dies."""
+
+    def test_same_numbers_as_without_a_cluster(self, problem, address):
+        given = dict(horizon=300, runs=4, seed=3)
+        there = simulate(problem, ["ucb1", "restless-ucb:m=60"], **given, engine="dask", address=address)
+        assert_same(there, simulate(problem, ["ucb1", "restless-ucb:m=60"], **given, jobs=1))
+
+    def test_another_version(self, problem, address, monkeypatch):
+        other = dask_pool.versions() | {"numpy": "1.2.3"}
+        monkeypatch.setattr(dask_pool, "ASK", repr(other))
+        sentence = r"the worker tcp://.* has numpy 1\.2\.3 where here is \S+, and its numbers could differ; install the"
+        with pytest.raises(rb.ProblemError, match=sentence):
+            simulate(problem, "ucb1", 10, engine="dask", address=address)
+
+    def test_a_worker_without_the_package(self, problem, address, monkeypatch):
+        monkeypatch.setattr(dask_pool, "PLAY", "__import__('not_there')")
+        with pytest.raises(rb.ProblemError, match=r"cannot load its task.*'not_there'.*; install there"):
+            simulate(problem, "ucb1", 10, engine="dask", address=address)
+
+
+@pytest.mark.slow
 def test_same_numbers_as_on_one_core(problem, cluster, capfd):
     learners = ["restless-ucb:m=60", "ucb1", "myopic", RestlessUCB(m=lambda horizon: 40)]
     seen = []
@@ -161,6 +193,7 @@ def test_same_numbers_as_on_one_core(problem, cluster, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_what_many_pieces_need_goes_over_once(problem, cluster, monkeypatch):
     sent = []
     submit = dask_pool.distributed.Client.submit
@@ -181,12 +214,14 @@ def test_what_many_pieces_need_goes_over_once(problem, cluster, monkeypatch):
     assert [function for function, _ in sent if function is not eval] == [bytes] * 3
 
 
+@pytest.mark.slow
 def test_a_piece_that_kills_its_workers_is_an_error(problem, cluster, fatal, monkeypatch):
     monkeypatch.setattr(dask_pool, "SENT_AGAIN", 0)
     with pytest.raises(rb.ProblemError, match=r"took up run \d+ of fatal:.* has died, 1 times over; see the workers'"):
         simulate(problem, fatal(), **OPTIONS, engine="dask", address=cluster.with_workers(2), progress=fatal.arm)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_costs_no_result(problem, cluster, fatal, tmp_path):
     address, out = cluster.with_workers(2), tmp_path / "out"
     disturbed = simulate(
@@ -198,6 +233,7 @@ def test_a_worker_killed_in_the_middle_costs_no_result(problem, cluster, fatal, 
     assert_same(simulate(problem, [fatal(), "ucb1"], **OPTIONS, out=out), disturbed, seconds=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["at the start", "in the middle"])
 def test_another_version_on_a_worker(problem, cluster, monkeypatch, when):
     other = dask_pool.versions() | {"numpy": "1.2.3"}
@@ -209,13 +245,15 @@ def test_another_version_on_a_worker(problem, cluster, monkeypatch, when):
         simulate(problem, "ucb1", **OPTIONS, engine="dask", address=cluster.with_workers(1))
 
 
-@pytest.mark.parametrize(("text", "what"), [("ASK", "restless-bandits"), ("PLAY", "what it is to play")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "what"), [("ASK", "restless-bandits"), ("PLAY", "its task")])
 def test_a_worker_without_the_package(problem, cluster, monkeypatch, text, what):
     monkeypatch.setattr(dask_pool, text, "__import__('not_there')")
     with pytest.raises(rb.ProblemError, match=rf"cannot load {what}.*No module named 'not_there'.*; install there"):
         simulate(problem, "ucb1", **OPTIONS, engine="dask", address=cluster.with_workers(1))
 
 
+@pytest.mark.slow
 def test_an_error_in_a_learner_is_told_as_it_is(problem, cluster):
     @dataclasses.dataclass(frozen=True)
     class Fails(RestlessUCB):
@@ -228,11 +266,12 @@ def test_an_error_in_a_learner_is_told_as_it_is(problem, cluster):
         simulate(problem, Fails(), **OPTIONS, engine="dask", address=cluster.with_workers(1))
 
 
+@pytest.mark.slow
 def test_all_workers_gone(problem, cluster, fatal, tmp_path, monkeypatch):
     address, out = cluster.with_workers(1), tmp_path / "out"
     monkeypatch.setattr(dask_pool, "WORKERLESS_SECONDS", 1.0)
     monkeypatch.setattr(dask_pool, "LOOK_SECONDS", 0.1)
-    with pytest.raises(rb.ProblemError, match=r"scheduler tcp://.* has had no worker for 1 s; .* kept, see to"):
+    with pytest.raises(rb.ProblemError, match=r"scheduler tcp://.* has had no worker for 1 s; .* kept; check"):
         simulate(problem, fatal(), **OPTIONS, engine="dask", address=address, out=out, progress=fatal.arm)
     assert fatal.fired.exists()
     assert len(list(out.rglob("runs-*.npz"))) == 1
@@ -241,6 +280,7 @@ def test_all_workers_gone(problem, cluster, fatal, tmp_path, monkeypatch):
         simulate(problem, "ucb1", **OPTIONS, engine="dask", address=address)
 
 
+@pytest.mark.slow
 def test_a_scheduler_killed_in_the_middle(problem, cluster, fatal, tmp_path):
     address, out = cluster.with_workers(1), tmp_path / "out"
     killer = fatal(victim=cluster.scheduler.pid)
@@ -250,6 +290,7 @@ def test_a_scheduler_killed_in_the_middle(problem, cluster, fatal, tmp_path):
     assert_same(resumed, simulate(problem, killer, **OPTIONS, jobs=1))
 
 
+@pytest.mark.slow
 class TestLocalCluster:
     def test_a_worker_killed_in_the_middle(self, problem, fatal):
         there = simulate(problem, fatal(), **OPTIONS, engine="dask", jobs=2, progress=fatal.arm)

@@ -187,6 +187,7 @@ def test_nothing_where_optimal_play_identifies_all_arms(name):
     assert "identifies every arm" in found.sentence
 
 
+@pytest.mark.slow
 def test_the_arm_that_optimal_play_of_lms_suburban_l_never_pulls():
     problem = Problem.builtin("lms-suburban-l")
     found = regret_limit(problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,11 @@ import typer
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.options import AddressOption, EngineOption, JobsOption, JsonOption, SeedOption
 from restless_bandits.cli.simulate import jobs_of, warnings_as_lines
+from restless_bandits.errors import ProblemError
 
 if TYPE_CHECKING:
-    from restless_bandits.experiments import Reproduction
+    from restless_bandits.experiments import QuickReproduction, Reproduction, Verdict
+    from restless_bandits.experiments.quick import ConfirmedVerdict
 
 QUIET_SECONDS = 20.0
 """How often a reproduction whose progress nobody watches says how far it is."""
@@ -31,7 +34,10 @@ def reproduce(
             autocompletion=completion.item,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs, shorter horizons: minutes.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Confirm the stored full results by a few runs of each line: about a minute."),
+    ] = False,
     out: Annotated[
         Path, typer.Option(help="A folder for report, figures, numbers and what was played.", metavar="DIR")
     ] = Path("out"),
@@ -40,6 +46,11 @@ def reproduce(
     jobs: JobsOption = "all",
     engine: EngineOption = "auto",
     address: AddressOption = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print the table of all claims.")] = False,
+    renew: Annotated[
+        bool,
+        typer.Option("--restamp", help="Replay stored runs; if all are equal, store the fingerprint of this code."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the paper's experiments and judge each of its claims.
@@ -47,7 +58,23 @@ def reproduce(
     Example: restless reproduce figure-a table-1 --quick
     """
     from restless_bandits.experiments import reproduce as run_all
-    from restless_bandits.experiments.reproduction import ReproductionInterrupted
+    from restless_bandits.experiments.reproduction import ReproductionInterrupted, restamp
+    from restless_bandits.simulation.storage import fingerprint
+
+    if renew:
+        if items or quick or seed or engine != "auto" or address is not None:
+            raise ProblemError("--restamp replays a fixed sample; it goes with --out, --runs, --jobs and --json alone")
+        with _progress() as tell, warnings_as_lines():
+            try:
+                renewed = restamp(out=out, runs=runs, jobs=jobs_of(jobs), progress=tell)
+            except ReproductionInterrupted as stop:
+                output.say(str(stop))
+                raise typer.Exit(output.INTERRUPTED) from None
+        if as_json:
+            output.emit(renewed.as_dict())
+        else:
+            output.lines([f"compared: {renewed.compared}", f"stored: the fingerprint of this code, {fingerprint()}"])
+        return
 
     with _progress() as tell, warnings_as_lines():
         try:
@@ -67,8 +94,10 @@ def reproduce(
             raise typer.Exit(output.INTERRUPTED) from None
     if as_json:
         output.emit(found.as_dict() | {"report": str(out / "report.html")})
-    else:
-        _show(found, out)
+        return
+    if verbose:
+        _show_claims(found)
+    output.lines(_summary(found, out))
 
 
 @contextmanager
@@ -119,7 +148,24 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
         yield update
 
 
-def _show(found: Reproduction, out: Path) -> None:
+def _summary(found: Reproduction | QuickReproduction, out: Path) -> list[str]:
+    """Three lines: what was compared, what was found, where the report is."""
+    from restless_bandits.experiments.reproduction import QuickReproduction
+    from restless_bandits.experiments.verdicts import NOT_RUN, SHORT_TALLY
+
+    tally = Counter(SHORT_TALLY[one.outcome] for one in found.verdicts if one.outcome != NOT_RUN)
+    verdicts = f"{sum(tally.values())} verdicts: " + ", ".join(f"{number} {words}" for words, number in tally.items())
+    if isinstance(found, QuickReproduction):
+        confirmation = found.confirmation
+        compared = f"{confirmation.compared} ({confirmation.origin})"
+        verdicts += f"; {confirmation.agreed}"
+    else:
+        lines = [line for figure in found.as_dict()["figures"] for line in figure["lines"]]
+        compared = f"{sum(line['runs'] for line in lines)} runs of {len(lines)} lines, pair by pair"
+    return [f"compared: {compared}", f"found: {verdicts}", f"report: {out / 'report.html'}"]
+
+
+def _show_claims(found: Reproduction | QuickReproduction) -> None:
     """The ledger as a table, without the claims that this run says nothing of."""
     from restless_bandits.experiments.verdicts import BADGES, NOT_RUN
 
@@ -133,10 +179,16 @@ def _show(found: Reproduction, out: Path) -> None:
         if all(one.outcome == NOT_RUN for one in verdicts.values()):
             continue
         shown = {
-            name: f"[{colours.get(BADGES[one.outcome], 'dim')}]{output.plain_text(one.text)}[/]"
+            name: f"[{colours.get(BADGES[one.outcome], 'dim')}]{output.plain_text(one.text)}[/]{_beside(one)}"
             for name, one in verdicts.items()
         }
         # A claim that is not about a protocol has one verdict, in the first place.
         cells = [shown.get(name, shown.get("", "–") if n == 0 else "–") for n, name in enumerate(titles)]
         table.add_row(output.plain_text(claim.text), *cells)
-    output.show(table, f"the evidence and the figures: {output.plain_text(str(out / 'report.html'))}")
+    output.show(table)
+
+
+def _beside(verdict: Verdict | ConfirmedVerdict) -> str:
+    """The agreement of this machine with a stored verdict."""
+    agreement = getattr(verdict, "agreement", None)
+    return "" if agreement is None else f"\n{output.plain_text(agreement.text)}"

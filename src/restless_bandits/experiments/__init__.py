@@ -9,7 +9,19 @@ from __future__ import annotations
 from restless_bandits.experiments.design import Design, design
 from restless_bandits.experiments.figures import Line, Protocol
 from restless_bandits.experiments.items import Item
-from restless_bandits.experiments.reproduction import Reproduction, reproduce
+from restless_bandits.experiments.reproduction import QuickReproduction, Reproduction, reproduce
 from restless_bandits.experiments.verdicts import Claim, Finding, Verdict
 
-__all__ = ["Claim", "Design", "Finding", "Item", "Line", "Protocol", "Reproduction", "Verdict", "design", "reproduce"]
+__all__ = [
+    "Claim",
+    "Design",
+    "Finding",
+    "Item",
+    "Line",
+    "Protocol",
+    "QuickReproduction",
+    "Reproduction",
+    "Verdict",
+    "design",
+    "reproduce",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -47,7 +47,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Trace:
-    """A line of a chart, of the kind ``line``, ``dashed``, ``bars`` (marks with whiskers) or ``dashes`` (levels)."""
+    """A line of a chart.
+
+    The kind is ``line``, ``dashed``, ``bars`` (marks with whiskers), ``dashes`` (levels) or ``runs`` (single marks).
+    """
 
     label: str
     points: Sequence[Point]
@@ -89,10 +92,20 @@ def chart(title: str, traces: Sequence[Trace], x: Axis, y: Axis, looks: Looks) -
     return fill("panel", title=title, scales=scales, axes=join([_ticks_x(across, x), _ticks_y(up, y)]), lines=lines)
 
 
-def legend(labels: Sequence[str], looks: Looks, what: str, wide: bool = False) -> Html:
-    """Return switches for lines, with their colours and marks; a wide one is for all pictures of the page."""
+def legend(labels: Sequence[str], looks: Looks, what: str, wide: bool = False, stored: Container[str] = ()) -> Html:
+    """Return switches for lines, with their colours and marks; a wide one is for all pictures of the page.
+
+    Lines that are ``stored`` and were not played on this machine are marked.
+    """
     keys = (
-        fill("switch", label=label, look=looks[label] % LOOKS, mark=MARKS[looks[label] % LOOKS]) for label in labels
+        fill(
+            "switch",
+            label=label,
+            shown=f"{label} (stored)" if label in stored else label,
+            look=looks[label] % LOOKS,
+            mark=MARKS[looks[label] % LOOKS],
+        )
+        for label in labels
     )
     return fill("legend", what=what, kind="everywhere" if wide else "here", switches=join(keys))
 
@@ -196,7 +209,9 @@ def _line(trace: Trace, across: Scale, up: Scale, look: int) -> Html:
     elif any(p.low is not None for p in trace.points):
         there, back = [f"{_n(x)},{_n(high)}" for x, _, high in ends], [f"{_n(x)},{_n(low)}" for x, low, _ in ends]
         band = "M" + "L".join([*there, *reversed(back)]) + "Z"
-    marks = "".join(f"M{_n(x)},{_n(y)}{MARKS[look]}" for x, y in places) if trace.kind in ("line", "bars") else ""
+    marks = (
+        "".join(f"M{_n(x)},{_n(y)}{MARKS[look]}" for x, y in places) if trace.kind in ("line", "bars", "runs") else ""
+    )
     points = [
         [round(x, 1), p.says, *(_value(v) for v in (p.y, p.low, p.high))]
         for (x, _), p in zip(places, trace.points, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -14,10 +14,12 @@ from scipy import stats
 from restless_bandits import plots
 from restless_bandits.arrays import Array
 from restless_bandits.errors import ProblemError
+from restless_bandits.experiments.agreement import NEW, STORED, Check, check_runs
 from restless_bandits.experiments.curves import Curve, Panel
 from restless_bandits.experiments.drawing import Axis, Looks, Point, Trace, chart, legend
-from restless_bandits.experiments.items import Colours, Item, Numbers, Part, Work, canvas
+from restless_bandits.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
 from restless_bandits.experiments.limits import limit_of
+from restless_bandits.experiments.stored import Sample, StoredResults
 from restless_bandits.experiments.verdicts import Evidence, lower_along
 from restless_bandits.experiments.writing import Html, amount, captioned, error_of, fill, fill_each, join, slots
 from restless_bandits.learners import learner
@@ -30,11 +32,13 @@ from restless_bandits.simulation.runner import collect
 from restless_bandits.theory.exploration import fact_1
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WHITTLE_HORIZON = 1_000_000
 SHOWN = (10_000, 100_000, 1_000_000, 10_000_000)
 """Horizons that tables show, beside the last."""
+NOTHING_PLAYED: Numbers = {"horizons": (), "regret": ()}
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,12 @@ class Line:
     """Left out of figures with more arms, where it would take too long."""
     extra: bool = False
     """Not in the paper, so that no claim depends on it."""
+    quick_runs: int = 0
+    """Runs in the quick form; 0 leaves it to the item."""
+    quick_horizon: int = 0
+    """How far the quick form plays the line; 0 plays whole runs."""
+    quick_arms: int = 1000
+    """The quick form draws the line as stored in figures with more arms, where a run takes over a second."""
 
     def spec_for(self, problem: Problem) -> str:
         return self.spec_many if self.spec_many and problem.n_arms > 2 else self.spec
@@ -91,15 +101,24 @@ class RegretFigure(Item):
     """Runs of lines that no claim depends on, where they are not as many as others."""
     whittle_runs: int = 100
     """Runs from which the gain of the Whittle policy is estimated where it cannot be computed."""
+    compared_runs: int = 0
+    """Runs of a line in the quick form, where its first runs are not those stored; 0 outside of the quick form."""
+    stored_runs: int = 0
+    """Runs of each line that are stored with the package."""
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
         return cls(**entry, protocols=protocols)
 
     def with_runs(self, runs: int) -> RegretFigure:
-        return replace(self, runs=runs, fair_runs=runs, extra_runs=None)
+        protocols = tuple(
+            replace(one, lines=tuple(replace(line, quick_runs=0) for line in one.lines)) for one in self.protocols
+        )
+        return replace(self, runs=runs, fair_runs=runs, extra_runs=None, protocols=protocols)
 
     def runs_of(self, protocol: Protocol, line: Line) -> int:
+        if self.compared_runs and line.quick_runs:
+            return line.quick_runs
         if line.extra and self.extra_runs is not None:
             return self.extra_runs
         return self.fair_runs if protocol.name == "fair" else self.runs
@@ -108,6 +127,8 @@ class RegretFigure(Item):
         if protocol.name != "fair":
             return protocol.horizons
         most = max(self.horizon, min(line.horizon, self.long_horizon))
+        if self.compared_runs and line.quick_horizon:
+            most = min(most, line.quick_horizon)
         return tuple(slots for slots in protocol.horizons if slots <= most)
 
     def cells(self, protocol: Protocol, line: Line, seed: int) -> list[Cell]:
@@ -157,6 +178,68 @@ class RegretFigure(Item):
 
         return part
 
+    def replayed(self, protocol: Protocol) -> list[Line]:
+        """Return the lines that the quick form plays."""
+        problem = Problem.builtin(self.problem)
+        return [line for line in protocol.lines_for(problem) if problem.n_arms <= line.quick_arms]
+
+    def sample(self, work: Work, stored: Mapping[str, Numbers]) -> Iterator[Sample]:
+        """Play the runs that are stored with the package, against the comparators of panels by their protocol."""
+        every = self.with_runs(self.stored_runs)
+        lines = [(protocol, line) for protocol in every.protocols for line in every.replayed(protocol)]
+        enter = work.group()
+        books = [
+            [enter(cell, line.cost) for cell in every.cells(protocol, line, work.seed)] for protocol, line in lines
+        ]
+        work.play([book for some in books for book in some])
+        for (protocol, line), played in zip(lines, books, strict=True):
+            against = Comparator.from_dict(stored[protocol.name]["comparator"])
+            yield Sample.of(self.name, protocol.name, _curve(line.label, protocol, played, against))
+
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+        panels = {protocol.name: stored.panel(self.name, protocol.name) for protocol in self.protocols}
+        enter = work.group()
+        books = {
+            (protocol.name, line.label): [enter(cell, line.cost) for cell in self.cells(protocol, line, work.seed)]
+            for protocol in self.protocols
+            for line in self.replayed(protocol)
+        }
+
+        def compare(protocol: Protocol, line: Line) -> tuple[Curve, Check]:
+            against = Comparator.from_dict(panels[protocol.name]["comparator"])
+            curve = _curve(line.label, protocol, books[protocol.name, line.label], against)
+            sample = stored.samples.get((self.name, protocol.name, line.label))
+            return curve, check_runs(self.name, protocol.name, curve, sample, work.seed == stored.seed)
+
+        def confirmed() -> Confirmed:
+            work.say(self.name)
+            work.play([book for some in books.values() for book in some])
+            lines = [(protocol, line) for protocol in self.protocols for line in self.replayed(protocol)]
+            # Lines whose runs are not those stored need more runs for a test.
+            others = [(protocol.name, line.label) for protocol, line in lines if compare(protocol, line)[1].other_code]
+            for key in others:
+                cells = (book.cell for book in books[key])
+                enter_more = work.group()
+                books[key] = [enter_more(replace(cell, runs=max(cell.runs, self.compared_runs)), 0.1) for cell in cells]
+            work.play([book for key in others for book in books[key]])
+            found = {(protocol.name, line.label): compare(protocol, line) for protocol, line in lines}
+            problem = Problem.builtin(self.problem)
+            unplayed = [
+                Check(self.name, protocol.name, line.label, "runs", 0, 0, STORED)
+                for protocol in self.protocols
+                for line in protocol.lines_for(problem)
+                if (protocol.name, line.label) not in found
+            ]
+            shown = [_with_runs(panels[one.name], one, found) for one in self.protocols]
+            numbers = {"figures": shown, "meetings": {self.name: stored.results["meetings"][self.name]}}
+            checks = (*(check for _, check in found.values()), *unplayed)
+            drawn = {one["protocol"]: one for one in shown}
+            return Confirmed(
+                numbers, checks, pictures=lambda colours: {self.name: partial(draw_panels, drawn, colours)}
+            )
+
+        return confirmed
+
     @property
     def chapter(self) -> tuple[str, str]:
         return "figures", "Figures"
@@ -174,7 +257,7 @@ class RegretFigure(Item):
             "figure",
             **{key: getattr(self, key) for key in ("name", "title", "place", "problem")},
             note=fill("note", text=self.note) if self.note else "",
-            legend=legend(list(labels), looks, "Lines"),
+            legend=legend(list(labels), looks, "Lines", stored=_never_played(panels)),
             panels=join(_charts(panels, looks)),
             tables=join(_panel_table(panels[one.name], one) for one in self.protocols),
             meetings=fill_each("item", numbers["meetings"][self.name]),
@@ -244,28 +327,71 @@ class FigurePart(Part):
         return {self.item.name: lambda: self._draw(colours)}
 
     def _draw(self, colours: Colours) -> Figure:
-        figure = canvas(13.5, 3.6)
-        left, middle, right = figure.subplots(1, 3)
-        published, fair = self.panels["published"], self.panels["fair"]
-        together = min(int(curve.horizons[-1]) for curve in fair.curves)
-        for ax, title, curves, most in (
-            (left, "published protocol", published.curves, None),
-            (middle, "fair protocol", fair.curves, together),
-            (right, "fair protocol, logarithmic", fair.curves, None),
-        ):
-            plots.regret([line_of(curve, most) for curve in curves], ax=ax, log=ax is right, colours=colours)
-            ax.set_title(title)
-        for ax in (left, middle):
-            ax.get_legend().remove()
-            ax.axhline(0, color="black", linewidth=0.6)
-        return figure
+        return draw_panels({name: panel.as_dict() for name, panel in self.panels.items()}, colours)
 
 
-def line_of(curve: Curve, most: int | None = None) -> plots.RegretLine:
-    """Return a curve as it is drawn, up to some horizon."""
-    shown = slice(None) if most is None else slice(0, int(np.searchsorted(curve.horizons, most, side="right")))
-    low, high = curve.band()
-    return plots.RegretLine(curve.label, curve.horizons[shown], curve.mean[shown], low[shown], high[shown])
+def _with_runs(panel: Numbers, protocol: Protocol, found: Mapping[tuple[str, str], tuple[Curve, Check]]) -> Numbers:
+    """A stored panel, with the runs that were played here, and with lines that are not stored."""
+    lines = []
+    known = {line["learner"] for line in panel["lines"]}
+    for line in panel["lines"]:
+        curve, check = found.get((protocol.name, line["learner"]), (None, None))
+        played = None
+        if curve is not None and check is not None and check.outcome != NEW:
+            played = {"horizons": curve.horizons.tolist(), "regret": curve.regret.tolist(), "equal": check.equal}
+        lines.append({**line, "stored": True, "played": played})
+    new = [curve for (name, label), (curve, _) in found.items() if name == protocol.name and label not in known]
+    lines += [{**curve.as_dict(), "stored": False, "played": None} for curve in new if curve.runs > 1]
+    return {**panel, "lines": lines}
+
+
+def _never_played(panels: Mapping[str, Numbers]) -> set[str]:
+    """The lines of the quick form that are drawn as they are stored."""
+    lines = [line for panel in panels.values() for line in panel["lines"] if line.get("stored")]
+    return {line["learner"] for line in lines} - {line["learner"] for line in lines if line["played"]}
+
+
+def draw_panels(panels: Mapping[str, Numbers], colours: Colours) -> Figure:
+    """Draw a figure from the numbers of its protocols."""
+    figure = canvas(13.5, 3.6)
+    left, middle, right = figure.subplots(1, 3)
+    published, fair = panels["published"]["lines"], panels["fair"]["lines"]
+    together = min(line["horizons"][-1] for line in fair)
+    unplayed = _never_played(panels)
+    for ax, title, lines, most in (
+        (left, "published protocol", published, None),
+        (middle, "fair protocol", fair, together),
+        (right, "fair protocol, logarithmic", fair, None),
+    ):
+        shown = [line_of(line, most) for line in lines]
+        names = [f"{one.label} (stored)" if one.label in unplayed else one.label for one in shown]
+        drawn = [replace(one, label=name) for one, name in zip(shown, names, strict=True)]
+        own = {name: colours[one.label] for one, name in zip(shown, names, strict=True)}
+        plots.regret(drawn, ax=ax, log=ax is right, colours=own)
+        _dot_runs(ax, lines, colours, log=ax is right)
+        ax.set_title(title)
+    for ax in (left, middle):
+        ax.get_legend().remove()
+        ax.axhline(0, color="black", linewidth=0.6)
+    return figure
+
+
+def _dot_runs(ax: Axes, lines: Sequence[Numbers], colours: Colours, *, log: bool) -> None:
+    """Draw single runs of the quick form as dots."""
+    for line in lines:
+        played = line.get("played") or NOTHING_PLAYED
+        for run in played["regret"]:
+            shown = [(t, value) for t, value in zip(played["horizons"], run, strict=True) if value > 0 or not log]
+            if shown:
+                ax.plot(*zip(*shown, strict=True), ".", color=colours[line["learner"]], markersize=3, alpha=0.6)
+
+
+def line_of(line: Numbers, most: int | None = None) -> plots.RegretLine:
+    """Return a line as it is drawn, up to some horizon."""
+    shown = [j for j, horizon in enumerate(line["horizons"]) if most is None or horizon <= most]
+    horizons, mean, error = (np.array(line[key])[shown] for key in ("horizons", "regret_mean", "regret_stderr"))
+    width = stats.t.ppf(0.975, line["runs"] - 1) * error
+    return plots.RegretLine(line["learner"], horizons, mean, mean - width, mean + width)
 
 
 def _charts(panels: Numbers, looks: Looks) -> Iterator[Html]:
@@ -278,6 +404,7 @@ def _charts(panels: Numbers, looks: Looks) -> Iterator[Html]:
         ("fair protocol, logarithmic", fair, None, True),
     ):
         traces = [Trace(line["learner"], [*_points(line, most)]) for line in lines]
+        traces += [Trace(line["learner"], dots, "runs") for line in lines if (dots := [*_dots(line, most)])]
         yield chart(title, traces, Axis("slots T", log), Axis("regret", log), looks)
 
 
@@ -289,13 +416,22 @@ def _points(line: Numbers, most: int | None) -> Iterator[Point]:
             yield Point(horizon, mean, f"T = {slots(horizon)}: {_mean_at(line, horizon)}", mean - reach, mean + reach)
 
 
+def _dots(line: Numbers, most: int | None) -> Iterator[Point]:
+    """The single runs that the quick form played."""
+    played = line.get("played") or NOTHING_PLAYED
+    for number, run in enumerate(played["regret"]):
+        for horizon, value in zip(played["horizons"], run, strict=True):
+            if most is None or horizon <= most:
+                yield Point(horizon, value, f"T = {slots(horizon)}: {amount(value)} in run {number} on this machine")
+
+
 def _panel_table(panel: Numbers, protocol: Protocol) -> Html:
     lines, against = panel["lines"], panel["comparator"]
     every = sorted({horizon for line in lines for horizon in line["horizons"]})
     shown = [t for t in every if t in SHOWN or t == every[-1]]
     rows = [
         [
-            fill("learner", label=line["learner"], spec=line["spec"]),
+            fill("learner", label=_labelled(line), spec=line["spec"]),
             *(_mean_at(line, t) for t in shown),
             amount(line["spread_sd"][-1]),
             amount(line["regret_max"][-1]),
@@ -312,6 +448,11 @@ def _panel_table(panel: Numbers, protocol: Protocol) -> Html:
     )
     heads = ["learner", *(f"T = {slots(t)}" for t in shown), "sd", "worst", "runs"]
     return captioned(caption, protocol.title, heads, rows)
+
+
+def _labelled(line: Numbers) -> str:
+    """The name of a line; the quick form says which lines it did not play."""
+    return f"{line['learner']} (stored)" if line.get("stored") and not line["played"] else str(line["learner"])
 
 
 def _mean_at(line: Numbers, horizon: int) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 from restless_bandits import plots
 from restless_bandits.arrays import Array
+from restless_bandits.experiments.agreement import EQUAL, FEW, SIMILAR, Check, rank_test, same_values
 from restless_bandits.experiments.drawing import Axis, Looks, Point, Trace, chart, legend, raster
-from restless_bandits.experiments.items import Colours, Item, Numbers, Part, Work, canvas
+from restless_bandits.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
+from restless_bandits.experiments.stored import StoredResults
 from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html, fill, join
 from restless_bandits.learners import Learner, RestlessUCB, ThompsonSampling
@@ -40,8 +43,42 @@ class Inside(Item):
         problems = [Problem.builtin(name) for name in self.problems]
         weights = {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems}
         learned = tuple(estimates(one, self.horizon, self.runs, work.seed) for one in problems)
-        whole = walk(problems[0], "restless-ucb", self.walk_horizon, work.seed)
-        return InsidePart(self, Evidence(posteriors=weights), learned, _around_commitment(whole, self.walk_slots))
+        return InsidePart(self, Evidence(posteriors=weights), learned, self.stretch(work.seed))
+
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+        return lambda: self._confirmed(work, stored)
+
+    def _confirmed(self, work: Work, stored: StoredResults) -> Confirmed:
+        """Compare all estimates, the first posterior weights, and the stretch of a run."""
+        known = {key: stored.results[key] for key in ("posterior_at_truth", "learned", "stretch")}
+        runs = min(map(len, known["posterior_at_truth"].values()))
+        work.say(self.name)
+        full = replace(self, runs=runs)
+        estimated = tuple(estimates(Problem.builtin(name), self.horizon, runs, work.seed) for name in self.problems)
+        stretch = full.stretch(work.seed)
+        found = InsidePart(full, Evidence(), estimated, stretch)
+        same = work.seed == stored.seed
+        checks = [
+            _check_values(self.name, "Restless-UCB", found.as_dict()["learned"], known["learned"], estimated, same)
+        ]
+        drawn = found.as_dict()["stretch"] == known["stretch"] and same
+        checks.append(Check(self.name, "", "the stretch of a run", "runs", 1, int(drawn), EQUAL if drawn else FEW))
+        for name in self.problems:
+            work.say(f"{self.name}: TS-9 on {name}")
+            here = posterior_at_truth(Problem.builtin(name), self.horizon, self.runs, work.seed)
+            there = np.array(known["posterior_at_truth"][name])
+            check = Check(self.name, "", f"TS-9, {name}", "runs", len(here), 0, EQUAL, self.horizon)
+            equal = int((here == there[: len(here)]).sum()) if same else 0
+            if equal < len(here):
+                others = there[len(here) if same else 0 :]
+                p, sizes = rank_test(here, others), (len(here), len(others))
+                check = replace(check, outcome=SIMILAR, p=p, sizes=sizes)
+            checks.append(replace(check, equal=equal))
+        return Confirmed(dict(known), tuple(checks), pictures=found.pictures)
+
+    def stretch(self, seed: int) -> Walk:
+        whole = walk(Problem.builtin(self.problems[0]), "restless-ucb", self.walk_horizon, seed)
+        return _around_commitment(whole, self.walk_slots)
 
     def section(self, numbers: Numbers, looks: Looks) -> Html:
         stretch, learned = numbers["stretch"], numbers["learned"]
@@ -116,6 +153,25 @@ class Estimates:
                     entry[key] = [float(one.mean()), *np.quantile(one, [0.025, 0.975]).tolist()]
                 found.append(entry)
         return found
+
+
+def _check_values(
+    item: str, label: str, here: Numbers, there: Numbers, estimated: Sequence[Estimates], same_seed: bool
+) -> Check:
+    """Compare means and quantiles of estimates; where they differ, the means by a normal test."""
+    pairs = [(one, other) for name in there for one, other in zip(here[name], there[name], strict=True)]
+    equal = sum(same_values(one, other) for one, other in pairs) if same_seed else 0
+    check = Check(item, "", label, "values", len(pairs), equal, EQUAL)
+    if equal == len(pairs):
+        return check
+    least = 1.0
+    for (name, entries), one in zip(there.items(), estimated, strict=True):
+        runs = len(one.estimated)
+        errors = np.sqrt(2 / runs) * np.maximum(one.estimated.std(axis=0, ddof=1), 1e-12).ravel()
+        means = [entry["estimate"][0] for entry in here[name]]
+        apart = np.abs(np.array(means) - [entry["estimate"][0] for entry in entries]) / errors
+        least = min(least, 2 * float(stats.norm.sf(apart.max())))
+    return replace(check, outcome=SIMILAR, p=min(1.0, len(pairs) * least), sizes=(runs, runs))
 
 
 def _records(learner: Learner, problem: Problem, horizon: int, runs: int, seed: int) -> Iterator[Record]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from restless_bandits.experiments.agreement import Check
 from restless_bandits.experiments.drawing import Looks
+from restless_bandits.experiments.stored import StoredResults
 from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html
 from restless_bandits.simulation.cells import Cell
@@ -63,6 +65,10 @@ class Item:
         """Return the part of an item that plays nothing; others make theirs in what ``begin`` returns."""
         raise NotImplementedError
 
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+        """Enter the runs of the quick form, and return the function that plays and compares them."""
+        raise NotImplementedError
+
     @property
     def chapter(self) -> tuple[str, str]:
         """The chapter of the report in which it stands: its mark and its title."""
@@ -91,6 +97,19 @@ class Part:
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
         """Return what draws each of its pictures, by name."""
         return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Confirmed:
+    """What the quick form found of an item: stored numbers, and their comparison with what this machine computes."""
+
+    numbers: dict[str, Any]
+    """Entries of ``results.json``."""
+    checks: tuple[Check, ...] = ()
+    evidence: Evidence = field(default_factory=Evidence)
+    """What this machine measured and computed itself, for claims that no line decides."""
+    pictures: Callable[[Colours], Mapping[str, Callable[[], Figure]]] = lambda colours: {}
+    """Makes the functions that draw the pictures of the item, by name."""
 
 
 def canvas(width: float, height: float) -> Figure:
@@ -142,9 +161,10 @@ class Work:
         self._timed.append(spent)
         self.say(what)
 
-    def play(self) -> None:
+    def play(self, books: Sequence[Book] | None = None) -> None:
+        """Play all that was entered, or some books of it."""
         self.say("beginning")
-        play_books(self._groups, self._pool, self._played)
+        play_books(self._groups if books is None else [books], self._pool, self._played)
 
     def _played(self, book: Book) -> None:
         self.say(f"{book.cell.problem.name}, {book.cell.label}, T = {book.cell.horizon}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from itertools import groupby
 
+from restless_bandits.experiments.agreement import AGREEMENT_BADGES, CHECK_BADGES
 from restless_bandits.experiments.comparing import LEVEL
 from restless_bandits.experiments.design import Design
 from restless_bandits.experiments.drawing import Looks
@@ -24,7 +25,10 @@ def looks_of(plan: Design) -> Looks:
 def page(plan: Design, numbers: Numbers) -> str:
     """Return the report on a design that was run, from its results as they are stored."""
     looks = looks_of(plan)
-    links, chapters = [("ledger", "Claims", True), ("theory", "What the paper proves", False)], []
+    confirmation = numbers.get("confirmation")
+    links = [("confirmation", "What this machine confirms", True)] if confirmation else []
+    links += [("ledger", "Claims", True), ("theory", "What the paper proves", False)]
+    chapters = []
     shown = [(item, html) for item in plan.items if (html := item.section(numbers, looks))]
     for (mark, title), group in groupby(shown, key=lambda pair: pair[0].chapter):
         parts = list(group)
@@ -44,7 +48,8 @@ def page(plan: Design, numbers: Numbers) -> str:
         "page",
         style=_asset("report.css"),
         script=_asset("report.js"),
-        size="a quick reproduction, with few runs" if plan.quick else "a reproduction",
+        size=_size(confirmation) if confirmation else "a reproduction",
+        confirmation=_confirmation(confirmation, numbers["versions"]) if confirmation else Html(),
         links=join(_link(*link) for link in links),
         counts=join(_count(title, verdicts) for title, verdicts in counts),
         level=f"{LEVEL:g}",
@@ -76,6 +81,36 @@ def _count(title: str, verdicts: Sequence[Numbers]) -> Html:
     return fill("count", title=title, badges=join(badges)) if outcomes else Html()
 
 
+def _size(confirmation: Numbers) -> str:
+    return f"a full reproduction ({confirmation['origin']}), confirmed by a few runs on this machine,"
+
+
+def _confirmation(found: Numbers, versions: Numbers) -> Html:
+    """What was compared with the stored results, and whose code and libraries both are."""
+    full = found["full"]
+    renewed = f" (fingerprint renewed on {full['restamped']})" if full["restamped"] else ""
+    rows = [
+        ["date", f"{full['date']}{renewed}", "–"],
+        ["code", full["code"], found["code"]],
+        *([name, full["versions"].get(name, "–"), own] for name, own in versions.items()),
+    ]
+    checks = [
+        [
+            one["label"],
+            fill("where", item=one["item"], protocol=one["protocol"]),
+            fill("agreement", kind=CHECK_BADGES[one["outcome"]], text=one["said"]),
+        ]
+        for one in found["checks"]
+    ]
+    return fill(
+        "confirmation",
+        compared=found["said"],
+        level=f"{found['level']:g}",
+        origins=table(["", "full results", "this machine"], rows, "Code and versions"),
+        checks=table(["line", "where", "compared with the stored results"], checks, "Comparisons"),
+    )
+
+
 def _ledger(verdicts: Sequence[Numbers], titles: dict[str, str]) -> Html:
     """The claims with their verdicts, a column for each protocol; one without protocols stands across all columns."""
     rows = []
@@ -95,6 +130,9 @@ def _ledger(verdicts: Sequence[Numbers], titles: dict[str, str]) -> Html:
 
 def _badge(verdict: Numbers) -> Html:
     badge = fill("badge", kind=BADGES[verdict["outcome"]], text=verdict["verdict"])
+    if agreement := verdict.get("agreement"):
+        beside = fill("agreement", kind=AGREEMENT_BADGES[agreement["outcome"]], text=agreement["said"])
+        badge = join([badge, " ", beside])
     findings = [one for one in verdict["findings"] if one["outcome"] in TALLY]
     if not findings:
         return badge

@@ -16,7 +16,7 @@ import math
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -30,7 +30,8 @@ from numba.core.event import install_recorder
 from restless_bandits import plots
 from restless_bandits.arrays import Array
 from restless_bandits.experiments.drawing import Axis, Looks, Point, Trace, chart, legend
-from restless_bandits.experiments.items import Colours, Item, Numbers, Part, Work, canvas
+from restless_bandits.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
+from restless_bandits.experiments.stored import StoredResults
 from restless_bandits.experiments.verdicts import Evidence
 from restless_bandits.experiments.writing import Html, fill, seconds, slots, table
 from restless_bandits.files import save_file
@@ -81,6 +82,8 @@ class TimeTable(Item):
     """How often each run is timed; one that is the only one of its kind is timed once."""
     most_runs: int = 1000
     """No more runs are timed."""
+    single: float = math.inf
+    """Of runs that take more seconds only one is timed."""
     longest: float = math.inf
     """Runs that take more seconds are left out."""
 
@@ -91,7 +94,7 @@ class TimeTable(Item):
     def runs_of(self, line: TableLine) -> list[int]:
         """Return how many runs of a line are timed, for each number of arms."""
         costs = line.cost or (0.0,) * len(line.runs)
-        limits = [self.most_runs if cost <= self.longest else 0 for cost in costs]
+        limits = [0 if cost > self.longest else 1 if cost > self.single else self.most_runs for cost in costs]
         return [min(runs, limit) for runs, limit in zip(line.runs, limits, strict=True)]
 
     def begin(self, work: Work) -> Callable[[], Part]:
@@ -99,19 +102,43 @@ class TimeTable(Item):
         times, build, weather = measure_times(self, work.place / "times.json", work.seed, work, self.name)
         return lambda: TimesPart(self, Evidence(times=times, build_times=build, weather=weather), processor())
 
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+        """Return the function that measures some runs; what takes too long is shown as it is stored."""
+
+        def confirmed() -> Confirmed:
+            part = self.begin(work)()
+            numbers = part.as_dict()
+            measured = {(entry["learner"], entry["arms"]): entry for entry in numbers["table"]}
+            numbers["table"] = [
+                measured.pop((entry["learner"], entry["arms"]), {**entry, "stored": True})
+                for entry in stored.results["table"]
+            ] + list(measured.values())
+            return Confirmed(
+                numbers,
+                evidence=part.evidence,
+                pictures=lambda colours: {self.name: partial(_draw_times, self, numbers["table"], colours)},
+            )
+
+        return confirmed
+
     def section(self, numbers: Numbers, looks: Looks) -> Html:
+        timed: dict[str, list[Numbers]] = {line.label: [] for line in self.lines}
         times: dict[str, dict[int, float]] = {line.label: {} for line in self.lines}
         for entry in numbers["table"]:
             times[entry["learner"]][entry["arms"]] = entry["seconds"]
+            timed[entry["learner"]].append(entry)
         rows = []
         for line in self.lines:
             ours = times[line.label]
+            entries = {entry["arms"]: entry for entry in timed[line.label]}
+            marks = {arms: " (stored)" if entry.get("stored") else "" for arms, entry in entries.items()}
             cells = [
-                fill("time", spent=seconds(ours[arms]) if arms in ours else "–", paper=f"{paper:g}")
+                fill("time", spent=seconds(ours[arms]) + marks[arms] if arms in ours else "–", paper=f"{paper:g}")
                 for arms, paper in zip(self.arms, line.paper, strict=True)
             ]
             learner_cell = fill("learner", label=line.label, spec=line.spec)
-            rows.append([learner_cell, *cells, ", ".join(map(str, self.runs_of(line)))])
+            runs = (entries[arms]["runs"] if arms in entries else 0 for arms in self.arms)
+            rows.append([learner_cell, *cells, ", ".join(map(str, runs))])
         return fill(
             "times",
             title=self.title,
@@ -281,15 +308,16 @@ class TimesPart(Part):
         return {"table": table, "build_seconds": build, "weather": weather, "machine": {"timed_on": self.timed_on}}
 
     def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
-        return {self.item.name: lambda: self._draw(colours)}
+        return {self.item.name: lambda: _draw_times(self.item, self.as_dict()["table"], colours)}
 
-    def _draw(self, colours: Colours) -> Figure:
-        figure = canvas(7.6, 3.8)
-        ax = figure.subplots()
-        ours = {
-            label: {n: float(t.mean()) for n, t in by_arms.items()} for label, by_arms in self.evidence.times.items()
-        }
-        theirs = {line.label: dict(zip(self.item.arms, line.paper, strict=True)) for line in self.item.lines}
-        plots.running_times(ours, others=theirs, ax=ax, colours=colours)
-        ax.set_title("a run of half a million slots (dashed: the paper's program)")
-        return figure
+
+def _draw_times(item: TimeTable, entries: Sequence[Numbers], colours: Colours) -> Figure:
+    figure = canvas(7.6, 3.8)
+    ax = figure.subplots()
+    ours: dict[str, dict[int, float]] = {}
+    for entry in entries:
+        ours.setdefault(entry["learner"], {})[entry["arms"]] = entry["seconds"]
+    theirs = {line.label: dict(zip(item.arms, line.paper, strict=True)) for line in item.lines}
+    plots.running_times(ours, others=theirs, ax=ax, colours=colours)
+    ax.set_title("a run of half a million slots (dashed: the paper's program)")
+    return figure

@@ -69,6 +69,16 @@ TALLY = {
     UNDECIDED: "undecided",
     BUSY: "undecided on a busy machine",
 }
+SHORT_TALLY = {
+    HOLDS: "hold",
+    UNVIOLATED: "without a violation",
+    FROM: "hold from some T on",
+    FAILS: "do not hold",
+    NOT_YET: "not yet",
+    UNDECIDED: "undecided",
+    BUSY: "undecided",
+}
+"""The same for all claims together."""
 WEAKEST = (FAILS, UNDECIDED, BUSY, NOT_YET, FROM, UNVIOLATED, HOLDS)
 """A claim has the first of these outcomes that a part of it has."""
 

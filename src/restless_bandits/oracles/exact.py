@@ -33,11 +33,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from restless_bandits import markov
+from restless_bandits._compile import is_loaded
 from restless_bandits.arrays import Array, positive
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, JointLaws, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
@@ -45,6 +46,7 @@ from restless_bandits.forecasts import Report
 from restless_bandits.oracles._enclosure import UNIT, law_errors
 from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, explore, hopeless, solve_multichain
 from restless_bandits.oracles._joint import Iterate, sweep_rows
+from restless_bandits.oracles._joint_arrays import ArraySweep
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
 from restless_bandits.oracles.evaluation import arm_average, follow
 from restless_bandits.oracles.relaxation import lagrangian_policy
@@ -87,6 +89,11 @@ MOST_COUNTED_ARMS, MOST_COUNTED_CHOICES = 20, 1000
 SMALL = 200_000
 """Joint beliefs below which threads and levels in between cost more than they save."""
 
+LARGEST_ARRAY_SWEEP = 30_000
+"""Outcomes of all actions in all joint beliefs up to which a sweep is made with NumPy."""
+MOST_ARRAY_WORK, ARRAY_OVERHEAD = 20_000_000, 5_000
+"""Outcomes that a process takes in with NumPy before it compiles the sweep, and what a sweep costs beside them: about
+as much time as compiling takes. Both ways give the same bits."""
 REPORT_SECONDS = 3.0
 """How often a long level says how far it is."""
 
@@ -171,6 +178,9 @@ class _Sweep(NamedTuple):
 class _Level:
     """Value iteration on one set of capped joint beliefs."""
 
+    array_work: ClassVar[int] = 0
+    """What this process has done with NumPy so far, see ``MOST_ARRAY_WORK``."""
+
     def __init__(
         self,
         arms: Sequence[AnyArm],
@@ -187,6 +197,8 @@ class _Level:
         start = np.zeros(joint.size) if values is None else values
         self.iterate = Iterate(start, np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
         self.updates = 0
+        small = joint.size * self.outcomes <= LARGEST_ARRAY_SWEEP
+        self._array_sweep = ArraySweep(joint) if small and self._compiling_is_dearer else None
         self._pool = pool
         self._parallel = joint.size >= SMALL and threads > 1
         self._pieces: list[tuple[int, int, int]] = []
@@ -194,6 +206,10 @@ class _Level:
             rows = int((joint.offsets[block + 1] - joint.offsets[block]) // joint.radix[block, joint.order[-1]])
             cuts = np.linspace(0, rows, min(threads if self._parallel else 1, rows) + 1).astype(int).tolist()
             self._pieces += [(block, low, high) for low, high in itertools.pairwise(cuts)]
+
+    @property
+    def _compiling_is_dearer(self) -> bool:
+        return self.array_work < MOST_ARRAY_WORK and not is_loaded(sweep_rows)
 
     @property
     def rounding(self) -> float:
@@ -251,6 +267,11 @@ class _Level:
 
     def _sweep(self, shift: float, side: int, laws: JointLaws | None = None) -> _Sweep:
         """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
+        self.updates += self.joint.size
+        if self._array_sweep is not None and self._compiling_is_dearer:
+            array_sweep = self._array_sweep if laws is None else ArraySweep(self.joint, laws)
+            _Level.array_work += array_sweep.work + ARRAY_OVERHEAD
+            return _Sweep(*array_sweep(self.iterate, shift, side))
         laws = self.joint.laws if laws is None else laws
 
         def piece(task: tuple[int, int, int]) -> tuple[float, float, float, float]:
@@ -258,7 +279,6 @@ class _Level:
 
         found = list(self._pool.map(piece, self._pieces) if self._parallel else map(piece, self._pieces))
         least, most, lower, upper = zip(*found, strict=True)
-        self.updates += self.joint.size
         return _Sweep(min(least), max(most), min(lower), max(upper))
 
 
