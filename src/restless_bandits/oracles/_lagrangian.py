@@ -12,7 +12,7 @@ from restless_bandits.oracles._enclosure import UNIT
 from restless_bandits.oracles._homotopy import _solve_in_place
 
 GAIN, BOUND, REST, ROUNDING = range(4)
-MOST_STEPS = 1000
+MOST_STEPS = 100
 BETTER = 1e-12
 """The least relative improvement of an accepted wait, for values of this size and beyond."""
 LARGEST = 1e12

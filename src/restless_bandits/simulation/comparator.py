@@ -31,6 +31,8 @@ from restless_bandits.registry import COMPARATORS
 
 MOST_BELIEFS = 2_000_000
 """The largest number of joint beliefs that a simulation solves: some seconds."""
+CERTIFYING_WORK = 60e9
+"""The outcomes that certification of a built-in problem may take in: some minutes for the largest tables."""
 HOPELESS = 1e9
 """The number of joint beliefs from which on certification of a built-in problem is not tried."""
 LARGEST_GAIN = 1e20
@@ -183,7 +185,8 @@ def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:
         needed = joint_beliefs_needed(problem)
         if problem.content in found or needed > HOPELESS:
             continue
-        solution = oracles.exact(problem, tolerance=1e-11 if needed <= MOST_BELIEFS else 1e-10)
+        tolerance = 1e-11 if needed <= MOST_BELIEFS else 1e-10
+        solution = oracles.exact(problem, tolerance=tolerance, work=CERTIFYING_WORK)
         if not solution.certified or solution.gain is None:
             continue
         known = {key: getattr(solution, key) for key in ("gain", "lower", "upper")}
