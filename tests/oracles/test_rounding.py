@@ -150,6 +150,13 @@ def test_nearly_reducible_chains_are_answered(first, second):
             task()
 
 
+def test_a_long_exploration():
+    """The second arm is explored after 1e130 slots, for which powers without normalized rows overflow."""
+    first = Arm([[1.0, 1e-20], [1e-150, 1.0]], [1, 0])
+    second = Arm([[1.0, 0.0, 1e-16], [1e-16, 1.0, 0.0], [0.0, 1e-16, 1.0]], [1, 0.5, 0], initial=0)
+    assert rb.theory.exploration_length(Problem([first, second]), 5).lower > 1e100
+
+
 def test_a_leak_below_rounding():
     problem = Problem([Arm([[1.0, 1e-17], [0.0, 1.0]], [1, 0]), Arm([[0.7, 0.3], [0.2, 0.8]], [0.6, 0.1])])
     assert rb.oracles.best_arm(problem).lower > 0.29

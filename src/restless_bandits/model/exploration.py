@@ -159,7 +159,7 @@ def _start(problem: Problem, number: int, elapsed: int) -> tuple[Array, int]:
     known = np.eye(arm.n_states)[arm.initial]
     if elapsed == 0 and number == 0:
         return known, 0
-    return known @ np.linalg.matrix_power(arm.one_step, elapsed + 1), 1
+    return known @ markov.power(arm.one_step, elapsed + 1), 1
 
 
 def hitting_moments(chain: Array, target: int) -> tuple[Array, Array]:

@@ -40,6 +40,18 @@ def powers(P: Array, length: int) -> Array:
     return stack
 
 
+def power(P: Array, exponent: int) -> Array:
+    """Return P to a power of any size, by squaring, with rows normalized after each product: see ``powers``."""
+    found, square = np.eye(P.shape[0]), P
+    while exponent:
+        if exponent & 1:
+            found = _stochastic(found @ square)
+        exponent >>= 1
+        if exponent:
+            square = _stochastic(square @ square)
+    return found
+
+
 def _stochastic(matrices: Array) -> Array:
     return np.asarray(matrices / matrices.sum(axis=-1, keepdims=True))
 

@@ -1,7 +1,7 @@
 """The linear program over the next slots behind the policy ``lp-update``, and its rounding to whole arms.
 
-In each slot the program takes the present shares of arms in every (kind, state), follows their expectation for H slots
-under a budget in each of them, and pays the end by the bias of the relaxed problem. Only the first slot is played
+In each slot the program takes the present fractions of arms in every (kind, state), follows their expectation for H
+slots under a budget in each of them, and pays the end by the bias of the relaxed problem. Only the first slot is played
 (Gast, Gaujal, Yan 2024). Few kinds keep the program small, however many arms there are.
 """
 
@@ -23,7 +23,7 @@ SLOTS = 20
 class Lookahead:
     """The program for one problem, whose right-hand side alone depends on the present counts.
 
-    Variables are, slot after slot, the shares pulled and the shares resting in every (kind, state).
+    Variables are, slot after slot, the mass pulled and the mass resting in every (kind, state).
     """
 
     def __init__(self, arms: ObservedArms, bias: Array, slots: int = SLOTS) -> None:
@@ -46,10 +46,10 @@ class Lookahead:
         self._cost, self._size, self._slots = -paid, size, slots
         self.arms = arms
 
-    def pulled_shares(self, shares: Array) -> Array:
-        """Return the shares to pull in each (kind, state) in the present slot."""
+    def pulled_mass(self, mass: Array) -> Array:
+        """Return the mass to pull in each (kind, state) in the present slot."""
         budget = np.full(self._slots, self.arms.plays / self.arms.n_arms)
-        right = np.concatenate([shares, np.zeros(self._size * (self._slots - 1))])
+        right = np.concatenate([mass, np.zeros(self._size * (self._slots - 1))])
         if self.arms.at_most:
             limits: dict[str, Any] = {"A_ub": self._budget, "b_ub": budget, "A_eq": self._equal, "b_eq": right}
         else:
@@ -57,12 +57,12 @@ class Lookahead:
         found = scipy.optimize.linprog(self._cost, **limits, method="highs")
         if found.status != 0:
             raise ProblemError(f"the linear program of lp-update ended without a solution: {found.message}")
-        return np.asarray(np.clip(np.asarray(found.x)[: self._size], 0.0, shares))
+        return np.asarray(np.clip(np.asarray(found.x)[: self._size], 0.0, mass))
 
     def pulls(self, counts: IntArray) -> IntArray:
         """Return the number of arms to pull in each (kind, state), of so many arms in each."""
         n_arms = self.arms.n_arms
-        wished = self.pulled_shares(counts / n_arms) * n_arms
+        wished = self.pulled_mass(counts / n_arms) * n_arms
         total = int(min(self.arms.plays, round(wished.sum()))) if self.arms.at_most else self.arms.plays
         return rounded(wished, counts, total)
 
