@@ -31,6 +31,9 @@ compiling = Event()
 compiling_long = Event()
 """Set when compilation has taken ``LONG`` seconds in one process."""
 
+compiling_ahead = Event()
+"""Set where another process compiles the kernel of the slots for this one, see ``cli.ahead``."""
+
 
 class _Watch:
     """The actions around a compilation. A kernel compiles other kernels within; only the outermost counts.

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import subprocess
 import sys
-import threading
 from functools import cache
 from typing import Any, cast
 
@@ -22,33 +21,26 @@ PLAY_A_SLOT = "from restless_bandits.cli.ahead import play_a_slot; play_a_slot()
 
 @cache
 def compile_slots_ahead() -> None:
-    """Start the process as soon as this process, or a worker, needs a kernel that is not in the cache on disk."""
-    from restless_bandits._compile import Kernel, compiling
+    """Start that process, unless the kernel is kept on disk, or cannot be."""
+    from restless_bandits._compile import Kernel, compiling_ahead, is_kept
     from restless_bandits.simulation._kernels import run_plan
     from restless_bandits.simulation.pools import cores
 
-    if cores() == 1 or compiling.is_set():
-        return
     kernel = cast(Kernel, run_plan)
-    # The main thread makes the dispatcher: the thread below would wait for the lock of a running compilation.
-    if kernel.stats.cache_path is None:
-        # No cache folder is writable, so the processes cannot share compiled kernels.
+    # Without a folder that can be written, the two would share nothing.
+    if cores() == 1 or kernel.stats.cache_path is None or is_kept(kernel):
         return
-
-    def start() -> None:
-        compiling.wait()
-        with contextlib.suppress(OSError):
-            # The current folder is not on the import path: its modules do not belong to the package.
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PLAY_A_SLOT],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            atexit.register(process.kill)
-            _compile_after(process, kernel.dispatcher)
-
-    threading.Thread(target=start, daemon=True).start()
+    with contextlib.suppress(OSError):
+        # Without the present folder among those to import from: what lies there is none of ours.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", PLAY_A_SLOT],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        atexit.register(process.kill)
+        _compile_after(process, kernel.dispatcher)
+        compiling_ahead.set()
 
 
 def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
