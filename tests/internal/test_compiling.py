@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from threading import Event, Thread
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -157,7 +157,7 @@ def test_a_helper_is_compiled_into_kernels_and_plain_for_python():
 
     assert kernel(3) == 7
     assert doubled("ab") == "abab"
-    assert len(kernel.signatures) == len(doubled.signatures) == 1
+    assert len(kernel.signatures) == 1
 
 
 def test_planning_compiles_no_kernel_for_two_layouts():
@@ -280,48 +280,41 @@ class TestTelling:
             pool.close()
 
 
+CODE_ON_TWO_CORES = "from restless_bandits.simulation import pools\npools.cores = lambda: 2\n"
+
+
 class TestAhead:
     @pytest.fixture
     def begin(self, monkeypatch):
-        """Ask for the process, let something be compiled, and return the words of what was started."""
-        compiling, threads, started = Event(), [], []
-
-        def thread(**options):
-            threads.append(Thread(**options))
-            return threads[-1]
+        """Ask twice for the process, and return the words of what was started."""
+        started, waiting = [], []
 
         def start(words, **_):
-            assert compiling.is_set()
             started.append(words)
             return SimpleNamespace(kill=lambda: None)
 
         def begin():
             compile_ahead.compile_slots_ahead()
             compile_ahead.compile_slots_ahead()
-            compiling.set()
-            for one in threads:
-                one.join(20)
+            # The kernel waits for the process exactly where there is one.
+            assert len(waiting) == len(started) == int(compiling_module.compiling_ahead.is_set())
             return started
 
-        monkeypatch.setattr(compiling_module, "compiling", compiling)
+        monkeypatch.setattr(compiling_module, "compiling_ahead", Event())
+        monkeypatch.setattr(compiling_module, "is_kept", lambda kernel: False)
         monkeypatch.setattr(pools, "cores", lambda: 2)
-        monkeypatch.setattr(compile_ahead, "threading", SimpleNamespace(Thread=thread))
         monkeypatch.setattr(compile_ahead.subprocess, "Popen", start)
-        monkeypatch.setattr(compile_ahead, "_compile_after", lambda *_: None)
+        monkeypatch.setattr(compile_ahead, "_compile_after", lambda *both: waiting.append(both))
         compile_ahead.compile_slots_ahead.cache_clear()
         yield begin
         compile_ahead.compile_slots_ahead.cache_clear()
 
-    def test_starts_once_and_only_when_something_must_be_compiled(self, begin):
+    def test_starts_once_where_the_kernel_is_not_kept(self, begin):
         assert [words[0] for words in begin()] == [sys.executable]
 
-    def test_starts_while_this_process_compiles(self, begin, monkeypatch):
-        from numba.core.compiler_lock import global_compiler_lock
-
-        monkeypatch.setattr(world_kernels, "run_plan", compiling_module.njit(world_kernels.run_plan.py_func))
-        compile_ahead.compile_slots_ahead()
-        with global_compiler_lock:
-            assert len(begin()) == 1
+    def test_not_where_the_kernel_is_kept(self, begin, monkeypatch):
+        monkeypatch.setattr(compiling_module, "is_kept", lambda kernel: True)
+        assert begin() == []
 
     def test_not_on_a_single_core(self, begin, monkeypatch):
         monkeypatch.setattr(pools, "cores", lambda: 1)
@@ -332,15 +325,26 @@ class TestAhead:
         assert begin() == []
 
     def test_a_process_that_cannot_start_is_nobodys_loss(self, begin, monkeypatch):
-        failures = []
-
         def fail(*_, **__):
             raise OSError
 
         monkeypatch.setattr(compile_ahead.subprocess, "Popen", fail)
-        monkeypatch.setattr("threading.excepthook", failures.append)
         assert begin() == []
-        assert failures == []
+
+    def test_each_kernel_is_compiled_by_one_process(self, tmp_path):
+        """The first process plans, and finds the kernel of the slots on disk when its first plan is to be played."""
+        code = (
+            "import sys\nfrom restless_bandits._internal import compiling\ncompiling._numba()\n"
+            "from numba.core.event import install_recorder\n"
+            "from restless_bandits.cli import main\n"
+            "with install_recorder('numba:compile') as here:\n"
+            "    try:\n        main()\n    except SystemExit:\n        pass\n"
+            "names = [event.data['dispatcher'].py_func.__name__ for _, event in here.buffer if event.is_start]\n"
+            "print('gather' in names, 'run_plan' in names, 'sweep_rows' in names, file=sys.stderr)"
+        )
+        words = ["simulate", "paper-1", "--horizon", "20", "--runs", "1", "--json"]
+        done = command(*words, kernels=tmp_path, code=CODE_ON_TWO_CORES + code)
+        assert done.stderr.splitlines()[-1] == "True False False"
 
     @pytest.mark.parametrize("late", [False, True])
     def test_the_kernel_waits_for_it(self, late):

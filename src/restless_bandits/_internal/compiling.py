@@ -31,6 +31,9 @@ compiling = Event()
 compiling_long = Event()
 """Set when compilation has taken ``LONG_COMPILATION_SECONDS`` seconds in one process."""
 
+compiling_ahead = Event()
+"""Set if another process compiles the kernel of the slots for this process, see ``cli.compile_ahead``."""
+
 
 class _CompilationTimer:
     """The actions around a compilation. A kernel compiles other kernels within; only the outermost counts.

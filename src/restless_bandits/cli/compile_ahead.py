@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import subprocess
 import sys
-import threading
 from functools import cache
 from typing import Any, cast
 
@@ -22,33 +21,26 @@ PLAY_A_SLOT = "from restless_bandits.cli.compile_ahead import play_a_slot; play_
 
 @cache
 def compile_slots_ahead() -> None:
-    """Start the process as soon as this process, or a worker, needs a kernel that is not in the cache on disk."""
-    from restless_bandits._internal.compiling import Kernel, compiling
+    """Start the process, unless the kernel is in the cache on disk, or cannot be put there."""
+    from restless_bandits._internal.compiling import Kernel, compiling_ahead, is_kept
     from restless_bandits.simulation.pools import cores
     from restless_bandits.simulation.world_kernels import run_plan
 
-    if cores() == 1 or compiling.is_set():
-        return
     kernel = cast(Kernel, run_plan)
-    # The main thread makes the dispatcher: the thread below would wait for the lock of a running compilation.
-    if kernel.stats.cache_path is None:
-        # No cache folder is writable, so the processes cannot share compiled kernels.
+    # Without a writable cache folder the processes cannot share compiled kernels.
+    if cores() == 1 or kernel.stats.cache_path is None or is_kept(kernel):
         return
-
-    def start() -> None:
-        compiling.wait()
-        with contextlib.suppress(OSError):
-            # The current folder is not on the import path: its modules do not belong to the package.
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PLAY_A_SLOT],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            atexit.register(process.kill)
-            _compile_after(process, kernel.dispatcher)
-
-    threading.Thread(target=start, daemon=True).start()
+    with contextlib.suppress(OSError):
+        # The current folder is not on the import path: its modules do not belong to the package.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", PLAY_A_SLOT],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        atexit.register(process.kill)
+        _compile_after(process, kernel.dispatcher)
+        compiling_ahead.set()
 
 
 def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from restless_bandits._internal.compiling import compiling_ahead
 from restless_bandits._internal.validation import IntArray, check_int
 from restless_bandits.learning.learners.base import Learner
 from restless_bandits.learning.learners.simple import Informed, RoundRobin
@@ -86,8 +87,10 @@ def world_of(problem: Problem) -> World:
     """Return the world of a problem, with gaps if small enough; the last two worlds are cached."""
     solution = exact_if_small(problem)
     world = World(problem, None if solution is None else GapTable.of(solution))
-    # Loads the compiled engine: its time is not charged to the first learner.
-    play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
+    if not compiling_ahead.is_set():
+        # Loads the compiled engine: its time is not charged to the first learner. If another process compiles the
+        # engine, the first plan is computed in the meantime.
+        play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
     return world
 
 
