@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
@@ -144,6 +144,37 @@ def test_a_kernel_brings_numba_when_it_is_called():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False kl_upper\nTrue True False\n"
+
+
+def test_two_threads_that_make_dispatchers_do_not_wait_for_each_other():
+    """One thread waits for Numba's lock, and the thread that holds the lock needs the dispatcher of another kernel."""
+    waits, needed = compiling_module.njit(lambda x: x + 1), compiling_module.njit(lambda x: x + 2)
+    from numba.core.compiler_lock import global_compiler_lock
+
+    begun, held = Event(), Event()
+
+    def compile_and_look_up():
+        with global_compiler_lock:
+            held.set()
+            begun.wait(10)
+            # Long enough for the other thread to reach the lock.
+            other.join(0.2)
+            assert needed.dispatcher is needed.dispatcher
+
+    def look_up():
+        held.wait(10)
+        begun.set()
+        assert waits.dispatcher is waits.dispatcher
+
+    other = Thread(target=look_up, daemon=True)
+    threads = [Thread(target=compile_and_look_up, daemon=True), other]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert waits.is_made
+    assert needed.is_made
 
 
 def test_a_helper_is_compiled_into_kernels_and_plain_for_python():
