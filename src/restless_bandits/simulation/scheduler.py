@@ -106,6 +106,9 @@ def play_jobs(
                 playing[pool.submit(job_results.job, numbers)] = job_results
             if not playing:
                 break
+            if look is not None:
+                # Before the wait: the last pieces may finish together, and nothing would be left to estimate.
+                look()
             # With a timeout, because on some systems an unlimited wait cannot be interrupted.
             done, _ = wait(playing, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in done:
@@ -114,8 +117,6 @@ def play_jobs(
                     job_results.enter(played)
                 if entered is not None:
                     entered(job_results)
-            if look is not None and playing:
-                look()
         for job_results in all_results:
             job_results.save()
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, IntArray, check_int, check_ints
 
-ROW_SUM_TOLERANCE = 1e-7
+ROW_SUM_TOLERANCE = 1.000001e-8
 """The largest accepted distance of a row sum from one; rows are divided by their sums."""
 
 
