@@ -45,7 +45,7 @@ Work = Callable[[], object]
 
 
 class Row(NamedTuple):
-    """A name, what was measured before all this and what is wanted, and a function that measures."""
+    """A name, the first measurement and its target, and a function that measures."""
 
     name: str
     before: float | None
@@ -54,6 +54,13 @@ class Row(NamedTuple):
     unit: str = "s"
     alone: bool = False
     """Whether it runs only where it is named."""
+    later: float | None = None
+    """The later target, a share of what was measured when the first target was set aside."""
+
+    @property
+    def target(self) -> float:
+        """The target that counts."""
+        return self.wanted if self.later is None else self.later
 
 
 def processor(prepare: Callable[[], Work]) -> float:
@@ -67,8 +74,8 @@ def processor(prepare: Callable[[], Work]) -> float:
     return min(spent)
 
 
-def problem_of(n_arms: int, n_states: int, plays: int = 1) -> rb.Problem:
-    return rb.Problem.random(n_arms=n_arms, n_states=n_states, seed=SEED, plays=plays)
+def problem_of(n_arms: int, n_states: int, plays: int = 1, seed: int = SEED) -> rb.Problem:
+    return rb.Problem.random(n_arms=n_arms, n_states=n_states, seed=seed, plays=plays)
 
 
 def whittle(n_arms: int, n_states: int) -> float:
@@ -79,12 +86,12 @@ def whittle(n_arms: int, n_states: int) -> float:
     return processor(prepare)
 
 
-def run_of(learner: str, n_arms: int, n_states: int, horizon: int, plays: int = 1) -> float:
+def run_of(learner: str, n_arms: int, n_states: int, horizon: int, plays: int = 1, seed: int = SEED) -> float:
     """One run of a learner; what it compiles is loaded before, by a short run on few arms."""
     few = problem_of(plays + 2, n_states, plays)
     play_run(rb.learner(learner), World(few), 300, np.array([300]), seed=0, run=0)
     # Plans over joint beliefs have kernels of their own, which many arms do not need.
-    return processor(lambda: partial(played, learner, problem_of(n_arms, n_states, plays), horizon))
+    return processor(lambda: partial(played, learner, problem_of(n_arms, n_states, plays, seed), horizon))
 
 
 def played(learner: str, problem: rb.Problem, horizon: int, run: int = 0) -> None:
@@ -190,11 +197,22 @@ def _rows() -> list[Row]:
             partial(run_of, "likelihood-dominance", 100, 2, t4),
         ),
         Row("posterior, M = 2, N = 100, T = 1e4", 60, 8.0, partial(run_of, "posterior", 100, 2, t4)),
+        Row("posterior, N = 100, T = 1e4, seed 23", 20.8, 10.4, partial(run_of, "posterior", 100, 2, t4, seed=23)),
         Row("ts-9, M = 2, N = 100, T = 1e4", 1.6, 1.0, partial(run_of, "ts-9", 100, 2, t4)),
         Row("a plan of the default, N = 100, p99", 362, 15, partial(slowest_plans, default, 100, t4), "ms"),
-        Row("simulate paper-1, empty compile cache", 34, 12, partial(command, *simulate, cold=True), "s wall"),
-        Row("solve paper-1, empty compile cache", 4.7, 2.5, partial(command, "solve", "paper-1", cold=True), "s wall"),
-        Row("solve paper-1, again", 1.8, 1.0, partial(command, "solve", "paper-1", cold=False), "s wall"),
+        Row(
+            "simulate paper-1, empty compile cache", 34, 12, partial(command, *simulate, cold=True), "s wall", later=10
+        ),
+        Row(
+            "solve paper-1, empty compile cache",
+            4.7,
+            2.5,
+            partial(command, "solve", "paper-1", cold=True),
+            "s wall",
+            later=1.6,
+        ),
+        Row("solve paper-1, again", 1.8, 1.0, partial(command, "solve", "paper-1", cold=False), "s wall", later=0.8),
+        Row("--version, again", None, 0.15, partial(command, "--version", cold=False), "s wall"),
         Row("slot of 2 arms", 4.2, 3.0, slot, "draws"),
         Row("read a million lines, CSV", 2.9, 2.0, partial(reading, "log.csv")),
         Row("read a million lines, CSV, time stamps", None, 2.0, partial(reading, "stamps.csv")),
@@ -217,15 +235,16 @@ ROWS = _rows()
 
 def table(kept: dict[str, list[float]]) -> str:
     """The table of docs/benchmarks.md; a row that was never measured is left out."""
-    lines = ["| work | before | wanted | measured | peak GB | met |", "|---|---|---|---|---|---|"]
+    lines = ["| work | before | wanted | wanted later | measured | peak GB | met |", "|---|---|---|---|---|---|---|"]
     for row in ROWS:
         if row.name in kept:
             found, peak = kept[row.name]
             before = "–" if row.before is None else f"{row.before:g}"
-            met = "yes" if found <= row.wanted and peak <= MOST_MEMORY else "**no**"
+            met = "yes" if found <= row.target and peak <= MOST_MEMORY else "**no**"
             peaks = f"{peak:.2f}" if row.unit in ("s", "ms") else ""
+            later = "" if row.later is None else f"{row.later:g}"
             shown = f"{found:.2g}" if found < 100 else f"{found:.0f}"
-            lines.append(f"| {row.name} | {before} | {row.wanted:g} {row.unit} | {shown} | {peaks} | {met} |")
+            lines.append(f"| {row.name} | {before} | {row.wanted:g} {row.unit} | {later} | {shown} | {peaks} | {met} |")
     return "\n".join(lines)
 
 

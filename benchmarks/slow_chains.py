@@ -1,7 +1,7 @@
 """CPU seconds of oracle calls on random tiny problems of chains that hardly move, switch in every slot, or never leave.
 
     python -m benchmarks.slow_chains                    # 150 problems, six oracles each
-    python -m benchmarks.slow_chains --problems 10 --limit 60
+    python -m benchmarks.slow_chains --first 75 --problems 10 --limit 60
 
 Each call has a process of its own, which ends after ``--limit`` seconds of the processor. Prints calls that took over
 five seconds as they end, then how many were slow, and the slowest.
@@ -77,6 +77,7 @@ def seconds_of(name: str, problem: rb.Problem, limit: int) -> tuple[float, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--problems", type=int, default=150)
+    parser.add_argument("--first", type=int, default=0, help="number of the first problem")
     parser.add_argument("--limit", type=int, default=20, help="CPU seconds of a call")
     given = parser.parse_args()
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
@@ -84,7 +85,7 @@ def main() -> None:
         for number in (1, 3):
             rb.oracles.oracle(name)(random_problem(number))
     found = []
-    for number in range(given.problems):
+    for number in range(given.first, given.first + given.problems):
         for name in ORACLES:
             seconds, ended = seconds_of(name, random_problem(number), given.limit)
             found.append((seconds, number, name, ended))

@@ -222,7 +222,7 @@ class TestStoredAgents:
             (("window", "rewards", 0), [0.0], "window: its rewards or states"),
             (("retired",), [0, 1], "the number of arms in service is 0"),
             (("planning",), "now", "planning is 'now'; choose from blocking, background"),
-            (("due_record",), {}, "is damaged, or its learner fails on what it holds: KeyError"),
+            (("due_record",), {}, "is damaged, or its learner fails on the content: KeyError"),
             (("task", "n_states", 0), 10**12, "take more counts than fit into memory"),
             (("task", "n_states"), [], "at least one arm"),
             (("task", "names"), ["a"], "names is .*; give an entry for each of 2 arms"),
@@ -236,7 +236,7 @@ class TestStoredAgents:
             (("seed",), -1, "seed is -1"),
             (("run",), 0.5, "run is 0.5"),
             (("content",), "xyz", "content is 'xyz'"),
-            (("record",), 3, "is damaged, or its learner fails on what it holds: TypeError"),
+            (("record",), 3, "is damaged, or its learner fails on the content: TypeError"),
         ],
     )
     def test_every_field_is_held_against_the_others(self, tmp_path, where, value, message):
@@ -298,7 +298,7 @@ class TestStoredAgents:
     def test_a_learner_that_no_spec_can_name_is_handed_over(self, tmp_path):
         learner = rb.RestlessUCB(m=lambda horizon: 5)
         Agent(learner, PAPER.task(100)).save(tmp_path / "a.json")
-        with pytest.raises(ProblemError, match="has a learner that no spec can name"):
+        with pytest.raises(ProblemError, match="its learner has no spec"):
             Agent.load(tmp_path / "a.json")
         assert Agent.load(tmp_path / "a.json", learner=learner).learner is learner
 
@@ -316,13 +316,13 @@ class TestSavedByTwo:
         one.tell(0, 1, arm=1)
         one.save(path)
         other.tell(1, 0, arm=1)
-        with pytest.raises(ProblemError, match="was saved by somebody else since this agent read or wrote it"):
+        with pytest.raises(ProblemError, match="was saved by another process since this agent read or wrote it"):
             other.save(path)
         assert Agent.load(path).slots == 2
         other.save(tmp_path / "b.json")
         other.save(path, overwrite=True)
         assert Agent.load(path).slots == 1
-        with pytest.raises(ProblemError, match="was saved by somebody else"):
+        with pytest.raises(ProblemError, match="was saved by another process"):
             one.save(path)
         path.unlink()
         one.save(path)
@@ -364,6 +364,9 @@ class TestSavedByTwo:
         agent().save(path)
         assert list(tmp_path.iterdir()) == [path]
         monkeypatch.setattr(files, "PATIENCE", 0.05)
-        with files.locked(path), pytest.raises(ProblemError, match=r"somebody else has been writing it for 0\.05 s"):
+        with (
+            files.locked(path),
+            pytest.raises(ProblemError, match=r"another process has been writing the file for 0\.05 s"),
+        ):
             agent().save(path, overwrite=True)
         agent().save(path, overwrite=True)

@@ -262,7 +262,7 @@ BAD = {
     "horizon too long": (["check", "paper-1", "--horizon", "1" + "0" * 400], "horizon is beyond 10^100"),
     "guha": (["solve", "queue-5", "--oracle", "guha"], "'fast, bursty' has 5 states"),
     "show": (["problems", "show", "rf-4"], "did you mean 'rf-3'?"),
-    "no problem": (["check"], "Missing argument 'PROBLEM'; restless check --help tells what there is\n"),
+    "no problem": (["check"], "Missing argument 'PROBLEM'; restless check --help shows the options\n"),
     "no such option": (["solve", "paper-1", "--orcale", "x"], "No such option: --orcale"),
     "no such command": (["chek"], "No such command 'chek'"),
     "no such number": (["index", "paper-1", "--tau-max", "x"], "Invalid value for '--tau-max'"),
@@ -547,7 +547,7 @@ def test_stopped_before_there_is_an_answer(restless, monkeypatch, number, code):
     monkeypatch.setattr("restless_bandits.problem.load_problem", lambda _: signal.raise_signal(number))
     assert restless("solve", "paper-1")[::2] == (
         code,
-        "Interrupted before there was an answer; the same again starts anew\n",
+        "Interrupted without an answer; run the command again to start anew\n",
     )
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -129,6 +129,46 @@ def test_what_is_kept_on_disk(tmp_path):
     assert not _compile.is_kept(kernel(str(tmp_path)))
 
 
+def test_a_kernel_brings_numba_when_it_is_called():
+    code = (
+        "import sys\n"
+        "from restless_bandits.learners._bounds import kl_upper, order_cost\n"
+        "from restless_bandits import _compile\n"
+        "print('numba' in sys.modules, _compile.is_loaded(kl_upper), kl_upper.__name__)\n"
+        "kl_upper(0.5, 0.1)\n"
+        "print('numba' in sys.modules, _compile.is_loaded(kl_upper), _compile.is_loaded(order_cost))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False kl_upper\nTrue True False\n"
+
+
+def test_a_helper_is_compiled_into_kernels_and_plain_for_python():
+    @_compile.helper
+    def doubled(x):
+        return 2 * x
+
+    @_compile.njit
+    def kernel(x):
+        return doubled(x) + 1
+
+    assert kernel(3) == 7
+    assert doubled("ab") == "abab"
+    assert len(kernel.signatures) == len(doubled.signatures) == 1
+
+
+def test_planning_compiles_no_kernel_for_two_layouts():
+    """Arrays that cannot be written have a type of their own: a kernel called with both kinds is compiled twice."""
+    code = (
+        "import sys\nimport restless_bandits as rb\nfrom restless_bandits._compile import Kernel\n"
+        "rb.simulate(rb.Problem.builtin('paper-1'), 'likelihood-ucb', 300, runs=1, comparator=0.4, engine='threads')\n"
+        "kernels = {one for name, module in list(sys.modules.items()) if name.startswith('restless_bandits.')\n"
+        "           for one in vars(module).values() if isinstance(one, Kernel) and 'dispatcher' in vars(one)}\n"
+        "print(sorted(one.__name__ for one in kernels if len(one.signatures) > 1))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("engine", "kept", "begun"), [("processes", False, 1), ("processes", True, 0), ("threads", False, 0)]
 )
@@ -252,7 +292,7 @@ class TestAhead:
             ahead.compile_slots_ahead()
             compiling.set()
             for one in threads:
-                one.join()
+                one.join(20)
             return started
 
         monkeypatch.setattr(_compile, "compiling", compiling)
@@ -266,6 +306,14 @@ class TestAhead:
 
     def test_starts_once_and_only_when_something_must_be_compiled(self, begin):
         assert [words[0] for words in begin()] == [sys.executable]
+
+    def test_starts_while_this_process_compiles(self, begin, monkeypatch):
+        from numba.core.compiler_lock import global_compiler_lock
+
+        monkeypatch.setattr(_kernels, "run_plan", _compile.njit(_kernels.run_plan.py_func))
+        ahead.compile_slots_ahead()
+        with global_compiler_lock:
+            assert len(begin()) == 1
 
     def test_not_on_a_single_core(self, begin, monkeypatch):
         monkeypatch.setattr(pools, "cores", lambda: 1)

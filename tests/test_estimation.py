@@ -183,7 +183,9 @@ class TestRefusals:
         for _ in range(500):
             record.skip(400)
             record.observe([0], [int(rng.random() > 0.4)], [0.0])
-        with pytest.raises(rb.NotIdentified, match="arm 0: 500 observations tell at most its stationary law") as caught:
+        with pytest.raises(
+            rb.NotIdentified, match="arm 0: 500 observations identify at most its stationary distribution"
+        ) as caught:
             rb.estimate(record)
         (arm,) = caught.value.estimate.arms
         share = arm.transitions[1, 0] / (arm.transitions[1, 0] + arm.transitions[0, 1])

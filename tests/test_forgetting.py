@@ -173,7 +173,7 @@ class TestAlarms:
         agent.ask()
         agent.tell(0, 0.5)
         agent.ask()
-        with pytest.raises(rb.ProblemError, match="on_change='forget' takes that for a change"):
+        with pytest.raises(rb.ProblemError, match="on_change='forget' treats the difference as a change"):
             agent.tell(0, 0.6)
         agent.on_change = "forget"
         agent.tell(0, 0.6)

@@ -80,7 +80,7 @@ def test_who_replays_goes_on_writing(tmp_path):
     path = tmp_path / "agent.jsonl"
     one = lived(path, slots=20)
     again = Agent.replay(path)
-    with pytest.raises(ProblemError, match="somebody else is writing to it; let one process at a time do so"):
+    with pytest.raises(ProblemError, match="another process is writing to the file; let one process at a time write"):
         again.skip()
     slots = one.slots
     assert again.slots == slots
@@ -90,7 +90,7 @@ def test_who_replays_goes_on_writing(tmp_path):
     assert third.slots == slots + 1
     again.skip()
     del again
-    with pytest.raises(ProblemError, match="was written to by somebody else since this agent read it"):
+    with pytest.raises(ProblemError, match="was written to by another process since this agent read it"):
         third.skip()
 
 
@@ -102,9 +102,9 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path):
     with pytest.raises(ProblemError, match=r"is not empty; go on from what it holds with Agent\.replay"):
         Agent("round-robin", THREE.task(), history=path)
     assert path.read_bytes() == content
-    with pytest.raises(ProblemError, match="no history is kept of this agent"):
+    with pytest.raises(ProblemError, match="this agent has no history"):
         Agent("round-robin", THREE.task()).history()
-    with pytest.raises(ProblemError, match="that no spec can name, of which no history is kept"):
+    with pytest.raises(ProblemError, match="a learner without a spec, and a history needs a spec"):
         Agent(rb.RestlessUCB(m=lambda horizon: 5), THREE.task(9), history=tmp_path / "b")
 
 

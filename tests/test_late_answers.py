@@ -145,9 +145,7 @@ class TestWhatIsOpen:
         assert [decision.slot for decision in one.open] == [1]
         one.skip()
         assert one.open == []
-        with pytest.raises(
-            ProblemError, match="slot 1 is too long ago: an answer may come 3 slots late, and slot 2 is"
-        ):
+        with pytest.raises(ProblemError, match="slot 1 is too long ago: feedback may come 3 slots late, and slot 2 is"):
             one.tell(0, 1, arm=0, slot=1)
         one.tell(0, 1, arm=0, slot=2)
 
@@ -174,22 +172,22 @@ class TestWhatIsOpen:
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        (dict(state=0, reward=1, slot=9), "slot 9 has not come yet; the present one is 4"),
+        (dict(state=0, reward=1, slot=9), "slot 9 is in the future; the present slot is 4"),
         (dict(state=0, reward=1, slot=0), "slot is 0; it must be a positive whole number"),
         (dict(state=0, reward=1, slot=1.0), "slot is 1.0"),
-        (dict(state=0, reward=1, slot=3), "nobody asked in slot 3; name the arm that was pulled"),
+        (dict(state=0, reward=1, slot=3), "no decision was asked for in slot 3; name the arm that was pulled"),
         (
             dict(state=1, reward=0, slot=1),
-            "slot 1: arm 'arm 1' was told to be in state 0 with reward 1, and now in state 1",
+            "slot 1: arm 'arm 1' was reported in state 0 with reward 1, and now in state 1",
         ),
         (
             dict(state=0, reward=0, slot=1, arm=0),
-            "with reward 1, and now in state 0 with reward 0; what was told first",
+            "with reward 1, and now in state 0 with reward 0; the first report",
         ),
         (dict(state=0, reward=1, slot=1, arm=1), "slot 1 has its answer, of 'arm 1'"),
         (dict(lost=True, slot=1, arm=0), "slot 1: arm 'arm 1' was told before, so its answer is not lost"),
         (dict(lost=True, slot=2, arm=0), "slot 2: arm 'arm 1' was not asked for"),
-        (dict(lost=True, state=0), "an answer that is lost has no state"),
+        (dict(lost=True, state=0), "lost feedback has no state"),
         (dict(state=0, reward=1, arm="arm3"), "there is no arm 'arm3'; did you mean"),
         (dict(state=0), "reward None is not a number"),
     ],
@@ -318,7 +316,7 @@ def test_the_window_may_be_changed_at_any_slot(tmp_path):
         one.tell(0, 1.0, slot=6)
     one.tell(0, 1.0, slot=7)
     one.late = 100
-    with pytest.raises(ProblemError, match="slot 7 is the first that still takes one"):
+    with pytest.raises(ProblemError, match="slot 7 is the first that still accepts feedback"):
         one.tell(0, 1.0, slot=2)
     with pytest.raises(ProblemError, match="late is -1"):
         one.late = -1
@@ -326,5 +324,5 @@ def test_the_window_may_be_changed_at_any_slot(tmp_path):
     assert again.late == 100
     assert again._to_dict() == one._to_dict()
     forgetful = agent(memory=512, late=100)
-    with pytest.raises(ProblemError, match="too few for answers that may come"):
+    with pytest.raises(ProblemError, match="too few for feedback that may come"):
         forgetful.late = 512

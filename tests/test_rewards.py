@@ -255,8 +255,8 @@ class TestArms:
             ({"reward_range": 54}, "reward_range is 54; give the lowest and the highest"),
             ({"reward_range": (0, math.inf)}, "no end may be beyond"),
             ({"reward_range": (1e9, 1e9 + 1)}, "too narrow for numbers of its size"),
-            ({"reward_law": "beta"}, "reward_spread is None; a beta law needs"),
-            ({"reward_law": "beta", "reward_spread": 1.0}, "reward_spread is 1.0; a beta law needs"),
+            ({"reward_law": "beta"}, "reward_spread is None; a beta distribution needs"),
+            ({"reward_law": "beta", "reward_spread": 1.0}, "reward_spread is 1.0; a beta distribution needs"),
             ({"reward_spread": 0.5}, "only 'beta' has a spread"),
             ({"reward_law": "gauss"}, "unknown reward_law 'gauss'"),
         ],
@@ -292,7 +292,7 @@ class TestAgents:
         [
             (0, 1.0, "reward 1.0 is not between -500 and 0"),
             (0, math.nan, "is not between"),
-            (1, 1.0, "reward 1.0 is neither 0 nor 54, as its law is bernoulli"),
+            (1, 1.0, "reward 1.0 is neither 0 nor 54, and its rewards are bernoulli"),
             (1, "54", "reward '54' is not a number"),
         ],
     )

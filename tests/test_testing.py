@@ -162,7 +162,7 @@ def test_each_broken_promise_has_its_sentence(plan, sentence):
 
 
 def test_memory_outside_of_the_notes():
-    with pytest.raises(BrokenPromise, match=r"Offender (is not deterministic|remembers something besides its notes)"):
+    with pytest.raises(BrokenPromise, match=r"Offender (is not deterministic|has memory besides its notes)"):
         check_learner(offender(remembers_itself, Keeper), PAPER)
 
 

@@ -1,12 +1,12 @@
-"""Restless bandits: learn which of several drifting things to use, when you only see the one you used.
+"""Restless bandits: learn which of several drifting arms to pull, with observations of the pulled arm only.
 
     import restless_bandits as rb
 
     problem = rb.Problem.builtin("paper-1")
     solution = rb.solve(problem)                # .gain .lower .upper .certified .policy
 
-Names are loaded when they are first used: importing the package costs next to nothing, and compilers and solvers come
-with what needs them.
+Names are loaded on first use: the import of the package costs next to nothing, and compilers and solvers are loaded
+with the names that need them.
 """
 
 from __future__ import annotations

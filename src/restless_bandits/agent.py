@@ -1,14 +1,14 @@
-"""A learner in a loop of your own: ``ask`` which arm to pull, pull it, ``tell`` what was seen.
+"""A learner in your own loop: ``ask`` for the arm to pull, pull the arm, ``tell`` the observed state and reward.
 
     agent = Agent(RestlessUCB(), problem.task(horizon=100_000), seed=7)
     arm = agent.ask()
     agent.tell(state=1, reward=0.0)
 
-The agent follows the same plans as the simulator, a slot at a time, for as long as the program runs: answers may come
-late, twice, or not at all, arms may come and go, and plans may be made in another process. Whatever happens, its state
-follows from what it was told and when: the record when the present plan began, the record now, and the last slots, in
-which answers may still come. ``save`` writes them as JSON and ``load`` reads them, at any slot; a history holds every
-event, and ``replay`` makes the same agent of them.
+The agent follows the same plans as the simulator, a slot at a time, for as long as the program runs. Feedback may
+arrive late, twice, or not at all, arms may come and go, and plans may be made in another process. The state is a
+function of the events and their order: the record at the start of the present plan, the record now, and the last slots,
+for which feedback may still arrive. ``save`` writes the state as JSON and ``load`` reads it, at any slot. A history
+holds every event, and ``replay`` makes the same agent from the events.
 """
 
 from __future__ import annotations
@@ -35,35 +35,36 @@ from restless_bandits.stored_player import FORMATS, KIND, StoredPlayer
 
 
 class Agent(StoredPlayer):
-    """A learner with what it has seen.
+    """A learner with its observations.
 
     Parameters
     ----------
     learner
         A learner, or its spec such as ``"restless-ucb"``.
     task
-        What it may know, from ``problem.task(...)``; a learner that needs more than the shape says what to reveal.
+        The learner's knowledge, from ``problem.task(...)``; a learner that needs more than the shape names the items to
+        reveal in an error.
     seed, run, content
-        Coordinates of its random choices. With those of a simulated run (``content`` is ``problem.content``) it makes
-        the same ones.
+        Coordinates of the random choices. With the coordinates of a simulated run (``content`` is ``problem.content``)
+        the agent makes the choices of the run.
     late
-        How many slots after its own an answer may come.
+        The largest accepted delay of feedback, in slots.
     planning
-        ``blocking``: a plan that is due is made when the next decision is asked for. ``background``: it is made in a
-        worker process, and decisions go on by the old one until it is there; only the first plan, and the first after
-        arms or learner were exchanged or something was forgotten, is waited for. A script that asks for it must guard
-        its main part by ``if __name__ == "__main__":``.
+        ``blocking``: the next decision makes a plan that is due. ``background``: a worker process makes the plan, and
+        decisions follow the old plan until then. Decisions wait only for the first plan, and for the first plan after
+        a change of arms or learner or a removal of observations. A script with background plans must guard its main
+        part by ``if __name__ == "__main__":``.
     on_change
-        What to do when an arm is found to have changed: each is tested as long as it is pulled, and every change is
-        entered into ``alarms``. ``warn``: a ``RuntimeWarning`` says so. ``forget``: what was seen of the arm before the
-        change is dropped, and the next decision is planned anew. ``forget-all``: the same for all arms, for changes
-        that come together. ``ignore``: nothing is tested.
+        The reaction to a detected change of an arm. Each arm is tested as long as the arm is pulled, and every change
+        is entered into ``alarms``. ``warn``: a ``RuntimeWarning`` reports the change. ``forget``: observations of the
+        arm before the change are dropped, and the next decision is planned anew. ``forget-all``: the same for all
+        arms, for simultaneous changes. ``ignore``: no tests.
     alarm_rate
-        How many false alarms a slot all arms together may give on average.
+        The mean number of false alarms a slot, of all arms together.
     memory
-        How many slots are remembered; None for all. What is older is forgotten, an eighth at a time.
+        The number of remembered slots; None for all. Older observations are forgotten, an eighth at a time.
     history
-        A file, which must be new, to which every event is added: see ``replay``.
+        A new file for all events: see ``replay``.
 
     """
 
@@ -100,10 +101,10 @@ class Agent(StoredPlayer):
             self.keep_history(history)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the agent to a JSON file; it appears whole or not at all.
+        """Write the agent to a JSON file, atomically.
 
-        Refuses, with ``overwrite=False``, to replace what somebody else has saved there: another agent, or this one as
-        another process has taught it since it was loaded or last saved.
+        With ``overwrite=False`` the call refuses to replace another agent, or this agent in a state that another
+        process saved since the last load or save here.
         """
         data = self._to_dict()
         content = json.dumps(data | {"digest": _digest(data)}, separators=(",", ":")).encode()
@@ -116,13 +117,13 @@ class Agent(StoredPlayer):
 
     @classmethod
     def load(cls, path: str | Path, *, learner: Learner | None = None, trust_modules: bool = False) -> Agent:
-        """Read an agent that ``save`` wrote; it goes on with identical decisions.
+        """Return the agent of a file that ``save`` wrote; its decisions continue identically.
 
-        ``learner`` is the one that was saved, for a learner that cannot be found by its spec: made of a class inside of
-        a function, or with a function among its options.
+        ``learner`` is the saved learner, if its spec does not identify it: a learner whose class is local to a
+        function, or with a function among its options.
 
         A file may name registered learners and oracles only. ``trust_modules=True`` also accepts ``module:Class``,
-        which imports the module and so runs its code: give it only for files of trusted writers.
+        which imports the module and so runs its code: use the option only for files of trusted writers.
         """
         content = read_file(path)
         try:
@@ -141,30 +142,30 @@ class Agent(StoredPlayer):
         return agent
 
     def keep_history(self, path: str | Path) -> None:
-        """Add every event from now on to a file, which must be new; it begins with the agent as it is."""
+        """Append every event from now on to a new file; the file begins with the present state of the agent."""
         if self._history is not None:
             raise ProblemError(f"the history of this agent is kept in {self._history.path} already")
         if self._spec() is None:
-            raise ProblemError(f"{self._learner.name} is a learner that no spec can name, of which no history is kept")
+            raise ProblemError(f"{self._learner.name} is a learner without a spec, and a history needs a spec")
         history = History(path)
         history.append("create", agent=self._to_dict())
         self._history = history
 
     def history(self, since: int = 0) -> Iterator[Event]:
-        """Yield the events of the history that are numbered above ``since``, as dictionaries."""
+        """Yield the events of the history with numbers above ``since``, as dictionaries."""
         if self._history is None:
-            raise ProblemError("no history is kept of this agent; make it with history=, or call keep_history")
+            raise ProblemError("this agent has no history; make the agent with history=, or call keep_history")
         return self._history.read(since)
 
     @classmethod
     def replay(cls, path: str | Path, *, learner: Learner | None = None, trust_modules: bool = False) -> Agent:
-        """Make the agent again of which a history tells; it goes on with identical decisions, and with its history.
+        """Return the agent of a history; its decisions continue identically, and so does its history.
 
-        A last line that was torn while it was written is left out: what it told of never happened. Decisions are made
-        anew and held against those of the file, which stand; where one differs, as it may under another release or
-        processor, a ``RuntimeWarning`` names the first.
+        An incomplete last line is left out: its event did not take effect. Decisions are recomputed and compared with
+        the decisions of the file, which stand. Another release or processor may cause differences; a ``RuntimeWarning``
+        names the first.
 
-        ``learner`` is the learner with which the history begins. ``trust_modules`` is that of ``load``.
+        ``learner`` is the learner at the beginning of the history. ``trust_modules`` has the meaning of ``load``.
         """
         events, length, last = read_events(path)
         if not events or events[0]["kind"] != "create":
@@ -189,23 +190,23 @@ class Agent(StoredPlayer):
         return agent
 
     def _check_unchanged(self, path: str | Path) -> None:
-        """Refuse to replace what this agent does not know of."""
+        """Refuse to replace a file with content unknown to this agent."""
         if not Path(path).exists():
             return
         present, known = read_file(path), self._known.get(os.path.realpath(path))
         if known not in (None, _mark(present)):
-            found = "was saved by somebody else since this agent read or wrote it"
+            found = "was saved by another process since this agent read or wrote it"
         elif known is None and KIND.encode() in present[:100]:
             found = "holds another agent"
         else:
             return
         raise ProblemError(
-            f"{path} {found}, and saving would lose what that one has seen; load it and go on from there, save under "
-            "another name, or give overwrite=True"
+            f"{path} {found}, and saving would lose the observations of that agent; load it and go on from there, "
+            "save under another name, or give overwrite=True"
         )
 
     def _log(self, kind: str, **content: Any) -> None:
-        """Add an event to the history, if one is kept."""
+        """Append an event to the history, if the agent keeps a history."""
         if self._history is not None:
             self._history.append(kind, **content)
 
@@ -216,13 +217,13 @@ class Agent(StoredPlayer):
 
 @contextlib.contextmanager
 def _explained(path: str | Path) -> Iterator[None]:
-    """Say of what file it is that something stored makes no sense."""
+    """Name the file in errors about invalid stored data."""
     try:
         yield
     except ProblemError as error:
         raise ProblemError(f"cannot load {path}: {error}") from None
     except Exception as error:  # of a learner, maybe somebody else's, to which what is stored makes no sense
-        reason = f"it is damaged, or its learner fails on what it holds: {error!r}"
+        reason = f"it is damaged, or its learner fails on the content: {error!r}"
         raise ProblemError(f"cannot load {path}: {reason}; go back to an earlier copy") from error
 
 
@@ -231,5 +232,5 @@ def _mark(content: bytes) -> str:
 
 
 def _digest(data: dict[str, Any]) -> str:
-    """A mark of all that is stored, by which damage shows that leaves the numbers plausible."""
+    """A checksum of all stored data, which detects damage that leaves plausible numbers."""
     return _mark(json.dumps(data).encode())

@@ -1,7 +1,7 @@
-"""What arrays are called, the one check of each kind of number that a user gives, and numbers as JSON holds them.
+"""Names of array types, a single check for each kind of number that a user gives, and JSON forms of numbers.
 
-A check returns the number as Python's own kind, or raises a ``ProblemError`` of one sentence: what, the value, and what
-it must be.
+A check returns the number as a Python number, or raises a ``ProblemError`` of one sentence: the subject, the value, and
+the condition.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ ActionArray = npt.NDArray[np.int16]
 BoolArray = npt.NDArray[np.bool_]
 
 LARGEST = float(np.finfo(np.float64).max)
-"""Above it lies infinity, and whole numbers of which no double can be made."""
+"""The largest finite double; larger integers have no double."""
 
 
 def is_whole(value: object) -> bool:
-    """Whether this is a whole number, NumPy's included; True and False are none."""
+    """Whether a value is an integer, NumPy's included; True and False are not."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a number; True and False are none."""
+    """Whether a value is a number; True and False are not."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: str = "") -> int:
-    """Return a whole number from ``least`` to ``most``; ``also`` is a remark that ends the sentence.
+    """Return an integer from ``least`` to ``most``; ``also`` is a remark at the end of the error message.
 
     >>> whole("runs", 0)
     Traceback (most recent call last):
@@ -45,7 +45,7 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: 
         kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
         kind = kinds.get(least, f"a whole number of at least {least}")
         if most is not None:
-            # Nobody reads nineteen digits.
+            # A number of nineteen digits is hard to read.
             end = f"{kind} and below 2^{most.bit_length()}"
             kind = end if most > 1 << 53 else f"a whole number from {least} to {most}"
         raise ProblemError(f"{what} is {shortened(value)}; it must be {kind}{also and ', ' + also}")
@@ -53,14 +53,14 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None, also: 
 
 
 def number_of(text: str) -> int | None:
-    """Return the positive whole number that digits stand for, None where they stand for none or for one too long."""
+    """Return the positive integer of a text of digits; None for other texts and for too many digits."""
     digits = text.strip()
     found = int(digits) if digits.isdecimal() and len(digits) < 100 else 0
     return found or None
 
 
 def wholes(what: str, values: Any, least: int = 1, most: int | None = None, *, length: int | None = None) -> list[int]:
-    """Return a list of whole numbers, of a given length if one is given."""
+    """Return a list of integers, of a given length if ``length`` is given."""
     if not isinstance(values, list | tuple) or length not in (None, len(values)):
         count = "" if length is None else f"{length} "
         raise ProblemError(f"{what} is {shortened(values)}; it must be a list of {count}whole numbers")
@@ -84,7 +84,7 @@ def probability(what: str, value: Any) -> float:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: arrays and tuples as lists, non-finite numbers as null."""
+    """Return a value in JSON form: arrays and tuples as lists, non-finite numbers as null."""
     if isinstance(value, dict):
         return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

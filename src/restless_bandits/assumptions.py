@@ -19,7 +19,7 @@ ASSUMPTIONS = {
 
 @dataclass(frozen=True)
 class Assumption:
-    """Whether one of the paper's assumptions holds, and the place that breaks it most or comes nearest to it."""
+    """Whether one of the paper's assumptions holds, and the place with the worst violation or the smallest margin."""
 
     holds: bool
     arm: str
@@ -28,10 +28,10 @@ class Assumption:
 
 
 def assumptions_of(arms: Iterable[tuple[str, Array, Array]]) -> Mapping[str, Assumption]:
-    """Return each assumption for arms given as (name, one-step laws, mean rewards).
+    """Return each assumption for arms given as (name, one-step distributions, mean rewards).
 
     The values: the largest rise of a reward; the largest jump probability; the largest P(k, k+1) + P(k+1, k); the
-    smallest neighbour probability, which is c1.
+    smallest neighbour probability, c1.
     """
     found: dict[str, list[tuple[float, str, int]]] = {key: [] for key in ASSUMPTIONS}
     for name, chain, rewards in arms:
@@ -53,7 +53,7 @@ def assumptions_of(arms: Iterable[tuple[str, Array, Array]]) -> Mapping[str, Ass
 
 
 def complaint(name: str, found: Assumption) -> str:
-    """Return the sentence that says where an assumption is broken and what to do."""
+    """Return the sentence with the place of a violation and the remedy."""
     s, value = found.state, f"{found.value:.12g}"
     message = {
         "monotone": f"rewards[{s + 1}] exceeds rewards[{s}] by {value}; order the states from best to worst",

@@ -1,7 +1,7 @@
-"""Work in other processes that nobody waits for: one pool for all of this process, begun when it is first needed.
+"""Background work in worker processes: a single pool for this process, started on first use.
 
-The pool ends with the process, or when it is closed. One whose workers died is forgotten, and the next piece of work
-begins another.
+The pool ends with the process, or when closed. A pool with dead workers is dropped, and the next task starts a new
+pool.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_WORKERS = 4
 Warned = list[tuple[str, type[Warning]]]
 
 _pools: dict[int, ProcessPoolExecutor] = {}
-"""The pool of this process, under its number: a process that was forked has none yet."""
+"""The pool by process number: a forked process has no pool yet."""
 
 
 def check_may_start() -> None:
-    """Refuse to be asked for workers by a script that a worker runs anew because its main part is not guarded."""
-    # Python's own sign that a process which was just started is still importing the main script.
+    """Refuse workers to a script without a guard of its main part: every worker would run the script again."""
+    # Python's own flag of a just started process that is still importing the main script.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ProblemError(
             "a process that plans in the background runs this script anew; guard its main part by "
@@ -38,7 +38,7 @@ def check_may_start() -> None:
 
 
 def submit(work: Callable[..., T], *given: Any) -> Future[tuple[T, Warned]]:
-    """Promise what a function returns, and the warnings that it gave on the way."""
+    """Return a future for a function's result and its warnings."""
     pool = _pools.get(os.getpid())
     if pool is None:
         # Spawned, not forked: a fork in the presence of threads can stop for ever.
@@ -56,13 +56,13 @@ def submit(work: Callable[..., T], *given: Any) -> Future[tuple[T, Warned]]:
 
 def _begin_aside() -> None:
     begin_worker()
-    # Nobody waits for what is done here, but somebody may wait for the processor.
+    # Background work has low priority: other work may wait for the processor.
     with contextlib.suppress(AttributeError, OSError):
         os.nice(10)
 
 
 def close() -> None:
-    """End the workers of this process, if it has any; what they had not begun is dropped."""
+    """End the workers of this process, if any; tasks that have not begun are dropped."""
     pool = _pools.pop(os.getpid(), None)
     if pool is not None:
         processes = list((pool._processes or {}).values())

@@ -1,16 +1,18 @@
-"""Beliefs: what can be known of an arm, cut to a finite number, and the joint beliefs of a problem.
+"""Beliefs: the possible knowledge of an arm, truncated to a finite number, and the joint beliefs of a problem.
 
-What is known of an arm is the pair (last seen state s, elapsed slots τ). There are infinitely many such pairs, but as
-τ grows the law of an ergodic chain forgets s. So pairs with τ ≥ L, the *cap*, are taken as one belief with the
-stationary law; the total variation between that law and the true ones is kept as the belief's ``deviation`` and every
-bound computed from capped beliefs accounts for it. An arm never seen is in that belief from the start.
+The belief of an arm is the pair (last observed state s, elapsed slots τ). There are infinitely many pairs, but as τ
+grows the distribution of an ergodic chain forgets s. Pairs with τ ≥ L, the *truncation* (``cap``), are merged into a
+single belief with the stationary distribution. The total variation between the stationary and the true distributions is
+the belief's ``deviation``, and every bound computed from truncated beliefs accounts for the deviation. An arm never
+observed is in the merged belief from the start.
 
-A chain that does not forget (several recurrent classes, or a period) keeps s beyond the cap, and steps through one
-period there. The laws of a table arm stay put beyond its end by definition, so its cap costs nothing unless it is cut.
+A chain that does not forget (several recurrent classes, or a period) keeps s beyond the truncation, and steps through a
+period there. The distributions of a table arm are constant beyond its end by definition: its truncation has no error
+unless the table is shortened.
 
-With ``plays`` arms pulled in every slot, that many arms have τ = 1 in every belief after the first. A joint belief is
-therefore stored in the *block* of the arms just pulled, whose coordinates are their states, next to the beliefs of all
-other arms: for four arms this is a thousand times smaller than the product of all beliefs.
+With ``plays`` arms pulled in every slot, exactly ``plays`` arms have τ = 1 in every belief after the first. A joint
+belief is therefore stored in the *block* of the arms just pulled. Its coordinates are the states of the pulled arms and
+the beliefs of all other arms. For four arms the table is a thousand times smaller than the product of all beliefs.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from restless_bandits.errors import ProblemError
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm, study
 
 UNKNOWN = -1
-"""The last seen state of an arm that was never seen."""
+"""The last observed state of an arm never observed."""
 
 LONGEST_CAP = 1 << 14
 LONGEST_PERIOD = 1 << 10
@@ -43,7 +45,8 @@ T = TypeVar("T", bound=np.generic)
 
 
 def column_of(elapsed: int, cap: int, period: int) -> int:
-    """Return the column of a table for a number of elapsed slots: beyond the cap, it steps back by the period.
+    """Return the column of a table for a number of elapsed slots: beyond the truncation, columns repeat with the
+    period.
 
     In plain Python, for kernels to compile into their own code; ``columns_of`` is the same for arrays.
     """
@@ -58,7 +61,7 @@ def columns_of(elapsed: IntArray, cap: int, period: int) -> IntArray:
 
 
 def side_by_side(tables: Sequence[npt.NDArray[T]] | npt.NDArray[T]) -> npt.NDArray[T]:
-    """Return tables of different sizes in one array; what lies beyond a table is zero and never read."""
+    """Return tables of different sizes in one array; entries beyond a table are zero and never read."""
     shapes = [table.shape for table in tables]
     if shapes.count(shapes[0]) == len(shapes):
         return np.array(tables)
@@ -70,11 +73,11 @@ def side_by_side(tables: Sequence[npt.NDArray[T]] | npt.NDArray[T]) -> npt.NDArr
 
 @dataclass(frozen=True)
 class ArmBeliefs:
-    """The capped beliefs of one arm, numbered from 0.
+    """The truncated beliefs of an arm, numbered from 0.
 
-    ``law[b]`` is the law of the state seen if the arm is pulled in belief b; if it is not, b turns into ``passive[b]``;
-    seeing k leads to ``first[k]``, that is (k, τ = 1). ``deviation[b]`` bounds the total variation between ``law[b]``
-    and every true law that b stands for.
+    ``law[b]`` is the distribution of the state observed by a pull in belief b; without a pull, b turns into
+    ``passive[b]``; an observation of k leads to ``first[k]``, the pair (k, τ = 1). ``deviation[b]`` bounds the total
+    variation between ``law[b]`` and every true distribution merged into b.
     """
 
     law: Array
@@ -83,7 +86,7 @@ class ArmBeliefs:
     deviation: Array
     rewards: Array
     numbers: IntArray
-    """``numbers[s, τ - 1]`` is the belief for τ up to the cap; the last row is for an arm never seen."""
+    """``numbers[s, τ - 1]`` is the belief for τ up to the truncation; the last row is for an arm never observed."""
     period: int
     start: int
 
@@ -106,23 +109,25 @@ class ArmBeliefs:
 
     @cached_property
     def last_state(self) -> IntArray:
-        """For each belief the first last-seen state that leads to it, ``UNKNOWN`` if only an arm never seen does."""
+        """For each belief the first last-observed state that leads to the belief, ``UNKNOWN`` for an arm never
+        observed only.
+        """
         return self._by_origin(np.arange(self.n_states), UNKNOWN)
 
     @cached_property
     def elapsed(self) -> IntArray:
-        """For each belief the fewest elapsed slots that lead to it."""
+        """For each belief the fewest elapsed slots that lead to the belief."""
         return self._by_origin(np.arange(1, self.cap + 1)[:, None], self.cap)
 
     def _by_origin(self, values: IntArray, otherwise: int) -> IntArray:
         found = np.full(self.size, otherwise, dtype=np.int64)
         pairs = self.numbers[: self.n_states].T
-        # Of pairs that share a belief the last one stays: the fewest slots, and of these the first state.
+        # Of several pairs with the same belief the last assignment counts: the fewest slots, and then the first state.
         found[pairs[::-1, ::-1]] = np.broadcast_to(values, pairs.shape)[::-1, ::-1]
         return found
 
     def locate(self, last_state: npt.ArrayLike, elapsed: npt.ArrayLike) -> IntArray:
-        """Return the belief for last seen states (``UNKNOWN`` for never) and elapsed slots."""
+        """Return the belief for last observed states (``UNKNOWN`` for never) and elapsed slots."""
         columns = columns_of(np.asarray(elapsed, dtype=np.int64), self.cap, self.period)
         found: IntArray = self.numbers[np.asarray(last_state, dtype=np.int64), columns]
         return found
@@ -131,7 +136,9 @@ class ArmBeliefs:
 def numbered_beliefs(
     numbers: IntArray, law: Array, rewards: Array, initial: int | None, deviation: Array | None = None, period: int = 1
 ) -> ArmBeliefs:
-    """Return beliefs with given laws, numbered by last seen state and elapsed slots: see ``ArmBeliefs.numbers``."""
+    """Return beliefs with given distributions, numbered by last observed state and elapsed slots:
+    ``ArmBeliefs.numbers``.
+    """
     cap, n = numbers.shape[1], law.shape[1]
     passive = np.empty(len(law), dtype=np.int64)
     passive[numbers] = np.concatenate([numbers[:, 1:], numbers[:, cap - period, None]], axis=1)
@@ -141,9 +148,10 @@ def numbered_beliefs(
 
 
 def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
-    """Return the beliefs of an arm, capped.
+    """Return the truncated beliefs of an arm.
 
-    With ``forget=False`` an ergodic arm keeps its last state beyond the cap, for policies that look at it there.
+    With ``forget=False`` an ergodic arm keeps its last state beyond the truncation, for policies that depend on the
+    state.
     """
     if isinstance(arm, TableArm):
         return _table_beliefs(arm, min(cap, arm.length), forget)
@@ -163,7 +171,7 @@ def arm_beliefs(arm: AnyArm, cap: int, *, forget: bool = True) -> ArmBeliefs:
 def forgetting_beliefs(
     laws: Array, limit: Array, rewards: Array, initial: int | None, deviation: float = 0.0
 ) -> ArmBeliefs:
-    """Beliefs (s, τ < cap) and one for all that lies at or beyond the cap; ``laws[τ - 1]`` are those below it."""
+    """Beliefs (s, τ < cap) and one belief for all τ ≥ cap; ``laws[τ - 1]`` are the distributions for τ < cap."""
     shape = _forgetting_shape(len(limit), len(laws) + 1)
     n, last = shape.n_states, shape.size - 1
     deviations = np.zeros(shape.size)
@@ -183,9 +191,11 @@ def _forgetting_shape(n_states: int, cap: int) -> ArmBeliefs:
 
 
 def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
-    """Beliefs (s, τ ≤ cap) that stay as they are at the cap, whether or not their chain has forgotten s by then.
+    """Beliefs (s, τ ≤ cap) that are constant from the truncation on, whether or not their chain has forgotten s by
+    then.
 
-    ``laws[τ - 1]`` are those up to the cap. Nothing is known of how far they are from the true ones beyond it.
+    ``laws[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions beyond is
+    unknown.
     """
     if arm.initial is None:
         laws = np.concatenate([laws, np.broadcast_to(arm.stationary, (len(laws), 1, arm.n_states))], axis=1)
@@ -193,7 +203,9 @@ def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
 
 
 def _grid(laws: Array, deviation: Array, arm: AnyArm, period: int) -> ArmBeliefs:
-    """Beliefs (s, τ ≤ cap), unseen row included, that step back by a period at the cap: ``laws[τ - 1][s]``."""
+    """Beliefs (s, τ ≤ cap), with the row of an arm never observed, periodic from the truncation on: ``laws[τ -
+    1][s]``.
+    """
     cap, rows, n = laws.shape
     numbers = np.arange(rows * cap).reshape(rows, cap)
     if arm.initial is not None and rows == n:
@@ -212,23 +224,24 @@ def _unforgetting_beliefs(arm: Arm, cap: int) -> ArmBeliefs:
     limits = markov.powers(arm.chain, period)[1:] @ limit_of_powers(arm.chain, period)[0]
     deviation = np.zeros(laws.shape[:2])
     last = np.arange(cap - period, cap)
-    # Twice the distance: these laws and every later one of the same phase are within it of their common limit.
+    # Twice the distance: these and all later distributions of the same phase are within the distance of their common
+    # limit.
     deviation[last, :n] = np.abs(laws[last, :n] - limits[last % period]).sum(axis=-1)
     deviation[deviation < 4e-16] = 0.0
     return _grid(laws, deviation, arm, period)
 
 
 def table_period(arm: AnyArm) -> int:
-    """Return the steps by which an arm's laws repeat at the end of a table: 1 unless its chain has a period."""
+    """Return the period of an arm's distributions at the end of a table: 1 unless the chain is periodic."""
     if isinstance(arm, TableArm) or arm.is_ergodic:
         return 1
     return math.lcm(*(markov.period(arm.chain, members) for members in markov.recurrent_classes(arm.chain)))
 
 
 def limit_of_powers(chain: Array, period: int) -> tuple[Array, float]:
-    """Return lim P^{kd} as k grows, for d a multiple of every class's period, and a bound of its error.
+    """Return lim P^{kd} as k grows, for d a multiple of every class's period, and a bound of the error.
 
-    The error is a total variation; why it is bounded so is told in ``oracles._enclosure``.
+    The error is a total variation; ``oracles._enclosure`` explains the bound.
     """
     matrix = markov.powers(chain, period)[-1]
     n, slots = len(chain), period
@@ -255,12 +268,12 @@ def _table_beliefs(arm: TableArm, cap: int, forget: bool) -> ArmBeliefs:
 
 
 def cap_for(arm: AnyArm, deviation: float, longest: int = LONGEST_CAP) -> int:
-    """Return the first cap whose deviation is at most the given one, or the longest allowed."""
+    """Return the first truncation with at most the given deviation, or the longest allowed truncation."""
     return caps_for([arm], deviation, longest)[0]
 
 
 def caps_for(arms: Sequence[AnyArm], deviation: float, longest: int = LONGEST_CAP) -> list[int]:
-    """Return the cap of each of many arms, those of one number of states at once: see ``cap_for``."""
+    """Return the truncations of many arms, arms of equal numbers of states at once: see ``cap_for``."""
     study(arms)
     caps = [0] * len(arms)
     sizes: dict[int, list[int]] = {}
@@ -294,10 +307,11 @@ def _remembering_cap(arm: AnyArm, deviation: float, longest: int) -> int:
 
 
 class JointTable(NamedTuple):
-    """Where the joint beliefs of a ``JointBeliefs`` lie and lead to, as kernels take it.
+    """The positions and successors of the joint beliefs of a ``JointBeliefs``, in the layout of the kernels.
 
-    Block a belongs to ``actions[a]`` and begins at ``offsets[a]``; a joint belief in it lies ``strides[a]`` times its
-    digits further on, each of which is below ``radix[a]``. The rest is that of every ``ArmBeliefs``, side by side.
+    Block a belongs to ``actions[a]`` and begins at ``offsets[a]``. The position of a joint belief in the block is the
+    sum of ``strides[a]`` times its digits; each digit is below ``radix[a]``. Further fields are the fields of every
+    ``ArmBeliefs``, side by side.
     """
 
     actions: IntArray
@@ -314,7 +328,7 @@ class JointTable(NamedTuple):
 
 
 class JointLaws(NamedTuple):
-    """The laws and rewards of all arms of a ``JointBeliefs``, side by side: see ``ArmBeliefs``."""
+    """The distributions and rewards of all arms of a ``JointBeliefs``, side by side: see ``ArmBeliefs``."""
 
     law: Array
     reward: Array
@@ -330,7 +344,7 @@ def _blocks(
     actions = np.array(list(itertools.combinations(range(len(sizes)), plays)), dtype=np.int64)
     radix = np.tile(np.array(sizes, dtype=np.int64), (len(actions), 1))
     np.put_along_axis(radix, actions, np.array(n_states, dtype=np.int64)[actions], axis=1)
-    # The arm with the most beliefs runs fastest, which gives sweeps over the table their long rows.
+    # The arm with the most beliefs runs fastest: sweeps over the table then have long rows.
     order = np.argsort(sizes, kind="stable")
     strides = np.ones_like(radix)
     for slower, faster in zip(order[-2::-1], order[:0:-1], strict=True):
@@ -342,8 +356,8 @@ def _blocks(
 class JointBeliefs:
     """The joint beliefs of several arms with a number of plays, in blocks by the arms just pulled.
 
-    Block a belongs to ``actions[a]``. Inside it a joint belief has one digit an arm: the state seen for an arm of
-    the action, the belief number for any other; the digit of ``order[-1]`` runs fastest.
+    Block a belongs to ``actions[a]``. A joint belief has a digit for each arm of the block: the observed state for an
+    arm of the action, the belief number for any other arm. The digit of ``order[-1]`` runs fastest.
     """
 
     def __init__(self, arms: Sequence[ArmBeliefs], plays: int) -> None:
@@ -358,7 +372,7 @@ class JointBeliefs:
         self.actions, self.offsets, self.strides, self.radix, self.order = _blocks(sizes, n_states, plays)
 
     def with_laws(self, arms: Sequence[ArmBeliefs]) -> JointBeliefs:
-        """Return the same joint beliefs of arms that differ in laws and rewards alone; where they lie is kept."""
+        """Return the same joint beliefs for arms with other distributions and rewards; positions are shared."""
         other = copy.copy(self)
         other.arms = tuple(arms)
         vars(other).pop("laws", None)
@@ -366,13 +380,13 @@ class JointBeliefs:
 
     @cached_property
     def table(self) -> JointTable:
-        """Where joint beliefs lie and lead to, for kernels."""
+        """The positions and successors of joint beliefs, for kernels."""
         blocks = (self.actions, self.offsets, self.strides, self.radix, self.order)
         return JointTable(*blocks, *self._of_all_arms(JointTable._fields[len(blocks) :]))
 
     @cached_property
     def laws(self) -> JointLaws:
-        """The laws and rewards of all arms, for kernels."""
+        """The distributions and rewards of all arms, for kernels."""
         return JointLaws(*self._of_all_arms(JointLaws._fields))
 
     def _of_all_arms(self, names: Sequence[str]) -> list[npt.NDArray[Any]]:
@@ -381,7 +395,7 @@ class JointBeliefs:
 
     @staticmethod
     def count(sizes: Sequence[int], n_states: Sequence[int], plays: int) -> int:
-        """Return how many joint beliefs there would be, without making them."""
+        """Return the number of joint beliefs without constructing the beliefs."""
         # The elementary symmetric polynomial Σ_A Π_{i∈A} states_i Π_{j∉A} size_j by its recursion over arms.
         totals = [1] + [0] * plays
         for size, states in zip(sizes, n_states, strict=True):
@@ -404,14 +418,14 @@ class JointBeliefs:
 
     @cached_property
     def _seen(self) -> list[IntArray]:
-        """For each arm and belief the state just seen, −1 where τ > 1."""
+        """For each arm and belief the state just observed, −1 for τ > 1."""
         return [np.where(arm.elapsed == 1, arm.last_state, -1) for arm in self.arms]
 
     def index(self, beliefs: IntArray) -> IntArray:
-        """Return the place of each joint belief (a row of belief numbers), −1 for one in no block.
+        """Return the position of each joint belief (a row of belief numbers), −1 for a belief outside all blocks.
 
-        In no block are beliefs in which fewer than ``plays`` arms have τ = 1: the start of a problem with unknown
-        initial states, and whatever follows slots in which nothing was pulled.
+        Outside all blocks are beliefs with fewer than ``plays`` arms at τ = 1: the start of a problem with unknown
+        initial states, and beliefs after slots without a pull.
         """
         seen = np.stack([table[beliefs[:, i]] for i, table in enumerate(self._seen)], axis=1)
         result = np.full(len(beliefs), -1, dtype=np.int64)
@@ -435,14 +449,14 @@ class JointBeliefs:
         return np.concatenate(rows)
 
     def locate(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
-        """Return belief numbers, row by row, for last seen states and elapsed slots."""
+        """Return belief numbers, row by row, for last observed states and elapsed slots."""
         columns = [arm.locate(last_states[:, i], elapsed[:, i]) for i, arm in enumerate(self.arms)]
         return np.stack(columns, axis=1)
 
     def successors(self, beliefs: IntArray, action: int) -> tuple[IntArray, Array]:
         """Return the joint beliefs after an action and their probabilities: arrays (n, outcomes, arms), (n, outcomes).
 
-        Outcomes run over the states of the action's arms, the last of them fastest.
+        Outcomes run over the states of the action's arms, the last arm fastest.
         """
         pulled = self.actions[action]
         after = np.stack([arm.passive[beliefs[:, i]] for i, arm in enumerate(self.arms)], axis=1)
@@ -461,7 +475,7 @@ class JointBeliefs:
         return total
 
     def refine(self, values: Array, finer: JointBeliefs) -> Array:
-        """Carry a function over to finer joint beliefs: each takes the value of the coarser one it is cut to."""
+        """Transfer a function to finer joint beliefs: each belief takes the value of its coarser belief."""
         pairs = zip(self.arms, finer.arms, strict=True)
         maps = [coarse.locate(fine.last_state, fine.elapsed) for coarse, fine in pairs]
         result = np.empty(finer.size)
@@ -474,6 +488,6 @@ class JointBeliefs:
 
 
 def joint_beliefs(problem: Problem, caps: Sequence[int], *, forget: bool = True) -> JointBeliefs:
-    """Return the joint beliefs of a problem with a cap for each arm."""
+    """Return the joint beliefs of a problem with a truncation for each arm."""
     arms = [arm_beliefs(arm, cap, forget=forget) for arm, cap in zip(problem.arms, caps, strict=True)]
     return JointBeliefs(arms, problem.plays)

@@ -1,4 +1,4 @@
-"""What is true of a problem: the paper's assumptions, its constants, mixing, indexability."""
+"""Properties of a problem: the paper's assumptions, its constants, mixing, indexability."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ HORIZON = 100_000
 
 @dataclass(frozen=True)
 class ArmDiagnosis:
-    """One arm: its stationary law, λ, mixing, indexability.
+    """An arm: its stationary distribution, λ, mixing, indexability.
 
-    ``mixing`` counts the slots until every row of P^τ is within 1/√T of the stationary law in L1 norm, the cap of
-    colored-UCRL2; ``mixing_quarter`` those until a quarter in total variation, as textbooks have it. Both are ``None``
-    for chains that never mix.
+    ``mixing`` is the number of slots until every row of P^τ is within 1/√T of the stationary distribution in L1 norm,
+    the truncation of colored-UCRL2. ``mixing_quarter`` is the textbook mixing time, a quarter in total variation. Both
+    are ``None`` for chains that never mix.
     """
 
     name: str
@@ -38,18 +38,18 @@ class ArmDiagnosis:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The regret bounds of the paper's theorems at the horizon, and the T from which on they say anything.
+    """The regret bounds of the paper's theorems at the horizon, and the first T at which each bound is informative.
 
-    A bound says something where it is below T times the best long-run reward, of which ``most`` is an upper bound, by
-    the relaxation; so nothing is said before ``vacuous_until``. ``None`` is later than 10^36. Theorem 2 depends on
-    the span U of the approximate policy's bias in R': it is ``fixed`` plus ``per_span`` times U.
+    A bound is informative if it is below T times the best long-run reward, with the relaxation's upper bound ``most``
+    for the latter; no bound is informative before ``vacuous_until``. ``None`` means later than 10^36. Theorem 2 depends
+    on the span U of the approximate policy's bias in R': its bound is ``fixed`` plus ``per_span`` times U.
     """
 
     most: float
     theorem_1: theory.RegretBound
     vacuous_until: int | None
     theorem_1_proved: theory.RegretBound
-    """With the constants that are proved, instead of the paper's."""
+    """The bound with the proved constants, instead of the paper's."""
     proved_vacuous_until: int | None
     theorem_2_fixed: float
     theorem_2_per_span: float
@@ -57,10 +57,10 @@ class Bounds:
     """Even for U = 0."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return them as ``restless check --json`` prints them."""
+        """Return the bounds in the form of ``restless check --json``."""
 
         def until(horizon: int | None) -> int | float | None:
-            # Not every reader of JSON takes whole numbers beyond 2^53.
+            # Some JSON readers do not accept integers beyond 2^53.
             return horizon if horizon is None or horizon < 1 << 53 else float(horizon)
 
         def theorem(bound: theory.RegretBound, horizon: int | None) -> dict[str, Any]:
@@ -82,9 +82,9 @@ class Bounds:
 class Diagnosis:
     """A problem held against the paper's assumptions.
 
-    ``lambda_max`` is the supremum of |λ₂| over the neighbour spaces of all arms; ``lambda_max_bounds`` bracket it: the
-    lower one is attained, the upper one proved. ``theory_from`` is the T from which on rad(T) ≤ c1/3. All three are
-    ``None`` where the paper does not define them: no birth-death chains, or c1 = 0.
+    ``lambda_max`` is the supremum of |λ₂| over the neighbour spaces of all arms. ``lambda_max_bounds`` bracket the
+    supremum: the lower bound is attained, the upper bound proved. ``theory_from`` is the T from which on rad(T) ≤ c1/3.
+    All three are ``None`` if the paper does not define them: no birth-death chains, or c1 = 0.
     """
 
     problem: Problem
@@ -97,7 +97,7 @@ class Diagnosis:
     theory_from: int | None
     arms: tuple[ArmDiagnosis, ...]
     bounds: Bounds | None = None
-    """``None`` where an assumption fails, or with more than one play."""
+    """``None`` if an assumption fails, or with more than one play."""
 
     @property
     def holds(self) -> bool:
@@ -105,7 +105,7 @@ class Diagnosis:
         return all(found.holds for found in self.assumptions.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as ``restless check --json`` prints it."""
+        """Return all fields in the form of ``restless check --json``."""
         constants = ("c1", "d_min", "lambda_max", "lambda_max_bounds", "theory_from")
         return {
             "problem": self.problem.name,
@@ -123,7 +123,7 @@ class Diagnosis:
 
 
 def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
-    """Diagnose a problem; ``horizon`` sets how closely ``mixing`` looks."""
+    """Diagnose a problem; ``horizon`` sets the accuracy of ``mixing``."""
     check_problem(problem)
     problem.require_steady("a diagnosis")
     problem.task(horizon)

@@ -1,6 +1,6 @@
 """The errors that this package raises on purpose.
 
-What a user can cause is a ``ProblemError``: one sentence with what, where, the value and the remedy.
+A user's mistake is a ``ProblemError``: one sentence with subject, place, value and remedy.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Iterable
 
 
 class ProblemError(ValueError):
-    """A problem, or a question about one, that makes no sense as stated."""
+    """An invalid problem, or an invalid request about a problem."""
 
 
 class UntrustedModuleError(ProblemError):
-    """Stored data that names code in a module, which loading it would import."""
+    """Stored data that names code in a module; loading the data would import the module."""
 
 
 class ConflictError(ProblemError):
-    """What was told contradicts what was told before, which stands."""
+    """Feedback that contradicts earlier feedback; the earlier feedback stands."""
 
 
 class ReaderGoneError(Exception):
-    """The reader of our output went away, as in ``restless index … | head``; it has what it wanted."""
+    """The reader of the output closed the pipe, as in ``restless index … | head``."""
 
 
 class StoppedError(Exception):
-    """Somebody stopped a command before it had anything to show."""
+    """A user stopped a command before its first output."""
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """Return a value as Python shows it, in one line and cut where nobody would read on."""
+    """Return a value as Python shows it, on a single line and shortened to a readable length."""
     try:
         shown = " ".join(repr(value).split())
     except ValueError:  # Python refuses to write thousands of digits
@@ -43,7 +43,7 @@ _ORDERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 
 
 def harmless(text: str) -> str:
-    r"""Return text for a terminal, with letters that it would take for orders written out.
+    r"""Return text for a terminal, with control characters escaped.
 
     >>> print(harmless("red \x1b[31m"))
     red \x1b[31m
@@ -52,7 +52,7 @@ def harmless(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint naming the nearest known word, or all of them when none is near.
+    """Return a hint naming the nearest known word, or all known words if none is near.
 
     >>> did_you_mean("papr-1", ["paper-1", "queue-5"])
     "did you mean 'paper-1'?"
@@ -65,7 +65,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def check_known(word: object, known: Iterable[str], complaint: str) -> None:
-    """Refuse a word that is not among those known: the complaint, the word, and the nearest or all of them."""
+    """Refuse an unknown word: the complaint, the word, and the nearest known word or all of them."""
     known = list(known)
     if word not in known:
         raise ProblemError(f"{complaint} {shortened(word)}; {did_you_mean(str(word)[:60], known)}")

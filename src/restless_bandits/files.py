@@ -1,8 +1,7 @@
-"""Files that are there whole or not at all, and what can stand in the way of writing one.
+"""Atomic writes of files, locks, and errors for places that cannot be written.
 
-A file is written under a temporary name in the folder where it belongs, flushed to the disk, and renamed. A symbolic
-link is followed, so that it goes on pointing where it points. A pipe or a device cannot be renamed onto without being
-destroyed, so nothing is written to one.
+A file is written under a temporary name in its folder, flushed to the disk, and renamed. A symbolic link is followed
+and keeps its target. A rename would destroy a pipe or a device: writes to pipes and devices are refused.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from typing import IO, Any
 from restless_bandits.errors import ProblemError
 
 PATIENCE = 10.0
-"""Seconds to wait for somebody who is writing the same file; writing takes milliseconds."""
+"""Seconds to wait for another writer of the same file; a write takes milliseconds."""
 
 Content = bytes | Callable[[IO[bytes]], Any]
-"""What a file holds, or a function that writes it into the open file."""
+"""The content of a file, or a function that writes the content into the open file."""
 
 
 def read_file(path: str | Path) -> bytes:
-    """Return what a file holds; whatever prevents it is a ``ProblemError``."""
+    """Return the content of a file; every failure is a ``ProblemError``."""
     try:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -36,10 +35,10 @@ def read_file(path: str | Path) -> bytes:
 
 
 def read_archive(path: str | Path) -> dict[str, Any]:
-    """Return the arrays of an .npz file, without pickle; one that is damaged, in whatever way, is a ``ValueError``."""
+    """Return the arrays of an .npz file, without pickle; a damaged file is a ``ValueError``."""
     import numpy as np  # which takes longer to load than the command line's help
 
-    # Opened here, because NumPy leaves a file open that turns out to be no archive.
+    # Opened here, because NumPy leaves an invalid archive open.
     with Path(path).open("rb") as file:
         try:
             with warnings.catch_warnings(action="error"), np.load(file, allow_pickle=False) as archive:
@@ -54,7 +53,7 @@ def read_archive(path: str | Path) -> dict[str, Any]:
 
 
 def save_file(path: str | Path, content: Content) -> None:
-    """Write what a user asked for; whatever prevents it is a ``ProblemError``."""
+    """Write a file requested by a user; every failure is a ``ProblemError``."""
     check_writable(path)
     try:
         write_file(path, content)
@@ -63,7 +62,7 @@ def save_file(path: str | Path, content: Content) -> None:
 
 
 def write_file(path: str | Path, content: Content) -> None:
-    """Write a file so that it is there whole or not at all; an ``OSError`` is the caller's to explain."""
+    """Write a file atomically; the caller explains an ``OSError``."""
     place = Path(os.path.realpath(path))
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
@@ -84,10 +83,10 @@ def write_file(path: str | Path, content: Content) -> None:
 
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Let one process or thread at a time read and replace a file, of those who ask here.
+    """Let one process or thread at a time read and replace a file, among the callers of this function.
 
-    The lock is a file of its own beside it, since the file itself is replaced, and goes away with the block. The system
-    takes it from a process that dies, whatever that one leaves behind.
+    The lock is a separate file next to the locked file, since the locked file is replaced; the block's end removes the
+    lock. The system releases the lock of a dead process, whatever files the process leaves behind.
     """
     place = Path(os.path.realpath(path))
     beside = place.with_name(f".{place.name}.lock")
@@ -97,33 +96,37 @@ def locked(path: str | Path) -> Iterator[None]:
             number = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
-        # One that somebody removed while we waited for it keeps nobody out.
+        # A lock file removed during the wait keeps no other process out.
         if _try_lock(number) and _is_open_as(beside, number):
             break
         os.close(number)
         if time.monotonic() > until:
-            raise ProblemError(f"cannot write {path}: somebody else has been writing it for {PATIENCE:g} s; try again")
+            raise ProblemError(
+                f"cannot write {path}: another process has been writing the file for {PATIENCE:g} s; try again"
+            )
         time.sleep(0.01)
     try:
         yield
     finally:
-        # Before the lock is given up, so that nobody waits for a name that is gone; Windows keeps what is open.
+        # Before the release of the lock, to keep waiting processes from a removed name; Windows keeps open files.
         with contextlib.suppress(OSError):
             beside.unlink()
         os.close(number)
 
 
 def hold(path: str | Path) -> int:
-    """Open a file for adding to it, and let nobody else do so as long as it is open; return its descriptor."""
+    """Open a file for appending, locked against other writers while open; return its descriptor."""
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:
         raise ProblemError(f"cannot write {path}: {error.strerror or error}") from None
-    # Windows locks single bytes, for readers too, and below 2 GB: one that is not soon read.
+    # Windows locks single bytes, for readers too, and below 2 GB: choose a byte far behind the content.
     os.lseek(number, 1 << 30, os.SEEK_SET)
     if not _try_lock(number):
         os.close(number)
-        raise ProblemError(f"cannot write {path}: somebody else is writing to it; let one process at a time do so")
+        raise ProblemError(
+            f"cannot write {path}: another process is writing to the file; let one process at a time write"
+        )
     return number
 
 
@@ -158,7 +161,7 @@ else:
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a place where no file can be written, before any work is done for it."""
+    """Refuse a place where a file cannot be written, before any work for the file."""
     try:
         place = Path(os.path.realpath(path))
     except (OSError, ValueError) as error:
@@ -177,7 +180,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:
-    """Whether two names stand for one file, there or not."""
+    """Whether two names refer to the same file, existing or not."""
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     try:

@@ -1,4 +1,4 @@
-"""How long something will take, guessed from a small part of it, and how that is said."""
+"""Estimates of durations from a small part of the work, and their wording."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Report = Callable[[str], object]
-"""Takes a line for whoever waits."""
+"""A function for progress lines."""
 
 LONG = 10.0
-"""Seconds from which on a command says beforehand how long it will take."""
+"""The least duration, in seconds, that a command announces."""
 SOON = 1.0
-"""Seconds after which enough of something is done to tell how long all of it will take."""
+"""Seconds of work after which the total duration can be estimated."""
 SHARE = 50
-"""One in so many parts is tried, and at least one of ``FEW`` or more."""
+"""The inverse share of parts in a trial run, with at least one part of ``FEW`` or more."""
 FEW = 10
 
 
@@ -33,7 +33,7 @@ def duration(seconds: float) -> str:
 
 
 def warning(seconds: float, why: str = "") -> str | None:
-    """Return the line that says how long something will take, if that is long."""
+    """Return the line that announces a long duration; None for a short duration."""
     if not LONG < seconds < math.inf:
         return None
     about = f"this will take about {duration(seconds)}"
@@ -41,12 +41,12 @@ def warning(seconds: float, why: str = "") -> str | None:
 
 
 def from_part(n: int, work: Callable[[int], object]) -> float:
-    """Return about how many seconds ``work(n)`` takes, from those of a small part; 0 where there are too few parts."""
+    """Return about how many seconds ``work(n)`` takes, from those of a small part; 0 for too few parts."""
     if n < FEW:
         return 0.0
     part = max(1, n // SHARE)
     seconds = 0.0
-    # What looks long is tried twice: the first time has loaded what the work needs.
+    # A long trial is repeated: the first run includes the loading of modules.
     for _ in range(2):
         started = time.process_time()
         work(part)
@@ -59,7 +59,7 @@ def from_part(n: int, work: Callable[[int], object]) -> float:
 def paced(
     parts: Sequence[T], what: str, report: Report | None, clock: Callable[[], float] | None = None
 ) -> Iterable[T]:
-    """Hand on parts to be worked at one by one; report once, as soon as it shows, that all of them will take long."""
+    """Yield the parts of the work; report once, as soon as the estimate is known, if the total will take long."""
     return parts if report is None else _paced(parts, what, report, clock or time.monotonic)
 
 
@@ -74,11 +74,11 @@ def _paced(parts: Sequence[T], what: str, report: Report, clock: Callable[[], fl
 
 
 class Pace:
-    """How fast something of known length goes on, and when it will be through.
+    """The speed of work of known length, and its expected end.
 
-    Marks are (how far, seconds so far). Work that gets rarer, as plans do that last longer and longer, takes a time
-    that grows like a power of the length; the power is read off the last half of what is done. It is taken
-    for at most ``most_power``, as at first all is new and much is to be done.
+    Marks are (progress, elapsed seconds). Work of decreasing density, such as plans of increasing length, takes a time
+    that grows like a power of the length. The power is fitted to the last half of the marks, and limited to
+    ``most_power``, because the start has the most work.
     """
 
     def __init__(self, length: int, most_power: float = 1.0) -> None:
@@ -90,7 +90,7 @@ class Pace:
 
     @property
     def total(self) -> float:
-        """Seconds for all of it; 0 where nothing is known."""
+        """Total seconds; 0 without information."""
         marks = [mark for mark in self._marks if mark[0] > 0]
         if not marks:
             return 0.0
@@ -100,7 +100,7 @@ class Pace:
             return seconds
         before = [mark for mark in marks if 2 * mark[0] <= done and mark[1] > 0]
         if not before:
-            # A single stretch says nothing of the next one: as if each were as long as all before it.
+            # A single interval does not predict the next interval: each is assumed as long as all intervals before.
             return seconds * (1 + math.log2(left))
         earlier, passed = before[-1]
         power = math.log(seconds / passed) / math.log(done / earlier)
@@ -108,9 +108,9 @@ class Pace:
 
 
 class Watch:
-    """Watches something of known length as it goes on, and reports once if all of it will take long.
+    """Watches work of known length, and reports once if the total will take long.
 
-    ``clock`` may stand still for what happens only once, such as compiling.
+    ``clock`` may exclude work that happens only once, such as compilation.
     """
 
     def __init__(self, length: int, report: Report, clock: Callable[[], float] | None = None) -> None:
@@ -118,7 +118,7 @@ class Watch:
         self._started, self._next, self._told = self._clock(), SOON, False
 
     def at(self, done: int, what: str, times: Callable[[], int] = lambda: 1) -> None:
-        """Take note of how far it is; it will be done so many times, as far as is known by now."""
+        """Record the progress; ``times`` is the number of repetitions known so far."""
         if self._told:
             return
         passed = self._clock() - self._started

@@ -1,4 +1,4 @@
-"""A Gymnasium environment for any problem, and learners that play it.
+"""A Gymnasium environment for any problem, and learners that play in the environment.
 
     import gymnasium
     import restless_bandits.gym
@@ -7,11 +7,11 @@
     observation, info = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(0)
 
-Importing this module makes the name known to Gymnasium.
+The import of this module registers the name with Gymnasium.
 
-The environment follows the slot standard (see ``problem``): a step is a slot. What is observed is all that can be
-known of the arms, the last seen state of each and the slots since then; what nobody has looked at is in ``info`` only.
-The random numbers are Gymnasium's, from ``env.np_random``: a seed gives other runs here than in ``rb.simulate``.
+The environment follows the slot standard (see ``problem``): a step is a slot. The observation is the full belief: the
+last observed state of each arm and the slots since then. True states of all arms are in ``info`` only. The random
+numbers are Gymnasium's, from ``env.np_random``: a seed gives other runs than in ``rb.simulate``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     _Numbers = spaces.MultiDiscrete[np.int64]
 else:
-    # Before its version 1.4 Gymnasium takes no type parameter here.
+    # Before version 1.4 Gymnasium takes no type parameter here.
     _Numbers = spaces.MultiDiscrete
 
 __all__ = ["ID", "ArmChoice", "Play", "RestlessBanditEnv", "play"]
@@ -56,7 +56,7 @@ Observation = dict[str, IntArray]
 
 
 class ArmChoice(_Numbers):
-    """Several different arms: a ``MultiDiscrete`` that neither holds nor draws an arm twice."""
+    """Several different arms: a ``MultiDiscrete`` that neither contains nor draws a repeated arm."""
 
     def __init__(self, n_arms: int, plays: int, seed: int | np.random.Generator | None = None) -> None:
         super().__init__([n_arms] * plays, seed=seed)
@@ -76,7 +76,7 @@ class ArmChoice(_Numbers):
 
 @batch_space.register(ArmChoice)
 def _batched(space: ArmChoice, n: int = 1) -> spaces.Tuple[Any]:
-    """The choices of many environments; as one array of numbers they would be drawn with arms twice."""
+    """The choices of many environments; a plain array of numbers would be drawn with repeated arms."""
     seeds = np.random.SeedSequence(int(space.np_random.integers(1 << 62))).spawn(n)
     return spaces.Tuple([ArmChoice(int(space.nvec[0]), len(space.nvec), np.random.default_rng(seed)) for seed in seeds])
 
@@ -87,28 +87,27 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
     Parameters
     ----------
     problem
-        A problem, the name of a built-in one, or a TOML file.
+        A problem, the name of a built-in problem, or a TOML file.
     horizon
-        Slots after which an episode is truncated; None for never. Nothing terminates: a bandit has no last slot.
+        Slots after which an episode is truncated; None for never. Episodes never terminate: a bandit has no last slot.
     elapsed_cap
-        From which on elapsed slots are shown as this number; the environment itself counts on.
+        The largest observed number of elapsed slots; the environment itself counts on.
     render_mode
         ``"ansi"`` makes ``render`` return a text with a line for each arm.
 
     Notes
     -----
-    *Action*: the number of an arm, ``Discrete(n_arms)``; with ``plays`` > 1 that many different arms in any order,
-    ``ArmChoice(n_arms, plays)``. Any other action, an arm given twice among them, is a ``ProblemError`` and changes
-    nothing.
+    *Action*: the number of an arm, ``Discrete(n_arms)``; with ``plays`` > 1 as many different arms in any order,
+    ``ArmChoice(n_arms, plays)``. Any other action, such as a repeated arm, is a ``ProblemError`` and changes nothing.
 
-    *Observation*, a dictionary with an entry for each arm: ``last_state``, in which an arm whose initial state is
-    unknown has the extra code ``n_states`` until it is first seen; and ``elapsed``, the slots since then as the coming
-    slot counts them, from 1 to ``elapsed_cap``. Policies take both as they are, for one environment or a vector of
-    them: ``policy.choose(observations["last_state"], observations["elapsed"])``.
+    *Observation*, a dictionary with an entry for each arm. ``last_state`` has the extra code ``n_states`` for an arm
+    with an unknown initial state until its first observation. ``elapsed`` is the number of slots since then as of the
+    coming slot, from 1 to ``elapsed_cap``. Policies accept both arrays unchanged, for one environment or a vector of
+    environments: ``policy.choose(observations["last_state"], observations["elapsed"])``.
 
     *Reward*: the sum of the rewards of the arms pulled, in the units of the problem.
 
-    *Changes* of the problem happen at their slots, in every episode; nothing that is observed tells of them.
+    *Changes* of the problem happen at their slots, in every episode; observations do not announce a change.
 
     *Info*: ``states``, the true states of all arms in the slot just played (after ``reset``: one step before the first
     slot), which no player may know; and after a step ``rewards``, one for each arm of the action.
@@ -127,10 +126,12 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
     ) -> None:
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self.problem.arms):
-            raise ProblemError("an environment needs chains, and a table of laws is none; give problems made of Arm")
+            raise ProblemError(
+                "an environment needs chains, and a table of distributions is none; give problems made of Arm"
+            )
         self.problem.require_drawn()
         self.horizon = None if horizon is None else whole("horizon", horizon, also="or None for no end")
-        # From 2 on, since Gymnasium takes a space of one number for a mistake.
+        # At least 2: Gymnasium refuses a space of a single number.
         self.elapsed_cap = whole("elapsed_cap", elapsed_cap, 2)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ProblemError(f"there is no render_mode {render_mode!r}; give 'ansi', or leave it out")
@@ -138,7 +139,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
 
         n = self.problem.n_arms
         codes = [arm.n_states + (arm.initial is None) for arm in self.problem.arms]
-        # Gymnasium types the values of such a space as anything, and the observations of this one are arrays.
+        # Gymnasium types the values of this space as Any; the observations here are arrays.
         self.observation_space = spaces.Dict(  # type: ignore[assignment]
             {"last_state": spaces.MultiDiscrete(codes), "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64)}
         )
@@ -163,7 +164,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
             self._sums[i, : arm.n_states, : arm.n_states] = markov.thresholds(arm.one_step)
 
     def _drawn(self, arms: IntArray, seen: IntArray) -> Array:
-        """Rewards of arms that were seen in some states."""
+        """Rewards of arms observed in given states."""
         means = self._rewards[arms, seen]
         if self._plain:
             return np.where(self._fixed[arms], means, self.np_random.random(len(arms)) < means)
@@ -199,8 +200,8 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         slot = self._started() + 1
         arms = self._arms(action)
         self._slot = slot
-        # The step that the slot before ends with is taken here: chains do not mind the player, so the law is the same,
-        # and the states in sight are those of the slot just played.
+        # The last step of the slot before is taken here: chains do not depend on the player, hence the same
+        # distribution, and ``states`` are the states of the slot just played.
         if slot in self._changes:
             self._enter(self._changes[slot])
         drawn = self.np_random.random(self.problem.n_arms)
@@ -214,7 +215,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         return self._observation(), self._reward, False, truncated, {"states": self._states.copy(), "rewards": rewards}
 
     def render(self) -> Any:
-        """Return the present slot as text, what nobody can see included; nothing without ``render_mode``."""
+        """Return the present slot as text, with hidden states; None without ``render_mode``."""
         if self.render_mode is None:
             return None
         slot = self._started()
@@ -255,14 +256,14 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
 
 @dataclass(frozen=True, eq=False)
 class Play:
-    """An episode that a learner has played: arrays (slot, play)."""
+    """An episode played by a learner: arrays (slot, play)."""
 
     arms: IntArray
     states: IntArray
-    """The states in which the arms were seen."""
+    """The observed states of the arms."""
     rewards: Array
     agent: Agent
-    """The learner with all that it has seen: ``rb.estimate(agent.record)`` tells what that is."""
+    """The learner with all its observations: ``rb.estimate(agent.record)`` returns estimates from them."""
 
     @property
     def mean_reward(self) -> float:
@@ -273,20 +274,20 @@ class Play:
 def play(
     env: gymnasium.Env[Observation, Any], learner: Learner | str, *, slots: int | None = None, seed: int = 0
 ) -> Play:
-    """Let a learner of this package play one episode of an environment.
+    """Let a learner of this package play an episode of an environment.
 
-    It is told what ``rb.simulate`` would tell it, and sees what the environment lets it see.
+    The learner gets the same task as from ``rb.simulate``, and the observations of the environment.
 
     Parameters
     ----------
     env
-        An environment of this module, wrapped or not, as long as its observations are left as they are.
+        An environment of this module, wrapped or not, with unchanged observations.
     learner
         A learner, or its spec such as ``"likelihood-ucb"``.
     slots
-        Slots to play, which an episode that is truncated earlier cuts short; all of the episode by default.
+        Slots to play, fewer if the episode is truncated earlier; the full episode by default.
     seed
-        Of the environment and of the learner.
+        The seed of the environment and of the learner.
 
     """
     from restless_bandits.agent import Agent

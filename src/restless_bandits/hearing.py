@@ -1,4 +1,4 @@
-"""What is told of slots, before it is believed: which slot and arms are meant, whether it can be, whether it is new."""
+"""Validates feedback: resolves slot and arms, rejects impossible values, detects duplicates."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from restless_bandits.window import Sight, Window
 
 FORGETFUL = ("forget", "forget-all")
 SAME_REWARD = 1e-9
-"""Rewards of a fixed law that differ by no more of the largest that there can be are one, written in different ways."""
+"""Rewards of a fixed distribution are equal if they differ by at most this share of the largest possible difference."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A slot in which answers are still missing: its number, and the arms that they are missing of."""
+    """A decision with missing feedback: its slot number, and the arms without feedback."""
 
     slot: int
     arms: tuple[int, ...]
@@ -29,7 +29,7 @@ class Decision:
 
 
 class Hearer:
-    """Understands what it is told; whoever derives from it decides what to do with it."""
+    """Validates feedback; subclasses decide on its use."""
 
     task: Task
     record: Record
@@ -38,37 +38,37 @@ class Hearer:
 
     @property
     def slots(self) -> int:
-        """Slots that have passed."""
+        """The number of past slots."""
         return self.record.slots
 
     @property
     def open(self) -> list[Decision]:
-        """Decisions without an answer, the oldest first: that of the present slot once it was asked for, and earlier
-        ones whose answers may still come and were not told to be lost.
+        """Decisions without feedback, the oldest first: the decision of the present slot, if made, and earlier
+        decisions whose feedback may still arrive and was not abandoned.
         """
         missing = ((slot, entry.missing(self.task.plays)) for slot, entry in self._window.entries())
         names = self.task.names
         return [Decision(slot, tuple(arms), tuple(names[arm] for arm in arms)) for slot, arms in missing if arms]
 
     def sights(self, since: int = 0) -> Iterator[Sight]:
-        """Yield what was seen after a slot, in the order of slots, as far back as answers may still come."""
+        """Yield the observations after a slot, in order of slots, as far back as feedback may still arrive."""
         return self._window.sights(since)
 
     def _slot_of(self, slot: int | None) -> int:
-        """The number of the slot that an answer is for, if it may still come."""
+        """The slot number of feedback, if still accepted."""
         present, first = self.slots + 1, self._window.edge + 1
         number = present if slot is None else whole("slot", slot)
         if number > present:
-            raise ProblemError(f"slot {number} has not come yet; the present one is {present}")
+            raise ProblemError(f"slot {number} is in the future; the present slot is {present}")
         if number < first:
             raise ProblemError(
-                f"slot {number} is too long ago: an answer may come {self._window.late} slots late, and slot {first} "
-                "is the first that still takes one"
+                f"slot {number} is too long ago: feedback may come {self._window.late} slots late, and slot {first} "
+                "is the first that still accepts feedback"
             )
         return number
 
     def _arms_of(self, arm: Any) -> list[int]:
-        """The numbers of the arms that somebody named."""
+        """The numbers of arms given by name or number."""
         plays = self.task.plays
         if plays == 1 or not is_sequence(arm):
             return [self._number_of(arm)]
@@ -91,7 +91,7 @@ class Hearer:
         return int(arm)
 
     def _seen(self, arms: list[int], named: Any, state: Any, reward: Any) -> list[tuple[int, Any, Any]]:
-        """What was told of each arm, in ascending order of arms."""
+        """The feedback of each arm, in ascending order of arms."""
         single = self.task.plays == 1 or (named is not None and not is_sequence(named))
         states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
         return sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
@@ -99,14 +99,14 @@ class Hearer:
     def _new_answers(
         self, slot: int, seen: list[tuple[int, Any, Any]], told: Mapping[int, tuple[int, float]]
     ) -> list[tuple[int, int, float]]:
-        """Of answers that were checked, those that are new; another answer to what was told before is refused."""
+        """The new part of checked feedback; feedback that contradicts earlier feedback is refused."""
         new = [(arm, int(state), float(reward)) for arm, state, reward in seen if arm not in told]
         for arm, state, reward in seen:
             if arm in told and told[arm] != (state, reward):
                 before, now = (f"state {s} with reward {r:.12g}" for s, r in (told[arm], (state, float(reward))))
                 raise ConflictError(
-                    f"slot {slot}: arm {self.task.names[arm]!r} was told to be in {before}, and now in {now}; what was "
-                    "told first stands"
+                    f"slot {slot}: arm {self.task.names[arm]!r} was reported in {before}, and now in {now}; the "
+                    "first report stands"
                 )
         if len(told) + len(new) > self.task.plays:
             known = ", ".join(repr(self.task.names[i]) for i in sorted(told))
@@ -114,7 +114,7 @@ class Hearer:
         return new
 
     def _check_possible(self, arm: int, state: Any, reward: Any) -> float:
-        """Refuse a state or a reward that an arm never has."""
+        """Refuse a state or a reward impossible for an arm."""
         n_states = self.task.n_states[arm]
         if not is_whole(state) or not 0 <= state < n_states:
             raise ProblemError(
@@ -123,17 +123,17 @@ class Hearer:
         return self.task.check_reward(arm, reward)
 
     def _check(self, arm: int, state: Any, reward: Any, *, present: bool) -> None:
-        """Refuse what cannot have been seen of an arm."""
+        """Refuse an impossible observation of an arm."""
         name, reward = self.task.names[arm], self._check_possible(arm, state, reward)
         if self._contradicts(arm, state, reward) and not (present and self._on_change in FORGETFUL):
             before = self.record.mean_rewards(arm, 0.0)[state]
             raise ProblemError(
-                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its law is fixed; "
-                "on_change='forget' takes that for a change, in the present slot"
+                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its rewards are "
+                "fixed; on_change='forget' treats the difference as a change, in the present slot"
             )
 
     def _contradicts(self, arm: int, state: int, reward: float) -> bool:
-        """Whether a reward of a fixed law differs from those before it."""
+        """Whether a reward of a fixed distribution differs from earlier rewards."""
         if self.task.reward_laws[arm] != "fixed":
             return False
         apart = abs(float(self.record.mean_rewards(arm, reward)[state]) - reward)
@@ -145,7 +145,7 @@ def is_sequence(value: Any) -> bool:
 
 
 def _listed(value: Any, what: str, length: int, single: bool) -> list[Any]:
-    """What was told as a list, one entry an arm."""
+    """Feedback as a list, with an entry for each arm."""
     if single:
         return [value]
     if not is_sequence(value) or len(value) != length:

@@ -1,10 +1,10 @@
-"""A file to which every event of an agent is added, one line of JSON each, and from which it can be made again.
+"""An event log of an agent, a line of JSON for each event, from which ``replay`` restores the agent.
 
     {"seq": 3, "kind": "tell", "slot": 1, "arms": [0], "states": [1], "rewards": [0.0], "mark": "5f0c…"}
 
-The mark of a line is a digest of the line and of the mark before it, so that what is changed, left out or put in shows.
-A process that is killed while it writes leaves a last line without an end; that event never was, and the next
-writer takes its place. One process at a time may write: the file is locked as long as somebody does.
+The mark of a line is a digest of the line and of the previous mark: changes, omissions and insertions are detected. A
+process killed during a write leaves a last line without an end; the event did not take effect, and the next writer
+overwrites the line. One process at a time may write: the writer holds a lock on the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Event = dict[str, Any]
 
 
 def read_events(path: str | Path) -> tuple[list[Event], int, str]:
-    """Return the whole events of a file, without their marks, their length in bytes, and the mark of the last one."""
+    """Return the complete events of a file without marks, their length in bytes, and the last mark."""
     events, length, mark = [], 0, ""
     for number, line in enumerate(read_file(path).splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
@@ -46,9 +46,9 @@ def read_events(path: str | Path) -> tuple[list[Event], int, str]:
 
 
 class History:
-    """The file of one agent, which is opened and locked when it is first written to.
+    """The event log of an agent; the first write opens and locks the file.
 
-    ``events``, ``length`` and ``last`` are what ``read_events`` found in it, and nothing where it is to be a new one.
+    ``events``, ``length`` and ``last`` are the results of ``read_events``, empty for a new file.
     """
 
     def __init__(self, path: str | Path, events: int = 0, length: int = 0, last: str = "") -> None:
@@ -57,7 +57,7 @@ class History:
         self._file: int | None = None
 
     def append(self, kind: str, **content: Any) -> None:
-        """Add an event; a file that cannot be written to stays as it was, and that is a ``ProblemError``."""
+        """Append an event; a failed write leaves the file unchanged and raises ``ProblemError``."""
         event = {"seq": self.events + 1, "kind": kind, **content}
         mark = _mark(self._last, event)
         line = json.dumps(event | {"mark": mark}).encode() + b"\n"
@@ -74,10 +74,10 @@ class History:
     def _open(self) -> int:
         file = hold(self.path)
         try:
-            # What comes after the last whole event may be one that was torn.
+            # Text after the last complete event may be an incomplete event.
             tail = read_file(self.path)[self._length :]
             if os.fstat(file).st_size < self._length or b"\n" in tail:
-                found = "was written to by somebody else since this agent read it" if self.events else "is not empty"
+                found = "was written to by another process since this agent read it" if self.events else "is not empty"
                 raise ProblemError(
                     f"{self.path} {found}; go on from what it holds with Agent.replay, or name another file"
                 )
@@ -86,7 +86,7 @@ class History:
             os.close(file)
             raise
         self._file = file
-        # However the agent ends, the file is closed and free for the next one.
+        # At any end of the agent, close the file and release it for the next writer.
         weakref.finalize(self, os.close, file)
         return file
 

@@ -1,7 +1,7 @@
 """Finite Markov chains: powers, limits, eigenvalues, mixing, and the facts about birth-death chains.
 
-A chain is a row-stochastic matrix ``P`` with ``P[j, k] = Pr(next = k | now = j)``. The state seen τ slots after
-``s`` has the law ``P^τ[s]``. Distances between laws are total variation unless a name says otherwise.
+A chain is a row-stochastic matrix ``P`` with ``P[j, k] = Pr(next = k | now = j)``. The state τ slots after ``s`` has
+the distribution ``P^τ[s]``. Distances between distributions are total variation unless a name says otherwise.
 
 Birth-death chains move by at most one state. The eigenvalues of such a chain other than 1 are those of its
 *edge matrix*: with ``up_k = P[k, k+1]``, ``down_k = P[k, k-1]`` and f an eigenvector, the differences
@@ -9,8 +9,8 @@ Birth-death chains move by at most one state. The eigenvalues of such a chain ot
 
     λ d_k = down_k d_{k-1} + (1 - up_k - down_{k+1}) d_k + up_{k+1} d_{k+1},
 
-a matrix of one dimension less. Its transpose is a birth-death chain on the edges, killed at both ends. This is what
-turns the paper's λ_max, a supremum of eigenvalues over a box of matrices, into something that can be bounded.
+a matrix smaller by one dimension. Its transpose is a birth-death chain on the edges, killed at both ends. The edge
+matrix gives bounds of the paper's λ_max, a supremum of eigenvalues over a box of matrices.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from restless_bandits.arrays import Array, BoolArray, IntArray
 
 
 def powers(P: Array, length: int) -> Array:
-    """Return the stack ``[I, P, P², …, P^length]``, so that ``powers(P, L)[τ][s]`` is the law τ slots after s.
+    """Return the stack ``[I, P, P², …, P^length]``; ``powers(P, L)[τ][s]`` is the distribution τ slots after s.
 
-    Rows are scaled back to sum one as they are made: otherwise their rounding errors would grow with τ.
+    Rows are normalized after each product: otherwise their rounding errors would grow with τ.
     """
     stack = np.empty((length + 1, *P.shape))
     stack[0] = np.eye(P.shape[0])
@@ -51,12 +51,12 @@ def recurrent_classes(P: Array) -> list[IntArray]:
     for _ in range(max(1, math.ceil(math.log2(P.shape[0] + 1)))):
         reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
     members = [np.flatnonzero(row) for row in reach]
-    # A class is closed where all that can be reached leads back, and told by the first of its states.
+    # In a closed class all reachable states lead back; the first state identifies the class.
     return [there for j, there in enumerate(members) if there[0] == j and reach[there, j].all()]
 
 
 def period(P: Array, members: IntArray) -> int:
-    """Return the period of one closed class: the greatest common divisor of its cycle lengths."""
+    """Return the period of a closed class: the greatest common divisor of its cycle lengths."""
     level = {int(members[0]): 0}
     queue = [int(members[0])]
     divisor = 0
@@ -71,16 +71,16 @@ def period(P: Array, members: IntArray) -> int:
 
 
 def is_ergodic(P: Array) -> bool:
-    """Whether there is one recurrent class and it is aperiodic; transient states are allowed.
+    """Whether the chain has a single recurrent class, and an aperiodic one; transient states are allowed.
 
-    Then ``P^τ`` converges to a matrix with equal rows, and an arm that nobody looks at forgets its state.
+    Then ``P^τ`` converges to a matrix with equal rows, and an arm without observations forgets its state.
     """
     classes = recurrent_classes(P)
     return len(classes) == 1 and period(P, classes[0]) == 1
 
 
 def are_regular(chains: Array) -> BoolArray:
-    """Whether each chain of a stack leads from every state to every other and may stay in one: then it is ergodic."""
+    """Whether each chain of a stack is irreducible and has a state with a self-transition, and is therefore ergodic."""
     reach = (chains > 0) | np.eye(chains.shape[-1], dtype=bool)
     for _ in range((chains.shape[-1] - 1).bit_length()):
         reach = np.asarray(reach @ reach)
@@ -88,7 +88,9 @@ def are_regular(chains: Array) -> BoolArray:
 
 
 def irreducible_laws(chains: Array) -> Array:
-    """Stationary law of an irreducible chain, or of each of a stack, by the GTH elimination, which never subtracts."""
+    """Stationary distribution of an irreducible chain, or of each chain of a stack, by GTH elimination without
+    subtractions.
+    """
     work = chains.copy()
     n = work.shape[-1]
     for last in range(n - 1, 0, -1):
@@ -107,7 +109,7 @@ def irreducible_laws(chains: Array) -> Array:
 def limit_laws(P: Array) -> Array:
     """Return the matrix whose row s is the long-run share of time in each state, starting from s.
 
-    For an ergodic chain every row is the stationary law; with several recurrent classes the rows differ.
+    For an ergodic chain every row is the stationary distribution; with several recurrent classes the rows differ.
     """
     n = P.shape[0]
     classes = recurrent_classes(P)
@@ -127,10 +129,10 @@ def limit_laws(P: Array) -> Array:
 
 
 def first_steps(stay: Array, leave: Array, right: Array) -> Array:
-    """Solve x = right + stay @ x by an elimination that never subtracts, column by column of ``right``.
+    """Solve x = right + stay @ x by an elimination without subtractions, column by column of ``right``.
 
-    The rows of ``stay`` and ``leave`` together are laws. A chance to leave of 1e-17 would be lost in 1 − stay. The
-    entries of ``right`` are at least zero. A state that is never left has infinite values.
+    The rows of ``stay`` and ``leave`` together are distributions. The difference 1 − stay would lose an exit
+    probability of 1e-17. The entries of ``right`` are at least zero. A state that is never left has infinite values.
     """
     size = len(stay)
     work, values = np.hstack([stay, leave]), right.astype(np.float64)
@@ -152,17 +154,18 @@ def first_steps(stay: Array, leave: Array, right: Array) -> Array:
 
 
 def stationary(P: Array) -> Array:
-    """Return the stationary law.
+    """Return the stationary distribution.
 
-    A chain with several recurrent classes has many; this one starts from the uniform law.
+    A chain with several recurrent classes has many; the result is the limit from the uniform distribution.
     """
     return np.asarray(limit_laws(P).mean(axis=0))
 
 
 def thresholds(laws: Array) -> Array:
-    """Return sums of laws along the last axis: a draw u from [0, 1) stands for the state that counts the sums up to u.
+    """Return cumulative sums along the last axis: a draw u from [0, 1) maps to the state numbered by the count of sums
+    ≤ u.
 
-    From the last possible state on they are infinite, as a sum that rounds to less than one would let others through.
+    Sums are infinite from the last possible state on: a total rounded to less than 1 would let draws pass.
     """
     possible = laws > 0
     later: IntArray = np.cumsum(possible[..., ::-1], axis=-1)[..., ::-1] - possible
@@ -170,14 +173,14 @@ def thresholds(laws: Array) -> Array:
 
 
 def second_eigenvalue(P: Array) -> float:
-    """Return the eigenvalue of second largest modulus: signed where it is real, its modulus where it is complex."""
+    """Return the eigenvalue of second largest modulus: signed if real, its modulus if complex."""
     if P.shape[0] == 1:
         return 0.0
     if P.shape[0] == 2:
         return float(P[0, 0] - P[1, 0])
     values = np.linalg.eigvals(P)
     values = values[np.argsort(-np.abs(values), kind="stable")]
-    # Rounding may put another eigenvalue first; the trivial one of an ergodic chain is the one nearest to 1.
+    # Rounding may change the order; the trivial eigenvalue of an ergodic chain is the eigenvalue nearest to 1.
     trivial = int(np.argmin(np.abs(values - 1.0))) if is_ergodic(P) else 0
     second = np.delete(values, trivial)[0]
     is_real = abs(second.imag) <= 1e-12 * max(1.0, abs(second))
@@ -185,15 +188,16 @@ def second_eigenvalue(P: Array) -> float:
 
 
 def distances(stack: Array, law: Array) -> Array:
-    """Return, for each matrix of a stack of powers, the largest total variation between one of its rows and a law."""
+    """Return, for each matrix of a stack of powers, the largest total variation between a row and a distribution."""
     return np.asarray(0.5 * np.abs(stack - law).sum(axis=-1).max(axis=-1))
 
 
 def mixing_time(P: Array, epsilon: float) -> int | None:
-    """Return the first τ ≥ 1 from which every row of P^τ is within ``epsilon`` of the stationary law in L1 norm.
+    """Return the first τ ≥ 1 from which every row of P^τ is within ``epsilon`` of the stationary distribution in L1
+    norm.
 
-    ``None`` where no τ does: chains that are periodic or have several recurrent classes. The textbook mixing time,
-    a quarter in total variation, is ``epsilon=0.5``.
+    ``None`` if no τ qualifies: periodic chains and chains with several recurrent classes. The textbook mixing time, a
+    quarter in total variation, is ``epsilon=0.5``.
     """
     if not is_ergodic(P):
         return None
@@ -201,7 +205,7 @@ def mixing_time(P: Array, epsilon: float) -> int | None:
 
 
 def mixing_times(chains: Array, laws: Array, epsilon: float) -> IntArray:
-    """Return the ``mixing_time`` of each of a stack of ergodic chains with given stationary laws, 0 for None."""
+    """Return the ``mixing_time`` of each chain of an ergodic stack with given stationary distributions, 0 for None."""
 
     def unmixed(matrices: Array, which: IntArray) -> BoolArray:
         return np.asarray(~(2 * distances(matrices, laws[which, None]) <= epsilon))
@@ -217,7 +221,7 @@ def mixing_times(chains: Array, laws: Array, epsilon: float) -> IntArray:
         still = unmixed(square, which)
         which, square = which[still], square[still]
     never = which
-    # The distance never increases with τ, so a binary search over the bits of τ finds the first one.
+    # The distance never increases with τ: a binary search over the bits of τ finds the first τ.
     for bit in range(len(squares) - 1, -1, -1):
         which, square = squares[bit]
         further = np.where((last_unmixed[which] > 0)[:, None, None], _stochastic(matrix[which] @ square), square)
@@ -235,7 +239,9 @@ def is_birth_death(P: Array) -> bool:
 
 
 def dominates(better: Array, worse: Array, tolerance: float = 1e-12) -> bool:
-    """Whether each law in ``better`` is at least as good as its partner: more mass on every set of best states."""
+    """Whether each distribution in ``better`` is at least as good as its partner: more mass on every set of best
+    states.
+    """
     return bool(np.all(np.cumsum(better, axis=-1) >= np.cumsum(worse, axis=-1) - tolerance))
 
 
@@ -245,13 +251,13 @@ def neighbour_eigenvalue_bounds(P: Array, distance: float) -> tuple[float, float
     The neighbour space holds every birth-death chain whose entries differ from those of ``P`` by at most
     ``distance``. For two states the answer is ``|λ| + 2·distance``, attained, and both bounds are equal.
 
-    For more states the lower bound is the best chain found by a search over the space. The upper bound is
-    proved: dropping the box on the diagonal, the choice of ``(up_k, down_{k+1})`` is free for each edge k, and for any
-    positive x every non-trivial eigenvalue of every such chain is at most
+    For more states the lower bound is the best chain found by a search over the space. The upper bound is proved.
+    Without the box on the diagonal, the choice of ``(up_k, down_{k+1})`` is free for each edge k. For any positive x
+    every non-trivial eigenvalue of every chain of the space is at most
 
         max_k max_{up, down} (|1 - up - down| x_k + up x_{k-1} + down x_{k+1}) / x_k
 
-    in modulus (Collatz and Wielandt, on the transposed edge matrix). Iterating that map makes x nearly the best one.
+    in modulus (Collatz and Wielandt, on the transposed edge matrix). Iterating the map makes x nearly optimal.
     """
     if not is_birth_death(P):
         raise ValueError("the neighbour space is defined for birth-death chains")

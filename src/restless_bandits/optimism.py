@@ -1,13 +1,13 @@
 """Radii and the optimistic instance R' of Restless-UCB (Wang, Huang, Lui 2020): learners and theory stand on both.
 
-m(T), rad(T) and gap(T) are those of Section 3 and Appendix A. R' is that of Algorithm 1, line 6, from any estimates.
+m(T), rad(T) and gap(T) follow Section 3 and Appendix A; R' follows Algorithm 1, line 6, from any estimates.
 
-Chains drift to better states as much as the radius allows, and rewards are as high. Where every estimate is within its
-radius, P' ≽ P row by row and r' ≥ r: all that Lemma 1 asks of R'.
+Chains drift to better states as far as the radius allows, and rewards are as high as allowed. If every estimate is
+within its radius, then P' ≽ P row by row and r' ≥ r, the conditions of Lemma 1 on R'.
 
-Differs from the paper, where the paper is silent: rows stay stochastic, by ``up' = max(0, P̂(k,k+1) − rad)``,
-``down' = min(1 − up', P̂(k,k−1) + rad)``, the rest stays; rewards are capped at 1 and made nonincreasing,
-``r'(k) = min_{j≤k} r'(j)``. Nothing changes where nothing clips, and R' stays optimistic.
+Differs from the paper, where the paper is silent: rows stay stochastic, by ``up' = max(0, P̂(k,k+1) − rad)``, ``down' =
+min(1 − up', P̂(k,k−1) + rad)``, the rest stays; rewards are truncated at 1 and made nonincreasing, ``r'(k) = min_{j≤k}
+r'(j)``. Without clipping nothing changes, and R' stays optimistic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from restless_bandits.rewards import shares_of, values_of
 def exploration_count(horizon: int) -> int:
     """m(T) = ⌈T^(2/3)⌉: how often every state of every arm is observed before the policy commits."""
     cube: int = round(horizon ** (2 / 3))
-    # A whole number whose cube is T² must not be lifted by rounding.
+    # Rounding must not raise an integer whose cube is T².
     return cube if cube**3 == horizon**2 else math.ceil(horizon ** (2 / 3))
 
 
@@ -42,7 +42,8 @@ def radius_below_from(bound: float) -> int | None:
     """
     if not bound > 0:
         return None
-    # Without the ceiling the radius is largest at T = e^1.5 and falls from there on; with it it is never larger.
+    # Without the ceiling the radius is largest at T = e^1.5 and decreases from there; the ceiling never enlarges the
+    # radius.
     found = first_horizon(lambda T: math.sqrt(math.log(T) / (2 * T ** (2 / 3))) <= bound, begin=8)
     while found is not None and found > 1 and radius(found - 1) <= bound:
         found -= 1
@@ -50,9 +51,9 @@ def radius_below_from(bound: float) -> int | None:
 
 
 def first_horizon(holds: Callable[[int], bool], latest: int = 10**18, *, begin: int = 1) -> int | None:
-    """Return the first T at which something holds that, once it does, holds on; None if there is none up to ``latest``.
+    """Return the first T at which a monotone condition holds; None if the condition fails up to ``latest``.
 
-    T is doubled, from ``begin`` on, until it holds, and the step between is halved.
+    T is doubled from ``begin`` until the condition holds; bisection of the last step follows.
     """
     high = begin
     while not holds(high):
@@ -69,9 +70,9 @@ def first_horizon(holds: Callable[[int], bool], latest: int = 10**18, *, begin: 
 def gap(horizon: int, n_states: int, lambda_max: float) -> float:
     """Return (2 ln T / ln(1/λ_max) + 2M / (1 − λ_max)) rad(T) + 2M/T, the paper's gap at horizon T.
 
-    By its Lemma 11 no chance of a state, however long it was not looked at, differs by more between P and P'. The first
-    term is what can come together until the chains have forgotten their start, the others are what is left then.
-    Infinite where λ_max is 1.
+    By the paper's Lemma 11, the probabilities of a state under P and P' differ by at most the gap, after any number of
+    slots without an observation. The first term is the possible accumulation until the chains have forgotten their
+    start; the others bound the remaining difference. Infinite for λ_max = 1.
 
     >>> round(gap(10**6, 2, 0.5), 4)
     1.258
@@ -85,7 +86,7 @@ def gap(horizon: int, n_states: int, lambda_max: float) -> float:
 def optimistic_chain(estimate: Array, radii: Array, better: Array | None = None) -> Array:
     """Return P' from an estimated birth-death chain and a radius for each row.
 
-    Moves to better states take the radii ``better``, where these are others than those of moves to worse ones.
+    Transitions to better states take the radii ``better``, if different from the radii of transitions to worse states.
     """
     better = radii if better is None else better
     up, down = np.zeros(len(estimate)), np.zeros(len(estimate))
@@ -101,17 +102,17 @@ def optimistic_rewards(estimate: Array, radii: Array) -> Array:
 
 
 def chain_arms(problem: Problem, reason: str) -> list[Arm]:
-    """Return the arms of a problem, which must be Markov chains for a reason that the error gives."""
+    """Return the arms of a problem; arms other than Markov chains raise an error with the given reason."""
     arms = [arm for arm in problem.arms if isinstance(arm, Arm)]
     problem.require_steady("the theory")
     if len(arms) < problem.n_arms:
         table = next(arm for arm in problem.arms if not isinstance(arm, Arm))
-        raise ProblemError(f"arm {table.name!r} is a table of laws; {reason}")
+        raise ProblemError(f"arm {table.name!r} is a table of distributions; {reason}")
     return arms
 
 
 def optimistic_problem(problem: Problem, horizon: int) -> Problem:
-    """Return R' at horizon T where every estimate is the truth: P and r moved by rad(T), started as the problem is.
+    """Return R' at horizon T with every estimate equal to the truth: P and r moved by rad(T), with the problem's start.
 
     >>> arm = Arm([[0.7, 0.3], [0.2, 0.8]], [0.9, 0.0], initial=1)
     >>> optimistic_problem(Problem([arm]), 10**6).arms[0].transitions.round(4).tolist()

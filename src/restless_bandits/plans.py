@@ -1,7 +1,7 @@
-"""Plans: a policy, a rule that says when to think again, and what to remember until then.
+"""Plans: a policy, a stop rule, and notes for the next plan.
 
-Rules are data, like policies: the compiled engine and ``Agent`` both follow them, slot by slot and to the same end.
-They combine with ``|``: the plan ends with the slot after which the first of them is met. A plan lasts at least one
+Rules are data, like policies: the compiled engine and ``Agent`` both follow a rule slot by slot, with equal results.
+Rules combine with ``|``: the plan ends with the first slot after which some rule is met. A plan lasts at least one
 slot.
 """
 
@@ -34,14 +34,14 @@ class Forever(Rule):
 
 @dataclass(frozen=True)
 class Slots(Rule):
-    """After so many slots."""
+    """After a number of slots."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class EveryStateSeen(Rule):
-    """When one-step transitions out of every state of an arm have been observed so many times, over the whole run."""
+    """When one-step transitions out of every state of an arm have been observed a given number of times in the run."""
 
     arm: int
     times: int
@@ -51,8 +51,8 @@ class EveryStateSeen(Rule):
 class CountDoubled(Rule):
     """When some count of (arm, last state, elapsed slots) within the plan reaches max(1, its count before the plan).
 
-    With a cap, all elapsed slots from it on share one count; a cap above 512 counts as the first of its bin (see
-    ``record``). A strict rule waits for one more than the count before.
+    With a truncation (``cap``), all elapsed slots from the truncation on share one count; a truncation above 512 is
+    rounded down to the first of its bin (see ``record``). A strict rule waits for one more than the count before.
     """
 
     cap: int | None = None
@@ -61,7 +61,7 @@ class CountDoubled(Rule):
 
 @dataclass(frozen=True)
 class SeenIn(Rule):
-    """When an arm is seen in a given state."""
+    """When an arm is observed in a given state."""
 
     arm: int
     state: int
@@ -80,10 +80,10 @@ def _parts(rule: Rule) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a learner answers: follow this policy until that rule is met.
+    """A learner's answer: follow the policy until the rule is met.
 
-    ``notes`` is all that the learner will remember: whoever follows the plan keeps it, and the next plan finds it in
-    ``record.notes``. It is stored as JSON, so it holds texts, numbers, lists and dictionaries with texts for keys.
+    ``notes`` is the learner's only memory. The caller that follows the plan keeps the notes, and the next plan finds
+    them in ``record.notes``. Notes are stored as JSON: texts, numbers, lists, and dictionaries with texts as keys.
     """
 
     policy: Policy
@@ -92,7 +92,9 @@ class Plan:
 
 
 def check_plan(plan: Plan, task: Task, who: str) -> None:
-    """Raise ``ProblemError`` for a plan that nobody could follow: what is no plan, or names arms that there are not."""
+    """Raise ``ProblemError`` for a plan that cannot be followed: a value of another type, or a plan with unknown
+    arms.
+    """
     if not isinstance(plan, Plan) or not isinstance(plan.policy, Policy) or not isinstance(plan.until, Rule):
         raise ProblemError(f"{who} answered with {plan!r}; it must be a Plan of a policy and a rule")
     sizes = plan.policy.n_states
@@ -116,7 +118,7 @@ NEVER = 1 << 62
 
 
 class RuleTable(NamedTuple):
-    """All parts of a rule in the form in which they are checked."""
+    """All parts of a rule in the layout of the checks."""
 
     slots: int
     every: IntArray
@@ -125,13 +127,13 @@ class RuleTable(NamedTuple):
     """Rows (arm, state)."""
     doubled: bool
     pool: int
-    """The bin of elapsed slots from which on they share one count; ``N_BINS`` where they do not."""
+    """The first bin of elapsed slots with a shared count; ``N_BINS`` for none."""
     beyond: int
-    """How many more than the count before a plan the count within it must be: 1 for a strict rule, else 0."""
+    """The required excess over the count before a plan: 1 for a strict rule, else 0."""
 
     @classmethod
     def of(cls, rule: Rule) -> RuleTable:
-        """Return the table of a rule; any number of rules of one kind may be combined."""
+        """Return the table of a rule; any number of rules of the same kind may be combined."""
         slots, strict, doubled, pool = NEVER, True, False, N_BINS
         every, seen_in = [], []
         for part in _parts(rule):
@@ -155,11 +157,11 @@ _NO_ROWS: IntArray = np.zeros((0, 2), dtype=np.int64)
 
 
 class Watch:
-    """Follows a rule through a plan, one slot at a time: what the engine does in compiled code, in plain Python.
+    """Follows a rule through a plan, a slot at a time: the same as the compiled engine, in plain Python.
 
-    An answer that comes late counts when it comes: as a count that has grown since the plan began, and as a state seen
-    within the plan if its slot lies there. ``over`` says that one has met the rule; the plan ends with the slot in
-    which that happened.
+    Late feedback counts on arrival: as an increase of a count since the start of the plan, and as an observed state if
+    its slot lies within the plan. ``over`` says that late feedback has met the rule; the plan then ends with the slot
+    of arrival.
     """
 
     def __init__(self, rule: Rule, record: Record, *, over: bool = False) -> None:
@@ -171,7 +173,7 @@ class Watch:
     def met(self, record: Record, arms: list[int], previous: list[tuple[int, int]]) -> bool:
         """Whether the plan ends after the slot just recorded.
 
-        ``arms`` were pulled in it, each with its last state and elapsed slots before that in ``previous``.
+        ``arms`` were pulled in the slot; ``previous`` has the last state and elapsed slots of each arm before the pull.
         """
         return (
             self.over
@@ -182,7 +184,7 @@ class Watch:
         )
 
     def told_late(self, record: Record, arm: int, slot: int, state: int, grown: list[tuple[int, int]]) -> None:
-        """Take note of an answer to an earlier slot, and of the counts that have grown by it."""
+        """Process feedback for an earlier slot, and the resulting increases of counts."""
         waited_for = slot > self._start and (arm, state) in map(tuple, self._table.seen_in.tolist())
         self.over |= (
             waited_for or self._every_state_seen(record) or any(self._doubled(record, arm, *cell) for cell in grown)
@@ -202,7 +204,7 @@ class Watch:
 
 
 def renumbered(rule: Rule, arms: Sequence[int]) -> Rule:
-    """Return a rule for arms 0, 1, … as one for arms of these numbers."""
+    """Return a rule for arms 0, 1, … with the arms replaced by given numbers."""
     if isinstance(rule, AnyOf):
         return AnyOf(tuple(renumbered(part, arms) for part in rule.rules))
     return replace(rule, arm=arms[rule.arm]) if isinstance(rule, EveryStateSeen | SeenIn) else rule

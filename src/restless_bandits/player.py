@@ -1,11 +1,12 @@
-"""What an agent does with a slot: it decides by its plan, takes answers in any order, and plans anew when it is time.
+"""The state machine of an agent: decisions by the present plan, feedback in any order, a new plan when the old one
+ends.
 
-The plans that are followed are those of the simulator, a slot at a time. Answers may come late, twice, or not at all,
-arms may come and go. Whatever happens, the state follows from what was told and when: the record when the present plan
-began, the record now, and the last slots, in which answers may still come.
+The agent follows the same plans as the simulator, a slot at a time. Feedback may arrive late, twice, or not at all, and
+arms may come and go. The state is a function of the events and their order: the record at the start of the present
+plan, the record now, and the last slots, for which feedback may still arrive.
 
-A ``Player`` has no files. Whoever keeps one overrides what it has to say on the way: ``_log`` is called with every
-event, after all that can fail and before anything changes; ``_plan_now`` and ``_submit`` say who makes plans.
+A ``Player`` has no files. A subclass with storage overrides three methods. ``_log`` receives every event, after every
+check that can fail and before any change; ``_plan_now`` and ``_submit`` make plans, here or in a worker.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ LATE = 1024
 
 @dataclass(eq=False)
 class Due:
-    """A plan that is being made: the record from which, and the promise, where a worker was asked."""
+    """A plan in progress: its record, and the future of the worker's result, if a worker makes the plan."""
 
     record: Record
     promise: Future[tuple[Plan, background.Warned]] | None = None
 
 
 class Player(Hearer):
-    """A learner with what it has seen; what it takes is told at ``Agent``, which users meet."""
+    """A learner with its observations; ``Agent``, the class for users, documents the parameters."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Player(Hearer):
 
     @property
     def late(self) -> int:
-        """How many slots after its own an answer may come; it may be set at any slot."""
+        """The largest accepted delay of feedback, in slots; assignable at any slot."""
         return self._window.late
 
     @late.setter
@@ -101,12 +102,12 @@ class Player(Hearer):
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """Changes that were found, in the order in which they were."""
+        """Alarms for changes of arms, in order of detection."""
         return tuple(self._alarms)
 
     @property
     def on_change(self) -> str:
-        """What is done when an arm has changed; it may be set at any slot, and tests that are new begin there."""
+        """The reaction to a change of an arm; assignable at any slot. Newly enabled tests begin at the present slot."""
         return self._on_change
 
     @on_change.setter
@@ -120,14 +121,15 @@ class Player(Hearer):
 
     @property
     def in_service(self) -> tuple[str, ...]:
-        """The names of the arms that may be pulled."""
+        """The names of the arms in service: the arms that may be pulled."""
         return tuple(self.task.names[arm] for arm in self._service)
 
     def ask(self, among: Sequence[int | str] | None = None) -> int | tuple[int, ...]:
-        """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer.
+        """Return the arm to pull in the coming slot, a tuple for several plays; a repeated call returns the same
+        decision.
 
-        ``among`` names the arms that are there in this slot, where some cannot be pulled; the present plan then chooses
-        from these as ``Policy.choose_among`` tells. An arm that is gone for long should be retired.
+        ``among`` names the arms available in this slot, if some cannot be pulled; the present plan then chooses by
+        ``Policy.choose_among``. An arm with a long absence should be retired.
         """
         self._follow_record()
         present = self.slots + 1
@@ -154,17 +156,17 @@ class Player(Hearer):
         slot: int | None = None,
         lost: bool = False,
     ) -> None:
-        """Tell what was seen in a slot: the state and reward of the arm that was asked for.
+        """Enter the feedback of a slot: the observed state and reward of the requested arm.
 
-        ``arm``, a name or a number, says which one was pulled where somebody overrode the choice. ``slot`` names the
-        slot of the answer: an earlier one, at most ``late`` slots ago, or the present one, ``agent.slots + 1``, which
-        passes when it is told. The record becomes what the right order would have made it. The same answer again
-        changes nothing, another one to the same slot and arm is refused. ``lost=True`` says that no answer is expected;
-        should it come all the same, it may still be told.
+        ``arm``, a name or a number, is the arm pulled, if the caller overrode the choice. ``slot`` is the slot of the
+        feedback: an earlier slot, at most ``late`` slots ago, or the present slot, ``agent.slots + 1``, which ends with
+        its feedback. The record is the same as after feedback in order of slots. Equal feedback for a slot and arm
+        changes nothing, and different feedback is refused. ``lost=True`` says that no feedback is expected; feedback
+        that arrives all the same is still accepted.
 
-        With several plays, state, reward and arm are sequences of that length; with arms named they may be shorter, or
-        a single one, and the answers of the others may come later. What cannot have been seen is refused, and nothing
-        changes.
+        With several plays, state, reward and arm are sequences of equal length. With named arms the sequences may be
+        shorter, or single values; the feedback of the other arms may follow later. Impossible feedback is refused and
+        changes nothing.
         """
         self._follow_record()
         number = self._slot_of(slot)
@@ -173,10 +175,10 @@ class Player(Hearer):
         if not arms:
             if slot is None:
                 raise ProblemError("tell without ask: ask for an arm first, or name the arm that was pulled")
-            raise ProblemError(f"nobody asked in slot {number}; name the arm that was pulled")
+            raise ProblemError(f"no decision was asked for in slot {number}; name the arm that was pulled")
         if lost:
             if state is not None or reward is not None:
-                raise ProblemError("an answer that is lost has no state and no reward; give these or lost=True")
+                raise ProblemError("lost feedback has no state and no reward; give these or lost=True")
             self._lose(number, arms if arm is not None else entry.missing(self.task.plays))
             return
         seen = self._seen(arms, arm, state, reward)
@@ -187,9 +189,9 @@ class Player(Hearer):
             self._enter(number, *(list(column) for column in zip(*new, strict=True)))
 
     def skip(self, slots: int = 1) -> None:
-        """Let slots pass in which nothing was pulled, or whose answer is not there yet.
+        """Let slots pass without a pull, or without feedback so far.
 
-        A decision that was asked for stays open, and may be told later with its slot named.
+        An open decision stays open, and accepts feedback later under its slot number.
         """
         self._follow_record()
         slots = whole("the number of slots to skip", slots, 1, MOST_SLOTS - 1 - self.slots)
@@ -208,10 +210,10 @@ class Player(Hearer):
         rewards: Sequence[float] | None = None,
         mixing: int | None = None,
     ) -> int:
-        """Take a new arm into service, from the coming decision on; return its number.
+        """Take a new arm into service from the coming decision on; return its number.
 
-        It is explored like any arm that was never seen. ``rewards`` and ``mixing`` are told where they are of the other
-        arms.
+        The arm is explored like any arm never observed. ``rewards`` and ``mixing`` are required if the task reveals
+        them for the other arms.
         """
         if name in self.task.names:
             remedy = "give another name" if name in self.in_service else "restore_arm brings it back"
@@ -232,9 +234,9 @@ class Player(Hearer):
         return number
 
     def retire_arm(self, arm: str | int) -> None:
-        """Take an arm out of service: it is no longer asked for, and what is known of it is kept.
+        """Take an arm out of service: later decisions do not pull the arm, and its observations are kept.
 
-        A decision that was already asked for stands. At least as many arms as are pulled a slot must stay.
+        An open decision stands. The number of arms in service must stay at least the number of plays.
         """
         number = self._number_of(arm)
         if number not in self._service:
@@ -245,7 +247,7 @@ class Player(Hearer):
         self._serve("retire", number, [other for other in self._service if other != number])
 
     def restore_arm(self, arm: str | int) -> None:
-        """Take an arm that was retired into service again, with what is known of it."""
+        """Return a retired arm to service, with its observations."""
         number = self._number_of(arm)
         if number in self._service:
             raise ProblemError(f"arm {self.task.names[number]!r} is in service already")
@@ -259,7 +261,7 @@ class Player(Hearer):
 
     @property
     def learner(self) -> Learner:
-        """The learner; another one may take its place at any slot, and finds what was seen."""
+        """The learner; assignable at any slot. A new learner gets all observations."""
         return self._learner
 
     @learner.setter
@@ -270,13 +272,13 @@ class Player(Hearer):
         self._learner = learner
 
     def _log_learner(self, learner: Learner) -> None:
-        """Take note of a learner that takes the place of the last one; not every one has a spec."""
+        """Log a new learner; a learner may lack a spec."""
 
     def _log(self, kind: str, **content: Any) -> None:
-        """Take note of an event: after all that can fail, and before anything changes."""
+        """Log an event: after every check that can fail, and before any change."""
 
     def _checked_learner(self, learner: Learner | str, task: Task) -> Learner:
-        """The learner, if it can play these arms."""
+        """Return the learner if it can play these arms, else raise."""
         found = as_learner(learner)
         for need in sorted(found.needs):
             if getattr(task, need) is None:
@@ -300,7 +302,7 @@ class Player(Hearer):
         return self.task if self._all_in_service() else self.task.only(self._service)
 
     def _there(self, among: Any) -> list[int]:
-        """The numbers of the arms in service that somebody named as being there."""
+        """The numbers of the arms in service among the arms named as available."""
         named = among if is_sequence(among) else [among]
         there = sorted({self._number_of(arm) for arm in named} & set(self._service))
         if len(there) < self.task.plays:
@@ -311,7 +313,7 @@ class Player(Hearer):
         return there
 
     def _choice(self, there: list[int] | None = None) -> tuple[int, ...]:
-        """The arms that the present plan pulls in the coming slot, from those that are there."""
+        """The arms of the present plan for the coming slot, chosen among the available arms."""
         policy = self._present_plan().policy
         record, service = self.record, self._service
         if not self._all_in_service():
@@ -339,16 +341,16 @@ class Player(Hearer):
         return make_plan(*self._ingredients(record))
 
     def _plan_now(self, record: Record) -> Plan:
-        """Return a plan that nothing can go on without."""
+        """Return a plan at once, for callers that cannot continue without a plan."""
         return self._made(record)
 
     def _begin(self, plan: Plan, begun: Record, *, over: bool = False) -> None:
-        """Follow a plan that was made from the record as it was when the last one ended."""
+        """Follow a plan made from the record at the end of the last plan."""
         self.record.remember(plan.notes)
         self._plan, self._plan_record, self._watch = plan, begun, Watch(plan.until, begun, over=over)
 
     def _submit(self) -> None:
-        """Ask a worker for the plan that is due, if one is and nobody was asked."""
+        """Send the plan in progress to a worker, unless already sent."""
         if self._due is not None and self._due.promise is None and not self._replaying:
             self._due.promise = background.submit(make_plan, *self._ingredients(self._due.record))
 
@@ -357,11 +359,11 @@ class Player(Hearer):
             self._adopt(self._due)
 
     def _adopt(self, due: Due) -> None:
-        """From the coming slot on, follow the plan that was due."""
+        """Follow the finished plan from the coming slot on."""
         try:
             plan, warned = (self._made(due.record), []) if due.promise is None else due.promise.result()
         except (BrokenExecutor, CancelledError):
-            # A worker that died costs the time to make the plan here, and nothing else: it is the same plan.
+            # A dead worker costs the time to make the plan here, and nothing else: plans are deterministic.
             background.close()
             plan, warned = self._made(due.record), []
         for message, category in warned:
@@ -371,9 +373,9 @@ class Player(Hearer):
         self._due = None
 
     def _end_plan(self) -> None:
-        """End the present plan at once, as it is no plan for what comes; the next one finds no notes."""
+        """End the present plan at once, as invalid for the coming slots; the next plan starts without notes."""
         begun = self._due.record if self._due is not None else self._plan_record if self._plan is not None else None
-        # One that was never followed counts for none, and the next one takes its number.
+        # A plan without slots does not count, and the next plan takes its number.
         if begun is not None and self.slots > begun.slots:
             self.record.plan_lengths.append(self.slots - begun.slots)
         if self._due is not None and self._due.promise is not None:
@@ -382,7 +384,7 @@ class Player(Hearer):
         self.record.remember({})
 
     def _enter(self, slot: int, arms: list[int], states: list[int], rewards: list[float]) -> None:
-        """Enter answers that were checked; the present slot passes with them."""
+        """Enter checked feedback; the present slot ends with its feedback."""
         record, present = self.record, slot == self.slots + 1
         if present:
             self._present_plan()
@@ -396,7 +398,7 @@ class Player(Hearer):
             if not set(arms) <= set(self._service):
                 self._part = None
             elif self._part is not None:
-                # So that not all counts are gathered anew in every slot.
+                # Avoid a new collection of all counts in every slot.
                 self._part.slots = slot - 1
                 self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
             self._window.note(record, arms, states, rewards)
@@ -412,7 +414,7 @@ class Player(Hearer):
                 self._look(arm, certain=arm in certain)
 
     def _lose(self, slot: int, arms: list[int]) -> None:
-        """Give up the answers of some arms of a decision; the present slot passes with them."""
+        """Abandon the feedback of some arms of a decision; the present slot ends with this call."""
         entry = self._window.look(slot)
         for arm in arms:
             if arm in entry.told or arm not in entry.asked:
@@ -429,7 +431,7 @@ class Player(Hearer):
             self._pass([], [])
 
     def _pass(self, arms: list[int], previous: list[tuple[int, int]]) -> None:
-        """A slot is over: the next one is asked anew, by a new plan if the rule of this one is met."""
+        """End a slot: the next slot gets a new decision, by a new plan if the stop rule of the present plan is met."""
         self._window.settle(self.record, self._leave)
         if self._due is None and self._watch.met(self.record, arms, previous):
             self.record.plan_lengths.append(self.slots - self._plan_record.slots)
@@ -442,19 +444,19 @@ class Player(Hearer):
             self._forget_old()
 
     def _leave(self, sight: Sight) -> None:
-        """Let a sight go where it is settled."""
+        """Pass on an observation that is final."""
         if self._on_change != "ignore" or self.memory is not None:
             self._lookouts[sight.arm].enter(sight)
 
     def _look_out(self) -> None:
-        """Begin to look for changes, with what is seen from now on."""
+        """Start the change detection with the coming observations."""
         self._lookouts = [lookout.of_arm(self.task, arm, self._stretch) for arm in range(self.task.n_arms)]
         for arm in self._lookouts:
             arm.restart(self.slots + 1)
         self._remembered = self._first_remembered()
 
     def _follow_record(self) -> None:
-        """Begin anew where somebody has changed the record by hand."""
+        """Start again after a manual change of the record."""
         if not self._window.check_followed(self.record):
             self._look_out()
 
@@ -480,23 +482,23 @@ class Player(Hearer):
         self._warn(alarm)
 
     def _warn(self, alarm: Alarm) -> None:
-        """Say that an arm has changed, where nothing is done about it."""
+        """Warn of a change of an arm under ``on_change="warn"``."""
         if not self._replaying:
-            warnings.warn(f"{alarm}; on_change='forget' drops what was seen before", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"{alarm}; on_change='forget' drops earlier observations", RuntimeWarning, stacklevel=5)
 
     def _forget(self, arm: int, since: int) -> None:
-        """Forget what was seen of an arm before a slot."""
+        """Forget the observations of an arm before a slot."""
         self._window.forget(self.record, arm, since, self._lookouts[arm].keep(since))
 
     def _renew_plan(self, slot: int) -> None:
-        """Plan anew, by a learner whose time began after a slot: what is left to learn asks for it."""
+        """Plan anew, by a learner with its time restarted at a slot: the amount still to learn depends on time."""
         self._end_plan()
-        # A learner that knows the problem knows when it changes, and counts slots for that.
+        # A learner with a known problem knows the changes, and counts slots to follow them.
         if self.task.problem is None:
             self.record.restart(slot)
 
     def _checked_memory(self, memory: Any) -> int:
-        """A memory in which answers have become final before they are forgotten."""
+        """Return a memory long enough for feedback to become final before its removal."""
         kept = whole("memory", memory, lookout.LEAST_MEMORY, MOST_SLOTS)
         _check_settled(kept, self.late)
         return kept
@@ -512,13 +514,13 @@ class Player(Hearer):
         return 0 if self.memory is None else lookout.stretch_of(self.memory)
 
     def _first_remembered(self) -> int:
-        """The first slot that the memory reaches back to."""
+        """The first slot within the memory."""
         if self.memory is None:
             return 1
         return max(1, (self.slots // self._stretch - lookout.BLOCKS + 1) * self._stretch + 1)
 
     def _forget_old(self) -> None:
-        """Forget what the memory no longer reaches."""
+        """Forget observations older than the memory."""
         self._remembered = since = self._first_remembered()
         for arm in range(self.task.n_arms):
             self._forget(arm, since)
@@ -528,10 +530,10 @@ class Player(Hearer):
 def make_plan(
     learner: Learner, record: Record, task: Task, arms: Sequence[int], seed: int, content: str, run: int
 ) -> Plan:
-    """Return a learner's plan for the arms in service, of which the task is, from the record of all.
+    """Return a learner's plan for the arms in service, described by the task, from the record of all arms.
 
-    A function of what it is given, here or in a worker. Its policy numbers the arms as the task does, its rule as the
-    record does.
+    The plan is a function of the arguments, here or in a worker. Its policy numbers the arms as in the task, its rule
+    as in the record.
     """
     part = record if len(arms) == record.n_arms else record.only(arms)
     if record.restarted != (0, 0):
@@ -541,8 +543,8 @@ def make_plan(
 
 
 def _check_settled(memory: int, late: int) -> None:
-    """Refuse a memory that would forget what may still be told."""
+    """Refuse a memory shorter than the accepted delay of feedback."""
     if late > (lookout.BLOCKS - 1) * lookout.stretch_of(memory):
         raise ProblemError(
-            f"memory is {memory} slots, too few for answers that may come {late} slots late; give a smaller late"
+            f"memory is {memory} slots, too few for feedback that may come {late} slots late; give a smaller late"
         )

@@ -1,8 +1,8 @@
-"""Pictures: what to draw is worked out first, as plain data, and drawn second.
+"""Pictures in two steps: plain data of the picture first, the drawing second.
 
-Every drawing function takes ``ax=`` and returns the Axes; without one it makes a figure. Nothing here changes
-Matplotlib's global settings; ``style()`` is a context that gives figures the look of the reports. Legends stand beside
-the picture in figures with a layout engine, such as ``plt.subplots(layout="constrained")``.
+Every drawing function takes ``ax=`` and returns the Axes; without ``ax`` the function makes a figure. Matplotlib's
+global settings stay unchanged; ``style()`` is a context that gives figures the look of the reports. Legends stand
+beside the picture in figures with a layout engine, such as ``plt.subplots(layout="constrained")``.
 
     ax = rb.plots.regret(result, log=True)
     ax.figure.savefig("regret.png")
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from restless_bandits.walks import Walk
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-"""Okabe and Ito's palette, which colour-blind readers can tell apart, and one more."""
+"""Okabe and Ito's palette, which colour-blind readers can tell apart, and one more colour."""
 MARKS = ("o", "s", "^", "v", "D", "P", "X", "*")
 STATE_COLOURS = ("#FFF7E0", "#3B4A5A")
-"""The best and the worst state; those between lie between."""
+"""The colours of the best and the worst state; other states are interpolated."""
 
 STYLE: Mapping[str, Any] = {
     "axes.grid": True,
@@ -59,7 +59,8 @@ STYLE: Mapping[str, Any] = {
 class RegretLine:
     """The mean regret of a learner along slots, with the ends of its confidence intervals.
 
-    Against a bracket of the optimum it is that against the upper end; ``against_lower`` is the mean against the other.
+    For a bracket of the optimum, ``mean`` is the regret against the upper end and ``against_lower`` against the lower
+    end.
     """
 
     label: str
@@ -71,7 +72,7 @@ class RegretLine:
 
 
 def regret_lines(result: SimulationResult, confidence: float = 0.95, kind: str | None = None) -> list[RegretLine]:
-    """Return what ``regret`` draws of a result."""
+    """Return the data of ``regret`` for a result."""
     from scipy import stats
 
     lines = []
@@ -91,7 +92,7 @@ def regret_lines(result: SimulationResult, confidence: float = 0.95, kind: str |
 
 
 def style() -> AbstractContextManager[None]:
-    """Return a context in which figures have the look of the reports."""
+    """Return a context that gives figures the look of the reports."""
     context: AbstractContextManager[None] = _pyplot().rc_context(dict(STYLE))
     return context
 
@@ -106,8 +107,8 @@ def regret(
 ) -> Axes:
     """Draw mean regret against slots with confidence bands, a line for each learner.
 
-    Against a bracket of the optimum regret lies between the line, against its upper end, and a dashed one, against its
-    lower end. On log axes what is not positive is left out.
+    For a bracket of the optimum, regret lies between the solid line, against the upper end, and the dashed line,
+    against the lower end. On log axes values that are not positive are left out.
     """
     lines = regret_lines(data, confidence) if isinstance(data, SimulationResult) else data
     ax = _axes(ax)
@@ -134,7 +135,7 @@ def regret(
 
 
 def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
-    """Draw which arms were pulled in each slot, with the true states of all arms behind: light is good."""
+    """Draw the arms pulled in each slot, over the true states of all arms: light is good."""
     ax = _axes(ax)
     from matplotlib.patches import Patch
 
@@ -142,7 +143,7 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
     worst = np.array([max(1, arm.n_states - 1) for arm in stretch.problem.arms])
     _cells(ax, (stretch.states / worst).T, stretch.first, cmap=_state_shades(), vmin=0, vmax=1)
     when, which = np.nonzero(stretch.pulled)
-    # Small enough to lie side by side over a stretch of any length.
+    # Small enough to lie side by side in a run of any length.
     size = float(np.clip(400 / slots, 1.5, 6))
     look: dict[str, Any] = {"color": COLOURS[1], "markersize": size, "markeredgecolor": "white", "markeredgewidth": 0.4}
     (dots,) = ax.plot(stretch.first + when, which, "o", **look)
@@ -157,7 +158,7 @@ def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
 
 
 def log(trace: Trace, *, columns: int = 400, ax: Axes | None = None) -> Axes:
-    """Draw the states of a log, arm by time: light is good, and what was not logged stays empty.
+    """Draw the states of a log, arm by time: light is good, and slots without an observation stay empty.
 
     Of more slots than ``columns`` each column is the mean of several.
     """
@@ -179,19 +180,19 @@ def log(trace: Trace, *, columns: int = 400, ax: Axes | None = None) -> Axes:
 
 @dataclass(frozen=True, eq=False)
 class BeliefPath:
-    """What was known of one arm along a walk."""
+    """The belief of an arm along a walk."""
 
     name: str
     slots: IntArray
     laws: Array
-    """The law of the state given all that was seen before the slot: (slot, state)."""
+    """The distribution of the state given all observations before the slot: (slot, state)."""
     seen: IntArray
-    """The state in which the arm was seen in the slot, −1 where it was not pulled."""
+    """The observed state of the arm in the slot, −1 in slots without a pull."""
     rewards: Array
     """Mean rewards by state."""
 
     def jumps(self) -> tuple[Array, Array]:
-        """Return slots and laws as they are drawn: where the arm is seen, its law jumps within the slot."""
+        """Return slots and distributions for drawing: at an observation the distribution jumps within the slot."""
         looks = np.flatnonzero(self.seen >= 0)
         certain = np.eye(len(self.rewards))[self.seen[looks]]
         slots = np.insert(self.slots.astype(np.float64), looks + 1, self.slots[looks])
@@ -199,7 +200,7 @@ class BeliefPath:
 
 
 def belief_paths(stretch: Walk) -> list[BeliefPath]:
-    """Return what ``belief`` draws of a walk: row s of P^τ for every arm and slot."""
+    """Return the data of ``belief`` for a walk: row s of P^τ for every arm and slot."""
     stretch.problem.require_steady("a picture of beliefs")
     slots = np.arange(stretch.first, stretch.first + len(stretch.states))
     paths = []
@@ -212,10 +213,11 @@ def belief_paths(stretch: Walk) -> list[BeliefPath]:
 
 
 def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw what is known along a walk: the expected reward of each arm, or the chances of the states of one.
+    """Draw the beliefs along a walk: the expected reward of each arm, or the probabilities of the states of one arm.
 
-    Between looks the belief fades towards the stationary law; a look, marked by a dot, makes it jump to what was seen.
-    ``arm`` is a number or a name: of that arm the probability of each state is drawn, one upon the other, best below.
+    Between observations the belief fades towards the stationary distribution; an observation, marked by a dot, makes
+    the belief jump to the observed state. ``arm`` is a number or a name: the probability of each state of the arm is
+    drawn, stacked, best state below.
     """
     paths = data if isinstance(data, Sequence) else belief_paths(data)
     ax = _axes(ax)
@@ -238,7 +240,7 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         tops = np.concatenate([np.zeros((len(laws), 1)), np.cumsum(laws, axis=1)], axis=1)
         shades, n = _state_shades(), len(path.rewards)
         for k in range(n):
-            # The legend of many states would hide the picture: their ends tell what lies between.
+            # The legend of many states would hide the picture: the first and last states are enough.
             named = n <= 6 or k in (0, n - 1)
             label = f"state {k}" + (" (best)" if k == 0 else "") if named else None
             shade = shades(k / max(1, n - 1))
@@ -248,7 +250,7 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         ax.plot(looks, np.full(len(looks), 1.03), "v", color=COLOURS[1], markersize=4, label="seen")
         ax.set(ylim=(0, 1.06), ylabel=f"probability, {path.name}")
         ax.grid(visible=False)
-        # As they lie upon each other.
+        # Legend entries in the order of the stack.
         handles, labels = ax.get_legend_handles_labels()
         _legend_beside(ax, handles=handles[::-1], labels=labels[::-1])
     ax.set(xlim=(paths[0].slots[0] - 0.5, paths[0].slots[-1] + 0.5), xlabel="slot")
@@ -257,7 +259,9 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
 
 @dataclass(frozen=True, eq=False)
 class IndexTable:
-    """Whittle's index of one arm: ``index[s, τ - 1]``, with a last row for an arm never seen where it may be unseen."""
+    """Whittle's index of an arm: ``index[s, τ - 1]``, with a last row for an arm never observed, if the arm can be
+    unobserved.
+    """
 
     name: str
     index: Array
@@ -266,7 +270,7 @@ class IndexTable:
 
 
 def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
-    """Return what ``index_map`` draws of a problem."""
+    """Return the data of ``index_map`` for a problem."""
     problem.require_steady("a picture of indices")
     from restless_bandits.oracles import whittle_index
 
@@ -280,9 +284,9 @@ def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
 
 
 def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int = 12, ax: Axes | None = None) -> Axes:
-    """Draw Whittle's index by last seen state and elapsed slots as a heat map, of one arm or of all.
+    """Draw Whittle's index by last observed state and elapsed slots as a heat map, of one arm or of all.
 
-    Arms stand one below the other on one scale of colours, so the arm to pull is the one with the brighter cell.
+    Arms stand below each other on a common scale of colours: the arm to pull has the brighter cell.
     """
     if isinstance(data, Problem):
         data = index_tables(data, tau_max)
@@ -316,7 +320,7 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
 
 @dataclass(frozen=True, eq=False)
 class EstimateGroup:
-    """Estimates of one parameter in several runs, beside its true value."""
+    """Estimates of a parameter in several runs, beside its true value."""
 
     label: str
     truth: float
@@ -345,7 +349,7 @@ def estimates(groups: Sequence[EstimateGroup], *, ax: Axes | None = None) -> Axe
 
 @dataclass(frozen=True, eq=False)
 class TransitionEstimate:
-    """One move of one arm: its estimated probability, the ends of its confidence interval, and the truth if known."""
+    """A transition of an arm: estimated probability, ends of its confidence interval, and true value if known."""
 
     arm: str
     move: str
@@ -358,10 +362,10 @@ class TransitionEstimate:
 def transition_estimates(
     found: Estimate, problem: Problem | None = None, confidence: float = 0.95
 ) -> list[TransitionEstimate]:
-    """Return what ``transitions`` draws of an estimate: the moves to neighbouring states of all arms.
+    """Return the data of ``transitions`` for an estimate: the transitions to neighbouring states of all arms.
 
-    The chance of staying is what they leave over. Intervals are the estimate and so many of its standard errors to
-    either side, cut at 0 and 1; the truth is taken from ``problem``.
+    The probability of staying is the remainder. Intervals are the estimate plus and minus a number of standard errors,
+    clipped to [0, 1]; true values are taken from ``problem``.
     """
     from scipy import stats
 
@@ -386,7 +390,9 @@ def transitions(
     ax: Axes | None = None,
     confidence: float = 0.95,
 ) -> Axes:
-    """Draw the moves that ``rb.estimate`` has found with their confidence intervals, and the truth of ``problem``."""
+    """Draw the transitions estimated by ``rb.estimate`` with their confidence intervals, and the true values of
+    ``problem``.
+    """
     moves = data if isinstance(data, Sequence) else transition_estimates(data, problem, confidence)
     ax = _axes(ax)
     values = np.array([move.value for move in moves])
@@ -398,7 +404,7 @@ def transitions(
     places = {name: [n for n, move in enumerate(moves) if move.arm == name] for name in names}
     for name in names[1:]:
         ax.axvline(places[name][0] - 0.5, color="black", linewidth=0.5, alpha=0.3)
-    # A second line of labels, below those of the moves.
+    # A second line of labels, below the labels of the transitions.
     under = ax.secondary_xaxis(location=0)
     under.set_xticks([float(np.mean(places[name])) for name in names], [f"\n{name}" for name in names])
     under.tick_params("x", length=0)
@@ -412,7 +418,7 @@ def transitions(
 
 
 def _cells(ax: Axes, values: Array, first: int, **look: Any) -> AxesImage:
-    """A table as coloured cells, the middles of its columns at ``first`` and the whole numbers after it."""
+    """A table as coloured cells; the middles of its columns are ``first`` and the integers after ``first``."""
     rows, columns = values.shape
     ax.grid(visible=False)
     extent = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
@@ -430,10 +436,11 @@ def _truths(ax: Axes, truths: Sequence[float | None]) -> None:
 
 
 def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
-    """Draw the chance that an arm is in the same state some slots later: observed shares, and the fitted chain's curve.
+    """Draw the probability that an arm is in the same state some slots later: observed shares, and the fitted chain's
+    curve.
 
-    Bars are two standard errors to either side, as the fitted chain has them; a state that no pair starts in at some
-    lag has no mark there.
+    Bars are two standard errors to either side under the fitted chain; a state without pairs at a lag has no mark
+    there.
     """
     ax = _axes(ax)
     n = len(arm.transitions)
@@ -481,7 +488,9 @@ def running_times(
 
 
 def _look(label: str, n: int, colours: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """The colour and the mark of a line: by its place in ``colours`` where that names it, so in every picture alike."""
+    """The colour and the mark of a line: by its position in ``colours``, if named there, for equal looks in every
+    picture.
+    """
     if colours is not None and label in colours:
         return colours[label], MARKS[list(colours).index(label) % len(MARKS)]
     return COLOURS[n % len(COLOURS)], MARKS[n % len(MARKS)]
@@ -494,9 +503,9 @@ def _state_shades() -> Colormap:
 
 
 def _legend_beside(ax: Axes, **what: Any) -> None:
-    """A legend to the right of the picture, where it hides nothing.
+    """A legend to the right of the picture, outside the data.
 
-    A figure without a layout engine would cut it off: there Matplotlib finds the best place within.
+    A figure without a layout engine would clip the legend: there Matplotlib finds the best place within the axes.
     """
     if ax.figure.get_layout_engine() is None:
         ax.legend(**what)

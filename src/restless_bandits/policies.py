@@ -1,7 +1,7 @@
-"""Policies as data: functions from what is known (last seen states, elapsed slots) to the arms to pull.
+"""Policies as data: functions from the present belief (last observed states, elapsed slots) to the arms to pull.
 
-Every policy can be asked directly, ``policy(last_states, elapsed)``, and for many situations at once,
-``policy.choose(last_states, elapsed)`` with one row each. A state that was never seen is ``None`` in the first form and
+A policy takes a single situation, ``policy(last_states, elapsed)``, or many situations at once,
+``policy.choose(last_states, elapsed)``, one row each. A state never observed is ``None`` in the first form and
 ``UNKNOWN`` (−1) in the second. Ties go to the lowest arm number, with a tolerance of 1e-12.
 """
 
@@ -26,18 +26,18 @@ from restless_bandits.record import Record
 
 TIE = 1e-12
 SMALL = 64
-"""Outcomes of all choices up to which one situation is looked at in plain Python."""
+"""The largest number of outcomes of all choices for which plain Python evaluates a single situation."""
 
 
 class Policy:
-    """What every policy can do; a new kind defines ``choose``, and ``_arrays`` if it can be stored."""
+    """The interface of every policy; a new kind defines ``choose``, and ``_arrays`` for storage."""
 
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         """Return the arms to pull, one row for each situation: ``plays`` arm numbers in ascending order."""
         raise NotImplementedError
 
     def __call__(self, last_states: Sequence[int | None], elapsed: Sequence[int]) -> int | tuple[int, ...]:
-        """Return the arm to pull, or a tuple of arms where several are."""
+        """Return the arm to pull, or a tuple of arms for several plays."""
         if len(last_states) != len(elapsed) or any(tau < 1 for tau in elapsed):
             raise ProblemError(
                 f"elapsed is {list(elapsed)!r} for last states {list(last_states)!r}; give at least 1 for every arm"
@@ -48,7 +48,7 @@ class Policy:
         return int(arms[0]) if len(arms) == 1 else tuple(arms)
 
     def check(self, last_states: Sequence[int]) -> None:
-        """Raise ``ProblemError`` for states that no arm of this policy has."""
+        """Raise ``ProblemError`` for states outside the arms of this policy."""
         sizes = self.n_states
         if sizes is None:
             return
@@ -60,7 +60,7 @@ class Policy:
 
     @property
     def n_states(self) -> tuple[int, ...] | None:
-        """Numbers of states of the arms that this policy is for, None if it takes any."""
+        """Numbers of states of the policy's arms; None for a policy that accepts any arms."""
         return None
 
     def choose_now(self, record: Record) -> list[int]:
@@ -69,10 +69,10 @@ class Policy:
         return chosen
 
     def choose_among(self, record: Record, arms: Sequence[int]) -> list[int]:
-        """Return the arms to pull in the coming slot if only these, in ascending order, are there.
+        """Return the arms to pull in the coming slot among the available arms, given in ascending order.
 
-        What the policy would choose from all, as far as it is there, and then those that have waited longest: a policy
-        that can tell better defines it. No policy foresees which arms will be there.
+        By default: the available arms of the unrestricted choice, then the arms that have waited longest. A policy with
+        a better rule defines its own method. No policy foresees the availability of arms.
         """
         chosen = self.choose_now(record)
         kept = [arm for arm in chosen if arm in arms]
@@ -85,7 +85,7 @@ class Policy:
         raise ProblemError(f"a {type(self).__name__} cannot be stored")
 
     def __eq__(self, other: object) -> bool:
-        """Whether two policies are of one kind and made of the same numbers."""
+        """Whether two policies are of the same kind with the same numbers."""
         if type(self) is not type(other):
             return NotImplemented
         assert isinstance(other, Policy)
@@ -99,7 +99,7 @@ class Policy:
         return hash((type(self), self.n_states))
 
     def save(self, path: str | Path) -> None:
-        """Store the policy in an .npz file; ``load_policy`` reads it back. The file appears whole or not at all."""
+        """Store the policy in an .npz file, atomically; ``load_policy`` reads the file."""
         arrays = self._arrays()
         save_file(path, lambda file: np.savez(file, kind=np.array(type(self).__name__), **arrays))
 
@@ -119,7 +119,7 @@ def top_arms(scores: Array, plays: int) -> IntArray:
 
 
 class FlatTables(NamedTuple):
-    """The tables of an ``IndexPolicy`` as kernels take them: one after the other, and where each of them begins."""
+    """The tables of an ``IndexPolicy`` in the layout of the kernels: concatenated, with the offset of each table."""
 
     table: Array
     base: IntArray
@@ -128,7 +128,7 @@ class FlatTables(NamedTuple):
 
 
 class ScoredPolicy(Policy):
-    """Pull the arms of highest score; a new kind defines ``scores``, and chooses among any arms by them."""
+    """Pull the arms of highest score; a new kind defines ``scores``, also used for choices among available arms."""
 
     plays: int
 
@@ -155,11 +155,11 @@ class ScoredPolicy(Policy):
 
 @dataclass(frozen=True, eq=False)
 class IndexPolicy(ScoredPolicy):
-    """Pull the arms of highest index, an arm's index depending on its own belief alone.
+    """Pull the arms of highest index; the index of an arm depends on its own belief alone.
 
-    ``tables[arm][s, τ - 1]``; beyond its last column a table stays as it is, or steps back by its period where the arm
-    has one. The last row, one more than there are states, is for an arm never seen. Tables of one shape may come as one
-    array, which spares a learner that plans often to take it apart.
+    ``tables[arm][s, τ - 1]``; beyond its last column a table is constant, or steps back by the period of the arm. The
+    last row, s = n_states, is for an arm never observed. Tables of equal shape may be passed as one array, without a
+    split for a learner that plans often.
     """
 
     tables: tuple[Array, ...] | Array
@@ -179,7 +179,7 @@ class IndexPolicy(ScoredPolicy):
 
     @cached_property
     def flat(self) -> FlatTables:
-        """All tables in one array."""
+        """All tables in a single array."""
         if isinstance(self.tables, np.ndarray):
             return FlatTables(self.tables.reshape(-1), *_layout(*self.tables.shape, self.periods))
         sizes = np.array([table.size for table in self.tables])
@@ -189,7 +189,7 @@ class IndexPolicy(ScoredPolicy):
 
     @cached_property
     def table_periods(self) -> tuple[int, ...]:
-        """The period of every table, 1 where none was given."""
+        """The period of every table, 1 by default."""
         return self.periods or (1,) * len(self.tables)
 
     def scores(self, last_states: IntArray, elapsed: IntArray) -> Array:
@@ -219,20 +219,20 @@ class IndexPolicy(ScoredPolicy):
             if table.ndim != 2 or len(table) < 2 or table.shape[1] < period or table.dtype != np.float64:
                 raise ValueError("a table is no index of states and slots")
             if np.isnan(table).any():
-                raise ValueError("a table holds what is not a number")
+                raise ValueError("a table holds values that are not numbers")
         return cls(tables, whole("plays", arrays["plays"].tolist(), 1, count), tuple(periods))
 
 
 @lru_cache(maxsize=16)
 def _layout(n_arms: int, rows: int, length: int, periods: tuple[int, ...]) -> tuple[IntArray, IntArray, IntArray]:
-    """Where tables of one shape begin, their lengths and periods; kept for learners that plan often."""
+    """Offsets, lengths and periods of tables of equal shape; cached for learners that plan often."""
     size = rows * length
     return np.arange(0, n_arms * size, size), np.full(n_arms, length), np.array(periods or (1,) * n_arms)
 
 
 @dataclass(frozen=True)
 class SingleArm(ScoredPolicy):
-    """Pull one arm in every slot; spare plays go to the arms that have waited longest."""
+    """Pull the same arm in every slot; further plays go to the arms that have waited longest."""
 
     arm: int
     plays: int = 1
@@ -245,7 +245,7 @@ class SingleArm(ScoredPolicy):
 
 @dataclass(frozen=True)
 class Cycle(ScoredPolicy):
-    """Pull the arms in turn: always those that have waited longest."""
+    """Pull the arms in turn: always the arms that have waited longest."""
 
     plays: int = 1
 
@@ -255,10 +255,10 @@ class Cycle(ScoredPolicy):
 
 @dataclass(frozen=True)
 class EmpiricalUCB(ScoredPolicy):
-    """UCB1 on the rewards of each arm, its states ignored: mean + √(width · ln t / pulls), anew in every slot.
+    """UCB1 on the rewards of each arm, without states: mean + √(width · ln t / pulls), recomputed in every slot.
 
-    The root is in units of ``ranges``, what the highest reward of each arm exceeds its lowest by; 1 if there are none.
-    It looks at the record and not at beliefs, so it can be asked within a run only.
+    The root is in units of ``ranges``, the widths of the arms' reward ranges; 1 by default. The policy reads the record
+    and not beliefs, and is therefore defined within a run only.
     """
 
     width: float = 2.0
@@ -277,11 +277,11 @@ class EmpiricalUCB(ScoredPolicy):
 
 @dataclass(frozen=True, eq=False)
 class JointPolicy(Policy):
-    """A choice for every joint belief, with the bias function it comes from.
+    """A choice for every joint belief, with the corresponding bias function.
 
-    ``action`` and ``bias`` run over the joint beliefs of ``beliefs``; an action is a row of ``beliefs.actions``. The
-    bias answers where the table has no entry (nothing was pulled for a while, or the start is unknown): every choice
-    leads back into the table, and the best of them is one step of looking ahead.
+    ``action`` and ``bias`` run over the joint beliefs of ``beliefs``; an action is a row of ``beliefs.actions``. For a
+    joint belief outside the table (no pulls for a while, or an unknown start) the policy looks one step ahead: every
+    choice leads back into the table, and the bias ranks the choices.
     """
 
     beliefs: JointBeliefs
@@ -316,13 +316,15 @@ class JointPolicy(Policy):
 
     @cached_property
     def _small(self) -> _SmallJoint | None:
-        """The same for one situation, in plain Python, which is sooner done where there are few choices."""
+        """The same for a single situation, in plain Python, which is faster for few choices."""
         most = max(math.prod(self.n_states[i] for i in action) for action in self.beliefs.actions[:SMALL])
         # NumPy adds up eight numbers and more in another order.
         return _SmallJoint(self) if most < 8 and len(self.beliefs.actions) * most <= SMALL else None
 
     def choose_among(self, record: Record, arms: Sequence[int]) -> list[int]:
-        """Return the arms to pull if only these are there: the best choice if all are again in every slot to come."""
+        """Return the arms to pull among the available arms: the best choice if all arms are available in all later
+        slots.
+        """
         wanted = self.choose_now(record)
         if set(wanted) <= set(arms):
             return wanted
@@ -356,15 +358,15 @@ class JointPolicy(Policy):
         action, bias = arrays["action"], arrays["bias"]
         size = JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
         if action.shape != (size,) or action.dtype.kind != "i" or bias.shape != (size,) or bias.dtype != np.float64:
-            raise ValueError("the table is not that of its beliefs")
+            raise ValueError("the table does not fit its beliefs")
         beliefs = JointBeliefs(arms, plays)
         if action.min() < 0 or action.max() >= len(beliefs.actions) or not np.isfinite(bias).all():
-            raise ValueError("the table holds choices that there are not")
+            raise ValueError("the table holds unknown choices")
         return cls(beliefs, action.astype(np.int16), bias)
 
 
 class _SmallJoint:
-    """A ``JointPolicy`` of few choices, as lists: what it chooses, and in which order it adds, is the same."""
+    """A ``JointPolicy`` of few choices, as lists, with the same choices and the same order of addition."""
 
     def __init__(self, policy: JointPolicy) -> None:
         beliefs = policy.beliefs
@@ -378,7 +380,7 @@ class _SmallJoint:
 
     @cached_property
     def ahead(self) -> list[tuple[list[list[float]], list[int], list[int], list[float]]]:
-        """Laws, the beliefs that follow on rest and on sight, and rewards of each arm."""
+        """Distributions, successor beliefs without and with an observation, and rewards of each arm."""
         return [
             (arm.law.tolist(), arm.passive.tolist(), arm.first.tolist(), arm.reward.tolist())
             for arm in self.beliefs.arms
@@ -398,7 +400,7 @@ class _SmallJoint:
         return next(a for a, value in enumerate(values) if value >= least)
 
     def place(self, joint: list[int]) -> int:
-        """The place of a joint belief, −1 where it is in no block."""
+        """The position of a joint belief, −1 outside all blocks."""
         for a, action in enumerate(self.actions):
             if all(self.seen[i][joint[i]] >= 0 for i in action):
                 strides = self.strides[a]
@@ -424,7 +426,7 @@ class _SmallJoint:
 
 
 def _stored_beliefs(stored: Mapping[str, Any]) -> ArmBeliefs:
-    """The beliefs of an arm as they were stored: what follows from the rest must be what follows from the rest."""
+    """The stored beliefs of an arm; derived fields must agree with the fields they are derived from."""
     values = {name: value.tolist() if name in ("period", "start") else value for name, value in stored.items()}
     found = ArmBeliefs(**values)
     numbers, law, n = found.numbers, found.law, found.n_states
@@ -438,14 +440,14 @@ def _stored_beliefs(stored: Mapping[str, Any]) -> ArmBeliefs:
         raise ValueError("beliefs do not lead to each other")
     floats = (law, found.rewards, found.deviation)
     if any(array.dtype != np.float64 or not ((array >= 0) & (array <= 1 + 1e-9)).all() for array in floats):
-        raise ValueError("laws and rewards do not lie between 0 and 1")
+        raise ValueError("distributions and rewards do not lie between 0 and 1")
     if np.abs(law.sum(axis=1) - 1).max() > 1e-9:
-        raise ValueError("laws do not add up to one")
+        raise ValueError("distributions do not add up to one")
     return found
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy that ``Policy.save`` has stored."""
+    """Return a policy stored by ``Policy.save``."""
     kinds = {kind.__name__: kind for kind in (IndexPolicy, JointPolicy)}
     try:
         arrays = read_archive(path)

@@ -1,23 +1,24 @@
-"""Restless-bandit problems as data: arms, problems, and what a learner may know of them.
+"""Restless-bandit problems as data: arms, problems, and the part of a problem that a learner may know.
 
-The slot standard, which everything in this package follows. Slots are t = 1..T. In each slot
+The slot standard, common to the whole package. Slots are t = 1..T. In each slot
 
 1. the player picks ``plays`` arms,
 2. of each it sees the present state and a random reward whose mean is ``rewards[state]``,
 3. every chain takes one step, seen or not.
 
-Initial states lie one step before slot 1. So all that is known of an arm is the pair (last seen state, slots since
-then τ ≥ 1), and its present state has the law ``P^τ[last seen state]``. States count from 0 and **state 0 is the best**
-(Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state); nothing here requires it, and
-``Problem.assumptions`` tells whether it holds. An arm whose initial state is not given starts from its stationary law.
+Initial states lie one step before slot 1. All knowledge of an arm is therefore the pair (last observed state, slots
+since then τ ≥ 1), and its present state has the distribution ``P^τ[last observed state]``. States count from 0 and
+**state 0 is the best** (Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state). The package
+does not require the assumption; ``Problem.assumptions`` tests it. An arm without an initial state starts from its
+stationary distribution.
 
-Rewards are in the user's units, within a range that each arm states: see ``rewards``.
+Rewards are in the user's units, within a range for each arm: see ``rewards``.
 
-*Changes.* From a slot t on an arm may have another chain, or other mean rewards. The step that leads into slot t, with
-which slot t − 1 ends, is the first that the new chain takes, and slot t the first that pays the new rewards. So a piece
-that begins with slot t is a problem of its own, whose initial states lie one step before its first slot; and the state
-in slot u ≥ t of an arm last seen in s in slot r < t has the law ``P_old^(t−1−r) P_new^(u−t+1)[s]``. Learners are not
-told.
+*Changes.* From a slot t on an arm may have another chain, or other mean rewards. The step into slot t, at the end of
+slot t − 1, is the first step of the new chain, and slot t the first with the new rewards. A piece from slot t on is
+therefore a separate problem, with initial states one step before its first slot. For an arm last observed in s in slot
+r < t, the state in slot u ≥ t has the distribution ``P_old^(t−1−r) P_new^(u−t+1)[s]``. Learners are not informed of
+changes.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ from restless_bandits.rewards import (
 MOST_SLOTS = 1 << 62
 """Slots that can be counted in 64 bits."""
 ROW_SUM_TOLERANCE = 1e-9
-"""How far a row may be from one; inside that, laws are computed from the row divided by its sum."""
+"""The largest accepted deviation of a row sum from 1; within it, distributions use the row divided by its sum."""
 
 
 def _numbers(value: Any, what: str, dimensions: int) -> Array:
-    """Read an array of finite numbers of a given dimension, or say which entry is at fault."""
+    """Return an array of finite numbers of a given dimension; an error names the faulty entry."""
     shape = {1: "a list of numbers", 2: "a list of rows of numbers", 3: "a stack of matrices"}[dimensions]
     try:
         raw = np.asarray(value)
@@ -90,14 +91,14 @@ def _numbers(value: Any, what: str, dimensions: int) -> Array:
 
 
 def _refuse(what: str, numbers: Array, bad: BoolArray, why: str) -> None:
-    """Raise with the place and the value of the first bad number, if one is."""
+    """Raise with the place and the value of the first bad number, if any number is bad."""
     if bad.any():
         first = tuple(np.argwhere(bad)[0].tolist())
         raise ProblemError(what + "".join(f"[{i}]" for i in first) + " " + why.format(numbers[first]))
 
 
 def _check_laws(laws: Array, what: str) -> None:
-    """Check that the last axis holds probability laws."""
+    """Check that the last axis holds probability distributions."""
     outside = (laws < 0) | (laws > 1 + ROW_SUM_TOLERANCE)
     _refuse(what, laws, outside, "is {:.12g}; a probability must lie between 0 and 1")
     sums = laws.sum(axis=-1)
@@ -115,7 +116,7 @@ def _check_text(text: object, what: str) -> None:
 
 
 def proper_chains(transitions: Array) -> Array:
-    """Return transition matrices as they are used: see ``Arm.chain``."""
+    """Return transition matrices in their normalized form: see ``Arm.chain``."""
     possible = np.where(transitions < 1e-150, 0.0, transitions)
     return np.asarray(possible / possible.sum(axis=-1, keepdims=True))
 
@@ -127,7 +128,7 @@ def _frozen(array: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _BaseArm:
-    """What all arms share: mean rewards, a name, an initial state or none, the law and the range of the rewards."""
+    """The common part of all arms: mean rewards, name, initial state or none, distribution and range of the rewards."""
 
     rewards: Array
     name: str = dataclasses.field(default="", kw_only=True)
@@ -138,7 +139,7 @@ class _BaseArm:
 
     @property
     def n_states(self) -> int:
-        """How many states it has."""
+        """The number of states."""
         return len(self.rewards)
 
     @property
@@ -147,7 +148,7 @@ class _BaseArm:
 
     @property
     def one_step(self) -> Array:
-        """The law of the state one slot after each state."""
+        """The distribution of the state one slot after each state."""
         raise NotImplementedError
 
     @cached_property
@@ -157,7 +158,7 @@ class _BaseArm:
 
     @cached_property
     def is_ergodic(self) -> bool:
-        """Whether an arm pulled in every slot forgets where it started: one recurrent class, without a period."""
+        """Whether an arm pulled in every slot forgets its start: one recurrent class, without a period."""
         return markov.is_ergodic(self.one_step)
 
     def _set_common(
@@ -192,13 +193,13 @@ class _BaseArm:
     def _content(self) -> tuple[Any, ...]:
         """The numbers of the arm, without its name."""
         numbers = self.rewards.tobytes(), self.initial, self.reward_law
-        # What is as by default leaves no trace, so that seeds and stored runs of such arms stay what they were.
+        # Default values are left out, to keep the seeds and stored runs of arms that use them.
         if self.reward_range == ZERO_TO_ONE and self.reward_spread is None:
             return numbers
         return *numbers, self.reward_range, self.reward_spread
 
     def _shown(self, laws: str) -> str:
-        """The arm as Python that makes it, ``laws`` included; what is as by default is left out."""
+        """The arm as a Python expression, ``laws`` included; default values are left out."""
         fields = (
             ("name", ""),
             ("initial", None),
@@ -216,7 +217,7 @@ class _BaseArm:
         return other
 
     def in_shares_of(self, common: Range) -> Self:
-        """Return the same arm with rewards as shares of a range that holds its own."""
+        """Return the same arm with rewards as shares of a range that contains the arm's own range."""
         other = copy.copy(self)
         ends = range_within(self.reward_range, common)
         object.__setattr__(other, "rewards", _frozen(np.clip(shares_of(self.rewards, common), *ends)))
@@ -244,19 +245,19 @@ class Arm(_BaseArm):
     Parameters
     ----------
     transitions
-        Row s is the law of the state one slot after s.
+        Row s is the distribution of the state one slot after s.
     rewards
         Mean rewards by state, best first, within ``reward_range``.
     name
-        What it is called; a problem calls arms without a name by their numbers.
+        The name of the arm; a problem calls arms without a name by their numbers.
     initial
-        The state one step before slot 1, if it is known.
+        The state one step before slot 1, if known.
     reward_law
         ``bernoulli``, ``fixed``, ``bounded`` or ``beta``: see ``rewards``.
     reward_range
         The lowest and the highest reward that the arm can pay, in your units.
     reward_spread
-        The standard deviation of a ``beta`` law as a share of the largest possible, strictly between 0 and 1.
+        The standard deviation of a ``beta`` distribution as a share of the largest possible, strictly between 0 and 1.
 
     """
 
@@ -309,8 +310,8 @@ class Arm(_BaseArm):
 
     @cached_property
     def chain(self) -> Array:
-        """The transition matrix as it is used: rows sum to one as nearly as doubles can, and chances that no run will
-        ever see (below 1e-150, whose ratios would overflow) are zero.
+        """The normalized transition matrix. Rows sum to one as nearly as doubles can. Probabilities below 1e-150 are
+        zero: no run will ever see such a transition, and ratios of these numbers would overflow.
         """
         return _frozen(proper_chains(self.transitions))
 
@@ -320,7 +321,7 @@ class Arm(_BaseArm):
 
     @cached_property
     def stationary(self) -> Array:
-        """The stationary law; of several, the one that starts from the uniform law."""
+        """The stationary distribution; of several, the limit from the uniform distribution."""
         return _frozen(self.limits.mean(axis=0))
 
     def changed(self, transitions: npt.ArrayLike | None = None, rewards: npt.ArrayLike | None = None) -> Arm:
@@ -336,9 +337,10 @@ class Arm(_BaseArm):
         )
 
     def law_table(self, length: int) -> Array:
-        """Return ``laws[τ][s]`` for τ = 0..length, the law of the state seen τ slots after s: powers of the chain.
+        """Return ``laws[τ][s]`` for τ = 0..length: the distribution of the state τ slots after s, by powers of the
+        chain.
 
-        Where the initial state is unknown there is one more row, s = n_states, for an arm never seen.
+        An arm with an unknown initial state has one more row, s = n_states, for an arm never observed.
         """
         stack = markov.powers(self.chain, length)
         if self.initial is None:
@@ -355,12 +357,12 @@ class Arm(_BaseArm):
 
 @dataclass(frozen=True, eq=False)
 class TableArm(_BaseArm):
-    """An arm given by its laws directly: ``laws[τ][s, k]``, the probability of seeing k, τ slots after s.
+    """An arm given directly by its distributions: ``laws[τ][s, k]``, the probability of state k, τ slots after s.
 
-    ``laws[0]`` is the identity; a table that does not begin with it is read as beginning at τ = 1. Beyond its last
-    entry a table stays as it is. An arm whose initial state is unknown has one more row in every law, for "never seen".
-    Optimistic problems that are built colour by colour are of this kind: no power of one matrix. Python only; there is
-    no TOML form.
+    ``laws[0]`` is the identity; a table without the identity at its start is read as beginning at τ = 1. Beyond its
+    last entry a table is constant. An arm with an unknown initial state has one more row in every distribution, for
+    "never observed". Optimistic problems with separate bounds for each colour are of this kind: their entries are not
+    powers of one matrix. Table arms exist in Python only; the TOML format does not have them.
     """
 
     laws: Array = dataclasses.field(kw_only=True)
@@ -404,7 +406,7 @@ class TableArm(_BaseArm):
         return len(self.laws) - 1
 
     def law_table(self, length: int) -> Array:
-        """Return ``laws[τ][s]`` for τ = 0..length, the table cut or carried on."""
+        """Return ``laws[τ][s]`` for τ = 0..length: the table truncated or extended."""
         if length <= self.length:
             return self.laws[: length + 1]
         tail = np.broadcast_to(self.laws[-1], (length - self.length, *self.laws.shape[1:]))
@@ -421,7 +423,7 @@ AnyArm = Arm | TableArm
 
 
 def study(arms: Iterable[AnyArm]) -> None:
-    """Find chains and their limits for many arms at once: the same numbers that each finds when it is asked, sooner."""
+    """Compute chains and their limits for many arms at once: the same numbers as on demand, sooner."""
     sizes: dict[int, list[Arm]] = {}
     for arm in arms:
         if isinstance(arm, Arm) and "limits" not in vars(arm):
@@ -439,10 +441,10 @@ def study(arms: Iterable[AnyArm]) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """What a learner may know of a problem: its shape, never its chains.
+    """The part of a problem that a learner may know: its shape, never its chains.
 
-    ``rewards``, ``mixing`` and ``problem`` are there only for a learner that says it needs them. A task is valid once
-    made: a bad one raises ``ProblemError``.
+    ``rewards``, ``mixing`` and ``problem`` are present only for a learner that declares a need for them. A task is
+    valid once made: an invalid task raises ``ProblemError``.
     """
 
     n_states: tuple[int, ...]
@@ -455,9 +457,9 @@ class Task:
     mixing: tuple[int | None, ...] | None = None
     problem: Problem | None = None
     reward_ranges: tuple[Range, ...] = ()
-    """The lowest and the highest reward of each arm; (0, 1) each where nothing is said."""
+    """The lowest and the highest reward of each arm; (0, 1) by default."""
     unit: Range = ZERO_TO_ONE
-    """The range that rewards are told as shares of, see ``shared``; (0, 1) where they are told as they are."""
+    """The range of the normalized rewards, see ``shared``; (0, 1) for rewards that are not normalized."""
 
     def __post_init__(self) -> None:
         sizes = tuple(wholes("task: n_states", self.n_states))
@@ -506,19 +508,19 @@ class Task:
         return len(self.n_states)
 
     def only(self, arms: Sequence[int]) -> Task:
-        """Return the task of some arms, numbered in this order."""
+        """Return the task of a selection of arms, numbered in the given order."""
         own = {key: getattr(self, key) for key in _OF_ARMS}
         part: dict[str, Any] = {key: value and tuple(value[arm] for arm in arms) for key, value in own.items()}
         known = self.problem and Problem([self.problem.arms[arm] for arm in arms], plays=self.plays)
         return dataclasses.replace(self, **part, problem=known)
 
     def with_arm(self, **arm: Any) -> Task:
-        """Return the task with one more arm, given by what a task holds of each: ``n_states=2, names="c", …``."""
+        """Return the task with one more arm, given by its fields: ``n_states=2, names="c", …``."""
         if self.problem is not None:
             raise ProblemError("the task holds the whole problem, to which no arm can be added; reveal less of it")
         for key in ("rewards", "mixing"):
             if getattr(self, key) is None and arm.get(key) is not None:
-                raise ProblemError(f"{key} of the other arms are not told, so those of the new one mean nothing")
+                raise ProblemError(f"{key} of the other arms are not revealed; leave out {key} of the new arm")
         if self.rewards is not None and arm.get("rewards") is None:
             raise ProblemError("rewards of the other arms are told; give those of the new one too")
         own = {key: getattr(self, key) for key in _OF_ARMS}
@@ -527,23 +529,24 @@ class Task:
 
     @property
     def in_shares(self) -> bool:
-        """Whether the range of every arm is (0, 1), so that rewards are their own shares."""
+        """Whether the range of every arm is (0, 1): normalized and original rewards are then equal."""
         return set(self.reward_ranges) == {ZERO_TO_ONE}
 
     @property
     def reward_range(self) -> Range:
-        """The range that holds the rewards of all arms."""
+        """The smallest range that contains the rewards of all arms."""
         return common_range(self.reward_ranges)
 
     def shared(self) -> Task:
-        """Return the task as learners are told it: rewards as shares of one range that holds those of all arms.
+        """Return the task as learners get it: rewards as shares of one range that contains the ranges of all arms.
 
-        So a learner whose arms have the same range may take rewards to lie between 0 and 1. ``unit`` is that range.
+        A learner whose arms have the same range may therefore take rewards to lie between 0 and 1. ``unit`` is the
+        range.
         """
         return self if self.reward_range == ZERO_TO_ONE else _shared(self)
 
     def check_reward(self, arm: int, reward: object) -> float:
-        """Return a reward of an arm as a float; what its law and range exclude raises ``ProblemError``."""
+        """Return a reward of an arm as a float; a reward outside its distribution or range raises ``ProblemError``."""
         name, (low, high) = self.names[arm], self.reward_ranges[arm]
         if not is_number(reward):
             raise ProblemError(f"arm {name!r}: reward {reward!r} is not a number")
@@ -551,34 +554,35 @@ class Task:
         if self.reward_laws[arm] == "bernoulli":
             if value not in (low, high):
                 raise ProblemError(
-                    f"arm {name!r}: reward {value!r} is neither {low:.12g} nor {high:.12g}, as its law is bernoulli"
+                    f"arm {name!r}: reward {value!r} is neither {low:.12g} nor {high:.12g}, and its rewards are "
+                    "bernoulli"
                 )
         elif not low <= value <= high:
             raise ProblemError(f"arm {name!r}: reward {value!r} is not between {low:.12g} and {high:.12g}")
         return value
 
     def share_sums(self, sums: Array, seen: IntArray) -> Array:
-        """Return sums of rewards, by state of all arms one after the other, as sums of shares of the arms' ranges.
+        """Return normalized sums of rewards, by state of all arms one after the other, as shares of the arms' ranges.
 
-        Bounds and posteriors are made of these; ``values`` maps what they give back.
+        Bounds and posteriors are computed from normalized sums; ``values`` maps their results back.
         """
         if self.in_shares:
             return sums
         low, high = _flat_ranges(self.n_states, self.reward_ranges)
         shares = share_sums(sums, seen, low, high - low)
-        # Of rewards at the two ends of a range these are numbers of times, but for rounding.
+        # For rewards at the two ends of a range, sums are counts, except for rounding.
         ends = np.repeat(np.array([law == "bernoulli" for law in self.reward_laws]), self.n_states)
         return np.where(ends, np.rint(shares), shares)
 
     def sums(self, shares: Array, seen: IntArray) -> Array:
-        """Return sums of shares of the arms' ranges as sums of rewards: what ``share_sums`` was given."""
+        """Return sums of rewards from normalized sums: the inverse of ``share_sums``."""
         if self.in_shares:
             return shares
         low, high = _flat_ranges(self.n_states, self.reward_ranges)
         return np.asarray(seen * low + (high - low) * shares)
 
     def values(self, shares: Array) -> Array:
-        """Return shares of the arms' ranges, by state of all arms one after the other, as rewards."""
+        """Return normalized rewards, by state of all arms one after the other, in the units of the rewards."""
         if self.in_shares:
             return shares
         low, high = _flat_ranges(self.n_states, self.reward_ranges)
@@ -624,12 +628,12 @@ def check_length(horizon: int | None) -> None:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the fit of a problem to a log found out that whoever uses the problem should know: its table ``[fit]``."""
+    """Findings of the fit of a problem to a log, as users of the problem should know them: the table ``[fit]``."""
 
     rejected: str | None = None
-    """Why the log rejects the model, in a sentence; ``None`` where it does not, or where there is no log."""
+    """The reason why the log rejects the model, in a sentence; ``None`` without a rejection or without a log."""
     findings: tuple[str, ...] = ()
-    """All that the log holds against the model, the strongest first, each with a remedy."""
+    """All evidence of the log against the model, the strongest first, each item with a remedy."""
 
     def __post_init__(self) -> None:
         if self.rejected is not None:
@@ -643,11 +647,11 @@ class Findings:
             _check_text(sentence, "fit: findings")
 
     def remark(self, done: str) -> str | None:
-        """Return a line that qualifies an answer, such as one that is ``certified for`` the model, if one is due."""
+        """Return a line that qualifies an answer, such as ``certified for`` the model; ``None`` without findings."""
         return f"{done} a model that its log rejects: {self.rejected}" if self.rejected else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the findings as JSON output has them under ``fit``."""
+        """Return the findings in the form of the JSON field ``fit``."""
         return {"rejected": self.rejected, "findings": list(self.findings)}
 
 
@@ -656,9 +660,9 @@ NO_FINDINGS = Findings()
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """From a slot on an arm has another chain, other mean rewards, or both; the head of this file says what that means.
+    """A change of an arm from a slot on: another chain, other mean rewards, or both; see the head of this file.
 
-    ``arm`` is its number or its name; a problem keeps the name.
+    ``arm`` is the number or the name of the arm; a problem keeps the name.
     """
 
     slot: int
@@ -697,20 +701,20 @@ class Change:
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of slots in which a problem does not change."""
+    """An interval of slots without a change of the problem."""
 
     first: int
-    """Its first slot."""
+    """The first slot of the interval."""
     problem: Problem
-    """The problem of this piece, started as the whole is."""
+    """The problem of this piece, with the initial states or beliefs of the full problem."""
 
 
 class Problem:
     """Several arms, of which ``plays`` are pulled in each slot.
 
-    A problem never changes after it is made, and is valid once made: a bad one raises ``ProblemError``. ``findings`` is
-    what its fit to a log found out. It is no part of ``content``, and problems are equal whatever was found.
-    ``changes`` tell what is different from some slots on, and ``pieces`` are the problems between them.
+    A problem is immutable, and valid once made: an invalid problem raises ``ProblemError``. ``findings`` holds the
+    findings of a fit to a log. Findings are no part of ``content`` and do not enter comparisons of problems.
+    ``changes`` lists the changes of arms with their slots, and ``pieces`` the problems between the changes.
 
     >>> problem = Problem([Arm.two_state(0.7, 0.8), Arm.two_state(0.5, 0.6, rewards=(0.8, 0))])
     >>> problem
@@ -776,7 +780,7 @@ class Problem:
 
     @classmethod
     def from_toml(cls, text: str, *, origin: str = "problem") -> Problem:
-        """Read a problem from TOML text; ``origin`` is what errors call it."""
+        """Return the problem of a TOML text; ``origin`` names the text in error messages."""
         head, arms, changes = parse_problem(text, origin)
         try:
             findings = Findings(**head.pop("fit", {}))
@@ -787,11 +791,11 @@ class Problem:
 
     @classmethod
     def builtin(cls, name: str) -> Problem:
-        """Return one of the problems that come with the package; ``builtin_problems()`` lists them."""
+        """Return a problem of the package by its name; ``builtin_problems()`` lists the names."""
         return cls.from_toml(builtin_text(name), origin=name)
 
     def to_toml(self) -> str:
-        """Return the problem as TOML; reading it back gives the same problem, number for number."""
+        """Return the problem as TOML; reading the text returns the same problem, number for number."""
         tables = []
         for arm in self.arms:
             if isinstance(arm, TableArm):
@@ -803,7 +807,7 @@ class Problem:
         return problem_text(head, self.findings.as_dict(), tables, changes)
 
     def save(self, path: str | Path) -> None:
-        """Write the problem to a TOML file; it appears whole or not at all."""
+        """Write the problem to a TOML file, atomically."""
         save_file(path, self.to_toml().encode())
 
     @classmethod
@@ -821,9 +825,9 @@ class Problem:
     ) -> Problem:
         """Draw a problem.
 
-        Rows are uniform over the laws that the kind allows, rewards uniform and sorted. ``paper`` keeps Assumptions 1
-        to 4 with c1 ≥ ``floor``; ``birth-death`` keeps 1 and 2 only, so chains may be negatively correlated; and
-        ``general`` keeps Assumption 1 alone. Each row is redrawn, given the one above it, until it obeys.
+        Rows are uniform over the distributions that the kind allows, rewards uniform and sorted. ``paper`` keeps
+        Assumptions 1 to 4 with c1 ≥ ``floor``; ``birth-death`` keeps 1 and 2 only: chains may be negatively correlated;
+        and ``general`` keeps Assumption 1 alone. Each row is redrawn, given the row above, until the assumptions hold.
         """
         if kind not in RANDOM_KINDS:
             raise ProblemError(f"unknown kind {kind!r} of random problem; {did_you_mean(str(kind), RANDOM_KINDS)}")
@@ -849,7 +853,7 @@ class Problem:
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """The problem between its changes, each piece from its first slot on: one without changes has one piece."""
+        """The problems between changes, each from its first slot on; a problem without changes has one piece."""
         if not self.changes:
             return (Piece(1, self),)
         firsts = sorted({1, *(change.slot for change in self.changes)})
@@ -865,7 +869,7 @@ class Problem:
                     )
                 if not isinstance(arm, Arm):
                     raise ProblemError(
-                        f"change at slot {slot}: arm {arm.name!r} is a table of laws, which cannot change"
+                        f"change at slot {slot}: arm {arm.name!r} is a table of distributions, which cannot change"
                     )
                 try:
                     arms[number] = arm.changed(change.transitions, change.rewards)
@@ -879,11 +883,11 @@ class Problem:
 
     @cached_property
     def reward_range(self) -> Range:
-        """The range that holds the rewards of all arms."""
+        """The smallest range that contains the rewards of all arms."""
         return common_range(arm.reward_range for arm in self.arms)
 
     def in_shares(self) -> Problem:
-        """Return the same problem with rewards as shares of ``reward_range``: itself where that is (0, 1)."""
+        """Return the same problem with rewards as shares of ``reward_range``: the problem itself for (0, 1)."""
         return self if self.reward_range == ZERO_TO_ONE else self._shares
 
     @cached_property
@@ -899,16 +903,18 @@ class Problem:
         return Problem(arms, changes=changes, **about)
 
     def require_drawn(self) -> None:
-        """Raise ``ProblemError`` for an arm whose rewards no simulator can draw, as nobody knows their law."""
+        """Raise ``ProblemError`` for an arm with an unknown reward distribution: no simulator can draw its rewards."""
         for arm in self.arms:
             if arm.reward_law == "bounded":
                 raise ProblemError(
-                    f"arm {arm.name!r} pays by a law that nobody knows, as its rewards are bounded, so they cannot be "
-                    "drawn; give it reward_law 'beta' and a reward_spread"
+                    f"arm {arm.name!r} has bounded rewards of unknown distribution, which cannot be drawn; "
+                    "give it reward_law 'beta' and a reward_spread"
                 )
 
     def require_steady(self, what: str) -> None:
-        """Raise ``ProblemError`` for a problem that changes; ``what`` is what takes only those that do not."""
+        """Raise ``ProblemError`` for a problem with changes; ``what`` names the caller, which accepts constant
+        problems only.
+        """
         if self.changes:
             raise ProblemError(
                 f"the problem changes at slot {self.changes[0].slot}, and {what} is for problems that do not; take a "
@@ -929,7 +935,7 @@ class Problem:
 
     @cached_property
     def content(self) -> str:
-        """A hash of the numbers alone: names and sources do not count. Seeds and stored results depend on it."""
+        """A hash of the numbers alone, without names and sources. Seeds and stored results depend on the hash."""
         digest = hashlib.sha256(str(self.plays).encode())
         for arm in self.arms:
             for part in arm._content():
@@ -943,15 +949,16 @@ class Problem:
         return digest.hexdigest()
 
     def arm_number(self, name: str) -> int:
-        """Return the position of the arm of that name."""
+        """Return the position of the arm with a given name."""
         names = [arm.name for arm in self.arms]
         check_known(name, names, "there is no arm")
         return names.index(name)
 
     def task(self, horizon: int | None = None, *, reveal: Iterable[str] = ()) -> Task:
-        """Return what a learner may know: the shape, and of the rest only what ``reveal`` names.
+        """Return the part of the problem that a learner may know: the shape, and the items that ``reveal`` names.
 
-        ``mixing`` reveals, for each arm, the slots until its law is within 1/√horizon of the stationary one.
+        ``mixing`` reveals, for each arm, the slots until its distribution is within 1/√horizon of the stationary
+        distribution.
         """
         _check_horizon(horizon)
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
@@ -980,12 +987,12 @@ class Problem:
 
     @cached_property
     def assumptions(self) -> Mapping[str, Assumption]:
-        """The paper's Assumptions 1 to 4, each with the arm, state and value that decide it, whatever changes."""
+        """The paper's Assumptions 1 to 4 over all pieces, each with the arm, state and value that decide it."""
         arms = (arm for piece in self.pieces for arm in piece.problem.arms)
         return assumptions_of((arm.name, arm.one_step, arm.rewards) for arm in arms)
 
     def require(self, *names: str) -> None:
-        """Raise ``ProblemError`` for the first of the named assumptions that does not hold.
+        """Raise ``ProblemError`` for the first violation among the named assumptions.
 
         >>> Problem([Arm([[0.5, 0.5], [0.5, 0.5]], [0, 1])]).require("monotone")
         Traceback (most recent call last):
@@ -1018,14 +1025,16 @@ class Problem:
 
 
 def check_problem(given: object) -> None:
-    """Refuse what is no problem, a name above all: functions of Python take the problem itself."""
+    """Refuse values that are not problems, above all names: functions of Python take the problem itself."""
     if not isinstance(given, Problem):
         makes = f"load_problem({given!r})" if isinstance(given, str | Path) else "Problem([...])"
         raise ProblemError(f"problem is {shortened(given)}; give a Problem, such as restless_bandits.{makes} makes")
 
 
 def load_problem(name_or_path: str | Path) -> Problem:
-    """Return a built-in problem by its name, or read a TOML file: what ``PROBLEM`` means on the command line."""
+    """Return a built-in problem by its name, or a problem from a TOML file: the meaning of ``PROBLEM`` on the command
+    line.
+    """
     text = str(name_or_path)
     if text in builtin_problems():
         return Problem.builtin(text)

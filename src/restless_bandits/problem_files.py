@@ -1,6 +1,6 @@
-"""Problems as text: the TOML form, the folder of built-in problems, and the chains of random ones.
+"""Problems as text: the TOML form, the folder of built-in problems, and random chains.
 
-Nothing here knows what an arm is: ``problem`` stands on this module and makes arms of what is read.
+This module is independent of the class of an arm: ``problem`` uses this module and constructs arms from its data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RANDOM_KINDS = ("paper", "birth-death", "general")
 
 
 def read_problem_file(path: str | Path) -> str:
-    """Return the text of a problem file, or say why there is none."""
+    """Return the text of a problem file, or raise with the reason of the failure."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -38,14 +38,14 @@ def read_problem_file(path: str | Path) -> str:
 
 
 def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what TOML text says of a problem, of each of its arms and of each of its changes.
+    """Return the data of a TOML text: of the problem, of each of its arms and of each of its changes.
 
-    Only keys that there are, none missing that must be there, and no arm unnamed.
+    Only known keys are accepted, required keys must be present, and every arm needs a name.
     """
     try:
         data = tomllib.loads(text)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        # Besides what is not TOML: numbers too long to read, and brackets nested too deep.
+        # Besides invalid TOML: numbers too long to read, and brackets nested too deep.
         raise ProblemError(f"{origin} is not valid TOML: {error}") from None
     for key in data:
         check_known(key, PROBLEM_KEYS, f"{origin}: unknown key")
@@ -84,7 +84,7 @@ def problem_text(
     arms: Iterable[Mapping[str, Any]],
     changes: Iterable[Mapping[str, Any]] = (),
 ) -> str:
-    """Return a problem as TOML, number for number; what is empty or None is left out."""
+    """Return a problem as TOML, number for number; empty and None values are left out."""
     tables = [_toml_table(head), *(f"[fit]\n{found}" for found in [_toml_table(fit)] if found)]
     tables += [f"[[arms]]\n{_toml_table(table)}" for table in arms]
     tables += [f"[[changes]]\n{_toml_table(table)}" for table in changes]
@@ -97,7 +97,7 @@ def _toml_table(table: Mapping[str, Any]) -> str:
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but characters beyond ASCII stay as they are, and DEL is escaped.
+        # JSON's escapes are valid in TOML; characters beyond ASCII stay unescaped, and DEL is escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return "[" + ", ".join(_toml_value(entry) for entry in value) + "]"
@@ -105,7 +105,7 @@ def _toml_value(value: Any) -> str:
 
 
 def builtin_problems() -> list[str]:
-    """Return the names of the problems that come with the package."""
+    """Return the names of the problems of this package."""
     return sorted(path.stem for path in PROBLEM_FOLDER.glob("*.toml"))
 
 
@@ -116,7 +116,7 @@ def builtin_text(name: str) -> str:
 
 
 def random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -> Array:
-    """Draw a chain: rows uniform over the laws that the kind allows (see ``Problem.random``)."""
+    """Draw a chain: rows uniform over the distributions that the kind allows (see ``Problem.random``)."""
     if kind == "general":
         return rng.dirichlet(np.ones(size), size=size)
     chain = np.zeros((size, size))
@@ -125,8 +125,8 @@ def random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -
         low, high = max(0, k - 1), min(size, k + 2)
         width = high - low
         while True:
-            # Uniform over the rows whose entries are all at least the floor: what rng.dirichlet(np.ones(width)) draws,
-            # from the same stream, in a fifth of the time. A row that must be steep is drawn many times.
+            # Uniform over the rows with all entries at least the floor: the draws of rng.dirichlet(np.ones(width)),
+            # from the same stream, in a fifth of the time. A steep row needs many draws.
             draws = rng.standard_exponential(width).tolist()
             total = 0.0
             for draw in draws:

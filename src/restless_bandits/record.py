@@ -1,10 +1,10 @@
-"""What was seen: the sufficient statistic of a run, of a size that does not grow with time.
+"""The sufficient statistic of a run's observations, of a size that does not grow with time.
 
-An observation is "τ slots after arm i was last seen in s, it was seen in k". The record counts them,
-``counts(i)[s, bin(τ), k]``, with τ exact up to 512 and in geometric bins beyond, next to the sums of rewards by state,
-the number of slots and of past plans, the present belief (last seen state and slot of every arm), and the notes of the
-last plan, for a learner that must remember more. A learner maps a record to a plan and keeps nothing itself; it is
-handed the record ``frozen``, so that its plan is all that it can say.
+An observation is "arm i, last observed in s, was observed in k, τ slots later". The record counts observations,
+``counts(i)[s, bin(τ), k]``, with τ exact up to 512 and in geometric bins beyond. Further fields are the sums of rewards
+by state, the number of slots and of past plans, the present belief (last observed state and slot of every arm), and the
+notes of the last plan, the further memory of a learner. A learner maps a record to a plan and keeps nothing itself. The
+learner gets the record ``frozen``: the plan is its only output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from restless_bandits.problem import MOST_SLOTS, Task
 
 EXACT_ELAPSED = 512
 MOST_COUNTS = 1 << 30
-"""Counts that a record may hold: 8 GB."""
+"""The largest number of counts in a record: 8 GB."""
 
 
 def _edges() -> IntArray:
@@ -38,7 +38,7 @@ N_BINS = len(BIN_EDGES)
 _BIN_ENDS = np.append(BIN_EDGES[1:] - 1, MOST_SLOTS)
 BIN_MIDDLES = BIN_EDGES.copy()
 BIN_MIDDLES[EXACT_ELAPSED:-1] = np.sqrt(BIN_EDGES[EXACT_ELAPSED:-1]) * np.sqrt(BIN_EDGES[EXACT_ELAPSED + 1 :])
-"""What a bin counts as where the law after so many slots is asked for."""
+"""The representative τ of every bin, for distributions after τ slots."""
 
 
 def elapsed_bin(elapsed: int) -> int:
@@ -67,10 +67,10 @@ def check_fits(n_states: Sequence[int]) -> None:
 
 
 class Record:
-    """Counts, sums and the present belief of one run.
+    """Counts, sums and the present belief of a run.
 
-    Arrays of all arms lie one after the other, for the compiled engine; the methods give each arm's own view. The last
-    row of ``counts(arm)`` and ``visits(arm)``, s = n_states, is for an arm that had never been seen.
+    Arrays of all arms are concatenated, for the compiled engine; methods return each arm's own view. The last row of
+    ``counts(arm)`` and ``visits(arm)``, s = n_states, is for an arm never observed before.
     """
 
     def __init__(self, n_states: Sequence[int], initial: Sequence[int | None]) -> None:
@@ -88,10 +88,11 @@ class Record:
         self.last_state: IntArray = np.array(start, dtype=np.int64)
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.forgotten: BoolArray = np.zeros(len(self.n_states), dtype=np.bool_)
-        """Arms of which something is forgotten: they began as arms never seen, whatever was known at first."""
+        """Arms with forgotten observations: their paths begin as for arms never observed, whatever the initial state.
+        """
         self.slots = 0
         self.restarted = 0, 0
-        """Slots and plans that had passed when the time that a learner counts began."""
+        """Slots and plans before the start of the learner's time."""
         self.plan_lengths: list[int] = []
         self.notes: Mapping[str, Any] = {}
 
@@ -116,12 +117,12 @@ class Record:
 
     @property
     def elapsed(self) -> IntArray:
-        """Slots since each arm was last seen, as the coming slot counts them: at least 1."""
+        """Slots since the last observation of each arm, as of the coming slot: at least 1."""
         return self.slots + 1 - self.last_slot
 
     @property
     def last_states(self) -> IntArray:
-        """Last seen states, −1 for an arm never seen: what policies are asked with."""
+        """Last observed states, −1 for an arm never observed: an argument of policies."""
         return np.where(self.last_state == self.n_states, -1, self.last_state)
 
     def counts(self, arm: int) -> IntArray:
@@ -130,7 +131,7 @@ class Record:
         return view.reshape(-1, N_BINS, int(self.n_states[arm]))
 
     def visits(self, arm: int) -> IntArray:
-        """Observations of an arm whatever was seen, ``[s, bin(τ)]``."""
+        """Observations of an arm in any state, ``[s, bin(τ)]``."""
         return self.flat_visits[self.row_base[arm] : self.row_base[arm + 1]].reshape(-1, N_BINS)
 
     def transitions(self, arm: int) -> IntArray:
@@ -138,30 +139,30 @@ class Record:
         return self.counts(arm)[:-1, 0]
 
     def seen(self, arm: int) -> IntArray:
-        """How often an arm was seen in each state, each time with a reward."""
+        """The number of observations of an arm in each state, each with a reward."""
         return self.flat_seen[self.state_base[arm] : self.state_base[arm + 1]]
 
     def reward_sums(self, arm: int) -> Array:
-        """Sums of the rewards that came with each state."""
+        """Sums of the rewards observed in each state."""
         return self.flat_rewards[self.state_base[arm] : self.state_base[arm + 1]]
 
     def mean_rewards(self, arm: int, unseen: float) -> Array:
-        """Mean rewards of an arm by state; ``unseen`` for a state that was never seen."""
+        """Mean rewards of an arm by state; ``unseen`` for a state never observed."""
         seen = self.seen(arm)
         return np.where(seen > 0, self.reward_sums(arm) / np.maximum(seen, 1), unseen)
 
     def every_state_seen(self, arm: int, times: int) -> bool:
-        """Whether one-step transitions out of every state of an arm were observed so many times."""
+        """Whether every state of an arm has at least a given number of observed one-step transitions."""
         return bool((self.visits(arm)[:-1, 0] >= times).all())
 
     def observe(self, arms: Sequence[int], states: Sequence[int], rewards: Sequence[float]) -> None:
-        """Enter what was seen in one slot, and let it pass."""
+        """Enter the observations of a slot, and end the slot."""
         self.slots += 1
         for arm, state, reward in zip(arms, states, rewards, strict=True):
             self.see(arm, self.slots, state, reward)
 
     def see(self, arm: int, slot: int, state: int, reward: float) -> None:
-        """Enter what was seen of an arm in a slot, the latest in which it was seen."""
+        """Enter an observation of an arm, in the latest slot with an observation of the arm."""
         self._count(arm, int(self.last_state[arm]), int(slot - self.last_slot[arm]), state, 1)
         place = self.state_base[arm] + state
         self.flat_seen[place] += 1
@@ -170,9 +171,9 @@ class Record:
         self.last_slot[arm] = slot
 
     def renew(self, arm: int, counts: IntArray, sums: Sequence[float], last_state: int, last_slot: int) -> None:
-        """Put other counts, flat, and sums of rewards in place of those of an arm, of which something is forgotten.
+        """Replace the counts, flat, and the sums of rewards of an arm with forgotten observations.
 
-        Its path begins anew, as that of an arm never seen, and leads to ``last_state`` in ``last_slot``.
+        The path of the arm starts as for an arm never observed, and leads to ``last_state`` in ``last_slot``.
         """
         self.counts(arm)[:] = counts.reshape(self.counts(arm).shape)
         self._count_visits(arm)
@@ -185,13 +186,13 @@ class Record:
         self.seen(arm)[:] = self.counts(arm).sum(axis=(0, 1))
 
     def restart(self, slot: int) -> None:
-        """Let the time that a learner counts begin after a slot, with the next plan."""
+        """Restart the learner's time after a slot, with the next plan."""
         self.restarted = slot, self.plans
 
     def in_learners_time(self) -> Record:
-        """Return the record as a learner gets it, whose time began at the last restart; it shares nothing that changes.
+        """Return the record in the learner's time, counted from the last restart, as an independent copy.
 
-        Slots and plans before it are not counted. What was seen stays.
+        Slots and plans before the restart are not counted. Observations stay.
         """
         slots, plans = self.restarted
         other = self.copy()
@@ -202,16 +203,16 @@ class Record:
         return other
 
     def skip(self, slots: int) -> None:
-        """Let slots pass in which nothing was seen."""
+        """Let slots pass without an observation."""
         self.slots += slots
 
     def insert(
         self, arm: int, slot: int, state: int, before: tuple[int, int], after: tuple[int, int] | None
     ) -> list[tuple[int, int]]:
-        """Enter the state that an arm was seen in in a slot that has passed; its reward is added apart.
+        """Enter the state of an arm in a past slot; the reward is added separately.
 
-        ``before`` and ``after`` are the states and slots of the sights around it. The observation that led from the one
-        to the other becomes two. Returns those that are new, as (last state, elapsed slots).
+        ``before`` and ``after`` are the states and slots of the neighbouring observations. The observation between the
+        two is split into two. Returns the new observations, as (last state, elapsed slots).
         """
         s, last = before
         entered = [(s, slot - last, state)]
@@ -231,7 +232,7 @@ class Record:
         self.flat_counts[self.count_base[arm] + row * self.n_states[arm] + state] += change
 
     def add_arm(self, n_states: int) -> None:
-        """Make room for one more arm, never seen, whose number is the next one."""
+        """Add space for one more arm, never observed, with the next number."""
         grown = Record([*self.n_states.tolist(), n_states], [None] * (self.n_arms + 1))
         for name in _CHANGING:
             mine = getattr(self, name)
@@ -241,7 +242,7 @@ class Record:
         self.__dict__.update(grown.__dict__, **kept)
 
     def only(self, arms: Sequence[int]) -> Record:
-        """Return what was seen of some arms, numbered in this order; it shares nothing that changes."""
+        """Return the observations of a selection of arms, numbered in the given order, as an independent copy."""
         part = Record(self.n_states[list(arms)].tolist(), [None] * len(arms))
         for name, base in _BASES.items():
             mine, starts = getattr(self, name), getattr(self, base)
@@ -253,7 +254,7 @@ class Record:
         return part
 
     def copy(self) -> Record:
-        """Return a copy that shares nothing that changes."""
+        """Return an independent copy."""
         other = Record.__new__(Record)
         other.__dict__.update(self.__dict__)
         for name in _CHANGING:
@@ -263,9 +264,9 @@ class Record:
         return other
 
     def frozen(self, rewards: Array | None = None) -> Record:
-        """Return the record as a learner gets it: the same numbers, but every attempt to change them raises.
+        """Return the record as a learner gets it: the same numbers, read-only; a write raises.
 
-        Other sums of ``rewards``, in other units, may stand for those of the record.
+        ``rewards``, sums in other units, may replace the sums of the record.
         """
         other = _FrozenRecord.__new__(_FrozenRecord)
         inside = other.__dict__
@@ -278,7 +279,7 @@ class Record:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is sent to another process: of many counts, which are nearly all zero, those that are not."""
+        """Return the state for another process: of many counts, mostly zero, only the nonzero entries."""
         state = dict(self.__dict__)
         for name in _MANY:
             where = np.flatnonzero(state[name])
@@ -293,11 +294,11 @@ class Record:
             array[where] = values
 
     def remember(self, notes: Mapping[str, Any]) -> None:
-        """Keep the notes of the plan that begins now, in place of those of the last one."""
+        """Keep the notes of the new plan in place of the notes of the last plan."""
         self.notes = plain_notes(notes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it; counts are listed where they are not zero."""
+        """Return all fields as JSON values; counts are listed where nonzero."""
         where = np.flatnonzero(self.flat_counts)
         forgetful: dict[str, Any] = {}
         if self.forgotten.any() or self.restarted != (0, 0):
@@ -315,9 +316,9 @@ class Record:
 
     @classmethod
     def from_dict(cls, task: Task, data: dict[str, Any]) -> Record:
-        """Return the record that ``to_dict`` wrote; visits and sights follow from the counts.
+        """Return the record that ``to_dict`` wrote; visits and numbers of observations follow from the counts.
 
-        Raises ``ProblemError`` for what no run can have left: numbers that do not fit each other or the task.
+        Raises ``ProblemError`` for numbers that no run can produce: inconsistent with each other or with the task.
         """
         record = cls.of(task)
         where, values = data["counts"]
@@ -349,7 +350,7 @@ class Record:
         return record
 
     def _check_arm(self, arm: int, start: int, task: Task) -> None:
-        """Refuse numbers that no path of this arm from its start to its last state leaves behind."""
+        """Refuse numbers that no path of this arm from its start to its last state produces."""
         n, last, slot = int(self.n_states[arm]), int(self.last_state[arm]), int(self.last_slot[arm])
         seen, sums = self.seen(arm), self.reward_sums(arm)
         moves = self.visits(arm).sum(axis=1) - np.append(seen, 0)
@@ -357,7 +358,7 @@ class Record:
         ends[start] += 1
         if last <= n:
             ends[last] -= 1
-        # A path leaves every state as often as it comes there, but for its two ends.
+        # A path leaves every state as often as it enters the state, except for its two ends.
         if last > n or (last == n and slot > 0) or not np.array_equal(moves, ends):
             raise ProblemError(f"counts of arm {task.names[arm]!r} do not lead to last_state {last}")
         waits = self.visits(arm).sum(axis=0)
@@ -378,20 +379,18 @@ _BASES = {
     "flat_seen": "state_base",
     "flat_rewards": "state_base",
 }
-"""Arrays of all arms, and where each arm begins in them."""
+"""Concatenated arrays of all arms, with the offset of each arm."""
 _MANY = ("flat_counts", "flat_visits")
 _CHANGING = (*_BASES, "last_state", "last_slot", "forgotten")
 
 
 class _FrozenRecord(Record):
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(
-            f"a learner may not change {name} of its record; what it must remember goes into the notes of its plan"
-        )
+        raise AttributeError(f"a learner may not change {name} of its record; memory goes into the notes of its plan")
 
 
 class _FrozenLengths(Sequence[int]):
-    """The lengths of past plans, to look at: not copied, since a run may have many thousands."""
+    """The lengths of past plans, read-only: not copied, since a run may have many thousands."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self._lengths = lengths
@@ -404,8 +403,8 @@ class _FrozenLengths(Sequence[int]):
 
 
 def frozen_note(note: Any) -> Any:
-    """Return what a learner sees of a note: it cannot be changed."""
-    # Notes of many arms hold thousands of numbers: none of these takes a call of its own.
+    """Return a read-only form of a note, for learners."""
+    # Notes of many arms hold thousands of numbers: a call for each would be slow.
     if isinstance(note, Mapping):
         return MappingProxyType({key: frozen_note(entry) for key, entry in note.items()})
     if isinstance(note, list | tuple):
@@ -417,7 +416,7 @@ _FROZEN_ALREADY = (float, int, str, bool)
 
 
 def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return notes as they are stored and read again, or say that JSON cannot hold them."""
+    """Return notes in their stored form; an error names values that JSON cannot hold."""
     if not isinstance(notes, Mapping):
         raise ProblemError(f"the notes of a plan are {notes!r}; give a dictionary")
     if not notes:

@@ -1,12 +1,12 @@
-"""Names and homes of learners and oracles: what a word stands for, known without loading it.
+"""Names and import paths ("homes") of learners and oracles, resolved without an import.
 
-A home is ``module:attribute``. Three kinds of words lead to one: a name of ours; a name under which an installed
-package has entered its own into the entry-point groups ``restless_bandits.learners`` and ``restless_bandits.oracles``;
-and a home written out, ``package.module:Class``, for code that is entered nowhere. Modules of the current folder are
-found too, after those that are installed.
+A home is ``module:attribute``. Three kinds of words lead to a home: a name of this package; a name that an installed
+package registers in the entry-point groups ``restless_bandits.learners`` and ``restless_bandits.oracles``; and an
+explicit home, ``package.module:Class``, for unregistered code. Modules of the current folder are found too, after
+installed modules.
 
-Importing a module runs its code. A home is therefore followed only where the caller trusts the text: the words of a
-program or of a command line, not those of a stored agent, a history or a store.
+The import of a module runs its code. A home is therefore followed only if the caller trusts the text: the words of a
+program or of a command line, not the words of a stored agent, a history or a store.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class Registry(MutableMapping[str, Any]):
-    """Things by name; a value that is a text is a home, and is loaded when it is asked for.
+    """A mapping of names to objects; a value of type text is a home, loaded on access.
 
-    ``registry[name] = thing`` enters one for as long as the program runs.
+    ``registry[name] = thing`` registers an object for the lifetime of the program.
     """
 
     def __init__(self, what: str, group: str, homes: Mapping[str, str]) -> None:
@@ -59,11 +59,11 @@ class Registry(MutableMapping[str, Any]):
 
     @property
     def own(self) -> list[str]:
-        """The names that come with this package or were entered by the program, without looking for plug-ins."""
+        """The names of this package and names registered by the program, without plug-ins."""
         return list(self._homes)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Split ``word:rest`` after its word, which is a name or a home: a home has a colon of its own."""
+        """Split ``word:rest`` after its word, a name or a home: a home contains a colon itself."""
         name, _, rest = text.partition(":")
         name = name.strip()
         attribute, _, more = rest.partition(":")
@@ -73,7 +73,7 @@ class Registry(MutableMapping[str, Any]):
         return name, rest
 
     def is_registered(self, word: str) -> bool:
-        """Whether a word is a registered name, or the home of one."""
+        """Whether a word is a registered name, or the home of a registered name."""
         if word in self:
             return True
         things = [*self._homes.values(), *_installed(self.group).values()]
@@ -84,9 +84,9 @@ class Registry(MutableMapping[str, Any]):
         )
 
     def find(self, word: str, more_names: Iterable[str] = (), *, trust_modules: bool) -> Any:
-        """Return what a name or a home stands for, or say that there is no such thing.
+        """Return the object of a name or a home; an unknown word raises.
 
-        Without ``trust_modules`` only registered names and their homes are followed; nothing else is imported.
+        Without ``trust_modules`` only registered names and their homes are followed; no other module is imported.
         """
         if word in self:
             return self[word]
@@ -102,7 +102,7 @@ class Registry(MutableMapping[str, Any]):
 
 @cache
 def _installed(group: str) -> dict[str, str]:
-    """The homes that installed packages have entered into a group."""
+    """The homes that installed packages register in a group."""
     from importlib.metadata import entry_points  # takes longer to load than all of this package's own start
 
     return {entry.name: entry.value.replace(" ", "") for entry in entry_points(group=group)}
@@ -118,14 +118,14 @@ def untrusted(what: str, word: str) -> UntrustedModuleError:
 
 
 def load(home: str, what: str) -> Any:
-    """Return what lives at a home; whatever prevents it is a ``ProblemError`` of one sentence."""
+    """Return the object at a home; every failure is a ``ProblemError`` of one sentence."""
     module_name, _, attribute = home.partition(":")
     _look_here_too(module_name)
     try:
         module = importlib.import_module(module_name)
     except ProblemError:
         raise
-    except Exception as error:  # a module may fail in any way while it is loaded
+    except Exception as error:  # the import of a module may fail in any way
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ProblemError(f"cannot import {module_name} for the {what} {home!r}: {reason}") from None
     try:
@@ -138,7 +138,7 @@ def load(home: str, what: str) -> Any:
 
 
 def _look_here_too(module_name: str) -> None:
-    """Let modules of the current folder be imported, by this process and by those it starts."""
+    """Allow imports from the current folder, in this process and its child processes."""
     top = module_name.partition(".")[0]
     here = str(Path.cwd())
     try:
@@ -156,28 +156,30 @@ def home_of(thing: Any) -> str:
 
 
 def is_foreign(thing: Any) -> bool:
-    """Whether a class or function is somebody else's: neither of this package nor of Python's library."""
+    """Whether a class or function is third-party: neither of this package nor of Python's library."""
     top = str(thing.__module__).partition(".")[0]
     return top != PACKAGE and top not in sys.stdlib_module_names
 
 
 def is_installed(module: ModuleType) -> bool:
-    """Whether a module came with an installed package, and not from a folder of somebody's own."""
+    """Whether a module came with an installed package, and not from a folder of the user."""
     place = Path(getattr(module, "__file__", None) or "")
     return any(place.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 
 
 def source_mark(things: Iterable[Any]) -> str:
-    """Return a mark of the source of classes and functions of others, empty where there are none.
+    """Return a digest of the source of third-party classes and functions, empty without any.
 
-    All Python files of the packages that they live in count, or the one file of a module outside of any package.
+    The digest covers all Python files of their packages, or the single file of a module outside of any package.
     """
     tops = sorted({str(thing.__module__).partition(".")[0] for thing in things if is_foreign(thing)})
     mark = hashlib.sha256()
     for top in tops:
         place = getattr(sys.modules.get(top), "__file__", None)
         if place is None or not Path(place).is_file():
-            raise ProblemError(f"the source of {top} is in no file, so changes to it cannot be seen; put it into one")
+            raise ProblemError(
+                f"the source of {top} is in no file, and changes cannot be detected; put the source into a file"
+            )
         path = Path(place)
         for file in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
             mark.update(f"{top}/{file.name}\n".encode() + file.read_bytes())
@@ -202,13 +204,13 @@ LEARNERS = Registry(
 )
 
 DEFAULT = "likelihood-ucb"
-"""What is played where nobody names a learner: the least regret that was measured (docs/head-to-head.md)."""
+"""The default learner: the least measured regret (docs/head-to-head.md)."""
 
 INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm")
-"""Oracles whose play, by somebody who knows the problem, others are compared with."""
+"""Oracles whose policies, with knowledge of the problem, serve as references for comparison."""
 
 COMPARATORS = ("auto", *INFORMED)
-"""What regret can be measured against, besides a number."""
+"""References for regret, besides a number."""
 
 ALIASES = {
     "dominance-ucb": "likelihood-dominance",
@@ -217,7 +219,7 @@ ALIASES = {
     "posterior": "ts:oracle=auto,prior=continuous",
     **{name: f"informed:oracle={name}" for name in INFORMED},
 }
-"""Short names and the specs they stand for."""
+"""Short names and their specs."""
 
 ORACLES = Registry(
     "oracle",
@@ -235,9 +237,9 @@ ORACLES = Registry(
 
 
 ENGINES = ("auto", "threads", "processes", "dask")
-"""Who can play many runs."""
+"""Pools that can play many runs."""
 
 
 def learner_names() -> list[str]:
-    """Return every word that stands for a learner by itself, those of installed plug-ins included."""
+    """Return every word that identifies a learner without further options, with the names of installed plug-ins."""
     return [*LEARNERS, *ALIASES]

@@ -1,21 +1,21 @@
-"""Rewards as numbers in the user's units: laws, ranges, and shares of a range.
+"""Rewards in the user's units: distributions, ranges, and normalized rewards.
 
-A reward of an arm lies within the arm's range, ``low`` to ``high``, (0, 1) where nothing is said; costs have a range
-such as (−500, 0). Confidence bounds and posteriors are made for *shares*, ``(reward − low) / (high − low)``, which lie
-between 0 and 1 whatever the unit, and what they give is mapped back.
+A reward of an arm lies within the arm's range, ``low`` to ``high``, (0, 1) by default; costs have a range such as
+(−500, 0). Confidence bounds and posteriors are defined for *shares*, ``(reward − low) / (high − low)``, between 0 and 1
+in any unit, and their results are mapped back.
 
-Oracles and learners plan on shares as well, but of one range that holds those of all arms: that leaves every choice
-what it is, gains are mapped back, and tolerances, ties among them, mean the same in any unit.
+Oracles and learners plan on shares as well, but of a common range that contains the ranges of all arms. The common
+scale leaves every choice unchanged and gains are mapped back. Tolerances, also for ties, mean the same in any unit.
 
-The laws, given the mean m of a state, whose share is p:
+The distributions, for the mean m of a state, with share p:
 
 - ``bernoulli``: ``high`` with probability p, else ``low``;
 - ``fixed``: m, always;
-- ``bounded``: any number within the range, by a law that nobody knows. Learners play it; a simulator cannot draw it;
-- ``beta``: ``low`` plus the width times a beta variable of mean p, whose standard deviation is ``reward_spread`` times
-  the largest that a law on [0, 1] with this mean can have, √(p (1 − p)). So it has the shape parameters p ν and
-  (1 − p) ν with ν = 1/spread² − 1: near a spread of 1 it is nearly ``bernoulli``, near 0 nearly ``fixed``. A mean at an
-  end of the range is paid always.
+- ``bounded``: any number within the range, with unknown distribution. Learners play such arms; a simulator cannot draw;
+- ``beta``: ``low`` plus the width times a beta variable of mean p. Its standard deviation is ``reward_spread`` times
+  the largest possible on [0, 1] with this mean, √(p (1 − p)). The shape parameters are p ν and (1 − p) ν with ν =
+  1/spread² − 1: near a spread of 1 the distribution is nearly ``bernoulli``, near 0 nearly ``fixed``. A mean at an end
+  of the range is always paid.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Range = tuple[float, float]
 ZERO_TO_ONE: Range = (0.0, 1.0)
 LARGEST_REWARD = 1e15
 NARROWEST = 1e-6
-"""Width of a range as a share of its larger end: sums of rewards lose their digits in narrower ones."""
+"""The least width of a range as a share of its larger end: sums of rewards lose their digits in narrower ranges."""
 
 
 def checked_range(what: str, value: Any) -> Range:
-    """Return the ends of a range of rewards as floats, or say what is wrong with them."""
+    """Return the ends of a range of rewards as floats, or raise with the error of the range."""
     pair = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(map(is_number, pair)) or not pair[0] < pair[1]:
         raise ProblemError(
@@ -58,26 +58,26 @@ def checked_range(what: str, value: Any) -> Range:
 
 
 def checked_spread(what: str, law: RewardLaw, value: Any) -> float | None:
-    """Return the spread of a beta law, None for the other laws, or say what is wrong with it."""
+    """Return the spread of a beta distribution, None for other distributions, or raise with the error of the spread."""
     if law != "beta":
         if value is not None:
             raise ProblemError(f"{what} is {shortened(value)}, but its reward_law is {law!r}; only 'beta' has a spread")
         return None
     if not is_number(value) or not 0 < value < 1:
         raise ProblemError(
-            f"{what} is {shortened(value)}; a beta law needs a standard deviation strictly between 0 and 1, as a share "
-            "of the largest possible"
+            f"{what} is {shortened(value)}; a beta distribution needs a standard deviation strictly between 0 and 1, "
+            "as a share of the largest possible"
         )
     return float(value)
 
 
 def outside(values: Array, ends: Range) -> Any:
-    """Which values lie outside of a range."""
+    """Whether values lie outside of a range."""
     return (values < ends[0]) | (values > ends[1])
 
 
 def shares_of(values: Array, ends: Range) -> Array:
-    """Return rewards as shares of their range; those of (0, 1) as they are."""
+    """Return rewards as shares of their range; rewards of (0, 1) unchanged."""
     if ends == ZERO_TO_ONE:
         return values
     low, high = ends
@@ -85,7 +85,7 @@ def shares_of(values: Array, ends: Range) -> Array:
 
 
 def values_of(shares: Array, ends: Range) -> Array:
-    """Return shares of a range as rewards: never beyond the ends, whatever rounding does."""
+    """Return shares of a range as rewards: never beyond the ends, despite rounding."""
     if ends == ZERO_TO_ONE:
         return shares
     low, high = ends
@@ -93,13 +93,13 @@ def values_of(shares: Array, ends: Range) -> Array:
 
 
 def common_range(ranges: Iterable[Range]) -> Range:
-    """Return the range that holds all of them."""
+    """Return the smallest range that contains all ranges."""
     lows, highs = zip(*ranges, strict=True)
     return min(lows), max(highs)
 
 
 def range_within(ends: Range, common: Range) -> Range:
-    """Return a range as shares of a wider one."""
+    """Return a range as shares of a wider range."""
     if common == ZERO_TO_ONE:
         return ends
     low, width = common[0], common[1] - common[0]
@@ -107,18 +107,20 @@ def range_within(ends: Range, common: Range) -> Range:
 
 
 def share_sums(sums: Array, counts: IntArray, low: Array | float, width: Array | float) -> Array:
-    """Return sums of so many rewards as sums of shares: each between 0 and its count."""
+    """Return sums of a number of rewards as sums of shares: each between 0 and its count."""
     return np.asarray(np.clip((sums - counts * low) / width, 0.0, counts))
 
 
 def beta_shapes(shares: Array, spread: float) -> tuple[Array, Array]:
-    """Return the two shape parameters of the beta laws with these means; one is 0 for a mean at an end."""
+    """Return the two shape parameters of the beta distributions with given means; one parameter is 0 for a mean at
+    an end.
+    """
     both = 1.0 / spread**2 - 1.0
     return shares * both, (1.0 - shares) * both
 
 
 def draw_reward(law: RewardLaw, mean: float, ends: Range, spread: float | None, rng: np.random.Generator) -> float:
-    """Draw one reward of a state; ``bounded`` has no law to draw from."""
+    """Draw a reward of a state; ``bounded`` rewards cannot be drawn."""
     if law == "fixed":
         return mean
     low, high = ends
@@ -126,7 +128,9 @@ def draw_reward(law: RewardLaw, mean: float, ends: Range, spread: float | None, 
     if law == "bernoulli":
         return high if rng.random() < share else low
     if law == "bounded" or spread is None:
-        raise ProblemError("bounded rewards have no law to draw from; give reward_law 'beta' and a reward_spread")
+        raise ProblemError(
+            "bounded rewards have no known distribution to draw from; give reward_law 'beta' and a reward_spread"
+        )
     if share <= 0.0 or share >= 1.0:
         return mean
     first, second = beta_shapes(np.array(share), spread)

@@ -1,12 +1,12 @@
-"""Problems solved by the oracle that fits, and policies evaluated: computed where that is possible, else simulated.
+"""Solutions of problems by a suitable oracle, and values of policies: computed if possible, else simulated.
 
     rb.solve(problem)                           # what ``restless solve`` does
     rb.evaluate(problem, policy, simulate=True)
 
-A simulated gain is the mean over independent runs, so its standard error needs no assumption on how fast a run forgets.
-Of each run the first half is left out, and what is averaged is the mean reward given the true belief, which is less
-noisy than the rewards themselves and has the same mean. If the two halves of what is left still differ by more than
-chance explains, the start is not forgotten, and longer runs are played.
+A simulated gain is the mean over independent runs: its standard error needs no assumption on the mixing of a run. The
+first half of each run is left out. The average is taken of the mean reward given the true belief, with less noise than
+the rewards themselves and the same mean. If the two halves of the rest differ by more than randomness explains, the
+start is not forgotten, and longer runs are played.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ from restless_bandits.streams import world_words
 
 RUNS = 32
 SLOTS, FEWEST_SLOTS = 100_000, 10_000
-"""Slots of a run: of several plays as few as leave the whole some seconds, but never fewer than the second."""
+"""Slots of a run: with several plays as few as the total work of some seconds allows, but never fewer than the
+second.
+"""
 WORK = 1_500_000_000
-"""Arms looked at in all runs where several are pulled in a slot."""
+"""Arm evaluations in all runs with several plays a slot."""
 LONGER, LONGEST = 4, 16
-"""Runs that drift become so many times longer, and in all so many times at most."""
+"""The factor by which drifting runs are extended, and the largest total factor."""
 DRIFT = 0.003
-"""The chance that runs which have forgotten their start are taken for drifting: some are played in vain."""
+"""The probability that runs which have forgotten their start are classified as drifting, and extended in vain."""
 CONFIDENCE = 0.95
 
 
@@ -57,21 +59,21 @@ def evaluate(
     runs: int = RUNS,
     seed: int = 0,
 ) -> Evaluation:
-    """Return what a policy earns in the long run.
+    """Return the long-run gain of a policy.
 
     Parameters
     ----------
     problem, policy
-        Any policy that can be computed; for a simulation one that the engine knows.
+        Any policy with a computable gain; for a simulation a policy that the engine supports.
     simulate
-        Whether to simulate it; else it is computed, on a small problem, with a bound of its error.
+        Whether to simulate; by default the gain of a small problem is computed, with a bound of its error.
     most
-        Joint beliefs up to which it is computed; more of them are a ``ProblemError``.
+        The largest number of joint beliefs for a computation; a larger number is a ``ProblemError``.
     slots
-        Slots of each simulated run, the first half of which is left out. Left out itself, 100 000, or more if these
-        show that the start is not forgotten, or fewer of many arms with several plays.
+        Slots of each simulated run; the first half is left out. The default is 100 000, more if the start is not
+        forgotten by then, or fewer for many arms with several plays.
     runs, seed
-        Independent runs, two at least, and where their draws come from.
+        The number of independent runs, at least two, and the seed of their draws.
 
     """
     if not simulate:
@@ -122,25 +124,26 @@ def _summary(halves: Array, slots: int) -> Evaluation:
     gain, reach = float(means.mean()), _reach(means, CONFIDENCE)
     how = f"simulated in {len(means)} runs of {slots:,} slots, the first half of each left out"
     if _drifts(halves):
-        how += "; what is left still drifts, so the gain may be further off than its standard error says"
+        how += "; the rest still drifts, so the error of the gain may exceed its standard error"
     return Evaluation(gain, math.inf, None, None, stderr=_stderr(means), interval=(gain - reach, gain + reach), how=how)
 
 
 def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | None = None, **options: Any) -> Solution:
-    """Solve a problem as ``restless solve`` does: by the oracle that fits, a gain that nobody can compute simulated.
+    """Solve a problem as ``restless solve`` does: by a suitable oracle, with a simulated gain if no computation is
+    possible.
 
     Parameters
     ----------
     problem
         The problem.
     oracle
-        The name of an oracle, or an oracle. ``auto`` is exact where that takes at most a minute and a gigabyte, by an
-        estimate made before it starts, else Whittle's index; ``why`` then says which and why. With options,
-        ``tolerance`` and ``memory``, it is exact.
+        The name of an oracle, or an oracle. ``auto`` is exact if the estimated cost is at most a minute and a gigabyte,
+        else Whittle's index; ``why`` then names the choice and the reason. With options, ``tolerance`` and ``memory``,
+        the oracle is exact.
     report
-        Called with lines that say how far it is.
+        A function for progress lines.
     options
-        Those of the oracle.
+        The options of the oracle.
 
     """
     started = time.perf_counter()
@@ -166,7 +169,7 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
 
 
 def forecast(problem: Problem, oracle: str | Oracle = "auto", options: Mapping[str, Any] | None = None) -> str | None:
-    """Return a line that says how long ``solve`` will take, and why; None where that is not long."""
+    """Return a line with the expected duration of ``solve`` and its reason; None for a short duration."""
     chosen, why = _oracle(problem, oracle, options or {})
     if chosen.name == "exact":
         return warning(cost(problem).seconds / cores(), why or f"exact for {problem.n_arms} arms")
@@ -179,12 +182,12 @@ def forecast(problem: Problem, oracle: str | Oracle = "auto", options: Mapping[s
 
 
 def seconds_from_part(problem: Problem, work: Callable[[Problem], object]) -> float:
-    """Return about how many seconds something takes whose time grows with the arms, from what it takes for a few."""
+    """Return the approximate seconds of a computation linear in the arms, from the seconds for a few arms."""
     return from_part(problem.n_arms, lambda arms: work(Problem(problem.arms[:arms], plays=min(problem.plays, arms))))
 
 
 def _oracle(problem: Problem, oracle: str | Oracle, options: Mapping[str, Any]) -> tuple[Oracle, str | None]:
-    """The oracle that is to solve a problem, and why where that was left open."""
+    """The oracle for a problem, and the reason of an automatic choice."""
     found = oracles.find_oracle(oracle)
     if found.name != "auto":
         return found, None

@@ -1,4 +1,4 @@
-"""A player as data, and its events as they happen again: what both files and stores of agents are made of."""
+"""The stored form of a player, and the replay of its events: the basis of agent files and of the service's stores."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FORMATS = (f"{KIND}, version 1", FORMAT)
 
 
 class StoredPlayer(Player):
-    """A player that can be written down, and that repeats what was."""
+    """A player with a stored form and a replay of events."""
 
     def _repeat(self, event: Event, *, trust_modules: bool, check: bool = True) -> bool:
-        """Let an event of a history happen again; whether it is what would be decided today, if that is asked.
+        """Apply an event of a history again; return whether a recomputed decision agrees, if requested.
 
-        The learner of an event is named by a stored spec: ``trust_modules`` is that of ``learners.learner``.
+        A stored spec names the learner of an event: ``trust_modules`` is the option of ``learners.learner``.
         """
 
         def told(key: str) -> Any:
@@ -72,7 +72,7 @@ class StoredPlayer(Player):
         return True
 
     def _to_dict(self) -> dict[str, Any]:
-        """The agent as JSON can hold it."""
+        """The agent as JSON values."""
         problem = None if self.task.problem is None else self.task.problem.to_toml()
         begun = self._plan is not None
         return {
@@ -98,12 +98,12 @@ class StoredPlayer(Player):
 
     @classmethod
     def _restored(cls, data: dict[str, Any], learner: Learner | None, *, trust_modules: bool, **own: Any) -> Self:
-        """The agent that was stored; nothing of it is taken on trust. A plan that was due is still to be made.
+        """The stored agent, with every field validated. A plan in progress is still to be made.
 
-        Without ``learner`` the stored spec is resolved: ``trust_modules`` is that of ``learners.learner``.
+        Without ``learner`` the stored spec is resolved: ``trust_modules`` is the option of ``learners.learner``.
         """
         if learner is None and data["learner"] is None:
-            raise ProblemError("it has a learner that no spec can name; hand it over as learner=")
+            raise ProblemError("its learner has no spec; pass the learner as learner=")
         told = dict(data["task"])
         if told["problem"] is not None:
             told["problem"] = Problem.from_toml(told["problem"])
@@ -151,16 +151,16 @@ class StoredPlayer(Player):
         return agent
 
     def _plan_again(self, begun: Record) -> Plan:
-        """Return the plan that was stored; it is made again of the record of its start, with the notes of that time."""
+        """Return the stored plan, recomputed from the record and the notes at its start."""
         return self._made(begun)
 
     def _try_planning(self) -> None:
-        """Make a plan that is still to be made, for a trial: what is wrong with what was stored shows now."""
+        """Make a plan in progress, as a trial: errors of stored data appear at once."""
         with warnings.catch_warnings(action="ignore"):
             self._made(self.record)
 
     def _restore_lookouts(self, data: dict[str, Any]) -> None:
-        """Take what was stored of changes, of the task that is there now."""
+        """Restore the change detection from stored data, for the present task."""
         memory = data.get("memory")
         self.memory = None if memory is None else self._checked_memory(memory)
         self._look_out()
@@ -174,14 +174,14 @@ class StoredPlayer(Player):
             self._alarms.append(Alarm(**{**fields, "evidence": math.inf if certain else fields["evidence"]}))
 
     def _spec(self) -> str | None:
-        """The words for the learner; one with a function among its options has none."""
+        """The spec of the learner; a learner with a function among its options has none."""
         with contextlib.suppress(ProblemError):
             return self._learner.spec
         return None
 
 
 def _check_sequence(begun: Record | None, due: Record | None, now: Record) -> None:
-    """Refuse records of which a later one does not follow from an earlier one, or counts other plans."""
+    """Refuse records that do not follow from an earlier record, or with an inconsistent number of plans."""
     if due is not None and begun is None:
         raise ProblemError("due_record is there without plan_record")
     if begun is None:

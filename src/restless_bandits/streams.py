@@ -1,7 +1,7 @@
 """Randomness by coordinates: every stream of draws depends on the seed, the problem's content and the run's number.
 
-The draws of the world, those of the learner, one stream for each plan, and those of answers on their way never meet.
-So a run is the same whatever else is run, in whatever order, on however many cores.
+The draws of the simulated arms, of the learner (a stream for each plan), and of feedback delays use separate streams. A
+run is therefore independent of other runs, of their order, and of the number of cores.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ def _sequence(seed: int, content: str, run: int, *stream: int) -> np.random.Seed
 
 
 def world_words(seed: int, content: str, run: int) -> npt.NDArray[np.uint64]:
-    """Return the state of the stream that draws states and rewards."""
+    """Return the state of the stream of states and rewards."""
     return _sequence(seed, content, run, WORLD).generate_state(4, np.uint64).astype(np.uint64)
 
 
 def answer_generator(seed: int, content: str, run: int) -> np.random.Generator:
-    """Return the generator of what happens to the answers of a run on their way."""
+    """Return the generator of delays and losses of a run's feedback."""
     return np.random.default_rng(_sequence(seed, content, run, ANSWERS))
 
 
 def plan_generator(seed: int, content: str, run: int, plan: int) -> np.random.Generator:
-    """Return the learner's generator for one of its plans: that of ``_sequence(seed, content, run, LEARNER, plan)``."""
+    """Return the learner's generator for a plan: the generator of ``_sequence(seed, content, run, LEARNER, plan)``."""
     words = np.array([*_learner_words(seed, content, run), *_words(plan)], dtype=np.uint32)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
 
 
 @lru_cache(maxsize=64)
 def _learner_words(seed: int, content: str, run: int) -> list[int]:
-    """What NumPy makes of the coordinates of all plans of a run; kept, as that takes it longer than the rest."""
+    """NumPy's words for the coordinates of all plans of a run; cached, because NumPy takes longer for them than for
+    the rest.
+    """
     entropy, key = _words(seed), (int(content[:32] or "0", 16), run, LEARNER)
-    # A seed is filled up to four words, so that it cannot be taken for one with a part of the key.
+    # A seed is padded to four words, to distinguish the seed from a shorter seed with a part of the key.
     filled = [*entropy, *[0] * (4 - len(entropy))]
     return [*filled, *(word for number in key for word in _words(number))]
 
 
 def _words(number: int) -> list[int]:
-    """A number in words of 32 bits, the lowest first; zero is one word."""
+    """A number in words of 32 bits, the lowest first; zero is a single word."""
     words = [number & 0xFFFFFFFF]
     while number := number >> 32:
         words.append(number & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""What was seen of one arm in a stretch of slots, as counts: the part of a record that can be kept or forgotten."""
+"""Counts of an arm's observations in a segment of time: the part of a record that can be kept or forgotten."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Observed(NamedTuple):
     rewards: Array
 
     def part(self, first: int, end: int | None = None) -> Observed:
-        """Return those from one to before another."""
+        """Return the observations from one position to before another."""
         return Observed(self.slots[first:end], self.places[first:end], self.rewards[first:end])
 
 
 def observed(n_states: int, before: tuple[int, int], sights: Sequence[tuple[int, int, float]]) -> Observed:
-    """Return observations from sights (slot, state, reward), after a state that was seen in a slot before them."""
+    """Return observations from triples (slot, state, reward), after the last state observed before them."""
     if not sights:
         return Observed(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
     slots, states, rewards = (np.array(column) for column in zip(*sights, strict=True))
@@ -38,15 +38,15 @@ def observed(n_states: int, before: tuple[int, int], sights: Sequence[tuple[int,
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Counts of an arm from a slot on, where they are not zero; there is at least one observation."""
+    """The nonzero counts of an arm from a slot on, with at least one observation."""
 
     since: int
-    """The first slot that it stands for."""
+    """The first slot of the segment."""
     first_slot: int
     """The slot of the first observation."""
     first_place: int
     places: IntArray
-    """Where the counts stand in ``record.counts(arm)``, flattened; in ascending order."""
+    """Positions of the counts in ``record.counts(arm)``, flattened; in ascending order."""
     counts: IntArray
     sums: Array
     """Sums of rewards by state."""
@@ -69,20 +69,22 @@ class Tally:
 
     @property
     def seen(self) -> IntArray:
-        """How often each state was seen."""
+        """The number of observations of each state."""
         seen = np.zeros(self.n_states, dtype=np.int64)
         np.add.at(seen, self.places % self.n_states, self.counts)
         return seen
 
     def joined(self, later: Tally) -> Tally:
-        """Return this tally and a later one as one."""
+        """Return the union of this segment and a later segment."""
         places, where = np.unique(np.concatenate([self.places, later.places]), return_inverse=True)
         counts = np.zeros(len(places), dtype=np.int64)
         np.add.at(counts, where, np.concatenate([self.counts, later.counts]))
         return Tally(self.since, self.first_slot, self.first_place, places, counts, self.sums + later.sums)
 
     def alone(self) -> IntArray:
-        """Return all counts, flat, as if nothing had been seen before: the first observation is a first sight."""
+        """Return all counts, flat, without earlier observations: the first observation is then an initial
+        observation.
+        """
         n = self.n_states
         flat = np.zeros((n + 1) * N_BINS * n, dtype=np.int64)
         flat[self.places] = self.counts
@@ -91,13 +93,13 @@ class Tally:
         return flat
 
     def to_list(self) -> list[Any]:
-        """Return the tally as JSON can hold it."""
+        """Return the segment as JSON values."""
         numbers = [self.since, self.first_slot, self.first_place]
         return [*numbers, self.places.tolist(), self.counts.tolist(), self.sums.tolist()]
 
     @classmethod
     def from_list(cls, data: Any, n_states: int) -> Tally:
-        """Return the tally that ``to_list`` wrote; what cannot be one is refused."""
+        """Return the segment that ``to_list`` wrote; invalid data is refused."""
         if not isinstance(data, list) or len(data) != 6:
             raise ProblemError(f"a tally is {shortened(data)}; it must be a list of 6")
         since, first_slot, first_place, places, counts, sums = data

@@ -1,10 +1,10 @@
-"""What every learner and every oracle promises, as checks that anybody can run on one of their own.
+"""Checks of the contracts of learners and oracles, for classes of the package and of users.
 
     rb.testing.check_learner(MyLearner())
     rb.testing.check_oracle(my_oracle)
 
-Both return nothing, or raise ``BrokenPromise`` with a sentence that says which promise was broken, and where. The
-learner or oracle need not be entered anywhere. Our own pass the same checks.
+Both functions return nothing, or raise ``BrokenPromise`` with a sentence that names the broken promise and its place.
+The learner or oracle need not be registered. The learners and oracles of the package pass the same checks.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 
 class BrokenPromise(AssertionError, ProblemError):  # noqa: N818 - what it is, not that it is an error
-    """A learner or an oracle does not do what all of them promise."""
+    """A learner or an oracle violates its contract."""
 
 
 def trial_problems() -> dict[str, Problem]:
-    """Return the small problems on which learners and oracles are tried, by what is special about them."""
+    """Return the small problems for tests of learners and oracles, by their special property."""
     return {
         "paper": Problem.builtin("paper-1"),
         "three arms": Problem.builtin("table-3"),
@@ -64,16 +64,16 @@ def trial_problems() -> dict[str, Problem]:
 def check_learner(
     learner: Learner | type[Learner] | str, problems: Iterable[Problem] | None = None, *, horizon: int = 300
 ) -> None:
-    """Hold a learner to what all of them promise, on some problems: those of ``trial_problems`` if none are given.
+    """Check a learner against the contract on a list of problems, by default ``trial_problems``.
 
     A learner
 
-    - is a description: it equals its copy, and its spec, where it has one, leads back to it;
-    - refuses a problem that it cannot play by ``check``, in one sentence, before it plays, and not every problem;
-    - makes plans that are functions: it does not write to its record, equal records and generators give equal plans,
-      and what it remembers is in the notes of its last plan, which JSON holds and which no later plan drops;
-    - pulls as many arms as there are to pull, and names none that do not exist;
-    - goes on as if nothing had happened when its agent is saved and loaded, at any slot;
+    - is a description: a learner equals its copy, and its spec, if any, makes an equal learner;
+    - refuses an unsuitable problem by ``check``, in one sentence, before the first slot, and accepts some problem;
+    - makes plans as functions: the record is not written to, equal records and generators give equal plans, and memory
+      is in the notes of the last plan, as JSON values that no later plan drops;
+    - pulls exactly ``plays`` existing arms;
+    - continues identically after its agent is saved and loaded, at any slot;
     - takes the same path in the simulator and in ``Agent``, whatever the horizon.
     """
     if isinstance(learner, type) and issubclass(learner, Learner):
@@ -93,7 +93,7 @@ def check_learner(
 def _taken(
     what: Learner | Oracle, problems: Iterable[Problem] | None, verb: str, take: Callable[[Problem], T]
 ) -> Iterator[tuple[Problem, T]]:
-    """Give out the problems that are not refused, each with what is made of it; not all may be refused."""
+    """Yield the accepted problems, each with its result; at least one problem must be accepted."""
     tried = list(trial_problems().values() if problems is None else problems)
     refusals = []
     for problem in tried:
@@ -107,7 +107,7 @@ def _taken(
 
 
 def _attempt(what: Learner | Oracle, problem: Problem, verb: str, take: Callable[[Problem], T]) -> tuple[T | None, str]:
-    """What is made of a problem, or why it is refused."""
+    """The result for a problem, or the reason of its refusal."""
     try:
         return take(problem), ""
     except ProblemError as error:
@@ -115,7 +115,10 @@ def _attempt(what: Learner | Oracle, problem: Problem, verb: str, take: Callable
             _broken(what, f"refuses {problem} with {str(error)!r}; a refusal is one sentence")
         return None, str(error)
     except Exception as error:
-        _broken(what, f"fails on {problem} with {_line(error)}; what it cannot {verb} it refuses by ProblemError")
+        _broken(
+            what,
+            f"fails on {problem} with {_line(error)}; a problem that it cannot {verb} must be refused by ProblemError",
+        )
 
 
 def _broken(what: Learner | Oracle, promise: str) -> NoReturn:
@@ -180,9 +183,9 @@ def _check_arms(what: Learner | Oracle, problem: Problem, arms: list[int]) -> No
 
 
 def _played(agent: Agent, problem: Problem, slots: int, stops: Sequence[int] = ()) -> list[list[int]]:
-    """Play some slots on chains that are all drawn, and return the arms pulled in each.
+    """Play some slots on chains drawn in full, and return the arms pulled in each.
 
-    After ``stops`` the agent is saved and loaded, at the last of them between a question and its answer.
+    After ``stops`` the agent is saved and loaded, at the last stop between a decision and its feedback.
     """
     states, reward = drawn_chains(problem, slots, np.random.default_rng(SEED))
 
@@ -202,7 +205,7 @@ def _played(agent: Agent, problem: Problem, slots: int, stops: Sequence[int] = (
 
 @dataclass(frozen=True)
 class _Watched(Learner):
-    """A learner whose every plan is checked; ``fresh`` is a copy that was never asked."""
+    """A learner with a check of every plan; ``fresh`` is a copy without any calls."""
 
     inner: Learner
     fresh: Learner
@@ -225,7 +228,7 @@ class _Watched(Learner):
         if any(one != plan for one in again):
             _broken(self, f"is not deterministic: equal records and generators gave two plans {where}")
         if other != plan:
-            _broken(self, f"remembers something besides its notes: a new one of its kind plans otherwise {where}")
+            _broken(self, f"has memory besides its notes: an equal new learner plans otherwise {where}")
         if frozen_note(kept) != frozen_note(plan.notes):
             _broken(self, f"loses notes: {dict(plan.notes)!r} comes back from JSON as {kept!r}, {where}")
         lost = sorted(set(record.notes) - set(kept))
@@ -256,16 +259,16 @@ def _line(error: BaseException) -> str:
 def check_oracle(
     oracle: str | Oracle | Callable[[Problem], Policy | Solution], problems: Iterable[Problem] | None = None
 ) -> None:
-    """Hold an oracle to what all of them promise, on some problems: those of ``trial_problems`` if none are given.
+    """Check an oracle against the contract on a list of problems, by default ``trial_problems``.
 
     An oracle
 
-    - answers with a ``Solution``, or with a ``Policy``, of the problem that it was given, and twice in the same way;
-    - refuses a problem that it cannot take by ``ProblemError``, in one sentence, and not every problem;
-    - brackets the optimum: ``lower`` ≤ μ* ≤ ``upper``, where μ* is that of the exact oracle;
-    - states the gain of its own policy, as it is computed from the policy, or none;
-    - certifies no policy that is further than ``CERTIFIED_WIDTH`` from its upper end;
-    - pulls as many arms as there are to pull, in whatever is known of them.
+    - answers with a ``Solution``, or with a ``Policy``, of the given problem, and repeats the same answer;
+    - refuses an unsuitable problem by ``ProblemError``, in one sentence, and accepts some problem;
+    - brackets the optimum: ``lower`` ≤ μ* ≤ ``upper``, with μ* of the exact oracle;
+    - states the gain of its own policy, equal to the gain computed from the policy, or no gain;
+    - certifies no policy further than ``CERTIFIED_WIDTH`` from its upper end;
+    - pulls exactly ``plays`` arms, in every belief.
     """
     found = find_oracle(oracle)
 
@@ -297,7 +300,7 @@ def _check_solution(oracle: Oracle, problem: Problem, solution: Solution) -> Non
 
 
 def _check_choices(oracle: Oracle, problem: Problem, *policies: Policy) -> None:
-    """Ask the policy of an answer, and the policy that the oracle gives without one, in many situations."""
+    """Compare the policy of an answer with the oracle's policy-only answer in many situations."""
     rng = np.random.default_rng(SEED)
     for _ in range(50):
         known: list[int | None] = [int(rng.integers(n)) for n in problem.n_states]

@@ -1,4 +1,4 @@
-"""One run with everything in sight: the arm pulled in each slot, and the true states of all arms behind it.
+"""A run with full information: the arm pulled in each slot, and the true states of all arms.
 
 stretch = rb.walk(rb.Problem.builtin("paper-1"), "restless-ucb", horizon=3000).part(900, 120)
 rb.plots.raster(stretch)
@@ -23,11 +23,11 @@ from restless_bandits.rewards import draw_reward
 Answer = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
 """From the arms pulled in a slot to their states and rewards."""
 Reward = Callable[[int, int], float]
-"""From the slot, counted from 0, and the arm that was pulled to its reward."""
+"""From the slot, counted from 0, and the pulled arm to its reward."""
 
 
 def play_slot(agent: Agent, answer: Answer) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
-    """Let an agent play one slot; return the arms that it pulled, their states and their rewards."""
+    """Let an agent play a slot; return the pulled arms, their states and their rewards."""
     choice = agent.ask()
     arms = (choice,) if isinstance(choice, int) else choice
     states, rewards = answer(arms)
@@ -39,7 +39,7 @@ def play_slot(agent: Agent, answer: Answer) -> tuple[Sequence[int], Sequence[int
 
 
 def play_along(agent: Agent, states: IntArray, reward: Reward) -> IntArray:
-    """Let an agent that has seen nothing play along paths of states, (slot, arm), and return its arms: (slot, play)."""
+    """Let an agent without observations play along paths of states, (slot, arm), and return its arms: (slot, play)."""
     paths = states.tolist()
 
     def answer(arms: Sequence[int]) -> tuple[Sequence[int], Sequence[float]]:
@@ -51,16 +51,16 @@ def play_along(agent: Agent, states: IntArray, reward: Reward) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """One run with the states of all arms, seen or not."""
+    """A run with the states of all arms, observed or not."""
 
     problem: Problem
     learner: str
     states: IntArray
     """The true state of each arm in each slot: (slot, arm)."""
     pulled: BoolArray
-    """Which arms were pulled in each slot: (slot, arm)."""
+    """Whether each arm was pulled in each slot: (slot, arm)."""
     last_states: IntArray
-    """What was known before each slot, the last seen state of each arm, −1 for one never seen: (slot, arm)."""
+    """The belief before each slot: the last observed state of each arm, −1 for an arm never observed: (slot, arm)."""
     elapsed: IntArray
     """And the slots since then, at least 1: (slot, arm)."""
     first: int = 1
@@ -72,24 +72,24 @@ class Walk:
         return np.asarray(self.pulled.argmax(axis=1))
 
     def part(self, start: int, length: int) -> Walk:
-        """Return a stretch of slots, from slot ``start`` on."""
+        """Return an interval of slots, from slot ``start`` on."""
         there = slice(start - self.first, start - self.first + length)
         columns = ("states", "pulled", "last_states", "elapsed")
         return replace(self, first=start, **{name: getattr(self, name)[there] for name in columns})
 
 
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
-    """Play one run slot by slot on chains that are all drawn, which the simulator has no need to do."""
+    """Play a run slot by slot on chains drawn in full; the simulator draws pulled arms only."""
     check_problem(problem)
     if any(isinstance(arm, TableArm) for arm in problem.arms):
-        raise ProblemError("a walk needs chains, and a table of laws is none; give problems made of Arm")
+        raise ProblemError("a walk needs chains, and a table of distributions is none; give problems made of Arm")
     learner = as_learner(learner)
     agent = Agent(learner, learner.task(problem, horizon), seed=seed, on_change="ignore")
     rng = np.random.default_rng(seed)
     states, reward = drawn_chains(problem, horizon, rng)
     pulled = np.zeros(states.shape, dtype=bool)
     np.put_along_axis(pulled, play_along(agent, states, reward), values=True, axis=1)
-    # The slot in which each arm was last seen, from 1 on, by the present slot; 0 stands for the initial states.
+    # The last slot with an observation of each arm, from 1 on, by the present slot; 0 stands for the initial states.
     slots = np.arange(1, horizon + 1)[:, None]
     looks = np.maximum.accumulate(np.where(pulled, slots, 0), axis=0)
     last = np.concatenate([np.zeros_like(looks[:1]), looks[:-1]])
@@ -99,7 +99,9 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
 
 
 def drawn_chains(problem: Problem, horizon: int, rng: np.random.Generator) -> tuple[IntArray, Reward]:
-    """Draw the state of every arm in every slot, (slot, arm); and return what draws the rewards of those looked at."""
+    """Draw the state of every arm in every slot, (slot, arm); return also a function that draws the rewards of
+    pulled arms.
+    """
     problem.require_drawn()
     states = np.stack([_path(problem, arm, horizon, rng) for arm in range(problem.n_arms)], axis=1)
     arms = [piece.problem.arms for piece in problem.pieces]

@@ -1,9 +1,9 @@
-"""The last slots of an agent: what was decided in each, what was answered, and what may still come.
+"""A buffer for delayed feedback: the decisions and feedback of an agent's last slots.
 
-Answers come late, twice, in any order, or never. A record must be what the right order would have left, and it can be:
-counts are whole numbers, so an observation that a late answer splits in two is taken back and two are counted. Only
-sums of rewards depend on the order in which they are added, by rounding. So the window keeps every sight of the last
-slots, and of all slots before them what the sums and the last sights were when they left: what is older is settled.
+Feedback may come late, twice, in any order, or never. The record must equal the record after feedback in order of
+slots. Counts are integers: an observation split in two by late feedback is subtracted, and two observations are added.
+Only sums of rewards depend on the order of addition, by rounding. The buffer therefore keeps every observation of the
+last slots, and the sums and last observations at the end of the slots before. Slots before the buffer are final.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restless_bandits.tallies import Tally
 
 
 class Sight(NamedTuple):
-    """What was seen of an arm in a slot, and what was known of it before: its last state and the slots since then."""
+    """An observation of an arm in a slot, with the belief before: the last state and the slots since then."""
 
     slot: int
     arm: int
@@ -35,27 +35,27 @@ class Sight(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
-    """What is known of one slot."""
+    """The decision and feedback of a slot."""
 
     asked: tuple[int, ...] = ()
-    """The arms that were decided on, in ascending order; none where nobody asked."""
+    """The arms of the decision, in ascending order; empty without a decision."""
     told: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """State and reward of the arms of which an answer has come."""
+    """State and reward of the arms with feedback."""
     lost: frozenset[int] = frozenset()
-    """Arms whose answers were given up; most entries share the empty one."""
+    """Arms with abandoned feedback; most entries share the empty set."""
 
     def missing(self, plays: int) -> list[int]:
-        """Return the arms of the decision whose answers may still come and were not given up."""
+        """Return the arms of the decision whose feedback may still arrive and was not abandoned."""
         if len(self.told) + len(self.lost) >= plays:
             return []
         return [arm for arm in self.asked if arm not in self.told and arm not in self.lost]
 
 
 class Window:
-    """The last ``late`` slots that have passed, and the present one.
+    """The last ``late`` past slots, and the present slot.
 
-    Whoever changes the record calls ``note`` after ``record.observe``, ``enter`` for an answer that is late, and
-    ``settle`` when slots have passed.
+    Callers that change the record call ``note`` after ``record.observe``, ``enter`` for late feedback, and ``settle``
+    after slots have passed.
     """
 
     def __init__(self, record: Record, late: int) -> None:
@@ -63,45 +63,45 @@ class Window:
         self._follow(record)
 
     def _follow(self, record: Record) -> None:
-        """Begin with a record of which every slot is settled."""
+        """Start with a record whose slots are all final."""
         self.edge = record.slots
-        """The last slot that is settled."""
+        """The last final slot."""
         self._slots = record.slots
         self._entries: dict[int, Entry] = {}
         self._sights: list[deque[tuple[int, int, float]]] = [deque() for _ in range(record.n_arms)]
         self._settled = list(zip(record.last_state.tolist(), record.last_slot.tolist(), strict=True))
         self._sums = [record.reward_sums(arm).tolist() for arm in range(record.n_arms)]
         self._since = [1] * record.n_arms
-        """The first slot of each arm that counts: what was seen before it is forgotten."""
+        """The first slot of each arm that counts: earlier observations are forgotten."""
 
     def add_arm(self, n_states: int) -> None:
-        """Make room for one more arm, never seen."""
+        """Add space for one more arm, never observed."""
         self._sights.append(deque())
         self._settled.append((n_states, 0))
         self._sums.append([0.0] * n_states)
         self._since.append(1)
 
     def entry(self, slot: int) -> Entry:
-        """Return what is known of a slot, to be changed."""
+        """Return the entry of a slot for changes."""
         return self._entries.setdefault(slot, Entry())
 
     def look(self, slot: int) -> Entry:
-        """Return what is known of a slot, to look at."""
+        """Return the entry of a slot for reading."""
         return self._entries.get(slot) or Entry()
 
     def entries(self) -> list[tuple[int, Entry]]:
-        """Return the slots of which something is known, in their order."""
+        """Return the slots with an entry, in order."""
         return sorted(self._entries.items())
 
     def note(self, record: Record, arms: Sequence[int], states: Sequence[int], rewards: Sequence[float]) -> None:
-        """Keep what was seen in the slot that the record has just entered."""
+        """Keep the observations of the slot that the record has just entered."""
         told = self.entry(record.slots).told
         for arm, state, reward in zip(arms, states, rewards, strict=True):
             told[arm] = state, reward
             self._sights[arm].append((record.slots, state, reward))
 
     def enter(self, record: Record, slot: int, arm: int, state: int, reward: float) -> list[tuple[int, int]]:
-        """Enter a late answer into the record; return the observations that are new, as (last state, elapsed)."""
+        """Enter late feedback into the record; return the new observations, as (last state, elapsed)."""
         entry = self.entry(slot)
         entry.told[arm] = state, reward
         entry.lost -= {arm}
@@ -117,7 +117,7 @@ class Window:
         sights.insert(place, (slot, state, reward))
         sums = record.reward_sums(arm)
         if after is None:
-            # The latest of all, as answers nearly in order are.
+            # The latest of all, as for feedback nearly in order.
             sums[state] += reward
             return grown
         total = self._sums[arm][state]
@@ -128,13 +128,13 @@ class Window:
         return grown
 
     def recent(self, arm: int) -> tuple[tuple[int, int], Sequence[tuple[int, int, float]]]:
-        """Return the last state and slot of an arm that are settled, and its sights since: slot, state, reward."""
+        """Return the final last state and slot of an arm, and later observations: slot, state, reward."""
         return self._settled[arm], self._sights[arm]
 
     def forget(self, record: Record, arm: int, since: int, kept: Tally | None) -> None:
-        """Forget what was seen of an arm before a slot; ``kept`` is all that is settled and was seen since then.
+        """Forget the observations of an arm before a slot; ``kept`` holds the final observations since then.
 
-        The record becomes what it would be had the earlier answers never been told.
+        The record becomes equal to a record without the earlier feedback.
         """
         n = int(record.n_states[arm])
         if kept is None:
@@ -149,7 +149,7 @@ class Window:
             record.see(arm, *sight)
 
     def settle(self, record: Record, leave: Callable[[Sight], None] | None = None) -> None:
-        """Let go of the slots that have become too old for an answer; ``leave`` is called for each of their sights."""
+        """Make the slots older than ``late`` final; ``leave`` is called for each of their observations."""
         edge = max(self.edge, record.slots - self.late)
         few = edge - self.edge <= len(self._entries)
         for slot in range(self.edge + 1, edge + 1) if few else sorted(slot for slot in self._entries if slot <= edge):
@@ -166,14 +166,14 @@ class Window:
         self.edge, self._slots = edge, record.slots
 
     def check_followed(self, record: Record) -> bool:
-        """Begin anew where somebody has changed the record by hand, as what is in it is then settled; False if so."""
+        """Start again after a manual change of the record, with all slots final; False after a change."""
         followed = self._slots == record.slots
         if not followed:
             self._follow(record)
         return followed
 
     def sights(self, since: int = 0) -> Iterator[Sight]:
-        """Yield what was seen after a slot, in the order of slots and arms; what is settled is no longer there."""
+        """Yield the observations after a slot, in order of slots and arms, without final slots."""
         last = list(self._settled)
         for slot, entry in self.entries():
             for arm, (state, reward) in sorted(entry.told.items()):
@@ -184,14 +184,14 @@ class Window:
                 last[arm] = state, slot
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
+        """Return all fields as JSON values, independent of later changes of the buffer."""
         return {
             "late": self.late,
             "edge": self.edge,
             "last_state": [state for state, _ in self._settled],
             "last_slot": [slot for _, slot in self._settled],
-            "rewards": self._sums,
-            "since": self._since,
+            "rewards": [list(row) for row in self._sums],
+            "since": list(self._since),
             "slots": [
                 [
                     slot,
@@ -205,7 +205,9 @@ class Window:
 
     @classmethod
     def from_dict(cls, task: Task, record: Record, data: dict[str, Any]) -> Window:
-        """Return the window that ``to_dict`` wrote, or raise ``ProblemError`` where it does not lead to the record."""
+        """Return the buffer that ``to_dict`` wrote, or raise ``ProblemError`` for a buffer inconsistent with the
+        record.
+        """
         window = cls(record, whole("late", data["late"], 0, MOST_SLOTS))
         window.edge = edge = whole("edge", data["edge"], max(0, record.slots - window.late), record.slots)
         n_arms = task.n_arms
@@ -242,7 +244,9 @@ class Window:
         return window
 
     def _check_leads_to(self, record: Record) -> None:
-        """Refuse sights that, after what is settled, do not leave the record's last sights, sums and counts."""
+        """Refuse observations that, after the final slots, do not lead to the record's last observations, sums and
+        counts.
+        """
         last, sums = list(self._settled), [list(row) for row in self._sums]
         counted: Counter[tuple[int, tuple[int, int, int]]] = Counter()
         for sight in self.sights():

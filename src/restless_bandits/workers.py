@@ -1,4 +1,4 @@
-"""Worker processes: how they begin, and that they do not outlive the process that started them."""
+"""Worker processes: their start, and their end together with the parent process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from restless_bandits._compile import compiling, compiling_long
 from restless_bandits.errors import harmless
 
 COMPILING = (compiling, compiling_long)
-"""What workers tell the process that started them."""
+"""Flags from workers to the parent process."""
 
 
 class _Flag(Protocol):
@@ -32,13 +32,13 @@ def _hand_on(known: _Flag, told: _Flag) -> None:
 
 
 def listen_to_workers(flags: Sequence[_Flag]) -> None:
-    """Pass on to this process what workers tell by the flags that they were given."""
+    """Forward the flags of workers to this process."""
     for theirs, ours in zip(flags, COMPILING, strict=True):
         threading.Thread(target=_hand_on, args=(theirs, ours), daemon=True).start()
 
 
 def begin_worker(flags: Sequence[_Flag] = ()) -> None:
-    """Leave Ctrl-C to the parent, tell it by flags when something is compiled, and do not outlive it."""
+    """Leave Ctrl-C to the parent, set its flags during compilation, and end with the parent."""
     for ours, parents in zip(COMPILING, flags, strict=False):
         threading.Thread(target=_hand_on, args=(ours, parents), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -30,9 +30,9 @@ def test_three_levels_are_found(low):
     assert np.array_equal(read.states, states)
     (note,) = read.notes
     assert note.startswith("3 of 2 to 4 states chosen, edges ")
-    assert "(found): by cross-validated log-likelihood a look" in note
+    assert "(found): by cross-validated log-likelihood an observation" in note
     (told,) = rb.data.trace(times, arms, value=values, states=3, edges="found", low_is_better=low).notes
-    assert "found: of all cuts into 3 states they tell most of the next one" in told
+    assert "found: of all cuts into 3 states these are the most informative of the next state" in told
 
 
 def test_noise_needs_two_states_only():

@@ -243,4 +243,4 @@ def test_a_season_on_the_command_line(restless, tmp_path):
         assert (code, text) == (2, "")
         assert message in err
     code, _, err = restless("fit", log, "--phases", "4")
-    assert (code, err) == (2, "Error: --phases is for a season, and none is given; add --season 24h, or leave it out\n")
+    assert (code, err) == (2, "Error: --phases needs a season; add --season 24h, or leave --phases out\n")

@@ -37,7 +37,7 @@ def test_for_people(log):
     for sentence in (
         "by the fitted model assumes: each arm moves",
         "by weighting assumes: each arm was chosen",
-        "a learner looks",
+        "a learner depends",
     ):
         assert sentence in done.stdout
 

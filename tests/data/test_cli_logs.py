@@ -43,7 +43,7 @@ def test_what_is_said_aloud(restless, flights):
     assert err.splitlines() == [
         "ignored in flights.csv: column hour",
         "left out: 5 lines without a value, the first at flights.csv, line 16",
-        "slots are taken to last 30min, as far as lines of an arm mostly are apart; --slot says otherwise",
+        "guessed slot length: 30min (the usual gap between lines of one arm); override with --slot",
     ]
     found = json.loads(text)
     assert (found["slots"], found["used"], found["incomplete"], found["without_choice"]) == (240, 1.0, 55, 55)

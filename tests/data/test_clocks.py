@@ -33,7 +33,7 @@ def test_a_clock_tells_when_slots_began():
     local = read(stamped("06:00", "07:00", zone="-03:30"), "30min")
     assert (local.clock.zone, local.clock.show(0)) == ("-03:30", "2024-05-01 06:00 -03:30")
     assert read([0, 1, 2]).clock is None
-    with pytest.raises(rb.ProblemError, match="it is not known when the first slot began"):
+    with pytest.raises(rb.ProblemError, match="the start of the first slot is unknown"):
         read([0, 60, 120], "1min").clock.at(0)
     since_1970 = read([1714543200, 1714546800], "1h").clock
     assert since_1970.show(1) == "2024-05-01 07:00 UTC"
@@ -123,7 +123,7 @@ def test_rewards_are_averaged_too():
 def test_a_guess_is_said_aloud(times, length):
     found = read(times)
     assert found.notes == (
-        f"slots are taken to last {length}, as far as lines of an arm mostly are apart; --slot says otherwise",
+        f"guessed slot length: {length} (the usual gap between lines of one arm); override with --slot",
     )
     assert found.times.tolist() == read(times, length).times.tolist()
 
@@ -175,7 +175,7 @@ def test_summer_time():
         (["2024-05-01", None], "observation 1: time is missing"),
         (["2024-05-01T05:00:00", "2024-05-01T05:00:61"], "observation 1: time is '2024-05-01T05:00:61'"),
         (["05/01/2024", "05/02/2024"], "which is neither a number nor a time in ISO 8601; give the slot as a whole"),
-        (["2024-05-01", "2024-05-01"], "no arm has lines at two times, so nothing tells how long a slot is"),
+        (["2024-05-01", "2024-05-01"], "no arm has lines at two times, so the length of a slot is unknown"),
         (np.array(["2024-05-01", "NaT"], dtype="datetime64[s]"), "observation 1: time is missing"),
     ],
 )

@@ -145,11 +145,13 @@ def test_logs_of_a_policy():
 def test_refusals():
     rng = np.random.default_rng(3)
     far = rb.data.trace(np.arange(200) * 1000, ["x"] * 200, state=rng.integers(0, 2, 200))
-    with pytest.raises(rb.NotIdentified, match=r"arm 'x': 199 observations tell at most its stationary law, about 0"):
+    with pytest.raises(
+        rb.NotIdentified, match=r"arm 'x': 199 observations identify at most its stationary distribution, about 0"
+    ):
         rb.data.fit(far)
     loose = rb.data.fit(far, strict=False)
     assert not loose.arms[0].identified
-    assert any("not told by the log" in note for note in loose.notes)
+    assert any("the log does not identify its transitions" in note for note in loose.notes)
     assert "--slot 1000" in str(loose)
     with pytest.raises(rb.NotIdentified) as refused:
         rb.data.fit(rb.data.trace(range(9), ["x"] * 9, state=[0, 1, 0, 1, 0, 0, 1, 0, 2]), shape="free")

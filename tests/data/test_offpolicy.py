@@ -134,7 +134,7 @@ def test_wrong_chances_are_noticed():
     )  # fmt: skip
     found = rb.data.evaluate_policy(claimed, rb.policies.Cycle(), draws=10).policies[0].weighted
     assert found.gain is None
-    assert "are not those with which arms were chosen" in found.reason
+    assert "are not the probabilities of the choices" in found.reason
 
 
 def test_no_number_where_hardly_a_pull_speaks_for_it():

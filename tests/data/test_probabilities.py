@@ -29,7 +29,7 @@ def test_a_log_without_them_has_none(write):
         ("1.5", "line 3: probability is 1.5, which is no probability"),
         ("", "line 3: probability is missing"),
         ("nan", "line 3: probability is nan"),
-        ("half", "line 3: probability is 'half', which is not a number; give the chance"),
+        ("half", "line 3: probability is 'half', which is not a number; give the probability"),
         ('"0,5"', "line 3: probability is '0,5', which is not a number; write decimals with a point"),
     ],
 )

@@ -123,7 +123,7 @@ def test_closed_hours_have_no_fit():
     closed = dataclasses.replace(trace, times=times, arms=arms, states=states, rewards=rewards)
     found = rb.data.fit_season(closed, "24h", phases=[0, 6, 8, 20])
     assert found.labels == ("0600-0800", "0800-2000", "2000-2400")
-    assert "from 00:00 to 06:00 nothing is fitted: all arms are without looks that follow each other" in found.notes
+    assert "from 00:00 to 06:00 nothing is fitted: all arms are without consecutive observations" in found.notes
     with pytest.raises(rb.ProblemError, match="needs a fit of each"):
         found.problem(2)
 
@@ -149,5 +149,7 @@ def test_bad_seasons(season, phases, message):
 
 def test_too_few_steps_in_a_phase():
     states = np.tile([0, 0, 1, 0], 60)[:, None]
-    with pytest.raises(rb.NotIdentified, match="steps in part 1 of 2 of 4 slots are too few to tell its moves"):
+    with pytest.raises(
+        rb.NotIdentified, match="steps in part 1 of 2 of 4 slots are too few to estimate its transitions"
+    ):
         rb.data.fit_season(trace_of(states), 4, phases=2)

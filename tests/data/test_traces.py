@@ -83,7 +83,7 @@ BAD_LOGS = [
     (HEAD + "0,a,0\n1,a,0\n", {}, "only one state was ever seen"),
     (HEAD + "".join(f"{k},a,{k}\n" for k in range(51)), {}, "there are 51 states, more than 50"),
     (HEAD + "-3,a,1\n", {}, "line 2: time is -3, which is negative"),
-    (HEAD + "0.5,a,0\n0.5,b,1\n", {}, "no arm has lines at two times, so nothing tells how long a slot is; give it"),
+    (HEAD + "0.5,a,0\n0.5,b,1\n", {}, "no arm has lines at two times, so the length of a slot is unknown; give it"),
     (HEAD + "5,a,1\n5,b,1\n5,a,0\n", {}, "line 4: arm 'a' was logged in slot 5 before, at line 2; keep one"),
     (HEAD + "0,a,1\n20,a,0\n", {"slot": 60}, "keep one of the two, make slots shorter (--slot), or say"),
     (HEAD + "0,a,1\n1,a,0\n", {"slot": 0}, "slot is 0; it must be a positive number"),

@@ -260,7 +260,7 @@ class TestLearner:
         task = rb.Problem.builtin("paper-1").task()
         record = Record.of(task)
         record.skip(1000)
-        with pytest.raises(rb.ProblemError, match="cannot look ahead where its oracle plays a SingleArm"):
+        with pytest.raises(rb.ProblemError, match="cannot simulate ahead with an oracle that plays a SingleArm"):
             rb.learner("likelihood-ucb").plan(record.frozen(), task, np.random.default_rng(0))
 
     def test_far_below_restless_ucb(self):

@@ -2,6 +2,8 @@
 
 import contextlib
 import importlib
+import json
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits.cli import main
 from restless_bandits.oracles import find_oracle
 from restless_bandits.oracles.lagrangian import relax
 from restless_bandits.oracles.units import lower_of, upper_of
@@ -175,3 +178,79 @@ def test_exact_gives_up_where_its_residual_stalls(monkeypatch):
     assert not solution.certified
     assert 0.0 <= solution.lower <= solution.upper <= 2.0
     assert sum(sweeps) < 2e9
+
+
+def counted_work(monkeypatch):
+    """Lists that grow with each sweep of value iteration, of both kinds, and with each policy solved for."""
+    exact, explicit = (importlib.import_module(f"restless_bandits.oracles.{name}") for name in ("exact", "_explicit"))
+    work, swept, solved = [], [], []
+    sweep, staying, settled = exact._Level._sweep, explicit.EndComponents.staying, explicit._settled_policy
+
+    def one_sweep(self, *args):
+        work.append(self.joint.size * self.outcomes)
+        return sweep(self, *args)
+
+    def one_step(self, bias):
+        swept.append(self.explored.size)
+        return staying(self, bias)
+
+    def one_policy(parts, *args):
+        solved.append(parts.explored.size)
+        return settled(parts, *args)
+
+    monkeypatch.setattr(exact._Level, "_sweep", one_sweep)
+    monkeypatch.setattr(explicit.EndComponents, "staying", one_step)
+    monkeypatch.setattr(explicit, "_settled_policy", one_policy)
+    return work, swept, solved
+
+
+@pytest.mark.parametrize("name", ["best-arm", "exact", "whittle"])
+@pytest.mark.parametrize("leak", [1e-14, 1e-17])
+def test_arms_that_never_seem_to_leave_take_little_work(name, leak, monkeypatch):
+    """Absorbing arms with tiny leaks: value iteration went on for 900 seconds and did not settle."""
+    slow = Arm([[1 - leak, leak], [0.0, 1.0]], [0.9, 0.5], initial=0)
+    other = Arm([[1 - leak, 0.0, leak], [0.0, 1.0, 0.0], [leak, leak, 1 - 2 * leak]], [0.7, 0.65, 0.1], initial=0)
+    work, swept, solved = counted_work(monkeypatch)
+    solution = rb.oracles.oracle(name)(Problem([slow, other]))
+    assert 0.0 <= solution.lower <= solution.upper <= 0.9 + 1e-15
+    assert sum(work) < 1e9
+    assert len(swept) < 60 * 2000
+    assert len(solved) < 60 * 30
+
+
+@pytest.mark.parametrize("forward", [1e-14, 3e-14, 2e-9])
+def test_two_arms_that_leak_against_fractions(forward):
+    arms = [
+        Arm([[1 - forward, forward], [1e-14, 1 - 1e-14]], [0.9, 0.2]),
+        Arm([[1 - 1e-14, 1e-14], [forward, 1 - forward]], [0.6, 0.1]),
+    ]
+    assert_holds(rb.oracles.best_arm(Problem(arms, plays=2)), pulled_always(*arms))
+    solution = rb.oracles.best_arm(Problem(arms))
+    best = max(pulled_always(arm) for arm in arms)
+    assert solution.lower <= best <= solution.upper
+    assert best - Fraction(solution.lower) < Fraction(1, 10**12)
+
+
+def test_fixed_arms_that_the_relaxation_proves_optimal_take_no_large_table(monkeypatch):
+    """A table of 33 million joint beliefs was swept forty times, to end without a certificate."""
+    work, _, _ = counted_work(monkeypatch)
+    slow = Arm([[1 - 1e-12, 1e-12], [1e-11, 1 - 1e-11]], [0.9, 0.9])
+    arms = [slow, Arm([[0.99, 0.01], [0.02, 0.98]], [0.3, 0.1]), Arm([[0.98, 0.02], [0.04, 0.96]], [0.3, 0.2])]
+    solution = rb.oracles.exact(Problem(arms))
+    assert solution.certified
+    assert_holds(solution, pulled_always(slow))
+    assert sum(work) < 2e9
+
+
+@pytest.mark.parametrize("oracle", ["exact", "whittle", "best-arm", "auto"])
+@pytest.mark.parametrize("leak", [1e-14, 1e-17])
+def test_nearly_reducible_chains_on_the_command_line(oracle, leak, tmp_path, capsys, monkeypatch):
+    arms = Arm([[1.0, leak], [0.0, 1.0]], [1, 0]), Arm([[0.7, 0.3], [0.2, 0.8]], [0.6, 0.1])
+    Problem(arms, name="leaks").save(tmp_path / "leaks.toml")
+    command = ["restless", "solve", str(tmp_path / "leaks.toml"), "--oracle", oracle, "--json"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert 0.0 <= found["lower"] <= found["upper"] <= 1.0

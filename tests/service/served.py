@@ -45,11 +45,15 @@ def run(store, port, failpoint, pipe, workers):
     prepare(failpoint)
     if workers:
         background.submit = submit
+        # Workers are children of a process that is to end with the tests, which Python does not provide for.
+        multiprocessing.current_process()._config["daemon"] = False
+        # A group of its own, so that the workers can be killed with it.
+        os.setpgid(0, 0)
     server.serve(server.Settings(store=store, port=port), lambda started: pipe.send(started.token))
 
 
 class Served:
-    """A service that dies and comes again, always on the same port."""
+    """A service that dies and comes again, always on the same port; with its workers where it has real ones."""
 
     def __init__(self, store, *, workers=False, port=None):
         self.store, self.workers = str(store), workers
@@ -89,7 +93,7 @@ class Served:
             assert self.process.exitcode == -signal.SIGKILL
 
     def kill(self):
-        os.kill(self.process.pid, signal.SIGKILL)
+        (os.killpg if self.workers else os.kill)(self.process.pid, signal.SIGKILL)
         self.process.join(10)
 
     def stop(self):

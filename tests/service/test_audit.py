@@ -4,13 +4,14 @@ import json
 import shutil
 import sqlite3
 import tempfile
+import zlib
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from restless_bandits.service import planning
-from restless_bandits.service.audit import audit
+from restless_bandits.service.audit import audit, first_difference
 from restless_bandits.service.operations import Ask, Create, ServiceError
 from restless_bandits.service.store import open_store
 from restless_bandits.service.stored_plans import packed, unpacked
@@ -72,7 +73,7 @@ def test_what_was_not_changed(told):
     assert found.same
     assert found.plans > 5
     assert found.foreign == 0
-    assert "all as they would be made again" in found.sentence
+    assert "all reproduced" in found.sentence
 
 
 def rewrite(told, seq, **fields):
@@ -116,6 +117,43 @@ def test_a_plan_that_is_damaged_or_gone(told):
     assert "damaged" in audited(told).sentence
     change(told, "DELETE FROM plans WHERE digest = ?", digest)
     assert "not in the store" in audited(told).sentence
+
+
+def with_snapshot(told):
+    """One of the middle of the log, made by playing on."""
+    a = Kept(told, snapshot_every=5)
+    for i in range(10):
+        a.tell(a.ask(f"more {i}"), state=i % 2, reward=1.0)
+    a.close()
+
+
+def test_a_snapshot_is_compared_with_the_log(told, at_once):
+    with_snapshot(told)
+    found = audited(told)
+    assert found.same
+    assert found.snapshots == 1
+    with closing(sqlite3.connect(told)) as connection:
+        seq, content = connection.execute("SELECT seq, content FROM snapshots").fetchone()
+    head, *parts = zlib.decompress(content).split(b"\n")
+    data = json.loads(head)
+    data["totals"]["told"] += 1
+    changed = b"\n".join([json.dumps(data).encode(), *parts])
+    change(told, "UPDATE snapshots SET content = ?", zlib.compress(changed))
+    found = audited(told)
+    assert not found.same
+    assert f"the snapshot of event {seq} differs from the replay of the log: totals.told is" in found.sentence
+    change(told, "UPDATE snapshots SET content = ?", b"nonsense")
+    assert "cannot be loaded" in audited(told).sentence
+    change(told, "UPDATE snapshots SET seq = 99999")
+    assert "a snapshot of event 99999" in audited(told).sentence
+
+
+def test_the_first_difference_is_named_by_its_place():
+    one = {"a": [1, {"b": 0.5}], "c": None}
+    assert first_difference(one, one) is None
+    assert first_difference(one, {"a": [1, {"b": 0.5 + 1e-9}], "c": None}, 1e-6) is None
+    assert first_difference(one, {"a": [1, {"b": 0.75}], "c": None}) == "a[1].b is 0.5, and 0.75 in the log"
+    assert first_difference(one, {"a": [1], "c": None}).startswith("a is [1, {'b': 0.5}], and [1]")
 
 
 @pytest.mark.parametrize("kind", ["ask", "tell", "plan", "arm", "create"])

@@ -25,15 +25,23 @@ from .served import Served, Visitor, context, prepare
 
 KILLS = int(os.environ.get("RESTLESS_KILLS", "10"))
 CLIENTS = 8
-AGENTS = ("one", "two")
+PLANNING = 4.0
+"""Seconds in which workers begin and make some plans."""
+LATE, SLOT = 5, 0.02
+"""Of an agent whose answers are often too late: slots, and seconds of each."""
+PAUSE = 3 * LATE * SLOT
+"""Seconds in which all leave that agent alone, time and again: longer than its window."""
+BY_ASKING = {"one": {}, "two": {}}
+AGENTS = {**BY_ASKING, "clocked": {"clock": f"{SLOT * 1000:.0f}ms", "late": LATE}}
+"""Agents, and in what they differ."""
 
 
 def seen(agent, slot, arm):
     return {"state": (slot + arm + len(agent)) // 3 % 2, "reward": float((slot * 5 + arm) % 2)}
 
 
-def play_until(over, number, ports, token, acknowledged, troubles):
-    """A client: asks, tells late or at once, repeats, and writes down what it was promised."""
+def play_until(over, number, ports, token, acknowledged, troubles, agents=tuple(AGENTS)):
+    """A client: asks, tells late or at once, pauses, and writes down what it was promised."""
     visitor = Visitor(ports, token)
     draws = random.Random(number)
     waiting = []
@@ -41,17 +49,23 @@ def play_until(over, number, ports, token, acknowledged, troubles):
     try:
         while not over.is_set():
             count += 1
-            agent = draws.choice(AGENTS)
+            agent = draws.choice(agents)
+            if agent not in BY_ASKING and time.monotonic() // PAUSE % 2:
+                continue
             request = f"{number}.{count}"
             decision = visitor.ok("POST", f"/agents/{agent}/ask", {"request": request})
             acknowledged.append((agent, "ask", decision["decision"], request))
+            if agent in BY_ASKING and draws.random() < 0.1:
+                visitor.ok("POST", f"/agents/{agent}/tell", {"decision": decision["decision"], "lost": True})
             waiting.append((agent, decision))
             draws.shuffle(waiting)
             while len(waiting) > draws.randrange(4):
                 agent, decision = waiting.pop()
+                if agent not in BY_ASKING and time.monotonic() // PAUSE % 2:
+                    over.wait(PAUSE)
                 told = seen(agent, decision["slot"], decision["numbers"][0])
                 answer = visitor.ok("POST", f"/agents/{agent}/tell", {"decision": decision["decision"], **told})
-                assert answer["used"]
+                assert answer["used"] or agent not in BY_ASKING
                 acknowledged.append((agent, "tell", decision["decision"], (told["state"], told["reward"])))
     except BaseException as error:
         troubles.append(error)
@@ -61,70 +75,110 @@ def play_until(over, number, ports, token, acknowledged, troubles):
 
 def check_promises(logs, acknowledged):
     """Everything that was acknowledged is in the log, once, and as it was acknowledged."""
-    asked, told = {}, {}
+    asked, made, told = {}, set(), {}
     for agent, log in logs.items():
         assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
         for event in log:
             if event["kind"] == "ask":
-                assert (agent, event["decision"]) not in asked, "a decision was made twice"
-                asked[agent, event["decision"]] = event["request"]
+                assert event.get("again", False) == ((agent, event["decision"]) in made), "a decision was made twice"
+                made.add((agent, event["decision"]))
+                assert (agent, event["request"]) not in asked, "a request was entered twice"
+                asked[agent, event["request"]] = event["decision"]
             elif event["kind"] == "tell":
                 assert (agent, event["decision"]) not in told, "an answer was entered twice"
                 told[agent, event["decision"]] = (event["states"][0], event["rewards"][0])
     for agent, kind, decision, content in acknowledged:
-        assert (asked if kind == "ask" else told)[agent, decision] == content
-    assert len(set(asked.values())) == len(asked)
+        if kind == "ask":
+            assert asked[agent, content] == decision
+        else:
+            assert told[agent, decision] == content
 
 
-def begin(served):
+def begin(served, agents=tuple(AGENTS)):
     served.start_somehow()
     visitor = Visitor([served.port], served.token)
-    for name in AGENTS:
+    for name in agents:
         made = {"name": name, "arms": ["x", "y", "z"], "learner": "likelihood-ucb", "seed": 3, "on_change": "forget"}
-        visitor.ok("POST", "/agents", made)
+        visitor.ok("POST", "/agents", made | AGENTS[name])
     visitor.close()
 
 
-@pytest.mark.slow
-def test_kills_at_random_moments_under_eight_clients(tmp_path):
-    store = tmp_path / "s.db"
-    served = Served(store)
-    begin(served)
+def check_under_kills(services, kills, agents=tuple(AGENTS), *, mortal=None, pause=0.15):
+    """Eight clients play on services of one store, one of which is killed again and again, or only ``mortal`` is.
+
+    It lives for up to ``pause`` seconds after something was done.
+    """
+    store = services[0].store
+    begin(services[0], agents)
+    for other in services[1:]:
+        other.token = services[0].token
+        other.start_somehow()
     over, acknowledged, troubles = threading.Event(), [], []
-    ports = [served.port]
+    noted = acknowledged, troubles
+    ports = [served.port for served in services]
     clients = [
-        threading.Thread(target=play_until, args=(over, number, ports, served.token, acknowledged, troubles))
+        threading.Thread(
+            target=play_until,
+            args=(over, number, [*ports[number % 2 :], *ports[: number % 2]], services[0].token, *noted, agents),
+        )
         for number in range(CLIENTS)
     ]
-    for client in clients:
-        client.start()
-    draws = random.Random(20)
-    counts = []
-    for _ in range(KILLS):
-        before = len(acknowledged)
-        # At least something is done between two deaths, and the moment is nobody's choice.
-        deadline = time.monotonic() + 30
-        while len(acknowledged) < before + 10 and time.monotonic() < deadline and not troubles:
-            time.sleep(0.01)
-        time.sleep(draws.random() * 0.15)
-        served.kill()
-        counts.append(len(acknowledged) - before)
-        served.start_somehow()
-    over.set()
-    for client in clients:
-        client.join(90)
+    try:
+        for client in clients:
+            client.start()
+        draws = random.Random(20)
+        counts = []
+        for _ in range(kills):
+            before = len(acknowledged)
+            # At least something is done between two deaths, and the moment is nobody's choice.
+            deadline = time.monotonic() + 30
+            while len(acknowledged) < before + 10 and time.monotonic() < deadline and not troubles:
+                time.sleep(0.01)
+            time.sleep(draws.random() * pause)
+            victim = mortal or draws.choice(services)
+            victim.kill()
+            counts.append(len(acknowledged) - before)
+            victim.start_somehow()
+    finally:
+        over.set()
+        for client in clients:
+            client.join(90)
     assert not troubles, troubles[0]
     assert min(counts) >= 10
-    visitor = Visitor(ports, served.token)
-    logs = {name: visitor.log(name) for name in AGENTS}
-    visitor.close()
-    served.stop()
-    check_promises(logs, acknowledged)
+    logs = []
+    for served in services:
+        visitor = Visitor([served.port], served.token)
+        logs.append({name: visitor.log(name) for name in agents})
+        assert visitor.ok("GET", "/health")["status"] == "ok"
+        visitor.close()
+    assert all(one == logs[0] for one in logs)
+    for served in services:
+        served.stop()
+    check_promises(logs[0], acknowledged)
     opened = open_store(store)
     found = audit(opened)
     opened.close()
     assert found.same, found.sentence
-    print(f"{KILLS} kills, {served.starts} starts, {len(acknowledged)} acknowledged; {found.sentence}")
+    assert found.snapshots
+    starts = sum(served.starts for served in services)
+    print(f"{kills} kills, {starts} starts, {len(acknowledged)} acknowledged; {found.sentence}")
+    return logs[0]
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_under_eight_clients(tmp_path):
+    log = check_under_kills([Served(tmp_path / "s.db")], KILLS)
+    assert any(event.get("unused") for event in log["clocked"]), "some answers came too late"
+
+
+@pytest.mark.slow
+def test_kills_of_the_service_with_its_workers(tmp_path):
+    check_under_kills([Served(tmp_path / "s.db", workers=True)], max(2, KILLS // 3), ("one", "clocked"), pause=PLANNING)
+
+
+@pytest.mark.slow
+def test_kills_of_either_of_two_services_on_one_file(tmp_path):
+    check_under_kills([Served(tmp_path / "s.db"), Served(tmp_path / "s.db")], max(3, KILLS // 2))
 
 
 def play_until_full(path, fill, make_room, pipe):
@@ -186,7 +240,7 @@ def check_a_full_disk(path, fill, make_room):
     for status, sentence, retry_after in refusals:
         assert status == 503
         assert retry_after
-        assert sentence.startswith("the store does not take anything now:")
+        assert sentence.startswith("the store is unavailable now:")
         assert "\n" not in sentence
     again = Kept(path)
     log = again.log()

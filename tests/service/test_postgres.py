@@ -2,8 +2,6 @@
 
 import os
 import random
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,8 +13,8 @@ from restless_bandits.service.store import open_store
 
 from .keeping import Kept
 from .postgres import cluster, reason_to_skip
-from .served import Served, Visitor
-from .test_kills import AGENTS, begin, check_promises, play_until
+from .served import Served
+from .test_kills import PLANNING, check_under_kills
 
 KILLS = int(os.environ.get("RESTLESS_KILLS", "10")) // 2
 
@@ -39,7 +37,7 @@ def test_what_one_process_does_the_other_knows(database, at_once):
         assert decision["slot"] == i + 1
         assert there.ask(f"r{i}") == decision
         there.tell(decision, state=i // 2 % 2, reward=1.0)
-        with pytest.raises(ServiceError, match="what was told first stands"):
+        with pytest.raises(ServiceError, match="the first report stands"):
             here.tell(decision, state=1 - i // 2 % 2, reward=1.0)
     assert one.look() == two.look()
     assert one.record() == two.record()
@@ -91,45 +89,13 @@ def test_both_at_once(database, at_once):
 def test_one_of_two_is_killed_again_and_again(database):
     url = database()
     steady, mortal = Served(url), Served(url)
-    begin(steady)
-    mortal.token = steady.token
-    mortal.start_somehow()
-    over, acknowledged, troubles = threading.Event(), [], []
-    ports = [[steady.port, mortal.port], [mortal.port, steady.port]]
-    clients = [
-        threading.Thread(
-            target=play_until, args=(over, number, ports[number % 2], steady.token, acknowledged, troubles)
-        )
-        for number in range(8)
-    ]
-    for client in clients:
-        client.start()
-    draws = random.Random(4)
-    for _ in range(KILLS):
-        before, deadline = len(acknowledged), time.monotonic() + 30
-        while len(acknowledged) < before + 10 and time.monotonic() < deadline and not troubles:
-            time.sleep(0.01)
-        time.sleep(draws.random() * 0.15)
-        mortal.kill()
-        mortal.start_somehow()
-    over.set()
-    for client in clients:
-        client.join(90)
-    assert not troubles, troubles[0]
-    visitor = Visitor([steady.port], steady.token)
-    logs = {name: visitor.log(name) for name in AGENTS}
-    visitor.ports = [mortal.port]
-    visitor.close()
-    assert {name: visitor.log(name) for name in AGENTS} == logs
-    visitor.close()
-    steady.stop()
-    mortal.stop()
-    check_promises(logs, acknowledged)
-    opened = open_store(url)
-    found = audit(opened)
-    opened.close()
-    assert found.same, found.sentence
-    print(f"{KILLS} kills of one of two, {len(acknowledged)} acknowledged; {found.sentence}")
+    check_under_kills([steady, mortal], KILLS, mortal=mortal)
+
+
+def test_either_of_two_is_killed_with_its_workers(database):
+    url = database()
+    services = [Served(url, workers=True), Served(url, workers=True)]
+    check_under_kills(services, max(2, KILLS // 2), ("one", "clocked"), pause=PLANNING)
 
 
 def test_a_connection_that_is_cut_off_costs_nobody_an_answer(database, at_once):
@@ -144,6 +110,23 @@ def test_a_connection_that_is_cut_off_costs_nobody_an_answer(database, at_once):
         )
     assert a.ask()["slot"] == 2
     assert len(a.log()) == 5
+    a.close()
+    other.close()
+
+
+def test_a_database_that_is_gone_is_told_in_the_words_of_the_store(database, at_once):
+    url, other = database(), open_store(database())
+    a = Kept(url)
+    a.create()
+    token = a.store.tokens.make("play")
+    name = url.partition("@/")[2].partition("?")[0]
+    with other.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
+    for way in (a.ask, a.look, a.log, a.keeper.health, lambda: a.store.tokens.role_of(token)):
+        with pytest.raises(ServiceError, match=r"the store is unavailable now: .*; send the request again") as caught:
+            way()
+        assert caught.value.status == 503
+        assert "\n" not in str(caught.value)
     a.close()
     other.close()
 

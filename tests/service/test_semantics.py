@@ -86,12 +86,61 @@ class TestClock:
         a.time += 31 * SECOND
         assert a.ask()["slot"] == 52
 
+    @pytest.mark.parametrize("years", [1, -1])
+    def test_a_clock_that_jumps_by_a_year_and_back_costs_nothing(self, kept, caplog, years):
+        a = kept()
+        started, slots, jump = a.time, [], 0
+        a.create(clock="1s")
+        a.keeper._clock = clock.BoundedClock(lambda: a.time + jump, lambda: a.time - started)
+        for jump in (0, 0, years * 366 * 86400 * SECOND, years * 366 * 86400 * SECOND, 0, 0):
+            a.time += SECOND
+            slots.append(a.ask()["slot"])
+            assert a.keeper.health()["clock_jump"] == a.keeper.stats()["clock_jump_seconds"] == jump / SECOND
+            assert a.keeper.health()["status"] == ("degraded" if jump else "ok")
+        assert slots == [2, 3, 4, 5, 6, 7]
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+        assert "jumped by" in caplog.text
+
+    def test_a_clock_is_followed_in_steps(self):
+        wall, passed = [5 * SECOND], [0]
+        bounded = clock.BoundedClock(lambda: wall[0], lambda: passed[0])
+        for step in (1, 599 * SECOND, 3, -599 * SECOND, clock.LONGEST_JUMP):
+            passed[0] += SECOND
+            wall[0] += SECOND + step
+            assert bounded() == wall[0]
+            assert not bounded.jump
+        wall[0] += clock.LONGEST_JUMP + 1
+        assert bounded() == wall[0] - clock.LONGEST_JUMP - 1
+        assert bounded.jump == clock.LONGEST_JUMP + 1
+
+    def test_time_since_the_start_never_goes_backwards(self):
+        times = [clock.steady() for _ in range(100)]
+        assert times == sorted(times)
+
     def test_answers_are_late_by_the_clock_even_where_nobody_asks(self, kept):
         a = kept()
         a.create(clock="1s", late=5)
         first = a.ask()
         a.time += 7 * SECOND
         assert not a.tell(first, state=0, reward=1.0)["used"]
+
+    def test_slots_that_pass_before_a_late_answer_are_in_the_log(self, kept):
+        """Under a snapshot at every event: a skip that is only in memory would be in it and again in the log."""
+        a = kept(snapshot_every=1)
+        a.create(clock="20ms", late=100)
+        decisions = []
+        for _ in range(12):
+            decisions.append(a.ask())
+            a.time += 45_000
+        a.time += 4 * SECOND
+        for decision in decisions:
+            assert not a.tell(decision, state=0, reward=1.0)["used"]
+            assert [event["kind"] for event in a.log()].count("skip") == 12
+        later, before = a.ask(), a.look()
+        a.reopen()
+        assert a.look() == before
+        assert a.tell(later, state=0, reward=1.0)["used"]
+        assert audit(a.store).same
 
     def test_nobody_skips_what_the_clock_lets_pass(self, kept):
         a = kept()
@@ -262,6 +311,7 @@ class TestLate:
             "states": [1],
             "rewards": [1.0],
             "unused": True,
+            "late": 3,
             "decision": "1-1",
         }
         count = len(a.log())
@@ -278,6 +328,8 @@ class TestLate:
         assert a.tell(second, lost=True)["used"] is False
         assert a.tell(third, state=1, reward=1.0, arm="y")["used"] is False
         assert a.look()["unused"] == 2
+        a.patch(late=2)
+        assert a.tell(first, state=1, reward=1.0) == answer, "in the words of that time"
         assert audit(a.store).same
 
     def test_what_was_told_in_time_stays_so(self, kept):
@@ -332,6 +384,37 @@ class TestLost:
         a.ask()
         a.tell(decision, state=1, reward=1.0)
         assert a.look()["told"] == 1
+
+    @pytest.mark.parametrize("late", [100, 1])
+    @pytest.mark.parametrize("arm", [None, "x"])
+    def test_the_same_again_gets_the_stored_answer_whatever_came_since(self, kept, late, arm):
+        a = kept()
+        a.create(late=late)
+        decision = a.ask()
+        assert decision["arms"] == ["x"]
+        answer = a.tell(decision, lost=True, arm=arm)
+        a.tell(decision, state=1, reward=1.0)
+        count = len(a.log())
+        for _ in range(2):
+            assert a.tell(decision, lost=True, arm=arm) == answer
+            a.reopen()
+        with refused(409):
+            a.tell(decision, lost=True, arm="y")
+        assert len(a.log()) == count
+        for _ in range(3):
+            a.ask()
+        assert a.tell(decision, lost=True, arm=arm) == answer
+
+    def test_what_was_told_and_never_lost_is_not_lost(self, kept):
+        a = kept()
+        a.create(arms="xyz", plays=2)
+        decision = a.ask()
+        a.tell(decision, lost=True, arm=decision["arms"][0])
+        a.tell(decision, state=1, reward=1.0, arm=decision["arms"][1])
+        a.tell(decision, state=1, reward=1.0, arm=decision["arms"][0])
+        assert a.tell(decision, lost=True, arm=decision["arms"][0])["used"]
+        with refused(409):
+            a.tell(decision, lost=True, arm=decision["arms"][1])
 
     def test_no_answer_at_all(self, a):
         for _ in range(20):

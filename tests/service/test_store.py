@@ -3,8 +3,9 @@
 import json
 import sqlite3
 import stat
+import threading
 import zlib
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -12,13 +13,15 @@ import pytest
 
 from restless_bandits import background
 from restless_bandits.errors import ProblemError
-from restless_bandits.service import cabinet, hosted_player, planning, schema
+from restless_bandits.service import cabinet, hosted, hosted_player, planning, schema
 from restless_bandits.service.audit import audit
+from restless_bandits.service.cabinet import snapshot_of
+from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.keeper import PATIENCE
-from restless_bandits.service.operations import Ask, Create, ServiceError
+from restless_bandits.service.operations import Ask, Create, ServiceError, Tell
 from restless_bandits.service.store import open_store
 
-from .keeping import Kept, plan_at_once
+from .keeping import SECOND, Kept, plan_at_once
 
 FROZEN = Path(__file__).parent.parent / "frozen"
 
@@ -46,7 +49,7 @@ class TestOpening:
             ("", "would lose everything"),
             ("sqlite://", "would lose everything"),
             (":memory:", "would lose everything"),
-            ("mysql://host/name", "of a kind that is not known"),
+            ("mysql://host/name", "unknown kind of database"),
             ("postgresql+nobody://host/name", "not installed"),
             ("nowhere/at/all.db", "nowhere"),
             ("://", "no URL"),
@@ -70,7 +73,7 @@ class TestOpening:
     def test_a_database_of_something_else(self, tmp_path):
         with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
             connection.execute("CREATE TABLE dear (diary TEXT)")
-        with pytest.raises(ProblemError, match="holds something else"):
+        with pytest.raises(ProblemError, match="holds tables of another application"):
             open_store(tmp_path / "s.db")
 
     def test_one_of_a_later_release(self, tmp_path):
@@ -109,6 +112,75 @@ class TestOpening:
         assert found.same, found.sentence
         assert found.foreign == expected["agent"]["plan"]
         a.close()
+
+
+class TestTheFile:
+    """Of a store that is deleted, replaced or cut off while it is in use."""
+
+    @pytest.fixture
+    def a(self, kept):
+        a = kept()
+        a.create()
+        a.token = a.store.tokens.make("play")
+        a.ask("first")
+        return a
+
+    def check_refused(self, a, words):
+        ways = (
+            lambda: a.ask("refused"),
+            a.look,
+            a.log,
+            a.keeper.health,
+            lambda: a.store.tokens.role_of(a.token),
+            lambda: a.store.tokens.make("play"),
+        )
+        for way in ways:
+            with pytest.raises(ServiceError, match="the store is unavailable now: ") as caught:
+                way()
+            assert caught.value.status == 503
+            assert words in str(caught.value)
+        with pytest.raises(ProblemError, match=words):
+            a.store.backup(a.where.with_name("copy.db"))
+
+    def test_deleted_and_put_back(self, a):
+        a.where.rename(a.where.with_name("aside.db"))
+        self.check_refused(a, "cannot be found")
+        assert not a.where.exists(), "nobody makes another one in its place"
+        a.where.with_name("aside.db").rename(a.where)
+        assert a.ask("first")["slot"] == 1
+        assert a.ask("second")["slot"] == 2
+        assert audit(a.store).same
+
+    def test_replaced(self, a):
+        a.store.backup(a.where.with_name("copy.db"))
+        a.where.with_name("copy.db").replace(a.where)
+        self.check_refused(a, "is another file than the one that was opened")
+
+    def test_cut_off(self, a):
+        a.store.tidy()
+        a.look()
+        with a.where.open("r+b") as file:
+            file.truncate(5000)
+        self.check_refused(a, "is shorter than it was")
+
+    def test_one_that_was_made_smaller_by_its_owner(self, a):
+        a.patch(add_arm="z" * 150)
+        with closing(sqlite3.connect(a.where)) as connection:
+            connection.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            a.look()
+            size = a.where.stat().st_size
+            connection.execute("DROP TABLE large")
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert a.where.stat().st_size < size
+        assert a.ask("second")["slot"] == 2
+
+    def test_without_what_was_written_ahead(self, a):
+        a.where.with_name(f"{a.where.name}-wal").unlink()
+        for _ in range(2):
+            with pytest.raises(ServiceError, match=r"has lost store.db-wal, which held the last commits"):
+                a.ask("refused")
 
 
 class TestTokens:
@@ -228,6 +300,170 @@ class TestRecovery:
             connection.commit()
         a.open()
         assert a.look() == before
+
+    def test_a_snapshot_is_of_the_moment_in_which_it_was_taken(self, kept):
+        """It is written later, by another thread, while the agent goes on."""
+        a = kept()
+        a.create(learner="likelihood-ucb", arms="xyz", on_change="forget", late=2)
+        for i in range(20):
+            a.tell(a.ask(), state=i % 2, reward=1.0)
+        taken, then = a.keeper.look("a", lambda hosted: (hosted.to_dict(), json.dumps(hosted.to_dict())))
+        for i in range(20):
+            a.tell(a.ask(), state=i % 2, reward=1.0)
+        assert json.dumps(taken) == then
+
+    def test_what_is_not_in_the_log_is_in_no_snapshot(self, kept):
+        a = kept()
+        a.create(clock="1s")
+        a.ask()
+
+        def look(hosted):
+            hosted.player.skip(3)
+            with pytest.raises(RuntimeError, match="not gathered: skip"):
+                hosted.to_dict()
+            hosted._gather(a.time)
+            with pytest.raises(RuntimeError, match="1 events that are not in the log"):
+                hosted.to_dict()
+
+        a.keeper.look("a", look)
+
+    def test_an_operation_that_forgets_an_event_is_refused(self, kept, monkeypatch):
+        a = kept(snapshot_every=1)
+        a.create()
+        a.ask()
+        before = a.look(), a.log()
+        with monkeypatch.context() as patch:
+            patch.setattr(Hosted, "skip", lambda hosted, *_: hosted.player.skip(5))
+            with pytest.raises(ServiceError, match="not gathered: skip"):
+                a.skip(5)
+        assert (a.look(), a.log()) == before
+
+    def test_a_snapshot_that_cannot_be_taken_harms_nobody(self, kept, monkeypatch):
+        a = kept(snapshot_every=1)
+        a.create()
+        with monkeypatch.context() as patch:
+            patch.setattr(Hosted, "to_dict", lambda _: 1 // 0)
+            assert a.ask()["slot"] == 1
+        assert a.ask()["slot"] == 2
+        assert a.keeper.stats()["loads_total"] == 1
+
+    def test_an_agent_in_memory_that_does_not_fit_its_log_is_loaded_anew(self, kept, caplog):
+        a = kept()
+        a.create(clock="1s")
+        a.ask()
+        a.keeper.look("a", lambda hosted: hosted.player.record.skip(7))
+        other = Kept(a.where)
+        other.time = a.time + 3 * SECOND
+        decision = other.ask("other")
+        assert a.look() == other.look()
+        assert "in memory does not fit its log" in caplog.text
+        assert a.tell(decision, state=0, reward=1.0)["used"]
+        other.close()
+
+    @pytest.mark.parametrize("then", ["skip and ask", "skip alone", "nothing", "never logged"])
+    def test_a_poisoned_snapshot_is_thrown_away(self, kept, caplog, then):
+        """One that holds slots which passed and were logged later, or never: what was written once."""
+        a = kept()
+        a.create(clock="20ms", late=10)
+        first = a.ask()
+        a.time += 4 * SECOND
+        version = 1 if then in ("nothing", "never logged") else 2
+        if then == "never logged":
+            poison(a, 2)
+            a.reopen()
+        else:
+            poison(a, version)
+        if then == "skip and ask":
+            a.ask("late")
+        if then in ("skip alone", "skip and ask"):
+            assert not a.tell(first, state=0, reward=1.0)["used"]
+        if then == "never logged":
+            assert a.ask("late")["slot"] == 201
+            change_snapshots(a, "version = 1")
+        before = a.look()
+        assert not audit(a.store).same
+        a.reopen()
+        assert a.look() == before
+        assert a.keeper.stats().get("snapshots_refused_total", 0) == (then != "never logged")
+        assert ("thrown away" in caplog.text) == (then != "never logged")
+        assert a.keeper.health() | {"status": "ok", "unreadable": []} == a.keeper.health()
+        if then != "never logged":
+            assert audit(a.store).same
+        a.time += SECOND
+        a.tell(a.ask(), state=1, reward=1.0)
+        before = a.look()
+        a.reopen()
+        assert a.look() == before
+
+    def test_a_snapshot_of_the_first_version_is_used_where_it_can_hold_no_more_than_the_log(self, kept):
+        a = kept(snapshot_every=1)
+        a.create()
+        a.ask()
+        a.ask()
+        change_snapshots(a, "version = 1")
+        before = a.look()
+        a.reopen()
+        assert a.look() == before
+        assert "snapshots_refused_total" not in a.keeper.stats()
+
+    def test_health_names_an_agent_that_cannot_be_loaded(self, kept):
+        a = kept()
+        a.create()
+        a.ask()
+        a.keeper.submit("good", [Create("good", ["x", "y"], learner="ucb1")]).result(30)
+        assert a.keeper.health()["status"] == "ok"
+        with closing(sqlite3.connect(a.where)) as connection:
+            connection.execute("UPDATE events SET body = '{}' WHERE kind = 'ask'")
+            connection.commit()
+        a.reopen()
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="the log of agent 'a' is damaged"):
+                a.look()
+        health = a.keeper.health()
+        assert (health["status"], health["unreadable"]) == ("degraded", ["a"])
+        assert a.keeper.stats()["agents_unreadable"] == 1
+        assert a.keeper.agent("good")["seq"] == 1
+
+    def test_who_waits_for_an_agent_that_is_loaded_keeps_nobody_from_going_on(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+        a.ask("first")
+        a.keeper.submit("b", [Create("b", ["x", "y"], learner="ucb1")]).result(30)
+        monkeypatch.setattr(cabinet, "QUICK_EVENTS", 1)
+        go_on, load = threading.Event(), cabinet.Cabinet._load_aside
+        monkeypatch.setattr(cabinet.Cabinet, "_load_aside", lambda *given: go_on.wait(30) and load(*given))
+        a.reopen()
+        waiting = [a.keeper.submit("a", [Ask(request)]) for request in ("first", "second")]
+        looks = ThreadPoolExecutor(1)
+        looking = looks.submit(a.look)
+        assert [a.keeper.submit("b", [Ask(str(i))]).result(30)[0]["slot"] for i in range(3)] == [1, 2, 3]
+        assert not any(one.done() for one in waiting)
+        assert not looking.done()
+        go_on.set()
+        assert [one.result(30)[0]["slot"] for one in waiting] == [1, 2]
+        assert looking.result(30)["name"] == "a"
+        looks.shutdown()
+        assert a.keeper.stats()["loads_total"] == 1 + 1, "b is quick"
+
+    def test_a_refused_batch_of_a_large_agent_is_undone_aside(self, kept, monkeypatch):
+        a = kept()
+        a.create()
+        decisions = [a.ask() for _ in range(10)]
+        monkeypatch.setattr(hosted, "LARGE", 5)
+        monkeypatch.setattr(cabinet, "QUICK_EVENTS", 1)
+        loaded, load = [], cabinet.Cabinet._load_aside
+        monkeypatch.setattr(cabinet.Cabinet, "_load_aside", lambda *given: loaded.append(1) or load(*given))
+        before = a.look(), a.log(), a.record()
+        good = [a.keeper.submit("a", [Ask(f"good {i}")]) for i in range(3)]
+        bad = a.keeper.submit("a", [Ask("bad"), Tell(decisions[0]["decision"], state=0, reward=0.3)])
+        more = a.keeper.submit("a", [Ask("more")])
+        with pytest.raises(ServiceError, match="reward"):
+            bad.result(30)
+        assert [one.result(30)[0]["slot"] for one in (*good, more)] == [11, 12, 13, 14]
+        assert len(loaded) == 1
+        assert a.kinds()[-8:] == ["skip", "ask"] * 4
+        assert len(a.log()) == len(before[1]) + 8
+        assert audit(a.store).same
 
     def test_cold_agents_leave_the_memory(self, kept, monkeypatch):
         a = kept(cache=1)
@@ -413,6 +649,31 @@ class TestPlanning:
         finally:
             a.close()
             background.close()
+
+
+def change_snapshots(a, change):
+    with closing(sqlite3.connect(a.where)) as connection:
+        connection.execute(f"UPDATE snapshots SET {change}")
+        connection.commit()
+
+
+def poison(a, version):
+    """Give an agent a snapshot that holds slots which have passed by its clock and are not in its log."""
+
+    def poisoned(hosted):
+        planner = hosted.player.planner
+        other = Hosted.from_dict(hosted.number, json.loads(json.dumps(hosted.to_dict())), planner)
+        other._pass_to(a.time)
+        other.pending.clear()
+        other.seq = hosted.seq
+        return other.to_dict()
+
+    snapshot = snapshot_of(a.keeper.look("a", poisoned))
+    with a.store.writing() as session:
+        session.put_snapshot(1, snapshot.seq, version, snapshot.content)
+        session.update_agents(
+            [{"number": 1, "seq": snapshot.seq, "slots": 200, "ended": None, "learner": "ucb1", "arms": 2}]
+        )
 
 
 def keep_promises(promises):

@@ -246,7 +246,7 @@ class TestProblem:
         with pytest.raises(rb.ProblemError, match="changes twice at slot 5"):
             rb.Problem(PAPER.arms, changes=[rb.Change(5, 0, rewards=[1, 0])] * 2)
         table = rb.TableArm([[[0.5, 0.5], [0.5, 0.5]]], [1, 0], initial=0)
-        with pytest.raises(rb.ProblemError, match="is a table of laws, which cannot change"):
+        with pytest.raises(rb.ProblemError, match="is a table of distributions, which cannot change"):
             rb.Problem([table], changes=[rb.Change(5, 0, rewards=[1, 0])])
         fixed = rb.Arm.two_state(0.5, 0.5, reward_law="fixed")
         rb.Problem([fixed], changes=[rb.Change(5, 0, transitions=ALWAYS)])

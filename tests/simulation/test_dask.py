@@ -172,7 +172,7 @@ class TestWithinThisProcess:
 
     def test_a_worker_without_the_package(self, problem, address, monkeypatch):
         monkeypatch.setattr(dask_pool, "PLAY", "__import__('not_there')")
-        with pytest.raises(rb.ProblemError, match=r"cannot load what it is to play.*'not_there'.*; install there"):
+        with pytest.raises(rb.ProblemError, match=r"cannot load its task.*'not_there'.*; install there"):
             simulate(problem, "ucb1", 10, engine="dask", address=address)
 
 
@@ -246,7 +246,7 @@ def test_another_version_on_a_worker(problem, cluster, monkeypatch, when):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "what"), [("ASK", "restless-bandits"), ("PLAY", "what it is to play")])
+@pytest.mark.parametrize(("text", "what"), [("ASK", "restless-bandits"), ("PLAY", "its task")])
 def test_a_worker_without_the_package(problem, cluster, monkeypatch, text, what):
     monkeypatch.setattr(dask_pool, text, "__import__('not_there')")
     with pytest.raises(rb.ProblemError, match=rf"cannot load {what}.*No module named 'not_there'.*; install there"):
@@ -271,7 +271,7 @@ def test_all_workers_gone(problem, cluster, fatal, tmp_path, monkeypatch):
     address, out = cluster.with_workers(1), tmp_path / "out"
     monkeypatch.setattr(dask_pool, "WORKERLESS_SECONDS", 1.0)
     monkeypatch.setattr(dask_pool, "LOOK_SECONDS", 0.1)
-    with pytest.raises(rb.ProblemError, match=r"scheduler tcp://.* has had no worker for 1 s; .* kept, see to"):
+    with pytest.raises(rb.ProblemError, match=r"scheduler tcp://.* has had no worker for 1 s; .* kept; check"):
         simulate(problem, fatal(), **OPTIONS, engine="dask", address=address, out=out, progress=fatal.arm)
     assert fatal.fired.exists()
     assert len(list(out.rglob("runs-*.npz"))) == 1

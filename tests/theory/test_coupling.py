@@ -254,7 +254,7 @@ class TestCouple:
             couple(worse_start, better)
         table = Problem([TableArm(problem.arms[0].law_table(5), [1, 0], initial=1)])
         for what in (lambda: couple(table, table), lambda: couple(table)):
-            with pytest.raises(ProblemError, match="is a table of laws"):
+            with pytest.raises(ProblemError, match="is a table of distributions"):
                 what()
         for options, message in (({"slots": 0}, "slots is 0"), ({"seed": -1}, "seed is -1"), ({"horizon": 0}, "horiz")):
             with pytest.raises(ProblemError, match=message):

@@ -229,5 +229,5 @@ def test_refusals():
         dominance_bound(Problem([negative]), 100)
     with pytest.raises(ProblemError, match="never forgets"):
         dominance_bound(Problem([Arm(np.eye(3), [1, 0.5, 0])]), 100)
-    with pytest.raises(ProblemError, match="table of laws"):
+    with pytest.raises(ProblemError, match="table of distributions"):
         dominance_bound(Problem([TableArm(np.full((1, 2, 2), 0.5), [1, 0], initial=0)]), 100)

@@ -1,29 +1,30 @@
-"""Has an arm changed? A sequential test with a bound on false alarms, in memory that hardly grows with time.
+"""Change detection for arms: a sequential test with a bound on false alarms, in memory that hardly grows with time.
 
-The hypothesis is that an arm has had one birth-death chain and one mean reward for each state since its test began.
-Against it stand changes at every ``GRID``-th slot. The evidence for a change at slot u is a ratio of likelihoods,
+The hypothesis is that an arm has had a constant birth-death chain and a constant mean reward for each state since its
+test began. The alternatives are changes at every ``GRID``-th slot. The evidence for a change at slot u is a ratio of
+likelihoods,
 
     (mixture over chains and rewards before u) · (the same after u) / (the likeliest chain and rewards for all),
 
-which is at most the ratio against the true chain and rewards, whatever these are, and that one is a nonnegative
-supermartingale with mean 1 (universal inference: Wasserman, Ramdas, Balakrishnan 2020). By Ville's inequality it ever
-reaches 1/a with probability at most a. Each u may spend a = rate · GRID; so an arm that never changes gives at most
-rate · t alarms in t slots on average, and the rates of all arms add up to the one that was asked for.
+at most the ratio against the true chain and rewards, for any true values. The latter ratio is a nonnegative
+supermartingale with mean 1 (universal inference: Wasserman, Ramdas, Balakrishnan 2020). By Ville's inequality the ratio
+ever reaches 1/a with probability at most a. Each u may spend a = rate · GRID: an arm that never changes gives at most
+rate · t alarms in t slots on average, and the rates of all arms add up to the requested rate.
 
-Means of rewards have the mixture of Krichevsky and Trofimov, Beta(½, ½), in closed form. The ratio of binary laws is
-convex in the reward, so it stays a supermartingale for rewards anywhere in [0, 1] whose mean is constant. Of the chain
-there are three tests, with equal weights. One looks at moves within a slot, one at what is seen after every state and
-every wait, each law on its own, in the same closed form; where few of them have changed, or waits are few, that takes
-the least. The third takes all observations together, through the chain, with a mixture over lattices of chains, of
-which one near the mode is a lower bound (``_kernels.coded_likelihood``). Whatever has several parts, such as the
-rewards of several states, each has changed or not with equal weights, so that a change of one does not pay for the
-others. Rewards of a fixed law need no test: one that differs is a change.
+Means of rewards have the mixture of Krichevsky and Trofimov, Beta(½, ½), in closed form. The ratio of binary
+distributions is convex in the reward, and stays a supermartingale for rewards anywhere in [0, 1] with constant mean.
+The chain has three tests, with equal weights. The first uses transitions within a slot. The second uses observations
+after every state and every wait, each distribution separately, in the same closed form; this test is the most sensitive
+for few changed distributions or few different waits. The third combines all observations through the chain, with a
+mixture over lattices of chains; a chain near the mode gives a lower bound (``_kernels.coded_likelihood``). For a
+quantity with several parts, such as the rewards of several states, each part has changed or not with equal weights, and
+a change of one part does not pay for the others. Fixed rewards need no test: a different reward is a change.
 
-The likeliest chain is found by climbing, from all starts before an alarm is given; the bound takes it that a climb ends
-no lower than the true chain. Observations are kept in tallies, at most ``KEEP`` of about the same size: of long ago
-only coarse times of change are left (``lookout``). Leaving some out makes the test no less valid.
+The likeliest chain is found by climbing, from all starts before an alarm; the bound assumes that a climb ends no lower
+than the true chain. Observations are merged into segments, at most ``KEEP`` of about the same size: for old slots only
+coarse times of change remain (``lookout``). The omission of times leaves the test valid.
 
-The mathematics and what was measured are in docs/theory/changes.md.
+docs/theory/changes.md has the mathematics and the measurements.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ T = TypeVar("T", np.int64, np.float64)
 ALARM_RATE = 1e-6
 """False alarms a slot, of all arms together."""
 GRID = 32
-"""Slots from one possible time of change to the next."""
+"""Slots between possible times of change."""
 LEAST = 16
 """Observations of a tally."""
 KEEP = 3
-"""Tallies of about the same number of observations; of more, the two oldest become one."""
+"""The largest number of segments with about equal numbers of observations; beyond, the two oldest are merged."""
 MOST_PLACES = 50_000
-"""Places of counts up to which a table of them is sooner made than what is there is sorted."""
+"""The largest number of positions for which a table of all positions is faster than sorting."""
 FLAT = 0.01
-"""Pseudo-counts with which the likeliest chain is looked for: so few that they hardly move it off the edge."""
+"""Pseudo-counts in the search of the likeliest chain: small enough to leave the chain near the edge."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,19 @@ class Alarm:
     arm: int
     name: str
     slot: int
-    """The slot in which it was found."""
+    """The slot of the detection."""
     since: int
     """About the first slot after the change."""
     evidence: float
-    """The log of how much likelier all that was seen is with the change than without; infinite where it is certain."""
+    """The log-likelihood ratio of all observations with and without the change; infinite for a certain change."""
     what: str
     """``chain``, ``rewards``, or ``chain and rewards``."""
 
     @property
     def p_value(self) -> float:
-        """How likely so much evidence for a change at this time ever is, at most, if the arm never changes."""
+        """An upper bound of the probability of this evidence at any time, for a change at this time, if the arm
+        never changes.
+        """
         return math.exp(-self.evidence)
 
     def __str__(self) -> str:
@@ -85,7 +88,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of one arm: ``Alarm`` without the arm."""
+    """A change of an arm: ``Alarm`` without the arm."""
 
     since: int
     evidence: float
@@ -93,28 +96,28 @@ class Change:
 
 
 def alarm_threshold(alarm_rate: float, n_arms: int) -> float:
-    """Return the least evidence for an alarm, so that all arms together give so many false ones a slot on average."""
+    """Return the least evidence for an alarm at a given mean number of false alarms a slot of all arms together."""
     return math.log(n_arms / (alarm_rate * GRID))
 
 
 class Seen(NamedTuple):
-    """What was seen of an arm in stretches of slots that follow each other."""
+    """The observations of an arm in consecutive segments of slots."""
 
     since: IntArray
-    """The first slots of the stretches."""
+    """The first slots of the segments."""
     stretches: IntArray
     places: IntArray
     counts: IntArray
-    """Counts, each with its stretch and its place in ``record.counts(arm)``, flattened."""
+    """Counts, each with its segment and its position in ``record.counts(arm)``, flattened."""
     sums: Array
     """Sums of rewards, ``[stretch, state]``."""
 
 
 class Question:
-    """Whether an arm has changed between two stretches of slots.
+    """A test whether an arm has changed between two segments of slots.
 
-    ``mode`` are the logits of the likeliest chain when it was last looked for, and then of the one that was found;
-    None where that never was.
+    ``mode`` has the logits of the likeliest chain of an earlier search, and afterwards of this search; None before the
+    first search.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Question:
         later = _sums_from(counts.astype(np.int64).reshape(stretches, -1))
         self._elapsed, self._states, self._later = _cells(places, later, n)
         self._rewards = np.zeros(stretches)
-        """Logs of the evidence that rewards changed before each stretch."""
+        """Logs of the evidence for a change of rewards before each segment."""
         if not fixed:
             states = np.zeros((stretches, n), dtype=np.int64)
             np.add.at(states.T, places % n, later.T)
@@ -144,7 +147,7 @@ class Question:
             laws = self._law_ratios()
             chains[:2] = _all_parts(laws[:, :, self._elapsed == 1]), _all_parts(laws)
             chains[2] = _or_not(-math.inf)
-            # The score is an estimate of the gain, and what it promises must then pay for two codes.
+            # The score estimates the gain, and the estimated gain must pay for two codes.
             promises = 2 * self._promises() + self._rewards
             for time in np.flatnonzero(promises[1:] >= threshold).tolist():
                 chains[2, time + 1] = _or_not(self._chain_evidence(time + 1))
@@ -160,28 +163,32 @@ class Question:
         return Change(int(self.since[best]), float(evidence[best]), what)
 
     def _law_ratios(self) -> Array:
-        """Logs of the evidence that laws of what is seen after a state and a wait changed: ``[stretch, 2, cell]``.
+        """Logs of the evidence for changed distributions after a state and a wait: ``[stretch, 2, cell]``.
 
-        Each law on its own, in two parts: how often another state is seen, and how often that one is a worse one.
+        Each distribution separately, in two parts: the frequency of another state, and the frequency of a worse state
+        among these.
         """
         rows, columns = self._states[:, None], np.arange(self.n_states)
         worse, better = (np.where(away, self._later, 0).sum(axis=2) for away in (columns > rows, columns < rows))
         everything = self._later.sum(axis=2)
         moves = kernels.split_ratios((worse + better).astype(np.float64), everything)
         ways = kernels.split_ratios(worse.astype(np.float64), worse + better)
-        # From the first state and the last there is one way only.
+        # From the first and the last state only one direction exists.
         ends = (self._states == 0) | (self._states == self.n_states - 1)
         return np.stack([moves, np.where(ends, 0.0, ways)], axis=1)
 
     def _promises(self) -> Array:
-        """About what each time of change gains, from the likeliest chain of all, which is found on the way."""
+        """The approximate gain of each time of change, from the likeliest chain of all observations, also updated
+        here.
+        """
         everything = self._elapsed, self._states, self._later[0]
         begin = None if self.mode is None else [self.mode]
         self.mode = modes_of(everything, self.n_states, begin, prior=FLAT, thorough=begin is None)[0].theta
         return kernels.score_gains(self.mode, self.n_states, self._elapsed, self._states, self._later)
 
     def _chain_evidence(self, time: int, *, thorough: bool = False) -> float:
-        """Log of the evidence that the chain changed before a stretch; thorough, the likeliest chain is sought anew.
+        """Log of the evidence for a change of the chain before a segment; if thorough, with a new search of the
+        likeliest chain.
 
         Climbs then begin from all starts and from the chains before and after the change.
         """
@@ -203,11 +210,11 @@ class Question:
 
 
 def _numbered(places: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """Return the places that there are, in ascending order, and the number of each among them."""
+    """Return the occurring positions in ascending order, and the number of each among them."""
     if size > MOST_PLACES:
         found, where = np.unique(places, return_inverse=True)
         return found, where
-    # Sooner than sorting, where there are not many places: this is asked again and again.
+    # Faster than sorting for few positions: this function is called very often.
     numbers = np.zeros(size, dtype=np.int64)
     numbers[places] = 1
     found = np.flatnonzero(numbers)
@@ -216,16 +223,16 @@ def _numbered(places: IntArray, size: int) -> tuple[IntArray, IntArray]:
 
 
 def _sums_from(rows: npt.NDArray[T]) -> npt.NDArray[T]:
-    """Of every row, the sum of it and of those after it."""
+    """For every row, the sum of the row and of all later rows."""
     return np.ascontiguousarray(np.cumsum(rows[::-1], axis=0)[::-1])
 
 
 def _cells(places: IntArray, later: IntArray, n: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Observations from every stretch on: elapsed slots, last states, and counts ``[stretch, cell, state]``."""
+    """Observations from every segment on: elapsed slots, last states, and counts ``[stretch, cell, state]``."""
     cells, where = np.unique(places // n, return_inverse=True)
     states, bins = cells // N_BINS, cells % N_BINS
     order = np.argsort(bins, kind="stable")
-    # The first sight of an arm tells nothing of its chain.
+    # The first observation of an arm has no information on its chain.
     order = order[states[order] < n]
     table = np.zeros((len(later), len(cells), n), dtype=np.int64)
     table[:, where, places % n] = later
@@ -233,15 +240,15 @@ def _cells(places: IntArray, later: IntArray, n: int) -> tuple[IntArray, IntArra
 
 
 def _or_not(evidence: Array | float) -> Array:
-    """Logs of the evidence that something has changed or not, with equal weights."""
+    """Logs of the evidence for "changed or not", with equal weights."""
     return np.asarray(np.logaddexp(evidence, 0.0) - math.log(2.0))
 
 
 def _all_parts(evidence: Array) -> Array:
-    """Logs of the evidence of all parts together, each of which has changed or not; the first axis is of stretches."""
+    """Logs of the joint evidence of all parts, each changed or not; the first axis is the segment."""
     return np.asarray(_or_not(evidence).sum(axis=tuple(range(1, evidence.ndim))))
 
 
 def _either(tests: Array) -> Array:
-    """Logs of the evidence of several tests of one thing, with equal weights."""
+    """Logs of the combined evidence of several tests for the same change, with equal weights."""
     return np.asarray(np.logaddexp.reduce(tests, axis=0) - math.log(len(tests)))

@@ -1,7 +1,7 @@
-"""Compiled kernels of the test for changes: likelihoods, code lengths of chains, and what a change would explain.
+"""Compiled kernels of the test for changes: likelihoods, code lengths of chains, and estimated gains of a change.
 
-Observations are those of ``estimation``: elapsed slots in ascending order, last states, and how often each state was
-seen then.
+Observations have the form of ``estimation``: elapsed slots in ascending order, last states, and counts of each observed
+state.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LEVELS = 12
 """Lattices of chains: on the l-th every angle takes one of 2^l values."""
 LEAST_CHANCE = 1e-300
 DAMPING = 0.1
-"""Information added to every logit before a score is divided by it."""
+"""Information added to every logit before a score is divided by the information."""
 
 
 @njit
 def log_likelihood(chain: Array, observations: Observations) -> float:
-    """The log-likelihood of a birth-death chain. What no such chain can do says nothing and is left out."""
+    """The log-likelihood of a birth-death chain. Observations impossible for such a chain are left out."""
     elapsed, states, seen = observations
     n = chain.shape[0]
     power, out = chain.copy(), np.empty((n, n))
@@ -82,7 +82,9 @@ def _power(chain: Array, slots: int) -> Array:
 
 @njit
 def _rounded(chance: float, level: int) -> float:
-    """The nearest chance on a lattice that is even in the angle φ of chance = sin² φ, where Fisher's information is."""
+    """The nearest probability on a lattice even in the angle φ of probability = sin² φ, in which Fisher's
+    information is constant.
+    """
     step = 0.5 * math.pi / 2**level
     cell = min(int(math.asin(math.sqrt(min(max(chance, 0.0), 1.0))) / step), 2**level - 1)
     return math.sin((cell + 0.5) * step) ** 2
@@ -90,7 +92,9 @@ def _rounded(chance: float, level: int) -> float:
 
 @njit
 def lattice_chain(chain: Array, level: int) -> Array:
-    """The nearest chain on a lattice: of each row the chance to move, and of an inner row the share of moves down."""
+    """The nearest chain on a lattice: for each row the probability to move, and for an inner row the share of moves
+    down.
+    """
     n = chain.shape[0]
     found = np.zeros((n, n))
     for row in range(n):
@@ -113,10 +117,11 @@ def lattice_chain(chain: Array, level: int) -> Array:
 
 @njit
 def coded_likelihood(theta: Array, n: int, information: Array, observations: Observations) -> float:
-    """A lower bound of the log of the mixture of likelihoods over all lattice chains, from one of them near ``theta``.
+    """A lower bound of the log of the mixture of likelihoods over all lattice chains, from a single chain near
+    ``theta``.
 
-    The mixture gives each level the weight 1/LEVELS, and a level's 2^(l·2(n − 1)) chains the same weight each. Of the
-    chains nearest to θ, one on every level, that one is taken which looks best by the curvature at θ; any would do.
+    The mixture gives each level the weight 1/LEVELS, and a level's 2^(l·2(n − 1)) chains equal weights. Among the
+    chains nearest to θ, one on every level, the bound uses the best by the curvature at θ; any chain would be valid.
     """
     chain = chain_of(theta, n)
     parameters = theta.shape[0]
@@ -140,10 +145,10 @@ def coded_likelihood(theta: Array, n: int, information: Array, observations: Obs
 
 @njit
 def score_gains(theta: Array, n: int, elapsed: IntArray, states: IntArray, later: IntArray) -> Array:
-    """About how much likelier two chains are than the one of ``theta``, which fits all, for each way to split.
+    """The approximate gain in log-likelihood of two chains over the common chain of ``theta``, for each split.
 
-    ``later[c]`` are the observations after the c-th split; ``later[0]`` are all. By the score of the later ones, which
-    is minus that of the earlier ones, and the information of both.
+    ``later[c]`` are the observations after the c-th split; ``later[0]`` are all. The gain follows from the score of the
+    later observations, which is minus the score of the earlier observations, and the information of both.
     """
     splits, parameters = later.shape[0], theta.shape[0]
     gains = np.zeros(splits)
@@ -192,18 +197,18 @@ def _likeliest(ones: float, zeros: float) -> float:
 
 @njit
 def split_ratios(sums: Array, seen: IntArray) -> Array:
-    """Log of the evidence that means of numbers between 0 and 1 changed, for each split: ``[split, mean]``.
+    """Log of the evidence for changed means of numbers between 0 and 1, for each split: ``[split, mean]``.
 
-    ``sums[c]`` and ``seen[c]`` are those after the c-th split; those of split 0 are all.
+    ``sums[c]`` and ``seen[c]`` are sums and counts after the c-th split; split 0 has all.
     """
     splits, n = sums.shape
     ratios = np.zeros((splits, n))
     for k in range(n):
-        # Sums of rewards are rounded: what is left may be below zero by some bits.
+        # Sums of rewards are rounded: the remainder may be below zero by some bits.
         ones, zeros = max(sums[0, k], 0.0), max(seen[0, k] - sums[0, k], 0.0)
         whole = _likeliest(ones, zeros)
         for c in range(1, splits):
-            # Most laws are seen now and then: nothing has come between most splits.
+            # Most distributions are observed rarely: between most splits there is no new observation.
             if c > 1 and sums[c, k] == sums[c - 1, k] and seen[c, k] == seen[c - 1, k]:
                 ratios[c, k] = ratios[c - 1, k]
                 continue

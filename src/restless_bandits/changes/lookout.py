@@ -1,9 +1,8 @@
-"""Keeps what was seen of every arm in tallies, asks whether an arm has changed, and says what to keep of it.
+"""The change detector of an arm: stores observations in segments, runs the test for a change, and removes old segments.
 
-Sights come here once they are settled: in the order of slots, each arm on its own. They are gathered in tallies that
-begin on a grid of slots. Of tallies of about the same size there are at most ``KEEP``, so an arm has some fifty of
-them after a million slots. The last sights, whose slots may still get answers, are handed over whenever a question is
-asked.
+Observations arrive once final: in the order of slots, each arm separately. Segments of observations begin on a grid of
+slots. At most ``KEEP`` segments have about the same size: an arm has some fifty segments after a million slots. The
+last observations, whose slots may still get feedback, are passed to every test.
 """
 
 from __future__ import annotations
@@ -24,35 +23,35 @@ from restless_bandits.tallies import Observed, Tally, observed
 from restless_bandits.window import Sight
 
 BLOCKS = 8
-"""Stretches of equal length in which a memory is kept; the oldest is forgotten as a whole."""
+"""The number of blocks of equal length in a memory; the oldest block is forgotten in one step."""
 PATIENCE = 256
-"""The share of what was seen that must be new before the question is asked again: a change of an arm that is known well
-is found at most that much later, and asking costs less and less.
+"""The inverse of the share of new observations required before a repeated test. Detection of a change of a
+well-known arm is delayed at most accordingly, and tests cost less and less.
 """
 LEAST_MEMORY = BLOCKS * GRID
 
 
 def stretch_of(memory: int) -> int:
-    """Return the slots of one of the ``BLOCKS`` stretches of a memory, a multiple of the grid."""
+    """Return the slots of each of the ``BLOCKS`` blocks of a memory, a multiple of the grid."""
     return memory // BLOCKS // GRID * GRID
 
 
 class ArmLookout:
-    """What was seen of one arm.
+    """The observations of an arm.
 
     Parameters
     ----------
     n_states, reward_range, fixed
-        The arm: whether its rewards are of a fixed law, of which a change shows at once.
+        The arm; ``fixed`` says that its rewards are fixed, with immediate detection of a change.
     stretch
-        Slots after which a tally must end, as what is older may be forgotten there; 0 for none.
+        Slots after which a segment must end, because older slots may be forgotten there; 0 for none.
 
     """
 
     def __init__(self, n_states: int, reward_range: Range, *, fixed: bool, stretch: int = 0) -> None:
         self.n_states, self.reward_range, self.fixed, self.stretch = n_states, reward_range, fixed, stretch
         self.begun = 1
-        """The first slot that the test counts: what was seen before has served for an earlier alarm."""
+        """The first slot of the test: earlier observations have served for an earlier alarm."""
         self._fresh = 0
         self._asked = 0
         self._mode: Array | None = None
@@ -61,7 +60,7 @@ class ArmLookout:
         self._open: list[tuple[int, int, float]] = []  # slot, place, reward
 
     def enter(self, sight: Sight) -> None:
-        """Take a sight that is settled."""
+        """Enter a final observation."""
         if sight.slot < self.begun and not self.stretch:
             return
         if self._open:
@@ -73,25 +72,25 @@ class ArmLookout:
         self._open.append((sight.slot, place, sight.reward))
 
     def tell(self) -> None:
-        """Take note that something was told, in whatever order."""
+        """Count an observation, in any order."""
         self._fresh += 1
 
     def is_due(self, slot: int) -> bool:
-        """Whether enough was told since the last time, and the next time of change has come."""
+        """Whether enough new observations have arrived, and the next time of change is reached."""
         enough = max(LEAST, (self._tallied + len(self._open)) // PATIENCE)
         return self._fresh >= enough and _cell(slot) != self._asked
 
     def look(
         self, slot: int, before: tuple[int, int], sights: Sequence[tuple[int, int, float]], threshold: float
     ) -> Change | None:
-        """Ask whether the arm has changed, if it is time to.
+        """Test for a change of the arm, if due.
 
         Parameters
         ----------
         slot
             The slot that has just passed.
         before, sights
-            The last state and slot that are settled, and the sights (slot, state, reward) since then.
+            The last final state and slot, and the observations (slot, state, reward) since then.
         threshold
             The least evidence for a change, from ``alarm_threshold``.
 
@@ -109,15 +108,15 @@ class ArmLookout:
         return change
 
     def restart(self, slot: int) -> None:
-        """Let the test begin anew, with what is seen from a slot on."""
+        """Restart the test with the observations from a slot on."""
         self.begun, self._fresh, self._mode = slot, 0, None
         if not self.stretch:
             self._tallies, self._tallied, self._open = [], 0, []
 
     def keep(self, since: int) -> Tally | None:
-        """Drop what was seen before a slot, and return all that is settled since then.
+        """Drop the observations before a slot, and return all final observations since then.
 
-        A tally that began before it is dropped as a whole.
+        A segment that began earlier is dropped entirely.
         """
         self._tallies = [tally for tally in self._tallies if tally.since >= since]
         self._tallied = sum(tally.observations for tally in self._tallies)
@@ -138,12 +137,12 @@ class ArmLookout:
         return Tally.of(self._since(int(seen.slots[0])), seen, self.n_states)
 
     def _since(self, first: int) -> int:
-        """The slot for which what begins with a first sight stands: the next one of the grid before it."""
+        """The first slot of a segment with a given first observation: the next grid slot before the observation."""
         since = _cell(first) * GRID + 1
         return max(since, self.begun) if first >= self.begun else since
 
     def _close(self) -> None:
-        """Add what is open to the tallies; of a size of which there are too many, the two oldest become one."""
+        """Add the open observations to the segments; with too many segments of a size, the two oldest are merged."""
         self._tallies.append(self._tally(self._opened()))
         self._tallied += len(self._open)
         self._open = []
@@ -153,11 +152,11 @@ class ArmLookout:
             if crowded is None:
                 return
             oldest = kinds.index(crowded)
-            # Of its kind, the next one follows at once, but where a pause has left a smaller one in between.
+            # The next segment of the size follows at once, except after a pause with a smaller segment in between.
             self._tallies[oldest : oldest + 2] = [self._tallies[oldest].joined(self._tallies[oldest + 1])]
 
     def _seen(self, recent: Observed) -> Seen:
-        """The tallies of which the test may make use, and the last sights in stretches of their own."""
+        """The segments available to the test, with the last observations in separate segments."""
         tallies = [tally for tally in self._tallies if tally.since >= self.begun]
         starts = _starts(recent.slots)
         lengths = np.diff([*starts, len(recent.slots)])
@@ -174,7 +173,7 @@ class ArmLookout:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
+        """Return all fields as JSON values."""
         return {
             "begun": self.begun,
             "fresh": self._fresh,
@@ -185,7 +184,7 @@ class ArmLookout:
         }
 
     def restore(self, data: Any) -> None:
-        """Take what ``to_dict`` wrote; what cannot be of this arm is refused."""
+        """Restore the data that ``to_dict`` wrote; data inconsistent with the arm is refused."""
         n = self.n_states
         self.begun, self._fresh, self._asked = (whole(key, data[key], 0) for key in ("begun", "fresh", "asked"))
         self._tallies = [Tally.from_list(tally, n) for tally in data["tallies"]]
@@ -215,7 +214,9 @@ def _cell(slot: int) -> int:
 
 
 def _starts(slots: IntArray) -> list[int]:
-    """Where the stretches of the last sights begin: the newest has ``LEAST`` of them, older ones ever more."""
+    """The starts of the segments of the last observations: the newest has ``LEAST`` observations, older segments
+    ever more.
+    """
     starts: list[int] = []
     end = len(slots)
     for start in reversed(np.flatnonzero(np.diff((slots - 1) // GRID, prepend=-1)).tolist()):

@@ -1,10 +1,9 @@
-"""The command line, ``restless``: what each command takes and prints is a contract, see the README.
+"""The command line, ``restless``: the arguments and the output of each command are a contract, see the README.
 
-Exit code 0 means done; 2 means bad input, told in one sentence on stderr. With ``--json`` a command prints one JSON
-object on stdout and nothing else there; progress goes to stderr, and so does a line where compiling takes long. An
-answer that cannot be printed ends with 1, and a command that is stopped with 130 (Ctrl-C) or 143 (SIGTERM), with a
-sentence too. The library is imported inside the functions of all modules here, so that ``--help`` and completion answer
-at once.
+Exit code 0 means success; 2 means bad input, reported in one sentence on stderr. With ``--json`` a command prints only
+a JSON object on stdout. Progress goes to stderr, and so does a line about a long compilation. An answer that cannot be
+printed ends with 1. A command that is stopped ends with 130 (Ctrl-C) or 143 (SIGTERM), with a sentence too. All modules
+here import the library inside functions, so that ``--help`` and completion answer at once.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EB
 
 def main() -> None:
     if sys.stderr is None:
-        # Closed by whoever started us: what is meant for it must not go to stdout, nor to a file that takes its number.
+        # The calling process closed the stream: its text must not go to stdout, nor to a file that takes its number.
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:
         sys.exit(_told("cannot print the answer: standard output is closed", UNPRINTED))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that cannot show ≤ gets a question mark, not a traceback; stderr is so by itself.
+        # A terminal without the character ≤ shows a question mark, not a traceback; stderr does so by default.
         sys.stdout.reconfigure(errors="replace")
-    # A command loads a thousand modules, and may compile: the collector would go through all of it again and again.
+    # A command loads a thousand modules, and may compile: the collector would scan all of them again and again.
     gc.set_threshold(100_000, 50, 100)
     tell_of_compiling()
     terminated = False
 
     def terminate(*_: object) -> None:
-        """What Ctrl-C does, so that what is finished is kept."""
+        """Handle SIGTERM like Ctrl-C, so that finished work is kept."""
         nonlocal terminated
         terminated = True
         raise KeyboardInterrupt
@@ -61,37 +60,37 @@ def _run() -> int:
 
             return app(prog_name="restless", standalone_mode=False) or 0
         finally:
-            # Not left to the end of the interpreter, which would tell of a reader that is gone.
+            # Flushed here, because the interpreter would report a closed reader at its end.
             sys.stdout.flush()
     except ProblemError as error:
         return _told(str(error), BAD_INPUT)
     except (StoppedError, KeyboardInterrupt):
-        say("Interrupted before there was an answer; the same again starts anew")
+        say("Interrupted without an answer; run the command again to start anew")
         return INTERRUPTED
     except (ReaderGoneError, BrokenPipeError):
         _drop_output()
         return 0
     except OSError as error:
-        # An error with a name is that of a file, which is none of ours to explain.
+        # An error with a file name belongs to a file, and is not explained here.
         if error.filename is not None or error.errno not in NOWHERE_TO_WRITE:
             raise
         _drop_output()
         return _told(f"cannot print the answer: {error.strerror}", UNPRINTED)
     except Exception as error:
-        # Typer brings a Click of its own, or takes the one that is installed: what both know of a usage error.
+        # Typer uses its own or the installed Click; the attributes here are common to usage errors of both.
         if not hasattr(error, "format_message"):
             raise
         return _usage(error)
 
 
 def _usage(error: Any) -> int:
-    """Tell of a command line that makes no sense."""
+    """Report a usage error of the command line."""
     if "NoArgs" in type(error).__name__:
         error.show()
         return int(error.exit_code)
     where = getattr(getattr(error, "ctx", None), "command_path", "restless")
     message = " ".join(error.format_message().split()).removesuffix(".")
-    return _told(f"{message}; {where} --help tells what there is", BAD_INPUT)
+    return _told(f"{message}; {where} --help shows the options", BAD_INPUT)
 
 
 def _told(sentence: str, code: int) -> int:
@@ -102,5 +101,5 @@ def _told(sentence: str, code: int) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is still buffered go nowhere when the interpreter ends."""
+    """Discard the buffered output when the interpreter ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

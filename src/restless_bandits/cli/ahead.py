@@ -1,8 +1,8 @@
-"""A second process that compiles while the first one does, so that a first simulation is waited for half as long.
+"""A second process that compiles in parallel, so that the first simulation starts after half the time.
 
-Learners plan before slots are played, so the kernel of the slots can be made meanwhile, and is taken from disk when its
-turn comes. In a process, because Numba compiles in one thread at a time. Should it fail, the first process compiles
-that kernel itself, as it would alone.
+Learners plan before slots are played. The kernel of the slots can therefore be compiled meanwhile, and is loaded from
+disk when needed. A process is used because Numba compiles in one thread at a time. If the process fails, the first
+process compiles the kernel itself.
 """
 
 from __future__ import annotations
@@ -13,29 +13,32 @@ import subprocess
 import sys
 import threading
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 PATIENCE = 60.0
-"""Seconds after which the other process is not waited for any longer."""
+"""Seconds of waiting for the other process."""
 PLAY_A_SLOT = "from restless_bandits.cli.ahead import play_a_slot; play_a_slot()"
 
 
 @cache
 def compile_slots_ahead() -> None:
-    """Start that process as soon as this one, or one that plays for it, finds a kernel that is not kept on disk."""
-    from restless_bandits._compile import compiling
+    """Start the process as soon as this process, or a worker, needs a kernel that is not in the cache on disk."""
+    from restless_bandits._compile import Kernel, compiling
+    from restless_bandits.simulation._kernels import run_plan
     from restless_bandits.simulation.pools import cores
+
+    if cores() == 1 or compiling.is_set():
+        return
+    kernel = cast(Kernel, run_plan)
+    # The main thread makes the dispatcher: the thread below would wait for the lock of a running compilation.
+    if kernel.stats.cache_path is None:
+        # No cache folder is writable, so the processes cannot share compiled kernels.
+        return
 
     def start() -> None:
         compiling.wait()
-        from restless_bandits.simulation._kernels import run_plan
-
-        kernel: Any = run_plan
-        if kernel.stats.cache_path is None:
-            # No folder can be written, through which the two would share it.
-            return
         with contextlib.suppress(OSError):
-            # Without the present folder among those to import from: what lies there is none of ours.
+            # The current folder is not on the import path: its modules do not belong to the package.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", PLAY_A_SLOT],
                 stdin=subprocess.DEVNULL,
@@ -43,14 +46,13 @@ def compile_slots_ahead() -> None:
                 stderr=subprocess.DEVNULL,
             )
             atexit.register(process.kill)
-            _compile_after(process, kernel)
+            _compile_after(process, kernel.dispatcher)
 
-    if cores() > 1 and not compiling.is_set():
-        threading.Thread(target=start, daemon=True).start()
+    threading.Thread(target=start, daemon=True).start()
 
 
 def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
-    """Let a kernel that is needed while a process makes it wait for that, and look on disk then."""
+    """Make a kernel that a process compiles wait for the process, and then look on disk."""
     compile_or_load = kernel.compile
 
     def wait(signature: Any) -> Any:
@@ -62,7 +64,7 @@ def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
 
 
 def play_a_slot() -> None:
-    """Play one slot by a learner that takes no kernel to plan."""
+    """Play one slot by a learner that plans without a kernel."""
     import numpy as np
 
     from restless_bandits.learners import learner

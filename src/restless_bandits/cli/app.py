@@ -1,4 +1,4 @@
-"""The commands. Each one reads its input, asks the library, and hands the answer to ``output``."""
+"""The commands. Each command reads its input, calls the library, and passes the answer to ``output``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from restless_bandits.problem import Problem
 
 MOST_LINES = 10_000
-"""Lines of a table for people, which is laid out as a whole."""
+"""The most lines of a table for people, for which the whole layout is computed at once."""
 
 
 class _Commands(TyperGroup):
-    """Commands in the order in which a newcomer meets them; Typer would put groups last."""
+    """Commands in the order of a newcomer's needs; Typer would put groups last."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
             # Typer would end with exit code 1 here.
             raise ReaderGoneError from None
         except KeyboardInterrupt:
-            # Typer would end without a word.
+            # Typer would end without a message.
             raise StoppedError from None
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -48,12 +48,12 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="restless",
     cls=_Commands,
-    help="Restless bandits: learn which of several drifting things to use, when you only see the one you used.",
+    help="Restless bandits: learn which of several drifting arms to pull, when only the pulled arm is observed.",
     epilog="PROBLEM is a built-in name or a TOML file. Each command's --help shows an example, and each takes --json. "
     "To begin with: restless solve paper-1",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Plain help can be copied and comes in a third of the time.
+    # Plain help can be copied and appears in a third of the time.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -78,11 +78,11 @@ def _options(
 
 @problems_app.callback(invoke_without_command=True)
 def problems(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List the built-in problems and where they come from.
+    """List the built-in problems with their sources.
 
     Example: restless problems
     """
-    context.obj = as_json  # `problems --json show NAME` means what `problems show NAME --json` does
+    context.obj = as_json  # `problems --json show NAME` equals `problems show NAME --json`
     if context.invoked_subcommand is None:
         from restless_bandits.problem import Problem
         from restless_bandits.problem_files import builtin_problems
@@ -109,19 +109,21 @@ def show(
 def check(
     problem: ProblemArgument,
     horizon: Annotated[
-        int, typer.Option(help="T of mixing to 1/√T, of the bounds, and of the coupling.", metavar="T")
+        int, typer.Option(help="Horizon T for mixing to 1/√T, the bounds and the coupling.", metavar="T")
     ] = 100_000,
     coupling: Annotated[
         bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")
     ] = False,
     limit: Annotated[
-        bool, typer.Option("--limit", help="Compute the least regret that any learner can have, for each unit of ln T.")
+        bool, typer.Option("--limit", help="Compute the lower bound of any learner's regret, per unit of ln T.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Draws of the coupling.", show_default="0", metavar="SEED")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the random draws of the coupling.", show_default="0", metavar="SEED")
+    ] = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which assumptions hold, how arms mix, what is indexable.
+    """Check assumptions, mixing and indexability of a problem.
 
     Example: restless check paper-1 --coupling
     """
@@ -131,7 +133,7 @@ def check(
 
     stated = _piece_of(load_problem(problem), piece)
     if seed is not None and not coupling:
-        raise ProblemError("--seed is for --coupling; nothing else in a check is drawn, so leave it out")
+        raise ProblemError("--seed is for --coupling, the only random part of a check; leave --seed out")
     _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     least = regret_limit(stated, announce=output.announce) if limit else None
@@ -144,7 +146,7 @@ def solve(
     oracle: Annotated[
         str,
         typer.Option(
-            help=", ".join(ORACLES.own) + ", one of an installed plug-in, or package.module:function.",
+            help=", ".join(ORACLES.own) + ", a name of an installed plug-in, or package.module:function.",
             metavar="ORACLE",
             autocompletion=completion.one_of(lambda: ORACLES),
         ),
@@ -152,18 +154,22 @@ def solve(
     out: Annotated[Path | None, typer.Option(help="Store the policy in this file.", metavar="FILE.npz")] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Width of the bracket to aim for; means exact.", metavar="X", show_default="1e-10"),
+        typer.Option(help="Target width of the bracket; implies the exact oracle.", metavar="X", show_default="1e-10"),
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="Gigabytes the tables may take; means exact.", metavar="GB", show_default="at most 0.6"),
+        typer.Option(
+            help="Memory limit of the tables, in gigabytes; implies the exact oracle.",
+            metavar="GB",
+            show_default="at most 0.6",
+        ),
     ] = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Bracket the best long-run reward, with a proof and a policy.
 
-    By default the oracle is exact where that takes at most a minute and a gigabyte, else whittle.
+    By default the oracle is exact if it needs at most a minute and a gigabyte, else whittle.
 
     Example: restless solve paper-2 --oracle whittle
     """
@@ -223,7 +229,7 @@ def index(
 
 
 def _piece_of(problem: Problem, number: int) -> Problem:
-    """The piece of a problem that a command is about; where there are several, it says which."""
+    """Return the piece of a problem that a command uses; for several pieces, the output names the piece."""
     if not 1 <= number <= len(problem.pieces):
         raise ProblemError(f"--piece is {number}; the problem has pieces 1 to {len(problem.pieces)}")
     if problem.changes:
@@ -233,7 +239,7 @@ def _piece_of(problem: Problem, number: int) -> Problem:
 
 
 def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what: str) -> None:
-    """Say how long something takes whose time grows with the arms, if that is long."""
+    """Announce a long computation whose time grows with the number of arms."""
     from restless_bandits.forecasts import warning
     from restless_bandits.solving import seconds_from_part
 
@@ -253,7 +259,7 @@ app.add_typer(token_app, name="token")
 
 @app.command()
 def bench(as_json: JsonOption = False) -> None:
-    """Measure this machine: nanoseconds a simulated slot.
+    """Measure this machine: nanoseconds per simulated slot.
 
     Example: restless bench
     """

@@ -1,7 +1,7 @@
-"""What the tab key knows: names of problems, learners, oracles and items.
+"""Completions for the tab key: names of problems, learners, oracles and items.
 
-A shell asks at every press of a key, so nothing here may load the library, whose compiler takes a second: names come
-from the registries, which load nothing.
+A shell asks for completions at every press of the key. So this module never loads the library, whose compiler takes a
+second: names come from the registries, which load nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return a completion from names, which are asked for when somebody completes."""
+    """Return a completion from names, which are computed at each request."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
@@ -33,7 +33,7 @@ def problem(incomplete: str) -> list[str]:
 
 
 def item(incomplete: str) -> list[str]:
-    """What ``restless reproduce`` can reproduce."""
+    """Items of ``restless reproduce``."""
     design = tomllib.loads((PACKAGE / "experiments" / "paper.toml").read_text(encoding="utf-8"))
     return [entry["name"] for entry in design["items"] if entry["name"].startswith(incomplete)]
 

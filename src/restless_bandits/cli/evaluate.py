@@ -1,6 +1,6 @@
-"""``restless evaluate``: what other policies would have earned, from a log of the pulled arm alone.
+"""``restless evaluate``: the reward of other policies, from a log of the pulled arm alone.
 
-Its JSON is what ``as_dict`` of an ``OffPolicy`` returns.
+The JSON output is ``as_dict`` of an ``OffPolicy``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from restless_bandits.data import OffPolicy
 
 WIDTH = 80
-"""Columns that sentences below a table take."""
+"""Columns of the sentences below a table."""
 
 
 def evaluate(
@@ -48,10 +48,10 @@ def evaluate(
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(metavar="T", help="Slots that learners play.", show_default="those of the log, ≤ 10000"),
+        typer.Option(metavar="T", help="Slots that learners play.", show_default="all of the log, ≤ 10000"),
     ] = None,
     draws: Annotated[int, typer.Option(metavar="N", help="Problems drawn for the intervals of the model.")] = 100,
-    confidence: Annotated[float, typer.Option(metavar="X", help="That of all intervals.")] = 0.95,
+    confidence: Annotated[float, typer.Option(metavar="X", help="Confidence level of all intervals.")] = 0.95,
     seed: SeedOption = 0,
     states: StatesOption = None,
     edges: EdgesOption = None,
@@ -64,9 +64,9 @@ def evaluate(
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what other policies would have earned, from a log in which only the pulled arm was seen.
+    """Estimate the reward of other policies, from a log in which only the pulled arm was seen.
 
-    By the fitted model, and by weighting where the log has a column probability: the chance of each choice.
+    Estimates use the fitted model, and weighting if the log has a column probability: the probability of each choice.
 
     Example: restless evaluate pulls.csv --policy whittle --policy best-arm
     """
@@ -86,14 +86,14 @@ def evaluate(
 
 
 def lines_of(found: OffPolicy) -> list[str]:
-    """Return the answer for people: a line for each policy, and below it what the numbers rest on."""
+    """Return the answer as text: a line for each policy, followed by the basis of the numbers."""
     trace = found.fit.trace
     places = ".4f" if trace.reward_range == (0.0, 1.0) else ".5g"
 
     def told(value: float | None, ends: tuple[float, float] | None, sign: str = "") -> str:
         if value is None:
             return "–"
-        # Of an interval that the range of rewards cuts, the longer side.
+        # The longer side of an interval that the range of rewards cuts.
         reach = "" if ends is None else f" ± {max(value - ends[0], ends[1] - value):{places}}"
         return f"{value:{sign}{places}}{reach}"
 

@@ -1,7 +1,7 @@
 """``restless fit``: a problem from logged observations.
 
-Its JSON is what ``as_dict`` of a ``Fit``, or with a season of a ``SeasonFit``, returns, with ``out``, ``plot`` and
-``report`` for the files written.
+The JSON output is ``as_dict`` of a ``Fit``, or with a season of a ``SeasonFit``, with ``out``, ``plot`` and ``report``
+for the files written.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html", ".htm")
 MOST_PANELS = 12
-"""Arms that fit into one picture; the first ones are drawn."""
+"""Arms of one picture; further arms are not drawn."""
 MOST_TESTS = 20
 """Lines of a table of tests."""
 
 
 def fit(
     trace: TraceArgument,
-    out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem here.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem to a file.")] = None,
     states: StatesOption = None,
     edges: EdgesOption = None,
     low_is_better: LowOption = False,
@@ -60,30 +60,33 @@ def fit(
     duplicates: DuplicatesOption = "refuse",
     shape: ShapeOption = "birth-death",
     lags: Annotated[
-        str | None, typer.Option(metavar="τ,τ,…", help="Compare laws for these waits.", show_default="1,2,5,10,…")
+        str | None,
+        typer.Option(metavar="τ,τ,…", help="Compare distributions after these waits.", show_default="1,2,5,10,…"),
     ] = None,
     season: Annotated[
         str | None, typer.Option(metavar="LENGTH", help="A chain for each phase of a cycle: 24h, 7d, or slots.")
     ] = None,
     phases: Annotated[
         str | None,
-        typer.Option(metavar="K", help="Phases of the season, or where they begin: 6,10,16,22.", show_default="4"),
+        typer.Option(
+            metavar="K", help="Number of phases of the season, or their starts: 6,10,16,22.", show_default="4"
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted laws into this picture.")
+        Path | None, typer.Option(metavar="FIT.png", help="Draw observed and predicted distributions into a file.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FIT.html", help="Write all of it, with pictures, as one page.")
+        Path | None, typer.Option(metavar="FIT.html", help="Write the full report, with pictures, as one page.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a problem from logged observations, and tell how well it explains them.
+    """Fit a problem to logged observations, and report how well the problem explains them.
 
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --report fit.html
     """
     _check_outputs(trace, {"--out": out, "--plot": plot, "--report": report})
     if season is None and phases is not None:
-        raise ProblemError("--phases is for a season, and none is given; add --season 24h, or leave it out")
+        raise ProblemError("--phases needs a season; add --season 24h, or leave --phases out")
     if season is not None and plot is not None:
         raise ProblemError("--plot draws one chain for each arm, and a season has one for each phase; leave one out")
     laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
@@ -114,7 +117,7 @@ def fit(
 
 
 def _fit_season(found: SeasonFit, trace: Path, out: Path | None, report: Path | None, as_json: bool) -> None:
-    """Write a problem for each phase, its name that of ``--out`` with the phase before the ending; then tell."""
+    """Write a problem for each phase, to the name in ``--out`` with the phase before the ending; then report."""
     phases = {} if out is None else {label: out.with_name(f"{out.stem}-{label}{out.suffix}") for label in found.labels}
     _check_outputs(trace, {f"--out for {label}": path for label, path in phases.items()} | {"--report": report})
     for label, one in zip(found.labels, found.fits, strict=True):
@@ -141,7 +144,7 @@ def _fit_season(found: SeasonFit, trace: Path, out: Path | None, report: Path | 
 
 
 def _phases(text: str | None) -> Any:
-    """The number of phases, or where they begin."""
+    """Return the number of phases, or their first slots."""
     if text is None:
         return 4
     found = numbers(text, "--phases", float)
@@ -193,7 +196,7 @@ def _chain_lines(found: Fit, arm: ArmFit) -> list[str]:
 
 
 def test_lines(tests: Sequence[Finding], sentences: Sequence[str]) -> list[str]:
-    """The tests for people: a line for each that rejects, and a sentence for each kind of them."""
+    """Return the tests as text: a line for each rejecting test, and a sentence for each kind of test."""
     if not tests:
         return []
     against = [test for test in tests if test.rejects]
@@ -214,7 +217,7 @@ def test_lines(tests: Sequence[Finding], sentences: Sequence[str]) -> list[str]:
 
 
 def _picture(found: Fit, kind: str) -> bytes:
-    """A panel for each arm, as the bytes of a picture."""
+    """Return a picture with a panel for each arm, as bytes."""
     from restless_bandits import plots
 
     with plots.style():
@@ -245,7 +248,7 @@ def _page(found: Fit | SeasonFit) -> bytes:
 
 
 def _check_outputs(trace: Path, outputs: Mapping[str, Path | None]) -> None:
-    """Refuse outputs that cannot be written, or that would take the place of the log or of each other."""
+    """Refuse outputs that cannot be written, or that would overwrite the log or each other."""
     given = [(option, path) for option, path in outputs.items() if path is not None]
     for n, (option, path) in enumerate(given):
         check_writable(path)

@@ -1,4 +1,4 @@
-"""What ``restless fit`` and ``restless replay`` share: the options that say how a log is read, and the reading."""
+"""Common parts of ``restless fit`` and ``restless replay``: the options for reading a log, and the reader."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ TraceArgument = Annotated[
 ]
 ColumnsOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="ROLE=NAME,…", help="What the log calls its columns: time=when,arm=host,value=ms; value=* for --wide."
-    ),
+    typer.Option(metavar="ROLE=NAME,…", help="Names of the columns: time=when,arm=host,value=ms; value=* for --wide."),
 ]
 WideOption = Annotated[
     bool, typer.Option("--wide", help="Each arm has a column, with values; empty cells were not logged.")
 ]
 DuplicatesOption = Annotated[
-    str, typer.Option(metavar="WHAT", help="Lines of an arm in one slot: refuse, or take their mean or the last.")
+    str, typer.Option(metavar="WHAT", help="Several lines of an arm in a slot: refuse, or take the mean or the last.")
 ]
 StatesOption = Annotated[
     str | None,
@@ -46,7 +44,7 @@ EdgesOption = Annotated[
         metavar="A,B,…", help="Bin values at these edges, at quantiles, or at edges found.", show_default="quantile"
     ),
 ]
-LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are the good ones; else high ones are.")]
+LowOption = Annotated[bool, typer.Option("--low-is-better", help="Low values are good; by default high values are.")]
 RewardsOption = Annotated[
     str | None,
     typer.Option(
@@ -55,7 +53,7 @@ RewardsOption = Annotated[
         show_default="logged, or evenly from 1 to 0",
     ),
 ]
-RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="What logged rewards lie between.")]
+RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Lowest and highest possible logged reward.")]
 SlotOption = Annotated[
     str | None,
     typer.Option(metavar="LENGTH", help="The length of a slot: 1h, 15min, 30s, or a number in the unit of the times."),
@@ -72,7 +70,7 @@ def read_log(
     columns: str | None = None,
     **others: Any,
 ) -> Trace:
-    """Read a log by what was given on the command line, and say aloud what was ignored, left out or guessed."""
+    """Read a log with the options of the command line, and report ignored, omitted and guessed parts."""
     ends = numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
@@ -89,7 +87,7 @@ def read_log(
 
 
 def _named(text: str | None) -> dict[str, list[str]] | None:
-    """The names of columns by their roles; a role may be given several times."""
+    """Return the column names by their roles; a role may be given several times."""
     if text is None:
         return None
     found: dict[str, list[str]] = {}
@@ -102,7 +100,7 @@ def _named(text: str | None) -> dict[str, list[str]] | None:
 
 
 def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
-    """Return the numbers of an option, which commas separate."""
+    """Return the numbers of an option, separated by commas."""
     try:
         return None if text is None else [kind(part) for part in text.split(",")]
     except ValueError:

@@ -23,7 +23,7 @@ LearnerOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Same seed, same numbers.", metavar="N")]
-JobsOption = Annotated[str, typer.Option(help="How many play at a time; does not change the numbers.", metavar="N")]
+JobsOption = Annotated[str, typer.Option(help="Number of parallel runs; does not change the numbers.", metavar="N")]
 EngineOption = Annotated[
     str,
     typer.Option(
@@ -34,9 +34,9 @@ EngineOption = Annotated[
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(help="The scheduler of a Dask cluster, which then plays: tcp://HOST:PORT.", metavar="ADDRESS"),
+    typer.Option(help="Address of a Dask scheduler, whose workers play: tcp://HOST:PORT.", metavar="ADDRESS"),
 ]
 PieceOption = Annotated[
-    int, typer.Option(help="Which piece of a problem that changes, from 1 on.", metavar="N", show_default="1")
+    int, typer.Option(help="Number of a piece of a changing problem, from 1 on.", metavar="N", show_default="1")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]

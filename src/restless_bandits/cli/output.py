@@ -1,4 +1,4 @@
-"""How the answers of the commands look: JSON for programs, tables for people."""
+"""The output of the commands: JSON for programs, tables for people."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from restless_bandits.theory.coupling import CouplingCheck
 
 INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C has ended."""
+"""The exit code of a program ended by Ctrl-C."""
 
 
 def emit(answer: dict[str, Any]) -> None:
     from restless_bandits.arrays import plain
 
-    # In ASCII, so that it is the same on every terminal and in every locale.
+    # In ASCII, for equal output on every terminal and in every locale.
     print(json.dumps(plain(answer)))
 
 
 def progress(line: str) -> None:
-    """Tell on stderr what a long command is about to do."""
+    """Report on stderr the next step of a long command."""
     if sys.stderr.isatty():
         say(line)
 
@@ -48,14 +48,14 @@ def say(line: str) -> None:
 
 
 def announce(line: str | None) -> None:
-    """Tell on stderr that a command will take long, if it will, to people and to programs."""
+    """Announce a long command on stderr, to people and to programs."""
     if line is not None:
         print(line, file=sys.stderr, flush=True)
 
 
 @cache
 def tell_of_compiling() -> None:
-    """Say on stderr that something is compiled, once, if that takes long: to people and to programs."""
+    """Report a long compilation on stderr, once, to people and to programs."""
     from restless_bandits._compile import compiling_long
 
     def wait() -> None:
@@ -67,7 +67,7 @@ def tell_of_compiling() -> None:
 
 
 def console() -> Console:
-    """A console for people: a reader that went away is an error, which ``main`` knows what to do with."""
+    """Return a console for people: a closed reader is an error, which ``main`` handles."""
     from rich.console import Console
 
     class Quiet(Console):
@@ -85,25 +85,25 @@ def show(*parts: Any) -> None:
 
 
 def tell(line: str | None) -> None:
-    """Print a line of words that may come from a user, if there is one."""
+    """Print a line that may contain text from a user; None prints nothing."""
     if line is not None:
         console().print(harmless(line), markup=False, soft_wrap=True)
 
 
 def lines(texts: Sequence[str]) -> None:
-    """Print lines for people that are laid out already."""
+    """Print lines with a finished layout."""
     print("\n".join(map(harmless, texts)))
 
 
 def plain_text(text: str) -> str:
-    """Text from a user, in which nothing must be taken for markup or for an order to the terminal."""
+    """Return text from a user, protected from markup and terminal control sequences."""
     from rich.markup import escape
 
     return escape(harmless(text))
 
 
 def new_table(*columns: str, title: str | None = None) -> Table:
-    """An empty table in the style of all others: the first column left, the rest right."""
+    """Return an empty table in the common style: the first column left, the rest right."""
     from rich import box
     from rich.table import Table
 
@@ -126,7 +126,7 @@ def problems(known: Sequence[Problem], as_json: bool) -> None:
     table.columns[3].justify = "left"
     for p in known:
         states = "/".join(map(str, sorted(set(p.n_states))))
-        # The first sentence, or as much of it as stands before a semicolon.
+        # The first sentence, or the part of it before a semicolon.
         gist = p.source.split(". ")[0].split(";")[0]
         table.add_row(plain_text(p.name), str(p.n_arms), states, plain_text(gist))
     show(
@@ -177,7 +177,7 @@ def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool, li
 
 
 def _coupling_parts(found: CouplingCheck) -> list[Any]:
-    """A line for each play of the first slots, then what the whole run shows."""
+    """Return a line for each play of the first slots, followed by the summary of the whole run."""
     from restless_bandits.theory.coupling import FIRST
 
     run = found.coupling
@@ -248,7 +248,7 @@ def _gain(found: Solution) -> str:
         return "not evaluated"
     if found.gain_stderr is None:
         return f"{found.gain:.12f}"
-    # Two digits of the standard error, and as many of the gain.
+    # Two digits of the standard error, and the same decimal places of the gain.
     digits = min(12, 1 - math.floor(math.log10(found.gain_stderr))) if found.gain_stderr > 0 else 12
     bound = f" ({found.details['bound']})" if "bound" in found.details else ""
     return f"{found.gain:.{digits}f} ± {found.gain_stderr:.{digits}f} (simulated), μ* ≤ {found.upper:.{digits}f}{bound}"

@@ -1,4 +1,4 @@
-"""``restless replay``: learners played against a log. Its JSON is what ``as_dict`` of a ``Replay`` returns."""
+"""``restless replay``: learners played against a log. The JSON output is ``as_dict`` of a ``Replay``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from restless_bandits.data import Replay
 
 LONGEST_ORDER = 60
-"""Letters that the best order of arms may take."""
+"""Letters available to the best order of arms."""
 
 
 def replay(
@@ -38,25 +38,26 @@ def replay(
         str,
         typer.Option(
             metavar="WHAT",
-            help="An arm not logged in a slot is unavailable, or its answer lost; stretch plays where none is.",
+            help="An arm not logged in a slot is unavailable, or its feedback lost; stretch plays complete slots only.",
         ),
     ] = "unavailable",
     closed: Annotated[
-        str, typer.Option(metavar="HOW", help="In slots with nothing logged time passes, or stops.")
+        str, typer.Option(metavar="HOW", help="In slots without a log entry, time passes or stops.")
     ] = "passes",
-    horizon: Annotated[int | None, typer.Option(metavar="T", help="Play only so many slots.")] = None,
+    horizon: Annotated[int | None, typer.Option(metavar="T", help="Number of slots to play.")] = None,
     first: Annotated[
         int | None,
-        typer.Option("--from", metavar="SLOT", help="The first slot to play.", show_default="that of the log"),
+        typer.Option("--from", metavar="SLOT", help="The first slot to play.", show_default="first of the log"),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--to", metavar="SLOT", help="The last slot to play.", show_default="that of the log")
+        int | None, typer.Option("--to", metavar="SLOT", help="The last slot to play.", show_default="last of the log")
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(metavar="SLOTS", help="How far back learners remember.", show_default="all")
+        int | None,
+        typer.Option(metavar="SLOTS", help="Length of the window that learners remember.", show_default="all"),
     ] = None,
     runs: Annotated[
-        int, typer.Option(metavar="N", help="Runs of a learner that draws at random; others are played once.")
+        int, typer.Option(metavar="N", help="Runs of a randomized learner; other learners play once.")
     ] = 10,
     seed: SeedOption = 0,
     states: StatesOption = None,
@@ -71,9 +72,9 @@ def replay(
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what learners would have earned on a log.
+    """Estimate the rewards of learners on a log.
 
-    Players who know the problem (exact, whittle, …) are told what is fitted to the whole log.
+    Players that know the problem (exact, whittle, …) use the problem fitted to the whole log.
 
     Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
     """
@@ -103,7 +104,7 @@ def replay(
 
 
 def _replay_lines(found: Replay) -> list[str]:
-    """The replay for people: what was played, then a line for each learner and for each yardstick."""
+    """Return the replay as text: the log, then a line for each learner and for each baseline."""
     best, seen = float(found.arm_totals.max()), found.yardsticks
     rows = [
         (one.spec, one.mean, f" ± {one.error:.1f}" if one.error else "", f"{one.runs:4d}") for one in found.learners
@@ -132,7 +133,7 @@ def _replay_lines(found: Replay) -> list[str]:
 
 
 def _played_lines(found: Replay) -> list[str]:
-    """What was played of the log."""
+    """Return the description of the played part of the log."""
     seen, arms = found.yardsticks, len(found.names)
     held = f"all {arms} arms" if not seen.incomplete else f"some of {arms} arms"
     lines = [f"{found.source or 'trace'}: {found.slots} slots with {held}, {found.first} to {found.last}"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from restless_bandits.service.store import Store
 
 DIFFERS = 1
-"""The exit code of an audit that found a decision which does not follow from the log."""
+"""The exit code of an audit that found a decision inconsistent with the log."""
 
 StoreArgument = Annotated[
     str, typer.Argument(metavar="STORE", help="The file of a service, or the URL of its database.")
@@ -42,31 +42,31 @@ def serve(
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate, with its chain, for https.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The private key of the certificate.")] = None,
     behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy in front of it speaks https: plain http will do here.")
+        bool, typer.Option("--behind-proxy", help="Accept plain http from a proxy that speaks https.")
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name that requests may call it by, as of a proxy; may be repeated."),
+        typer.Option(metavar="NAME", help="An allowed host name of requests, as of a proxy; may be repeated."),
     ] = None,
     demo: Annotated[
         str | None,
         typer.Option(
             metavar="PROBLEM",
-            help="Let a simulated world ask and tell, to look at: a built-in name or a TOML file.",
+            help="Run a simulated user program, for a first look: a built-in name or a TOML file.",
             autocompletion=completion.problem,
         ),
     ] = None,
-    speed: Annotated[float, typer.Option(metavar="X", help="Slots a second of the demo.")] = 5.0,
-    open_page: Annotated[bool, typer.Option("--open", help="Show its page in a browser, logged in.")] = False,
+    speed: Annotated[float, typer.Option(metavar="X", help="Slots per second of the demo.")] = 5.0,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser, logged in.")] = False,
     trust_modules: TrustOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Keep agents, and answer programs that ask and tell over HTTP.
 
-    The first start prints a token, without which nobody gets an answer. Ctrl-C or SIGTERM ends it: what was accepted is
-    answered first.
+    The first start prints a token, which every request needs. Ctrl-C or SIGTERM ends the service after the answers to
+    all accepted requests.
 
     Example: restless serve --store agents.db
     """
@@ -93,21 +93,21 @@ def _greet(started: Started, as_json: bool) -> None:
             print(f"Listening on {started.url}, store {started.store}. Ctrl-C stops it.")
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever started it has read the token and no more; the service goes on.
+        # The calling process read the token and closed its end; the service goes on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def audit(
     store: StoreArgument,
     stored_plans: Annotated[
-        bool, typer.Option("--stored-plans", help="Follow the stored plans and make none anew, which is faster.")
+        bool, typer.Option("--stored-plans", help="Follow the stored plans instead of making new plans; faster.")
     ] = False,
     trust_modules: TrustOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Play the whole log again, and compare every decision.
+    """Replay the whole log, and compare every decision.
 
-    Ends with exit code 1 at the first decision that differs. A store that is in use may be audited.
+    Ends with exit code 1 at the first decision that differs. A store in use may be audited.
 
     Example: restless audit restless.db
     """
@@ -131,13 +131,13 @@ def _show_progress(events: int) -> None:
 def backup(
     store: StoreArgument,
     file: Annotated[
-        str, typer.Argument(metavar="FILE|URL", help="Where the copy goes: a new file, or an empty database.")
+        str, typer.Argument(metavar="FILE|URL", help="Place of the copy: a new file, or an empty database.")
     ],
     as_json: options.JsonOption = False,
 ) -> None:
     """Copy a store to a file or database, while the service runs.
 
-    The copy is a store: to go back to it, stop the service and start it with --store FILE.
+    The copy is a store: to restore the copy, stop the service and start it with --store FILE.
 
     Example: restless backup restless.db monday.db
     """
@@ -165,8 +165,10 @@ def backup(
 
 @token_app.command("make")
 def make(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="read, play, or admin; each may do what the last may.")],
-    label: Annotated[str, typer.Option(metavar="TEXT", help="What it is for, shown by list.")] = "",
+    role: Annotated[
+        str, typer.Argument(metavar="ROLE", help="read, play, or admin; each includes the rights of the previous.")
+    ],
+    label: Annotated[str, typer.Option(metavar="TEXT", help="Purpose of the token, shown by list.")] = "",
     store: StoreOption = "restless.db",
     as_json: options.JsonOption = False,
 ) -> None:
@@ -207,7 +209,7 @@ def revoke(
     store: StoreOption = "restless.db",
     as_json: options.JsonOption = False,
 ) -> None:
-    """Let a token be worth nothing, from the next second on.
+    """Revoke a token, with effect within a second.
 
     Example: restless token revoke 5f2a90c1
     """
@@ -218,7 +220,7 @@ def revoke(
     with _opened(store) as opened:
         if not opened.tokens.revoke(wanted):
             where = shown_store(store)
-            raise ProblemError(f"{where} has no token {wanted!r} in use; restless token list shows what there is")
+            raise ProblemError(f"{where} has no token {wanted!r} in use; restless token list shows all tokens")
     if as_json:
         output.emit({"revoked": wanted})
     else:
@@ -234,7 +236,7 @@ def token() -> None:
 
 
 def _readable(token: dict[str, Any]) -> dict[str, Any]:
-    """What there is to say of a token, with times as people write them."""
+    """Return the description of a token, with times in the usual notation."""
     from datetime import UTC, datetime
 
     def shown(micros: int | None) -> str | None:
@@ -250,7 +252,7 @@ def _check_installed() -> None:
 
 
 def _opened(store: str) -> Any:
-    """A store that is there already: to make one by a slip of the pen helps nobody."""
+    """Open an existing store: a misspelled name must not make a new store."""
     import contextlib
 
     from restless_bandits.errors import ProblemError

@@ -1,4 +1,4 @@
-"""``restless simulate``: many runs of several learners, and how the answer looks."""
+"""``restless simulate``: many runs of several learners, and the output of their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def simulate(
     engine: options.EngineOption = "auto",
     address: options.AddressOption = None,
     checkpoints: Annotated[
-        str, typer.Option(help="How many, evenly spaced; log:20 for logarithmic ones.", metavar="N")
+        str, typer.Option(help="Number of checkpoints, evenly spaced; log:20 for logarithmic spacing.", metavar="N")
     ] = "10",
     comparator: Annotated[
         str,
@@ -39,9 +39,9 @@ def simulate(
             autocompletion=completion.one_of(lambda: COMPARATORS),
         ),
     ] = "auto",
-    lost: Annotated[float, typer.Option(help="The chance that the answer of a slot is lost.", metavar="P")] = 0.0,
+    lost: Annotated[float, typer.Option(help="Probability of losing the feedback of a slot.", metavar="P")] = 0.0,
     late: Annotated[
-        int, typer.Option(help="Answers come 0 to K slots late, each delay as likely as the others.", metavar="K")
+        int, typer.Option(help="Feedback comes 0 to K slots late, each delay with equal probability.", metavar="K")
     ] = 0,
     ratio: Annotated[float, typer.Option(help="Approximation regret: ratio · T · μ* − Σ reward.", metavar="X")] = 1.0,
     out: Annotated[
@@ -108,7 +108,7 @@ def _number_or_word(text: str) -> str | float:
 
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar with an estimate on stderr for people, nothing for programs."""
+    """Show a progress bar with a time estimate on stderr for people, nothing for programs."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -117,7 +117,7 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        # Without a total until the comparator is there, which may take some seconds.
+        # The total is unknown until the comparator is ready, which may take some seconds.
         title = harmless(title)
         task = bar.add_task(title, total=None)
 
@@ -129,7 +129,7 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Tell the library's warnings in one line each."""
+    """Report the library's warnings in one line each."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         output.say(f"Warning: {message}")

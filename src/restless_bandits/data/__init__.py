@@ -5,11 +5,10 @@
     replayed = rb.data.replay(trace, ["likelihood-ucb", "ts-9", "whittle"])
     guessed = rb.data.evaluate_policy(trace, ["whittle", "best-arm"])   # where only the pulled arm was logged
 
-``tables`` opens a log in whatever form it comes, ``reading`` takes columns of numbers out of it by ``cells``, ``slots``
-counts their times, and ``traces`` makes a trace of them, each saying what is wrong with it;
-``fitting`` makes a problem of a trace, ``checks`` asks what the log holds against it, ``replaying`` plays learners
-against it, and ``offpolicy`` guesses what others would have earned in the place of who made the log. How to go about it
-is told in docs/how-to/own-data.md.
+``tables`` opens a log of any format, ``reading`` extracts columns of numbers by ``cells``, ``slots`` counts their
+times, and ``traces`` makes a trace, each with errors for invalid data. ``fitting`` makes a problem of a trace,
+``checks`` tests the model against the log, ``replaying`` plays learners against the log, and ``offpolicy`` estimates
+the values of policies other than the logger's. docs/how-to/own-data.md is the guide.
 """
 
 from restless_bandits.data.checks import Finding

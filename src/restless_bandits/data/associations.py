@@ -1,21 +1,21 @@
-"""One test for all questions of the kind "does this matter too?": likelihood ratios over strata.
+"""A test of dependence on a further variable: likelihood ratios over strata.
 
-If an arm is a Markov chain, what is seen next has a law that is known from the last state and the wait, whatever else
-was known at that moment: the state before, the hour, the part of the log, what other arms did. So looks are sorted into
-*strata* by last state and wait, and within each stratum it is asked whether *outcomes* (the next state) depend on
-*groups* (the hour, …). No law needs to be known or to have any shape, gaps do no harm, and nor does a policy that chose
-what to log by what it had seen.
+If an arm is a Markov chain, the next observation has a distribution determined by the last state and the wait, given
+any other knowledge at the time: the state before, the hour, the part of the log, other arms. Observations are therefore
+sorted into *strata* by last state and wait. The test asks whether within strata *outcomes* (the next state) depend on
+*groups* (the hour, …). The distributions may be unknown and of any shape. Gaps do no harm, and neither does a logging
+policy that depends on past observations.
 
-The statistic is G² = 2 Σ seen · ln(seen / expected), with the expectation of independent rows and columns, summed over
-strata; its law is about χ² with (rows − 1)(columns − 1) degrees in each. Two things keep that honest for small counts.
-Neighbouring groups or outcomes are pooled until at least ``EXPECTED`` are expected everywhere, and each stratum's G² is
-divided by Williams' factor, which brings its mean to that of χ². Pearson's sum of squares would not do:
-where few are expected, its tail is too heavy.
+The statistic is G² = 2 Σ observed · ln(observed / expected), with the expectation of independent rows and columns,
+summed over strata. Its distribution is about χ² with (rows − 1)(columns − 1) degrees of freedom in each stratum. Two
+corrections hold the level for small counts. Neighbouring groups or outcomes are pooled until at least ``EXPECTED`` are
+expected everywhere, and each stratum's G² is divided by Williams' factor, which brings its mean to the mean of χ².
+Pearson's sum of squares is unsuitable: for small expected counts its tail is too heavy.
 
-Strata with too little for a table are taken together in one number, Σ group · outcome, whose mean, variance and
-skewness over all orders of the outcomes within strata are known; with these a shifted gamma law (Pearson's type III)
-tells how likely chance is to bring about as much. It is one more degree of freedom. Rates of false alarms, as measured,
-are held by tests/data/test_associations.py.
+Strata with too few data for a table are combined into a single number, Σ group · outcome. Its mean, variance and
+skewness over all orders of the outcomes within strata are known. A shifted gamma distribution (Pearson's type III) then
+gives the tail probability. The number adds a degree of freedom. tests/data/test_associations.py checks the false-alarm
+rates.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ import numpy as np
 from restless_bandits.arrays import Array, IntArray
 
 EXPECTED = 5.0
-"""Expected counts below which neighbours are pooled."""
+"""The least expected count of a cell; below, neighbours are pooled."""
 MOST_SKEWED = 1.0
-"""Skewness of Σ group · outcome beyond which it takes too few different values to have a law."""
+"""The skewness of Σ group · outcome beyond which the number takes too few different values for the approximation."""
 TOLD = 20
-"""Looks without which a group is not named as an example."""
+"""The least number of observations for a group to be named as an example."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Where outcomes differ most: in a stratum, the share of an outcome in the group that has most and least of it."""
+    """The largest difference of outcomes: in a stratum, the groups with the largest and the least share of an
+    outcome.
+    """
 
     stratum: int
     outcome: int
@@ -53,24 +55,23 @@ class Association:
     """Whether outcomes depend on groups, given strata."""
 
     looks: int
-    """Those in strata that could be used."""
+    """Observations in usable strata."""
     statistic: float
     degrees: int
     p_value: float
-    """Not a number where there was too little to compare."""
+    """NaN with too few data for a comparison."""
     contrast: Contrast | None
 
     @property
     def effect(self) -> float:
-        """The strength beyond chance on the scale of a correlation: √((G² − degrees) / looks), or 0."""
+        """The strength beyond randomness on the scale of a correlation: √((G² − degrees) / looks), or 0."""
         return math.sqrt(max(0.0, self.statistic - self.degrees) / self.looks) if self.looks else 0.0
 
 
 def association(strata: IntArray, groups: IntArray, outcomes: IntArray) -> Association:
-    """Test whether outcomes depend on groups within strata; an entry for every look.
+    """Test whether outcomes depend on groups within strata; arguments have an entry for every observation.
 
-    Strata are any numbers; groups and outcomes count from 0, and numbers that follow each other are taken for
-    neighbours.
+    Strata are any numbers; groups and outcomes count from 0, and consecutive numbers are taken for neighbours.
     """
     from scipy import special
 
@@ -105,10 +106,10 @@ def association(strata: IntArray, groups: IntArray, outcomes: IntArray) -> Assoc
 
 
 def trend(strata: IntArray, groups: IntArray | Array, outcomes: IntArray | Array) -> tuple[float, float]:
-    """Return how likely chance is to make groups and outcomes go together so much within strata, and their correlation.
+    """Return the p-value of the association of groups and outcomes within strata, and their correlation.
 
-    Two-sided, by three moments over all orders of the outcomes within strata; not a number where these have so few
-    different ones that no law is near.
+    Two-sided, by three moments over all orders of the outcomes within strata; NaN with too few different orders for the
+    approximation.
     """
     _, which, counts = np.unique(strata, return_inverse=True, return_counts=True)
     size = len(counts)
@@ -133,7 +134,7 @@ def trend(strata: IntArray, groups: IntArray | Array, outcomes: IntArray | Array
 
 
 def _tails(deviation: float, skew: float) -> tuple[float, float]:
-    """How much of Pearson's law of type III, with mean 0 and variance 1, lies above and below a number."""
+    """The probabilities above and below a number of Pearson's type III distribution with mean 0 and variance 1."""
     from scipy import special
 
     if abs(skew) < 1e-4:
@@ -158,7 +159,7 @@ def _ratio(table: Array) -> tuple[float, int]:
 def _pooled(table: Array) -> Array:
     """The table with neighbours added up until enough is expected in every cell, and at least two rows and columns.
 
-    The smaller margin gives way first; a table that cannot be made so keeps one row or one column.
+    The smaller margin is pooled first; a table without a solution keeps one row or one column.
     """
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     while min(table.shape) > 1:
@@ -196,12 +197,12 @@ def _contrast(stratum: int, table: Array) -> Contrast | None:
 
 
 def line_in_spectrum(times: IntArray, residuals: Array, fewest_cycles: int = 8) -> tuple[float, float]:
-    """Return the clearest period of residuals that are 0 on average, and how likely chance is to show one as clear.
+    """Return the clearest period of residuals with mean 0, and its p-value.
 
-    A line of the periodogram is held against the mean of its neighbours, so that slow drifts and memory, which raise
-    whole stretches of it, are no lines. For white residuals, whatever slots they are missing in, a line over the mean
-    of 2m others has the law F(2, 4m); the chance is that times the number of lines (Bonferroni). Not a number where
-    the log is too short.
+    A line of the periodogram is compared with the mean of its neighbours: slow drifts and memory, which raise wide
+    ranges of the periodogram, are not lines. For white residuals, whatever the missing slots, a line over the mean of
+    2m others has the distribution F(2, 4m). The p-value is the tail probability times the number of lines (Bonferroni).
+    NaN for a log that is too short.
     """
     slots = times - times[0]
     scale = int(slots[-1]) // MOST_SLOTS + 1
@@ -224,13 +225,13 @@ def line_in_spectrum(times: IntArray, residuals: Array, fewest_cycles: int = 8) 
 
 MOST_SLOTS = 2**22
 NEIGHBOURS = 24
-"""Lines on either side to compare one with."""
+"""Lines on either side for the comparison."""
 BESIDE = 2
-"""Nearest lines on either side that are left out, as a period between two lines shows in both."""
+"""Nearest lines on either side that are left out: a period between two lines shows in both."""
 
 
 def _mean_around(power: Array) -> Array:
-    """The mean of 2 · NEIGHBOURS lines near each, half of them on either side where there are so many."""
+    """The mean of 2 · NEIGHBOURS lines near each line, half of them on either side if the spectrum has enough lines."""
     size, reach = len(power), NEIGHBOURS + BESIDE
     sums = np.concatenate([[0.0], np.cumsum(power)])
     place = np.arange(size)

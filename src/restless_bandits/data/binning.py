@@ -1,18 +1,18 @@
-"""States from values: where values are cut, and into how many states.
+"""States from values: the edges of bins, and the number of states.
 
-Edges are common to all arms. Given ones are taken as they are; ``quantile`` ones cut where the shares on both sides
-come nearest to k/M; ``found`` ones where a state tells most of the next one.
+Edges are common to all arms. Given edges are used unchanged. ``quantile`` edges make the shares on both sides nearest
+to k/M. ``found`` edges make a state most informative of the next state.
 
-*How many states* is chosen by cross-validated likelihood. Likelihoods of states cannot be compared between cuts, as
-the outcomes are others, so the values themselves are predicted, on a fine grid of ``CELLS`` cells: from the state of
-one look comes the law of the next state, and within that state the cell has the arm's usual share. The log is cut into
-``FOLDS`` stretches; each is predicted by counts of the others. Taken is the smallest number of states that falls short
-of the best by less than the standard error of the difference. Looks one usual wait apart are used, and any moves are
-allowed.
+*The number of states* is chosen by cross-validated likelihood. Likelihoods of states cannot be compared between cuts,
+because the outcomes differ. The model therefore predicts the values themselves, on a fine grid of ``CELLS`` cells: the
+state of an observation gives the distribution of the next state, and within the next state the cell has the arm's usual
+share. The log is cut into ``FOLDS`` folds, and each fold is predicted by counts of the others. The choice is the
+smallest number of states within a standard error of the best. Only observations at the usual wait are used, and any
+moves are allowed.
 
-*Found edges* maximise the likelihood of the same model on the grid, which is the information that a state holds of the
-next, Σ n ln(n · N / (n₊ · ₊n)) over arms, each edge moved in turn until none gains; for the choice of a number they
-are found anew without each stretch. No state holds less than ``LEAST_SHARE`` of all values.
+*Found edges* maximise the likelihood of the same model on the grid. The likelihood is the information of a state about
+the next, Σ n ln(n · N / (n₊ · ₊n)) over arms. Each edge is moved in turn until no move gains; for the choice of a
+number, edges are found again without each fold. No state has less than ``LEAST_SHARE`` of all values.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from restless_bandits.errors import ProblemError, shortened
 
 MOST_STATES = 50
 MOST_CHOSEN = 12
-"""States among which a number is chosen."""
+"""The largest number of states in a choice."""
 CELLS = 40
 FOLDS = 10
 LEAST_SHARE = 0.03
 FEWEST_LOOKS = 3
-"""Steps from every state of every arm without which a number of states is not taken."""
+"""The least number of steps from every state of every arm for an accepted number of states."""
 MOST_ARMS = 50
-"""Arms by which edges are found and states chosen: those with the most looks."""
+"""The largest number of arms for edges and choices: the arms with the most observations."""
 QUANTILE, FOUND = "quantile", "found"
 HALF = 0.5
 
@@ -49,22 +49,22 @@ Edges = Sequence[float] | str | None
 
 @dataclass(frozen=True)
 class Tried:
-    """One number of states, and how well it predicts values that it has not seen."""
+    """A number of states, with its prediction of held-out values."""
 
     states: int
     cuts: tuple[int, ...]
     """Edges as numbers of cells."""
     gain: float
-    """In log-likelihood a look, over not knowing the last state."""
+    """The gain in log-likelihood an observation, over a prediction without the last state."""
     short: float = 0.0
-    """By how much it falls short of the best, a look."""
+    """The shortfall from the best, an observation."""
     error: float = 0.0
-    """The standard error of that, from stretch to stretch."""
+    """The standard error of the shortfall, over folds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Looks:
-    """The columns of a log of which states are made, an entry for every look."""
+    """The columns of a log for the construction of states, an entry for every observation."""
 
     values: Array
     times: IntArray
@@ -72,7 +72,7 @@ class Looks:
 
 
 def cut(looks: Looks, states: States, edges: Edges, low_is_better: bool) -> tuple[Array, list[str]]:
-    """Return where values are cut, from the best state to the worst, and what a reader should know of it."""
+    """Return the edges, from the best state to the worst, and remarks for readers."""
     way = QUANTILE if edges is None else edges
     if not isinstance(way, str):
         if states is not None:
@@ -154,7 +154,7 @@ def _check_different(values: Array, different: int, states: int) -> None:
 
 
 def _quantile_cuts(counts: IntArray, states: int) -> tuple[int, ...]:
-    """The last of the different values on the better side of each edge, where its share comes nearest to k/M."""
+    """The last of the different values on the better side of each edge, with its share nearest to k/M."""
     shares = np.cumsum(counts) / counts.sum()
     cuts: list[int] = []
     for k in range(1, states):
@@ -167,7 +167,7 @@ def _quantile_cuts(counts: IntArray, states: int) -> tuple[int, ...]:
 def _chosen(
     looks: Looks, different: Array, by_quantiles: dict[int, tuple[int, ...]], way: str
 ) -> tuple[tuple[int, ...], list[str]]:
-    """The cuts of the number of states that predicts best, as places among the different values."""
+    """The cuts of the number of states with the best prediction, as positions among the different values."""
     ranks = np.searchsorted(different, looks.values)
     # Cells end about quantiles of many parts, at the widest gap near each, and wherever a cut by few may lie.
     shares = np.cumsum(np.bincount(ranks)) / len(ranks)
@@ -215,8 +215,9 @@ def _compared(one: Tried, score: Array, best: Array, looks: IntArray) -> Tried:
 def _notes(way: str, wanted: Sequence[int], tried: Sequence[Tried], chosen: Tried, arms: str) -> list[str]:
     if len(wanted) == 1:
         return [
-            f"edges {{edges}} found: of all cuts into {chosen.states} states they tell most of the next one, "
-            f"{chosen.gain:.4f} of log-likelihood a look in stretches of the log that they were not found in{arms}"
+            f"edges {{edges}} found: of all cuts into {chosen.states} states these are the most informative of the "
+            f"next state, {chosen.gain:.4f} of log-likelihood an observation "
+            f"in held-out parts of the log{arms}"
         ]
     gains = ", ".join(f"{one.states}: {one.gain:.4f}" for one in tried)
     rare = sorted(set(wanted) - {one.states for one in tried})
@@ -225,16 +226,16 @@ def _notes(way: str, wanted: Sequence[int], tried: Sequence[Tried], chosen: Trie
     why = (
         "the best"
         if best is chosen
-        else f"short of {best.states} by {chosen.short:.4f}, which is within its error of {chosen.error:.4f}"
+        else f"short of {best.states} by {chosen.short:.4f}, within its error of {chosen.error:.4f}"
     )
     return [
         f"{chosen.states} of {wanted[0]} to {wanted[-1]} states chosen, edges {{edges}} ({way}): by cross-validated "
-        f"log-likelihood a look, over not knowing the state ({gains}), it is {why}{left}{arms}"
+        f"log-likelihood an observation, relative to an unknown state ({gains}), it is {why}{left}{arms}"
     ]
 
 
 def _counted(looks: Looks, cells: int) -> tuple[Array, str]:
-    """Steps by stretch of the log, arm, cell before and cell after; and which arms, if not all."""
+    """Steps by fold of the log, arm, cell before and cell after; and the used arms, if not all."""
     order = np.lexsort((looks.times, looks.arms))
     times, arms, seen = looks.times[order], looks.arms[order], looks.values[order].astype(np.int64)
     same = np.flatnonzero(np.diff(arms) == 0)
@@ -252,7 +253,7 @@ def _counted(looks: Looks, cells: int) -> tuple[Array, str]:
     found = np.zeros((FOLDS, len(most), cells, cells))
     np.add.at(found, (folds, number[arms[steps]], seen[steps], seen[steps + 1]), 1)
     left_out = len(np.unique(arms)) > len(most)
-    return found, f", by the {len(most)} arms with the most looks" if left_out else ""
+    return found, f", by the {len(most)} arms with the most observations" if left_out else ""
 
 
 def _lumped(counts: Array, cuts: Sequence[int]) -> Array:
@@ -262,7 +263,7 @@ def _lumped(counts: Array, cuts: Sequence[int]) -> Array:
 
 
 def _score(train: Array, test: Array, cuts: Sequence[int]) -> float:
-    """The log-likelihood of the cells of one part of the log, by counts of the others."""
+    """The log-likelihood of the cells of a part of the log, by counts of the others."""
     cells = train.shape[2]
     states = np.repeat(np.arange(len(cuts) + 1), np.diff([0, *cuts, cells]))
     moves = _lumped(train, cuts) + HALF
@@ -274,7 +275,7 @@ def _score(train: Array, test: Array, cuts: Sequence[int]) -> float:
 
 
 def _all_left(counts: Array, cuts: Sequence[int]) -> bool:
-    """Whether every arm was seen again often enough after every state between its best and its worst."""
+    """Whether every arm has enough observations after every state between its best and its worst."""
     starts = _lumped(counts, cuts).sum(axis=2)
     for row in starts:
         seen = np.flatnonzero(row)
@@ -284,9 +285,9 @@ def _all_left(counts: Array, cuts: Sequence[int]) -> bool:
 
 
 def _best_cuts(counts: Array, begin: Sequence[int], least: float) -> tuple[int, ...]:
-    """Cuts that tell most of the next state.
+    """Cuts that are most informative of the next state.
 
-    Climbed to, two neighbouring cuts at a time, from quantiles, and from the best cut, the best beside it, and so on.
+    Hill climbing, two neighbouring cuts at a time, from quantiles and from a greedy choice of cuts.
     """
     cells = counts.shape[1]
     sums = np.zeros((len(counts), cells + 1, cells + 1))
@@ -310,7 +311,7 @@ def _best_cuts(counts: Array, begin: Sequence[int], least: float) -> tuple[int, 
                 bounds = [0, *cuts, cells]
                 moved = min(2, len(cuts))
                 free = range(bounds[k] + 1, bounds[k + moved + 1])
-                # What there is comes first, and of equals the first is kept, so that this ends.
+                # The present cuts come first, and of equals the first is kept: the loop ends.
                 cuts = best([cuts, *([*cuts[:k], *new, *cuts[k + moved :]] for new in combinations(free, moved))])
             if cuts == before:
                 return cuts
@@ -327,7 +328,7 @@ def _entropy(counts: Array, axes: int | tuple[int, ...]) -> Array:
 
 
 def numbers_of(given: Any) -> Array:
-    """Return a list of finite numbers; an empty one where something else is given."""
+    """Return a list of finite numbers; an empty list for any other value."""
     try:
         numbers = np.array(given, dtype=np.float64)
     except (TypeError, ValueError):

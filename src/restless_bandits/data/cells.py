@@ -1,7 +1,7 @@
-"""Cells of a log as numbers and times, a stretch of a column at a time, or a sentence that says which makes no sense.
+"""Cells of a log as numbers and times, a block of a column at a time; an error names the first invalid cell.
 
-Cells are texts, as CSV has them, or whatever JSON, Parquet and data frames hold. A state, value or reward that is
-missing is not a number; a time, an arm or a probability must be there.
+Cells are texts in CSV, and values of other types in JSON, Parquet and data frames. A missing state, value or reward is
+NaN; a time, an arm or a probability must be present.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from restless_bandits.errors import ProblemError, shortened
 
 LAST_SLOT = 1 << 62
 DIGITS = 20
-"""Those of a time to the microsecond."""
+"""The digits of a time to the microsecond."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-"""Words, in small letters, for a number that is not there."""
+"""Words, in small letters, for a missing number."""
 OPTIONAL = ("state", "value", "reward")
-"""Columns of which a cell may be missing: the line is then no observation."""
+"""Columns with optional cells: a line with a missing cell is no observation."""
 REMEDIES = {
     "state": "give a whole number, 0 for the best state",
     "value": "give a number, or leave the line out",
     "reward": "give a number, or leave the line out",
-    "probability": "give the chance with which the arm was chosen, or leave the column out",
+    "probability": "give the probability with which the arm was chosen, or leave the column out",
 }
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _ZONE = re.compile(rb"Z|[+-]\d\d:?\d\d")
 
 Place = Callable[[int], str]
-"""From the number of an observation to where it stands, as messages call it."""
+"""From the number of an observation to its place, as named in messages."""
 Cells = Sequence[Any] | npt.NDArray[Any]
 
 
 class Stamped(NamedTuple):
-    """Times of a clock: in UTC where they have zones, and which these are; none for times without."""
+    """Clock times: in UTC for times with zones, with the zones; without zones for others."""
 
     times: Stamps
     zones: frozenset[str] = frozenset()
 
 
 class Labels:
-    """Arms, numbered in the order in which they came."""
+    """Arms, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self._known: dict[Any, int] = {}
 
     def of(self, cells: Cells, place: Place, first: int) -> IntArray:
-        """Return the numbers of named arms, which may be new."""
+        """Return the numbers of named arms, new arms included."""
         if isinstance(cells, np.ndarray):
             cells = cells.tolist()
         known = self._known
@@ -84,18 +84,18 @@ def arm_name(cell: Any) -> str:
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell holds nothing: None, not a number, a word for it, or what pandas puts there."""
+    """Whether a cell is empty: None, NaN, a word for a missing number, or a missing value of pandas."""
     if isinstance(cell, str):
         return cell.strip().lower() in MISSING
     try:
         return cell is None or bool(cell != cell)
     except TypeError:
-        # Whether pandas.NA differs from itself is itself NA, which is neither true nor false.
+        # The comparison of pandas.NA with itself is NA, neither true nor false.
         return True
 
 
 def numbers_of(name: str, cells: Cells, place: Place, first: int) -> npt.NDArray[Any]:
-    """Return a column of numbers, whole ones where states can be; not a number where one is missing and may be."""
+    """Return a column of numbers, as integers for states; NaN for missing optional numbers."""
     found = _numbers(name, cells)
     if found is None and name in OPTIONAL:
         found = _numbers(name, [math.nan if is_missing(cell) else cell for cell in cells])
@@ -106,7 +106,7 @@ def numbers_of(name: str, cells: Cells, place: Place, first: int) -> npt.NDArray
 
 
 def _numbers(name: str, cells: Cells) -> npt.NDArray[Any] | None:
-    """Numbers, or None where some cell is none that the column can hold."""
+    """Numbers, or None if the column does not allow some cell."""
     if name == "state" and (whole := _whole(cells)) is not None:
         return whole
     numbers = _floats(cells)
@@ -146,7 +146,7 @@ def _floats(cells: Cells) -> npt.NDArray[np.float64] | None:
 
 
 def times_of(cells: Cells, place: Place, first: int) -> npt.NDArray[Any] | Stamped:
-    """Return times: numbers, whole ones where they can be, or times of a clock."""
+    """Return times: numbers, as integers if possible, or clock times."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
         stamps = cells.astype("datetime64[us]")
         if np.isnat(stamps).any():
@@ -167,7 +167,7 @@ def times_of(cells: Cells, place: Place, first: int) -> npt.NDArray[Any] | Stamp
 
 
 def _alike(cells: Sequence[Any]) -> Stamped | None:
-    """Times of a clock that are all written alike but for their digits, which takes a tenth of the time; else None."""
+    """Clock times of equal format except for their digits, in a tenth of the time; else None."""
     written = _STAMP.fullmatch(cells[0]) if isinstance(cells[0], str) else None
     if written is None or set(map(type, cells)) != {str} or len(set(map(len, cells))) > 1:
         return None
@@ -196,9 +196,9 @@ def _alike(cells: Sequence[Any]) -> Stamped | None:
 
 
 def _from_digits(digits: IntArray) -> Stamps | None:
-    """Times of their digits, of four for the year, two each for what follows, and parts of a second; else None.
+    """Times from their digits: four for the year, two for each further field, and fractions of a second; else None.
 
-    NumPy would read texts too, but its release 1.26.0 crashes where one is no time.
+    NumPy reads texts too, but release 1.26.0 crashes on an invalid time.
     """
 
     def number(first: int, last: int) -> IntArray:
@@ -206,7 +206,7 @@ def _from_digits(digits: IntArray) -> Stamps | None:
 
     if (digits < 0).any() or (digits > 9).any():
         return None
-    # Seconds and parts of them may not have been written.
+    # Seconds and their fractions may be absent.
     digits = np.pad(digits, ((0, 0), (0, DIGITS - digits.shape[1])))
     year, (month, day, hour, minute, second) = number(0, 4), (number(k, k + 2) for k in range(4, 14, 2))
     months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
@@ -221,7 +221,7 @@ def _from_digits(digits: IntArray) -> Stamps | None:
 
 
 def _stamped(cells: Sequence[Any]) -> Stamped:
-    """Times of a clock; each different one is read once, as logs of several arms repeat them."""
+    """Clock times; each different text is parsed once, because logs of several arms repeat them."""
     different = dict.fromkeys(cells)
     moments = list(map(_moment, different))
     zones = {moment.tzinfo for moment in moments}
@@ -241,7 +241,7 @@ def _stamped(cells: Sequence[Any]) -> Stamped:
 
 
 def _zone_names(zones: set[Any], ahead: Sequence[timedelta]) -> set[str]:
-    """The one zone by its name, where it has one and is the only one; else offsets from UTC."""
+    """The name of the only zone, if there is a single named zone; else offsets from UTC."""
     return {zone_name(zone) for zone in zones} if len(zones) == 1 else {offset_name(offset) for offset in set(ahead)}
 
 
@@ -256,14 +256,14 @@ def _moment(cell: Any) -> datetime:
 
 
 def _is_zoned(cell: Any) -> bool | None:
-    """Whether a time of a clock has a zone; None for what is none."""
+    """Whether a clock time has a zone; None for other texts."""
     with contextlib.suppress(ValueError, TypeError):
         return _moment(cell).tzinfo is not None
     return None
 
 
 def _fault(name: str, cell: Any, *, zoned: bool | None = None) -> str:
-    """What is wrong with a cell, if anything; ``zoned`` says whether the first time has a zone, None for a number."""
+    """The error of a cell, if any; ``zoned`` says whether the first time has a zone, None for a number."""
     missing = is_missing(cell)
     if missing and name in OPTIONAL:
         return ""
@@ -295,7 +295,7 @@ def _fault(name: str, cell: Any, *, zoned: bool | None = None) -> str:
 
 
 def _stamp_fault(cell: Any, zoned: bool) -> str:
-    """What is wrong with a time of a log whose first one is a time of a clock."""
+    """The error of a time in a log whose first time is a clock time."""
     here = _is_zoned(cell)
     if here is None:
         return f"time is {shortened(cell)}, which is no time in ISO 8601 as the first one is; give all times alike"
@@ -305,7 +305,7 @@ def _stamp_fault(cell: Any, zoned: bool) -> str:
 
 
 def zone_fault(zoned: bool) -> str:
-    """Return what is wrong with a time where those before have a zone, or have none."""
+    """Return the error of a time if earlier times have a zone, or have none."""
     if zoned:
         return "no zone, but those before it have one; write it with Z or an offset such as +01:00"
     return "a zone, but those before it have none; give every time a zone, or none"

@@ -1,22 +1,22 @@
-"""Does the model fit? What a log may hold against a fitted problem, one test for each way to be wrong.
+"""Tests of the model: evidence of a log against a fitted problem, a test for each kind of violation.
 
-The model says of an arm that its next state depends on its last one and on nothing else. So each test asks whether the
-next look, given the last state and the wait, depends on something that was known before (``associations``):
+Under the model the next state of an arm depends on its last state only. Each test asks whether the next observation,
+given the last state and the wait, depends on another known quantity (``associations``):
 
-- *memory*: the state before the last one;
-- *day*, *week*: the hour, the day of the week, where the slots are on a clock; *period*: any other period that shows;
+- *memory*: the state before the last state;
+- *day*, *week*: the hour and the day of the week, for slots on a clock; *period*: any other visible period;
 - *drift*: the part of the log;
-- *dependence*: what another arm did in the same slot;
-- *reward-moves*: the reward that came with the last look. And of rewards that vary within a state, whether they depend
-  on the state before (*reward-memory*), the part of the log (*reward-drift*) or the hour (*reward-day*).
+- *dependence*: the state of another arm in the same slot;
+- *reward-moves*: the reward of the last observation. Rewards that vary within a state are also tested for dependence on
+  the state before (*reward-memory*), the part of the log (*reward-drift*) or the hour (*reward-day*).
 
-Beside these stands *laws*, the comparison by τ of ``laws``, which has no particular suspect. A test that rejects
-becomes a finding. The model is rejected where any does, with a chance of at most ``DOUBTFUL`` for a log that keeps to
-it: p-values are adjusted for the number of tests (Holm).
+A further test is *laws*, the comparison by τ of the module ``laws``, without a particular alternative. A test that
+rejects becomes a finding. The model is rejected if any test rejects. The false-alarm probability is at most
+``DOUBTFUL`` for a log from the model: p-values are adjusted for the number of tests (Holm).
 
-Each test asks one question of a log that is taken to be a chain in all other respects. Where several reject, one cause
-may be behind them: a daily cycle that nobody told the model of makes states look remembered and arms dependent. A fit
-with a season asks again with the phase known.
+Each test asks a single question of a log that is otherwise assumed to be a chain. Several rejections may have the same
+cause: a daily cycle unknown to the model makes states look remembered and arms dependent. A fit with a season repeats
+the tests given the phase.
 """
 
 from __future__ import annotations
@@ -37,40 +37,40 @@ from restless_bandits.data.seasons import DAY, WEEK, Season, o_clock, wall_secon
 from restless_bandits.data.traces import Trace
 
 DOUBTFUL = 1e-3
-"""The chance that a log which keeps to the model is said to reject it."""
+"""The false-alarm probability: of a rejection for a log that follows the model."""
 FEWEST_CYCLES = 4
-"""Days or weeks that a log must have before hours or weekdays are compared: else they are parts of the log."""
+"""The least number of days or weeks for tests of hours or weekdays: with fewer, they are parts of the log."""
 LOOKS_A_PART = 100
-"""Looks for each part into which a log or a day is cut."""
+"""Observations for each part of a log or a day."""
 MOST_BLOCKS = 8
 PARTS_OF_DAY = (24, 12, 8, 6, 4)
 REWARD_BINS = 4
 MOST_PAIRS = 300
-"""Pairs of arms that are compared; of more arms the first ones with one another."""
+"""The largest number of compared pairs of arms; with more arms, pairs among the first arms."""
 MORE_PHASES = "give more --phases"
 LAST = {"dependence": 1, "laws": 2}
-"""What is told after the others: what they often bring about, and what has no particular suspect."""
+"""Kinds reported after the others: frequent consequences of other kinds, and tests without a particular alternative."""
 WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one test found of a log: against the model, where ``rejects``."""
+    """The result of a test of a log: evidence against the model, if ``rejects``."""
 
     kind: str
     arm: str | None
-    """None where it is about several arms."""
+    """None for findings about several arms."""
     p_value: float
-    """Of this test alone."""
+    """The p-value of this test alone."""
     effect: float
-    """How strong it is, beyond chance, on the scale of a correlation."""
+    """The effect size, beyond randomness, on the scale of a correlation."""
     sentence: str
     remedy: str
-    """Empty where nothing needs one."""
+    """Empty if no remedy is needed."""
     adjusted: float = math.nan
     """The p-value in the company of all tests of the fit (Holm)."""
     period: float | None = None
-    """In slots, where one was found."""
+    """The detected period in slots, if any."""
 
     @property
     def rejects(self) -> bool:
@@ -85,7 +85,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Looks at one arm that follow each other, and what was known before the second of each pair."""
+    """Pairs of consecutive observations of an arm, with the information before the second of each pair."""
 
     name: str
     first_state: int
@@ -95,21 +95,21 @@ class Steps:
     after: IntArray
     waits: IntArray
     starts: IntArray
-    """The slot of the first look."""
+    """The slot of the first observation."""
     previous: IntArray
-    """The state one look earlier, where that was the arm's usual wait ago; −1 elsewhere."""
+    """The state one observation earlier, at the arm's usual wait; −1 for other waits."""
     kinds: IntArray
     """A number for each last state and wait."""
     strata: IntArray
-    """The same with the phase, where there is a season: all that the model says the next state depends on."""
+    """The same with the phase of a season, if any: all that the next state depends on under the model."""
     places: IntArray
-    """The state of the second look and, with a season, its phase: all that its reward should depend on."""
+    """The state of the second observation and its phase, if any: all that its reward should depend on."""
     rewards: Array
-    """Of the second look."""
+    """Rewards of the second observation."""
     paid: IntArray
-    """In which part of the rewards of its state that of the first look lies: 0 is the lowest."""
+    """The part of its state's rewards with the reward of the first observation: 0 is the lowest."""
     earned: IntArray
-    """The same of the second look."""
+    """The same for the second observation."""
 
     def state(self, own: int) -> int:
         return self.first_state + int(own)
@@ -121,7 +121,7 @@ class Steps:
 
 
 def steps_of(trace: Trace, arm: int, season: Season | None = None) -> Steps:
-    """Return the steps of an arm; with a season those within a phase."""
+    """Return the steps of an arm; with a season the steps within a phase."""
     times, states, rewards = trace.of_arm(arm)
     waits, n = np.diff(times), trace.sizes[arm]
     lengths, which, counts = np.unique(waits, return_inverse=True, return_counts=True)
@@ -155,7 +155,7 @@ def steps_of(trace: Trace, arm: int, season: Season | None = None) -> Steps:
 
 
 def _reward_parts(states: IntArray, rewards: Array, n: int) -> IntArray:
-    """In which quarter of the rewards of its state each lies; rewards of few kinds are told apart as they are."""
+    """The quarter of its state's rewards for each reward; rewards of few kinds are kept apart instead."""
     parts = np.zeros(len(states), dtype=np.int64)
     for state in range(n):
         mine = np.flatnonzero(states == state)
@@ -168,9 +168,9 @@ def _reward_parts(states: IntArray, rewards: Array, n: int) -> IntArray:
 
 
 def findings_of(trace: Trace, laws: Sequence[Finding] = (), season: Season | None = None) -> tuple[Finding, ...]:
-    """Make all tests that the log has enough for, those of laws added, and adjust them to each other.
+    """Return the results of all tests with enough data, with the given tests of laws, adjusted for their number.
 
-    What rejects comes first, the strongest effect at the head, but see ``LAST``.
+    Rejections come first, sorted by effect, except for ``LAST``.
     """
     arms = [steps_of(trace, arm, season) for arm in range(trace.n_arms)]
     found = [
@@ -204,7 +204,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def summaries(findings: Sequence[Finding]) -> list[str]:
-    """Return a sentence with a remedy for each kind that rejects: the strongest, and how many arms have it too."""
+    """Return a sentence with a remedy for each rejecting kind: the strongest finding, and the number of other arms
+    with it.
+    """
     kinds: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.rejects:
@@ -218,7 +220,7 @@ def summaries(findings: Sequence[Finding]) -> list[str]:
 
 
 def rejection(findings: Sequence[Finding]) -> str | None:
-    """Return why the log rejects the model, if it does: the first finding, and how many kinds there are beside it."""
+    """Return the reason why the log rejects the model, if so: the first finding, and the number of other kinds."""
     told = summaries(findings)
     if len(told) < 2:
         return told[0] if told else None
@@ -226,7 +228,7 @@ def rejection(findings: Sequence[Finding]) -> str | None:
 
 
 def chance(p_value: float) -> str:
-    """Return a p-value as sentences have it."""
+    """Return a p-value as text."""
     return f"p = {p_value:.1g}" if p_value > 0 else "p below 1e-300"
 
 
@@ -276,9 +278,9 @@ def _is_season(season: Season | None, seconds: float) -> bool:
 
 
 def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, Any, int]]:
-    """Yield hours and weekdays where slots are on a clock and the log is long enough.
+    """Yield hours and weekdays if slots are on a clock and the log is long enough.
 
-    Of each the kind, the groups, how to name them, and how many there are.
+    Each item has the kind, the groups, a function for group names, and the number of groups.
     """
     if clock is None or not slots.size:
         return
@@ -294,7 +296,7 @@ def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterato
         def hour(group: int) -> str:
             return f"from {o_clock(group * hours)} to {o_clock((group + 1) * hours)}"
 
-        # A millisecond more, as 24 / parts hours may not be a number that can be held.
+        # A millisecond more, as 24 / parts hours may have no exact double.
         yield "day", (np.mod(seconds + 1e-3, DAY) // (DAY / parts)).astype(np.int64), hour, parts
     if clock.seconds <= DAY and span >= FEWEST_CYCLES * WEEK:
         # The first of January 1970 was a Thursday.
@@ -319,12 +321,12 @@ def _period(trace: Trace, steps: Steps) -> Finding:
 
 
 def spell_about(seconds: float) -> str:
-    """Return a length of time to the nearest minute, or as it is below a few of them."""
+    """Return a duration to the nearest minute, or unrounded below a few minutes."""
     return spell(float(round(seconds / 60) * 60) if seconds > 600 else float(f"{seconds:.2g}"))
 
 
 def _residuals(steps: Steps, blocks: int = 1) -> Array:
-    """Next states less their mean given the stratum, in units of its spread; 0 where too little is known of it.
+    """Next states less their mean given the stratum, in units of the standard deviation; 0 for strata with few data.
 
     With blocks also less the mean of their part of the log.
     """
@@ -343,7 +345,7 @@ def _residuals(steps: Steps, blocks: int = 1) -> Array:
 
 
 def _parts(looks: int) -> IntArray:
-    """The part of the log that each look lies in, with about as many looks in each."""
+    """The part of the log of each observation, with about equal numbers of observations."""
     blocks = int(np.clip(looks // LOOKS_A_PART, 2, MOST_BLOCKS))
     return np.arange(looks) * blocks // max(1, looks)
 
@@ -370,7 +372,9 @@ def _drift(trace: Trace, steps: Steps) -> Finding:
 
 
 def _rewards(trace: Trace, arm: int, steps: Steps, season: Season | None) -> Iterator[Finding]:
-    """Of rewards that vary within a state: what they depend on beside it, and what depends on them."""
+    """Tests of rewards that vary within a state: their dependence on other quantities, and dependence on the
+    rewards.
+    """
     means = partial(_mean_contrast, steps)
     what = "what it pays in a state depends on"
     if trace.sizes[arm] > 1:
@@ -410,7 +414,7 @@ def _rewards(trace: Trace, arm: int, steps: Steps, season: Season | None) -> Ite
 
 
 def _mean_contrast(steps: Steps, strata: IntArray, groups: IntArray) -> Any:
-    """How mean rewards of a state differ between groups, in words, once the state is known that shows it best."""
+    """The difference of a state's mean rewards between groups, in words, for the state with the clearest difference."""
 
     def tell(found: Association, name: Any) -> str:
         assert found.contrast is not None
@@ -448,7 +452,7 @@ def _moves(steps: Steps, found: Association, name: Any) -> str:
 
 
 def _dependence(arms: Sequence[Steps]) -> Iterator[Finding]:
-    """Whether arms move together, given their own last states: one finding for the clearest of all pairs."""
+    """Whether arms move together, given their own last states: a single finding for the clearest of all pairs."""
     able = [steps for steps in arms if steps.before.size and np.ptp(steps.after) > 0]
     most = int((1 + math.isqrt(1 + 8 * MOST_PAIRS)) // 2)
     found: list[tuple[float, float, str]] = []

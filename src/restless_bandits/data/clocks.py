@@ -1,7 +1,7 @@
-"""What slots are on a clock: how long one lasts, when the first began, and in which zone; and lengths of time in words.
+"""The clock of slots: the length of a slot, the start of the first slot, and the zone; and durations in words.
 
-A log with time stamps has such a clock, and so has one whose numbers were said to be seconds by a slot with a unit; a
-log that numbers its slots has none.
+A log with time stamps has a clock. A log with numbers has a clock if a slot with a unit declares the numbers as
+seconds; a log with numbered slots has none.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+|[0-9]+\.)\s*(ms|s|m|min|h|d|w)\s*")
 
 @dataclass(frozen=True)
 class Clock:
-    """What slots are on a clock."""
+    """The clock of slots."""
 
     seconds: float
     """How long a slot lasts."""
     origin: np.datetime64 | None = None
-    """When slot 0 began, in microseconds: in UTC where there is a zone, else as the clock on the wall showed it; None
-    where only the length of a slot is known.
+    """The start of slot 0, in microseconds: in UTC for a log with a zone, else local time; None if only the length
+    of a slot is known.
     """
     zone: str = ""
-    """Empty for times without one, else ``UTC``, an offset such as ``+01:00``, or a name such as ``Europe/Oslo``."""
+    """Empty for times without a zone, else ``UTC``, an offset such as ``+01:00``, or a name such as ``Europe/Oslo``."""
 
     def at(self, slots: IntArray | int) -> Stamps:
-        """Return when slots began, as the clock on the wall of the zone showed it."""
+        """Return the starts of slots as local times of the zone."""
         if self.origin is None:
-            raise ProblemError("it is not known when the first slot began; log times such as 2024-05-01T12:00")
+            raise ProblemError("the start of the first slot is unknown; log times such as 2024-05-01T12:00")
         steps = np.atleast_1d(np.asarray(slots, dtype=np.int64)) * round(self.seconds * MICRO)
         there = self.origin.astype("datetime64[us]") + steps.astype("timedelta64[us]")
         local: Stamps = there + _offsets(there, self.zone)
@@ -56,7 +56,7 @@ class Clock:
 
 
 def duration(what: str, given: Any) -> tuple[float, bool]:
-    """Return a length of time, and whether it has a unit, in which case it is in seconds.
+    """Return a duration, and whether it has a unit; a duration with a unit is in seconds.
 
     >>> duration("slot", "15min"), duration("slot", 60)
     ((900.0, True), (60.0, False))
@@ -78,7 +78,7 @@ def duration(what: str, given: Any) -> tuple[float, bool]:
 
 
 def spell(seconds: float) -> str:
-    """Return a length of time in the largest unit of which it is a whole number.
+    """Return a duration in the largest unit that divides the duration.
 
     >>> spell(5400.0), spell(86400.0), spell(0.25)
     ('90min', '1d', '250ms')
@@ -100,7 +100,7 @@ def offset_name(offset: timedelta) -> str:
 
 
 def zone_name(zone: tzinfo | str) -> str:
-    """Return the name of a zone, or its offset where it has none; that of UTC where nothing else is known."""
+    """Return the name of a zone, or its offset for a zone without a name; UTC as a last resort."""
     if isinstance(zone, str):
         return "UTC" if zone in ("Z", "+00:00") else zone
     named = getattr(zone, "key", None) or getattr(zone, "zone", None)
@@ -109,7 +109,7 @@ def zone_name(zone: tzinfo | str) -> str:
 
 
 def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:
-    """What the clock on the wall is ahead of UTC."""
+    """The difference of local time from UTC."""
     nothing = np.zeros(there.shape, dtype="timedelta64[us]")
     if zone in ("", "UTC"):
         return nothing
@@ -119,7 +119,7 @@ def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:
         return nothing + np.timedelta64(ahead, "s")
     from zoneinfo import ZoneInfo
 
-    # No zone has ever changed its clocks within a quarter of an hour of UTC.
+    # All zones change their clocks at full quarters of an hour of UTC.
     quarters, places = np.unique(there.astype("datetime64[s]").astype(np.int64) // 900, return_inverse=True)
     try:
         place = ZoneInfo(zone)

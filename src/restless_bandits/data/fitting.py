@@ -1,13 +1,13 @@
 """A problem from a trace: chains with standard errors, mean rewards, and how well the chains explain the log.
 
-*Chains.* ``birth-death`` (the default, what the paper and most learners assume) is the likeliest chain that moves by at
-most one state, from all observations, those after gaps included: see ``estimation``. Moves over more states than slots
-have passed are impossible for such a chain. They are counted and left out, so that what is fitted is the chain given
-that it does not jump, the nearest birth-death chain in the sense of Kullback and Leibler. ``free`` is any chain, from
-the moves between consecutive slots alone, with the same prior: (count + 1) / (total + states), standard errors
-√(p(1 − p) / (total + states)). For two states, logged in every slot, both are the same.
+*Chains.* ``birth-death`` (the default, as in the paper and for most learners) is the maximum-likelihood chain with
+moves by at most one state, from all observations, observations after gaps included: see ``estimation``. Moves over more
+states than elapsed slots are impossible for such a chain. Impossible moves are counted and left out. The fit is thus
+the chain conditional on no jumps, the nearest birth-death chain in the sense of Kullback and Leibler. ``free`` is any
+chain, from the moves between consecutive slots alone, with the same prior: (count + 1) / (total + states), standard
+errors √(p(1 − p) / (total + states)). For two states, logged in every slot, both are the same.
 
-Whether the log bears the chains out is asked by ``laws`` and ``checks``.
+``laws`` and ``checks`` test the chains against the log.
 """
 
 from __future__ import annotations
@@ -38,39 +38,39 @@ from restless_bandits.rewards import RewardLaw
 SHAPES = ("birth-death", "free")
 Mask = npt.NDArray[np.bool_]
 LEAST_SPREAD = 1e-3
-"""A fitted spread stays this far from 0 and 1, where there is no beta law."""
+"""The least distance of a fitted spread from 0 and 1, where the beta distribution does not exist."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArmFit(ArmEstimate):
-    """One arm: its chain, its rewards, and how they fit."""
+    """An arm: its chain, its rewards, and their fit."""
 
     states: tuple[int, int]
-    """The best and the worst state seen, by their common numbers; the arm's own state 0 is the first of them."""
+    """The best and the worst observed state, by their common numbers; the best is the arm's own state 0."""
     looks: int
     """Lines of the log."""
     reward_law: RewardLaw
     """``beta`` for rewards that are neither at the ends of their range nor fixed by the state."""
     reward_spread: float | None
-    """The standard deviation of a ``beta`` law, as a share of the largest possible."""
+    """The standard deviation of a ``beta`` distribution, as a share of the largest possible."""
     steps: int
     """Observations in consecutive slots."""
     jumps: int
-    """Those of them that moved over more than one state."""
+    """Consecutive observations with moves over more than one state."""
     unused: int
-    """Observations that the shape could not use: impossible moves, or, for a free chain, all after a gap."""
+    """Observations unused by the shape: impossible moves, or, for a free chain, all observations after a gap."""
     selective: bool
-    """Whether the waits between looks depend on the state, as when a policy chose what to log."""
+    """Whether the waits between observations depend on the state, as for a log of a policy's choices."""
     laws: tuple[LawCheck, ...]
 
     @property
     def jump_share(self) -> float:
-        """The share of steps over more than one state; not a number without steps."""
+        """The share of steps over more than one state; NaN without steps."""
         return self.jumps / self.steps if self.steps else math.nan
 
     @property
     def law_test(self) -> Finding:
-        """The comparison by τ as one test: its smallest p-value times their number."""
+        """The comparison by τ as a single test: its smallest p-value times their number."""
         tested = [law for law in self.laws if law.degrees]
         worst = min(tested, key=lambda law: (law.p_value, -law.chi_square), default=None)
         if worst is None:
@@ -109,27 +109,27 @@ class ArmFit(ArmEstimate):
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A problem made from a trace, and what is to be thought of it."""
+    """A problem made from a trace, with an assessment of the fit."""
 
     problem: Problem
     arms: tuple[ArmFit, ...]
     shape: str
     trace: Trace
     notes: tuple[str, ...]
-    """What a user of the problem should know: jumps, ambiguities, arms that were seen in few states."""
+    """Remarks for users of the problem: jumps, ambiguities, arms with few observed states."""
     tests: tuple[Finding, ...] = ()
-    """All tests that were made, those that reject first: see ``checks``."""
+    """All performed tests, rejections first: see ``checks``."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the log holds against the model, the strongest first; empty where it does not reject it.
+        """Evidence of the log against the model, the strongest first; empty without a rejection.
 
-        In ``problem.findings`` it stands in sentences, and goes wherever the problem goes.
+        ``problem.findings`` has the same in sentences, as part of the problem.
         """
         return tuple(test for test in self.tests if test.rejects)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as ``restless fit --json`` prints it."""
+        """Return all fields in the form of ``restless fit --json``."""
         return {
             "trace": self.trace.source,
             "problem": self.problem.name,
@@ -167,19 +167,19 @@ def fit(
     Parameters
     ----------
     trace
-        What was logged.
+        The log.
     shape
         ``birth-death`` or ``free``.
     lags
-        The τ for which laws are compared; 1, 2, 5, 10, … where not given.
+        The τ at which distributions are compared; by default 1, 2, 5, 10, ….
     name
-        The problem's name; the file's without its ending where not given.
+        The problem's name; by default the file's name without its ending.
     strict
-        Raise ``NotIdentified`` where the log does not tell the moves of an arm; the exception carries the estimate.
+        Raise ``NotIdentified`` if the log does not identify the transitions of an arm; the exception has the estimate.
     tests
-        Ask what the log holds against the model.
+        Test the model against the log.
     announce
-        Called with a line that says how long it will take, if that is long.
+        A function for a line with the expected duration, if long.
 
     """
     check_fit_options(shape, lags)
@@ -190,7 +190,7 @@ def fit(
 
 
 def check_fit_options(shape: str, lags: Sequence[int] | None) -> None:
-    """Refuse options that no fit can have."""
+    """Refuse invalid options of a fit."""
     check_known(shape, SHAPES, "there is no shape")
     if lags is not None and not np.iterable(lags):
         raise ProblemError(f"lags is {lags!r}; give a list of whole numbers, such as [1, 2, 5]")
@@ -201,7 +201,7 @@ def check_fit_options(shape: str, lags: Sequence[int] | None) -> None:
 def problem_of(
     trace: Trace, arms: Sequence[ArmFit], shape: str, name: str | None, tests: Sequence[Finding], phase: str = ""
 ) -> Problem:
-    """Return the problem of fitted arms, which carries what was found against it."""
+    """Return the problem of fitted arms, with the findings against the fit."""
     stem = trace.source.rpartition(".")[0] or trace.source
     about = ("name", "reward_law", "reward_spread")
     made = [
@@ -217,7 +217,7 @@ def problem_of(
 
 
 def fit_notes(trace: Trace, arms: Sequence[ArmFit], shape: str) -> tuple[str, ...]:
-    """Return what a user of fitted arms should know."""
+    """Return remarks for users of fitted arms."""
     notes = [note for arm in arms for note in _arm_notes(arm, shape, trace.n_states)]
     if trace.gap > 1:
         notes.insert(
@@ -229,8 +229,8 @@ def fit_notes(trace: Trace, arms: Sequence[ArmFit], shape: str) -> tuple[str, ..
 def mean_rewards(trace: Trace, arm: int, keep: Mask | None = None) -> tuple[Array, Array]:
     """Return the mean reward of an arm in each of its states, with standard errors.
 
-    A state between others that was never seen takes a mean between theirs; it has no standard error, and nor has a
-    logged reward that was seen once. ``keep`` tells which looks count.
+    A state between observed states, itself never observed, gets a mean between theirs, without a standard error. A
+    single logged reward has no standard error either. ``keep`` selects observations.
     """
     best, worst = trace.spans[arm]
     if trace.levels is not None:
@@ -247,7 +247,9 @@ def mean_rewards(trace: Trace, arm: int, keep: Mask | None = None) -> tuple[Arra
 
 
 def reward_spread(trace: Trace, arm: int, keep: Mask | None = None) -> float:
-    """Return the spread of the beta law (see ``rewards``) that varies as much as an arm's rewards within its states."""
+    """Return the spread of the beta distribution (see ``rewards``) with the variance of an arm's rewards within its
+    states.
+    """
     _, states, rewards = _kept(trace, arm, keep)
     low, high = trace.reward_range
     means = mean_rewards(trace, arm, keep)[0][states]
@@ -269,7 +271,7 @@ def fit_arm(
     strict: bool,
     phase: tuple[Season, int] | None = None,
 ) -> ArmFit:
-    """Fit one arm; with a phase of a season to the steps within it, and to the rewards of its slots."""
+    """Fit an arm; with a phase of a season to the steps within the phase, and to the rewards of its slots."""
     times, states, _ = trace.of_arm(arm)
     waits, moved = np.diff(times), np.abs(np.diff(states))
     inside = None if phase is None else phase[0].inside(phase[1])
@@ -298,7 +300,7 @@ def fit_arm(
 
 
 def _estimated(trace: Trace, arm: int, shape: str, waits: IntArray, before: IntArray, after: IntArray) -> ArmEstimate:
-    """The chain of an arm, from pairs of looks that the shape can explain, one after the other."""
+    """The chain of an arm, from consecutive pairs of observations that the shape allows."""
     name, n = f"arm {trace.names[arm]!r}", trace.sizes[arm]
     if shape == "birth-death" and n > 1:
         # By the exact wait and the first state; a record would keep long waits in bins.
@@ -322,11 +324,11 @@ def _estimated(trace: Trace, arm: int, shape: str, waits: IntArray, before: IntA
 def _refusal(
     trace: Trace, arm: int, before: IntArray, found: ArmEstimate, phase: tuple[Season, int] | None = None
 ) -> str:
-    """Why the moves of an arm are not told by its log, and what is."""
+    """The reason why a log does not identify the transitions of an arm, with the identified part."""
     if phase is not None:
         return (
-            f"{found.name}: {found.observations} steps {phase[0].names[phase[1]]} are too few to tell its moves; "
-            "use fewer phases or fewer states"
+            f"{found.name}: {found.observations} steps {phase[0].names[phase[1]]} are too few to estimate its "
+            "transitions; use fewer phases or fewer states"
         )
     first, n = trace.spans[arm][0], trace.sizes[arm]
     seen = np.bincount(trace.of_arm(arm)[1], minlength=n)
@@ -345,8 +347,8 @@ def _refusal(
     law = " ".join(f"{share:.3f}" for share in seen / seen.sum())
     slot = f", or say --slot {trace.gap} if slots are that long" if trace.gap > 1 else ""
     return (
-        f"{found.name}: {found.observations} observations tell at most its stationary law, about {law}, and not its "
-        f"moves; log it in consecutive slots{slot}"
+        f"{found.name}: {found.observations} observations identify at most its stationary distribution, about {law}, "
+        f"and not its transitions; log the arm in consecutive slots{slot}"
     )
 
 
@@ -370,7 +372,9 @@ def _arm_notes(arm: ArmFit, shape: str, n_states: int) -> list[str]:
         rows = " / ".join(" ".join(f"{p:.3f}" for p in row) for row in rival.transitions)
         notes.append(f": another chain is nearly as likely (log-posterior lower by {lower:.2f}): {rows}")
     if not arm.identified:
-        notes.append(": its moves are not told by the log, and the chain depends on the prior as much as on the data")
+        notes.append(
+            ": the log does not identify its transitions, and the chain depends on the prior as much as on the data"
+        )
     rise = np.diff(arm.rewards)
     if rise.size and rise.max() > 0:
         k = int(rise.argmax())
@@ -380,6 +384,6 @@ def _arm_notes(arm: ArmFit, shape: str, n_states: int) -> list[str]:
     if arm.selective:
         notes.append(
             ": how long it went unlogged depends on its state, as when a policy chose what to log; "
-            "laws are compared for looks with none between them"
+            "distributions are compared for consecutive observations"
         )
     return [f"arm {arm.name!r}{'' if note.startswith(':') else ' '}{note}" for note in notes]

@@ -1,14 +1,15 @@
-"""What a fitted chain says of looks τ slots apart, and what was seen.
+"""Distributions of states τ slots apart: the fitted chain against the log.
 
-If a chain is right, a state τ slots after s has the law P^τ(s). For some τ this is held against
+If a chain is right, a state τ slots after s has the distribution P^τ(s). For some τ the distribution is compared with
 pairs of observations τ slots apart, whatever was logged between them. The pairs do not overlap (their starts agree
-modulo τ), so that, given their starts, their ends are independent draws, and the sum of (seen − expected)²/expected has
-about the χ² law; neighbouring states are pooled until five are expected. The chain was fitted to the same log, to the
-pairs with τ = 1 most of all: a small p-value is bad news for the chain, a large one is no proof of it.
+modulo τ): given their starts, their ends are independent draws. The sum of (observed − expected)²/expected is then
+about χ² distributed; neighbouring states are pooled until five are expected. The chain was fitted to the same log,
+mostly to the pairs with τ = 1: a small p-value is evidence against the chain, a large p-value is no proof.
 
-Where a policy chose what to log, a look between the two decides whether there is a second one, and such pairs would be
-a biased sample (the fit itself is not: given the last look, the next has the law P^τ whoever chose it). So it is tested
-whether the length of waits depends on the state they begin in; where it does, pairs are looks with none between them.
+If a policy chose the logged arms, an observation between the two decides on the second observation, and the pairs are a
+biased sample. The fit itself is unbiased: given the last observation, the next has the distribution P^τ under any
+policy. A test asks whether the length of waits depends on the state at their start. If so, pairs are consecutive
+observations.
 """
 
 from __future__ import annotations
@@ -26,38 +27,40 @@ from restless_bandits.arrays import Array, IntArray
 from restless_bandits.data.seasons import Inside
 
 FEWEST_PAIRS = 10
-"""Pairs of observations without which nothing is said of a lag."""
+"""The least number of pairs of observations for a comparison at a lag."""
 EXPECTED = 5.0
-"""Expected counts below which states are pooled."""
+"""The least expected count; below, states are pooled."""
 FORGOTTEN = 0.01
-"""A law this near to the stationary one, in total variation, tells nothing more of the moves."""
+"""Distributions this near to the stationary distribution, in total variation, have no further information on the
+moves.
+"""
 BEYOND_DOUBT = 1e-3
-"""Waits are taken to depend on states where chance would make them seem to less often than this."""
+"""The p-value below which waits are taken to depend on states."""
 
 
 @dataclass(frozen=True, eq=False)
 class LawCheck:
-    """States seen ``lag`` slots apart, and what the fitted chain says of them."""
+    """States observed ``lag`` slots apart, and their distribution under the fitted chain."""
 
     lag: int
     pairs: int
     counts: IntArray
     """Pairs by the state at their start and at their end."""
     predicted: Array
-    """The law of the end by the state at the start: a power of the fitted chain."""
+    """The distribution of the end by the state at the start: a power of the fitted chain."""
     same_observed: float
-    """The share of pairs that end in the state they start in."""
+    """The share of pairs with equal states at start and end."""
     same_predicted: float
     same_error: float
-    """The standard error of that share, if the chain is right."""
+    """The standard error of ``same_observed``, if the chain is right."""
     chi_square: float
     degrees: int
     p_value: float
-    """Not a number where there are too few pairs for a comparison."""
+    """NaN with too few pairs for a comparison."""
 
     @property
     def observed(self) -> Array:
-        """Shares of the end by the state at the start; not numbers where no pair starts."""
+        """Shares of the end by the state at the start; NaN without pairs."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.counts / self.counts.sum(axis=1, keepdims=True))
 
@@ -75,7 +78,7 @@ def law_checks(
     selective: bool,
     inside: Inside | None = None,
 ) -> list[LawCheck]:
-    """Return the comparison for each lag that has pairs; without given lags until the chain has forgotten."""
+    """Return the comparison for each lag with pairs; by default for lags until the chain has forgotten."""
     if len(chain) == 1:
         return []
     stationary = markov.stationary(chain)
@@ -92,7 +95,7 @@ def law_checks(
 
 
 def _usual_lags(times: IntArray, gap: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50, … times the gap that all waits have in common, and the commonest wait, if there is any."""
+    """1, 2, 5, 10, 20, 50, … times the greatest common divisor of all waits, and the commonest wait, if any."""
     waits, counts = np.unique(np.diff(times), return_counts=True)
     if not waits.size:
         return []
@@ -116,7 +119,7 @@ def is_selective(times: IntArray, states: IntArray) -> bool:
 
 
 def _pairs(times: IntArray, lag: int, selective: bool, inside: Inside | None = None) -> tuple[IntArray, IntArray]:
-    """Observations ``lag`` slots apart that do not overlap: starts of the remainder modulo the lag that most have."""
+    """Observations ``lag`` slots apart without overlap: starts with the most frequent remainder modulo the lag."""
     if selective:
         starts = np.flatnonzero(np.diff(times) == lag)
         if inside is not None:
@@ -154,7 +157,9 @@ def _law_check(lag: int, before: IntArray, after: IntArray, predicted: Array) ->
 
 
 def _pooled(seen: IntArray, expected: Array) -> Array:
-    """What was seen and expected of groups: neighbouring states until enough is expected; a rest joins the last."""
+    """Observed and expected counts of groups: neighbouring states until enough is expected; a rest joins the last
+    group.
+    """
     groups = [np.zeros(2)]
     for count, mean in zip(seen, expected, strict=True):
         if groups[-1][1] >= EXPECTED:

@@ -1,18 +1,18 @@
-"""What another policy would have earned, from a log that holds the pulled arm alone.
+"""The value of another policy, from a log of the pulled arms alone.
 
     found = rb.data.evaluate_policy(trace, ["whittle", "best-arm", "likelihood-ucb"])
     found.policies[0].model.gain, found.policies[0].model.interval, found.policies[0].weighted.gain
 
-*By the fitted model.* Looks at an arm are all that a fit needs, whoever chose them. The interval is that of the
-posterior: problems are drawn that explain the log as well (see ``redraws``), the policy plays each of them, and the
-mean and the spread of what it earns are told. An oracle's policy is made once, for the fitted problem, and then held
-fixed, as it would be by somebody who takes it from here. So its being made from the same log, which lets it look too
-good on the fitted problem, does no harm here: it is not played there. A learner begins anew on each problem and plays
-for ``horizon`` slots; the luck of its single runs is in its interval.
+*By the fitted model.* A fit needs observations only, whatever the logging policy. The interval comes from the
+posterior: problems are drawn that explain the log equally well (see ``redraws``), the policy plays each problem, and
+the mean and the spread of its gains are reported. An oracle's policy is made once, for the fitted problem, and then
+held fixed, as in later use of the policy. The policy is too good on the fitted problem, because both come from the same
+log; the bias does not matter here, since the fitted problem is not played. A learner starts anew on each problem and
+plays for ``horizon`` slots; its interval includes the randomness of single runs.
 
-*By weighting*, where the log has chances: see ``weighting``. Learners look at more than weights can follow.
+*By weighting*, for logs with choice probabilities: see ``weighting``. Learners depend on more than weights can follow.
 
-What the model says is of one pull in every slot for ever; a log with slots in which nothing was pulled gets a note.
+The model's value is for a pull in every slot for ever; a log with slots without a pull gets a note.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from restless_bandits.simulation.engine import Run, World, play_run
 from restless_bandits.simulation.results import EXPECTED
 from restless_bandits.streams import check_generator, world_words
 
-LEARNS = "a learner looks at more than weights can follow"
+LEARNS = "a learner depends on more than weights can follow"
 DRAWS, FEWEST_DRAWS, MOST_DRAWS = 100, 10, 10_000
 CONFIDENCE = 0.95
 SLOTS, LONGER, LONGEST = 20_000, 4, 16
-"""Slots of a policy on each drawn problem; they become so many times more while chance is a part of the spread."""
+"""Slots of a policy on each drawn problem, and the factors of their extension while simulation noise matters."""
 CHANCE = 0.1
-"""The share of the spread, as a variance, that the simulation may add."""
+"""The largest share of the simulation in the spread, as a variance."""
 MOST_HORIZON = 10_000
-"""Slots that a learner plays where nothing is said and the log is longer."""
+"""The default horizon of a learner for longer logs."""
 REDRAW, WEIGH = 11, 12
 """Numbers of the streams of random draws."""
 
@@ -62,12 +62,12 @@ Given = Policy | Learner | Oracle | str | Callable[[Problem], Policy]
 
 @dataclass(frozen=True, eq=False)
 class Modelled:
-    """What the fitted model says of a policy."""
+    """The fitted model's value of a policy."""
 
     gains: Array
     """Reward a slot on each drawn problem."""
     above: Array
-    """The same less what the best fixed arm of the fit earns there."""
+    """The same less the gain there of the best fixed arm of the fit."""
     confidence: float
     reward_range: tuple[float, float]
 
@@ -97,18 +97,18 @@ class Modelled:
 
 
 MODEL_ASSUMES = (
-    "each arm moves by itself along a chain of the fitted shape, whoever looks, its rewards depend on its state alone, "
-    "and one arm is pulled in every slot"
+    "each arm moves by itself along a chain of the fitted shape, observed or not, its rewards depend on its state "
+    "alone, and one arm is pulled in every slot"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedPolicy:
-    """What is said of one policy or learner."""
+    """The values of a policy or learner."""
 
     label: str
     horizon: int | None
-    """The slots that a learner plays; None for a policy, whose gain is that of the long run."""
+    """The horizon of a learner; None for a policy with its long-run gain."""
     model: Modelled
     weighted: Weighted
 
@@ -130,7 +130,7 @@ class EvaluatedPolicy:
 
 @dataclass(frozen=True, eq=False)
 class OffPolicy:
-    """What other policies would have earned in the place of the one that made a log."""
+    """Values of policies other than the policy of the log."""
 
     policies: tuple[EvaluatedPolicy, ...]
     fit: Fit
@@ -145,7 +145,7 @@ class OffPolicy:
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as ``restless evaluate --json`` prints it."""
+        """Return all fields in the form of ``restless evaluate --json``."""
         trace = self.fit.trace
         return {
             "trace": trace.source,
@@ -186,25 +186,25 @@ def evaluate_policy(
     report: Report | None = None,
     announce: Report | None = None,
 ) -> OffPolicy:
-    """Tell what policies would have earned, from a log of which the pulled arm alone was seen.
+    """Return the values of policies, from a log of the pulled arms alone.
 
     Parameters
     ----------
     trace
-        What was logged; chances of choices, if there are any, in ``trace.probabilities``.
+        The log, with choice probabilities, if any, in ``trace.probabilities``.
     policies
         Names of oracles (``whittle``, ``best-arm``, …), whose policies are made for the fitted problem, specs of
         learners, files of stored policies (``….npz``); or a ``Policy``, a ``Learner``, an ``Oracle``; one or several.
     shape
-        Of the chains: see ``fit``.
+        The shape of the chains: see ``fit``.
     draws
-        Problems that are drawn for the interval of the model.
+        The number of problems drawn for the interval of the model.
     horizon
-        Slots that a learner plays; as many as the log has, at most 10 000, where not given.
+        The horizon of a learner; by default the length of the log, at most 10 000.
     confidence, seed
-        That of all intervals, and where draws come from.
+        The confidence level of all intervals, and the seed of draws.
     report, announce
-        Called with a line before each policy, and with one that says how long it will take, if that is long.
+        Functions for a line before each policy, and for a line with the expected duration, if long.
 
     """
     draws, seed = whole("draws", draws, FEWEST_DRAWS, MOST_DRAWS), whole("seed", seed, 0)
@@ -260,7 +260,7 @@ def _refuse_whole_logs(trace: Trace) -> None:
 
 
 def _player(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy | Learner]:
-    """A policy for the fitted problem, or a learner, and what to call it."""
+    """A policy for the fitted problem, or a learner, and its label."""
     if isinstance(given, str) and given.endswith(".npz"):
         return given, load_policy(given)
     if isinstance(given, str) and given.replace("_", "-") not in ORACLES:
@@ -281,7 +281,7 @@ def _player(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy |
 
 
 def followed(policy: Policy, worlds: list[World], seed: int, longer: int = 1) -> Array:
-    """Return what a policy earns a slot in each world, simulated for so long that chance adds little to the spread."""
+    """Return a policy's gain in each world, from simulations long enough to add little to the spread."""
     slots = longer * SLOTS
     while True:
         marks = np.array([slots // 10, slots // 10 + (slots - slots // 10) // 2, slots])
@@ -300,7 +300,7 @@ def followed(policy: Policy, worlds: list[World], seed: int, longer: int = 1) ->
 def _learned(
     player: Learner, worlds: list[World], horizon: int, seed: int, label: str, announce: Report | None
 ) -> Array:
-    """What a learner earns a slot in each world, up to the horizon."""
+    """A learner's reward a slot in each world, up to the horizon."""
     gains = []
     for number, world in paced(list(enumerate(worlds)), f"{label} on {len(worlds)} problems", announce, clock):
         run = play_run(player, world, horizon, np.array([horizon]), seed=seed, run=number)
@@ -320,7 +320,7 @@ def _notes(trace: Trace, slots: int, evaluated: list[EvaluatedPolicy]) -> list[s
         there = one.weighted.interval
         if there is not None and (there[0] > one.model.interval[1] or there[1] < one.model.interval[0]):
             notes.append(
-                f"{one.label}: the model and the weights do not agree; if the chances in the log are right, the model "
-                "is not, and the weights are to be believed"
+                f"{one.label}: the model and the weights do not agree; if the probabilities in the log are right, "
+                "the model is not, and the weights are to be believed"
             )
     return notes

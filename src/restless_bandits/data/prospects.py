@@ -1,7 +1,7 @@
-"""What a player could gain over the best fixed arm, by a fitted problem, with what the log leaves open.
+"""The expected gain over the best fixed arm, by a fitted problem, with its uncertainty given the log.
 
-The policy is Whittle's for the fitted problem, made once; it plays problems that explain the log as well (``redraws``),
-and so does the arm that is best in the fit. Both are held fixed, as by somebody who takes them from here.
+The policy is Whittle's for the fitted problem, made once. The policy and the best arm of the fit play problems that
+explain the log equally well (``redraws``). Both are held fixed, as in later use.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from restless_bandits.streams import check_generator
 
 DRAWS, FEWEST_DRAWS = 50, 10
 MOST_CHAINS = 2000
-"""Chains that are drawn in all where nothing is said, unless that makes fewer draws than the fewest."""
+"""The largest default number of drawn chains, unless the least number of draws needs more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prospect:
-    """Rewards a slot in problems that explain the log: of a policy, and of the arm that is best in the fit."""
+    """Rewards a slot in problems that explain the log: of a policy, and of the best arm of the fit."""
 
     best_arm: str
     policy: Array
     fixed: Array
     bound: float
-    """What nobody can beat on the fitted problem."""
+    """An upper bound of any player's gain on the fitted problem."""
 
     @property
     def above(self) -> Array:
-        """What the policy gains over the arm."""
+        """The gain of the policy over the arm."""
         return np.asarray(self.policy - self.fixed)
 
     def as_dict(self) -> dict[str, Any]:
@@ -49,15 +49,15 @@ class Prospect:
 
 
 def interval(drawn: Array) -> tuple[float, float]:
-    """Return the ends between which a share of ``CONFIDENCE`` of the draws lies."""
+    """Return the ends of the central interval with a share of ``CONFIDENCE`` of the draws."""
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
 def prospect(found: Fit, *, draws: int | None = None, seed: int = 0) -> Prospect | None:
-    """Return what a player could gain; None where there is one arm, and nothing to choose.
+    """Return the expected gain of a player; None for a single arm.
 
-    Without a number of draws there are 50, and fewer of more than 40 arms.
+    The default is 50 draws, and fewer for more than 40 arms.
     """
     problem = found.problem
     if problem.n_arms == 1:
@@ -74,6 +74,6 @@ def prospect(found: Fit, *, draws: int | None = None, seed: int = 0) -> Prospect
 
 
 def best_fixed(problem: Problem) -> tuple[int, str]:
-    """Return the arm that earns most alone, by its number and its name."""
+    """Return the number and the name of the best fixed arm."""
     number = int(np.argmax([arm_average(arm) for arm in problem.arms]))
     return number, problem.arms[number].name

@@ -1,9 +1,9 @@
-"""A log as columns of numbers, or a sentence that says where it makes no sense.
+"""A log as columns of numbers; an error names the first invalid entry.
 
-The columns are ``time``, ``arm``, ``state`` or ``value``, and perhaps ``reward`` and ``probability``, with an entry for
-every observation. A log may call them otherwise, or have a column for each arm (*wide*) instead of a line for each look
-(*long*); it may have others, which are ignored. Lines without a state, value or reward are no observations, and nor are
-empty cells of a wide log. What the numbers mean is the concern of ``traces``.
+The columns are ``time``, ``arm``, ``state`` or ``value``, and optionally ``reward`` and ``probability``, with an entry
+for every observation. A log may use other names, or have a column for each arm (*wide*) instead of a line for each
+observation (*long*); further columns are ignored. Lines without a state, value or reward are no observations, and
+neither are empty cells of a wide log. ``traces`` interprets the numbers.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from restless_bandits.errors import ProblemError, check_known, did_you_mean, sho
 COLUMNS = ("time", "arm", "state", "value", "reward", "probability")
 MEASURED = ("state", "value")
 ALL = "*"
-"""In place of the name of a column: all that are called nothing else."""
+"""In place of a column name: all columns without another role."""
 LONGEST_NUMBER = 100
-"""Digits from which on the name of an arm is no number."""
+"""The number of digits from which on the name of an arm is not a number."""
 MOST_NAMES = 20
-"""Columns that are named one by one where they are ignored."""
+"""The largest number of ignored columns that a note names."""
 
 Named = Mapping[str, str | Sequence[str]]
-"""What a log calls columns; several names, or ``*``, for one of ``MEASURED`` make it a wide one."""
+"""A log's names of columns; several names, or ``*``, for one of ``MEASURED`` declare a wide log."""
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What a log holds, an entry for every observation."""
+    """The columns of a log, an entry for every observation."""
 
     numbers: Mapping[str, npt.NDArray[Any]]
     """By column; arms as places in ``names``, times as numbers or in microseconds of a clock."""
@@ -44,11 +44,11 @@ class Columns:
     source: str = ""
     """The name of the file."""
     zone: str = ""
-    """The zone of times of a clock, which are then in UTC; empty where they have none."""
+    """The zone of clock times, which are then in UTC; empty without a zone."""
     notes: tuple[str, ...] = ()
 
     def refuse(self, column: str, bad: BoolArray, why: str) -> None:
-        """Raise with the first entry of a column that is bad, if one is."""
+        """Raise with the first invalid entry of a column, if any."""
         if bad.any():
             row = int(np.argmax(bad))
             raise ProblemError(f"{self.place(row)}: {column} is {exact(self.numbers[column][row])}, which {why}")
@@ -56,15 +56,15 @@ class Columns:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Where the columns of a table are."""
+    """The positions of the columns of a table."""
 
     single: dict[str, int]
     wide: tuple[str, list[int]] | None = None
-    """Whether the columns of arms hold states or values, and which they are."""
+    """For a wide log: whether the columns of arms hold states or values, and their positions."""
 
 
 def exact(number: float) -> str:
-    """Return a number with all its digits, so that it can be given back: 5 for 5.0, 1.0000001 and not 1."""
+    """Return a number with all its digits, for exact reading: 5 for 5.0, 1.0000001 and not 1."""
     return str(number).removesuffix(".0")
 
 
@@ -78,7 +78,7 @@ def columns_of(source: Any, named: Named | None = None, wide: bool = False) -> C
 
 
 def columns_in_memory(given: Mapping[str, Any]) -> Columns:
-    """Return columns under their own names, without those that are None."""
+    """Return columns under their own names, without columns that are None."""
     table = table_in_memory({name: in_memory(column) for name, column in given.items() if column is not None})
     return _columns(table, _chosen(table, {}, None), [])
 
@@ -89,7 +89,7 @@ def _ignored(names: Sequence[str], source: str) -> str:
 
 
 def _checked_names(named: Named | None, wide: bool) -> tuple[dict[str, list[str]], str | None]:
-    """What a log calls its columns, each a list of names; and which of them has a column for each arm, if one has."""
+    """A log's column names, each a list; and the role with a column for each arm, if any."""
     if named is not None and not isinstance(named, Mapping):
         raise ProblemError(f"columns is {shortened(named)}; give a mapping such as {{'time': 'time_hour'}}")
     found = {}
@@ -141,7 +141,7 @@ def _among(table: Table) -> str:
 
 
 def _remedy(role: str) -> str:
-    """How to name a column that goes by another name, or to say that there is none."""
+    """The remedy for a missing column: its name in the log, or a statement that the log has none."""
     wide = "" if role == "time" else ", or --wide that each arm has a column"
     return f"--columns {role}=NAME says which it is{wide}"
 
@@ -209,7 +209,7 @@ def _at_column(table: Table, column: int) -> Place:
 
 
 def _joined_times(parts: Sequence[npt.NDArray[Any] | Stamped], place: Place) -> tuple[npt.NDArray[Any], str, list[str]]:
-    """All times, their zone, and what is to be said of it."""
+    """All times, their zone, and remarks on the zone."""
     first = parts[0]
     if not isinstance(first, Stamped):
         done = 0
@@ -241,7 +241,7 @@ def _joined_times(parts: Sequence[npt.NDArray[Any] | Stamped], place: Place) -> 
 
 
 def _long(numbers: dict[str, npt.NDArray[Any]], labels: Labels, table: Table, about: dict[str, Any]) -> Columns:
-    """The columns without lines that are no observations, numbered arms in the order of their numbers."""
+    """The columns without lines that are no observations; arms with numbers are sorted by number."""
     missing = np.zeros(len(numbers["time"]), dtype=bool)
     for name in OPTIONAL:
         if name in numbers and numbers[name].dtype.kind == "f":
@@ -268,7 +268,7 @@ def _long(numbers: dict[str, npt.NDArray[Any]], labels: Labels, table: Table, ab
 
 
 def _in_order(names: list[str]) -> list[str]:
-    """Arms with numbers for names in the order of these, others as they came."""
+    """Arms with numbers as names in numeric order, other arms in order of appearance."""
     numbered = all(name.isdecimal() and len(name) < LONGEST_NUMBER for name in names)
     return sorted(names, key=lambda name: (int(name), name)) if numbered else names
 

@@ -1,12 +1,12 @@
-"""Other problems that explain a log as well: chains and mean rewards drawn from what it leaves open.
+"""Problems that explain a log equally well: chains and mean rewards drawn from the posterior.
 
-*Chains.* Birth-death chains come from the posterior of all observations (see ``estimation``), free ones from the
-Dirichlet law of each row, with the same flat prior.
+*Chains.* Birth-death chains come from the posterior of all observations (see ``estimation``), free chains from the
+Dirichlet distribution of each row, with the same flat prior.
 
-*Rewards.* The mean reward of a state is that of its logged rewards with random weights, a Gamma(1) variable for each of
-them, and with half a reward more at either end of the range, so that a state that was seen once or never is not taken
-for known. For rewards of nothing or all this is the posterior of Jeffreys. Rewards that follow from states are known,
-and so are those that were the same whenever they were seen, more than once.
+*Rewards.* The mean reward of a state is the mean of its logged rewards with random weights, a Gamma(1) variable for
+each reward. Half a reward more at either end of the range keeps the uncertainty of states observed once or never. For
+rewards at the two ends this is the posterior of Jeffreys. Rewards that follow from states are known, and so are rewards
+that were equal in all of several observations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from restless_bandits.estimation.posterior import posterior_chains
 from restless_bandits.problem import Arm, Problem
 
 AT_ENDS = 0.5
-"""Rewards that are added at either end of the range."""
+"""The weight of the rewards added at either end of the range."""
 
 
 def redrawn_problems(fit: Fit, draws: int, rng: np.random.Generator) -> list[Problem]:
@@ -37,7 +37,9 @@ def redrawn_problems(fit: Fit, draws: int, rng: np.random.Generator) -> list[Pro
 
 
 def observations(trace: Trace, arm: int) -> Observations:
-    """Return the looks at an arm by exact wait and state before, without moves that no birth-death chain makes."""
+    """Return the observations of an arm by exact wait and state before, without moves impossible for a birth-death
+    chain.
+    """
     times, states, _ = trace.of_arm(arm)
     n, waits = trace.sizes[arm], np.diff(times)
     able = np.abs(np.diff(states)) <= waits

@@ -1,29 +1,29 @@
-"""What learners would have earned on a log: they choose, and the log answers.
+"""Replays of a log: learners choose arms, and the log supplies states and rewards.
 
-Each learner plays the log by ``ask`` and ``tell``: it sees the logged state and reward of the arm that it pulls and
-nothing of the others. Chains move the same whoever looks, so where the log has an answer, that is what the learner
-would have earned, not an estimate. It has none where an arm was not logged; ``missing`` says what that means.
+Each learner plays the log by ``ask`` and ``tell``. A learner sees the logged state and reward of the pulled arm only.
+Chains move independently of observations: a logged answer is therefore the learner's actual reward, not an estimate.
+``missing`` says how pulls of arms without a logged entry are treated.
 
-``unavailable``: an arm that was not logged in a slot cannot be pulled in it. The learner is told which arms are there,
-and its plan chooses from these (``Policy.choose_among``): the highest index of those there, which asks nothing else of
-an index policy; the best choice by a joint table if all arms are there again afterwards. Nobody foresees absences.
-``lost``: any arm can be pulled, and where it was not logged the answer is lost. The learner sees nothing, and the slot
-counts as paying the lowest reward of the range, for everybody.
-``stretch``: only the longest stretch is played in which every arm was logged in every slot, or the one that is named.
+``unavailable``: an arm without an entry in a slot cannot be pulled in the slot. The learner gets the available arms,
+and its plan chooses among them (``Policy.choose_among``). An index policy takes the highest available index. A joint
+table takes the best choice under full availability in later slots. No learner foresees absences. ``lost``: any arm can
+be pulled, and the feedback of an arm without an entry is lost. The learner sees nothing, and the slot pays the lowest
+reward of the range, for every player. ``stretch``: only the longest interval with entries of every arm in every slot is
+played, or a given interval.
 
-Slots in which nothing was logged nobody can play: ``closed`` says whether time *passes* in them, so that chains move
-and learners count them, or *stops*, so that the slot before is followed by the slot after.
+Slots without any entry cannot be played. ``closed`` says whether time *passes* in closed slots (chains move and
+learners count the slots) or *stops* (the slot before is followed by the slot after).
 
-*In hindsight.* A fixed arm is pulled wherever it is there, and an arm drawn at random from those that are there
-elsewhere; so everybody plays the same slots, and on a complete log it is the arm alone. A fixed order pulls the first
-of its arms that is there. The best one is found among all of up to ten arms, and by the means of the arms of more. The
-best arm of every slot, of those there, is out of reach: nobody knows the states of the arms not pulled.
+*In hindsight.* A fixed arm is pulled wherever available, and elsewhere a random available arm. All players thus play
+the same slots, and on a complete log the fixed arm is pulled alone. A fixed order pulls its first available arm. The
+best order is found among all orders of up to ten arms, and by the means of the arms for more. The best available arm of
+every slot is out of reach: the states of the arms not pulled are unknown.
 
-A learner starts knowing nothing of the log but the numbers of arms and states. One that needs more (``whittle`` and the
-other players who know the problem, ``rewards=known``) is told what was fitted to the whole log, also to what is played.
+A learner starts without knowledge of the log, except for the numbers of arms and states. A learner with further needs
+(``whittle`` and other policies for a known problem, ``rewards=known``) gets a fit to the full log, which includes the
+slots to be played.
 
-Rewards are told as they were logged. A learner that draws nothing at random is played once, as every run would be the
-same.
+Rewards are the logged rewards. A learner without random choices is played once: every run would be the same.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ CLOSED = ("passes", "stops")
 MUCH = 0.5
 """The share of slots without a choice above which a replay warns."""
 LITTLE = 0.9
-"""The share of what could have been played below which a replay warns."""
+"""The share of the playable slots below which a replay warns."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayedLearner:
-    """What one learner did."""
+    """The result of one learner."""
 
     spec: str
     totals: Array
@@ -69,9 +69,9 @@ class ReplayedLearner:
     pulls: IntArray
     """How often each arm was pulled: (run, arm)."""
     lost: IntArray
-    """Slots whose answer was lost, an entry for every run."""
+    """Slots with lost feedback, an entry for every run."""
     rewards: Array
-    """What was earned in each slot that was played: (run, slot)."""
+    """The reward in each played slot: (run, slot)."""
 
     @property
     def runs(self) -> int:
@@ -83,57 +83,59 @@ class ReplayedLearner:
 
     @property
     def error(self) -> float:
-        """The standard error of the mean over runs, which is about the learner's draws: the log is one and the same."""
+        """The standard error of the mean over runs, from the learner's random choices: the log is the same in all
+        runs.
+        """
         return float(self.totals.std(ddof=1) / np.sqrt(self.runs)) if self.runs > 1 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """Learners on the same slots of a log, and the yardsticks beside them."""
+    """Learners on the same slots of a log, with baselines."""
 
     learners: tuple[ReplayedLearner, ...]
     names: tuple[str, ...]
     first: int
-    """The first slot that was played."""
+    """The first played slot."""
     last: int
-    """The last slot that was played."""
+    """The last played slot."""
     slots: int
     """How many were."""
     used: float
-    """The share of the slots of the log, those with anything logged, that were played."""
+    """The played share of the slots with entries."""
     yardsticks: Yardsticks
     seed: int
     source: str
     missing: str = "unavailable"
     closed: str = "passes"
     skipped: int = 0
-    """Slots between the first and the last in which nothing was logged."""
+    """Slots without entries between the first and the last played slot."""
     warning: str | None = None
-    """What to say where little of the log was used and nobody asked for so little, or where it leaves few choices."""
+    """The warning for a small used share of the log, unless requested, or for few choices."""
     clock: Clock | None = None
 
     @property
     def arm_totals(self) -> Array:
-        """What each arm would have earned, pulled wherever it is there, and elsewhere one drawn at random."""
+        """The reward of each fixed arm, pulled wherever available, and elsewhere a random available arm."""
         return self.yardsticks.arms
 
     @property
     def hindsight(self) -> float:
-        """What the best arm of every slot would have earned."""
+        """The reward of the best arm of every slot."""
         return self.yardsticks.hindsight
 
     @property
     def best_arm(self) -> str:
-        """The arm that would have earned most; of equals the first."""
+        """The fixed arm of highest reward; among equals the first."""
         return self.names[int(self.arm_totals.argmax())]
 
     @property
     def best_order(self) -> tuple[str, ...]:
-        """The order of arms that would have earned most, if the first that is there is pulled."""
+        """The order of arms with the highest reward, if the first available arm is pulled."""
         return tuple(self.names[arm] for arm in self.yardsticks.order)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as ``restless replay --json`` prints it."""
+        """Return all fields in the form of ``restless replay --json``."""
         best = float(self.arm_totals.max())
         seen = self.yardsticks
 
@@ -200,35 +202,35 @@ def replay(
     report: Report | None = None,
     announce: Report | None = None,
 ) -> Replay:
-    """Play learners against a trace, which may have holes.
+    """Play learners against a trace, possibly incomplete.
 
     Parameters
     ----------
     trace
-        What was logged.
+        The log.
     learners
         Learners or their specs.
     first, last
-        The first and the last slot to play; those of the log where they are not given, with ``missing="stretch"`` those
-        of the longest complete stretch between them.
+        The first and the last slot to play, by default of the log; with ``missing="stretch"`` of the longest complete
+        interval between the bounds.
     horizon
-        Play only so many slots of these.
+        The largest number of slots to play.
     missing
-        What it means that an arm was not logged in a slot: it is ``"unavailable"`` and cannot be pulled, or its answer
-        is ``"lost"``; or only a ``"stretch"`` is played in which none is missing.
+        The treatment of an arm without an entry in a slot: ``"unavailable"``, the arm cannot be pulled; ``"lost"``, its
+        feedback is lost; or ``"stretch"``, only a complete interval is played.
     closed
-        Whether time ``"passes"`` in slots in which nothing was logged, or ``"stops"``.
+        Whether time ``"passes"`` in slots without entries, or ``"stops"``.
     runs, seed
-        Runs of a learner that draws at random, and where its draws come from.
+        The number of runs of a learner with random choices, and the seed of its draws.
     shape
-        Of the chains that players who know the problem are told: see ``fit``.
+        The shape of the chains for policies with a known problem: see ``fit``.
     memory
-        How many slots back learners remember; all where it is not given. See ``Agent``.
+        The number of remembered slots of learners, by default all. See ``Agent``.
     report
-        Called with a line before each run.
+        A function for a line before each run.
     announce
-        Called with a line for what should be known at once: how long a learner takes, if that is long, and what it will
-        not get done.
+        A function for a line of immediate interest: the expected duration of a learner, if long, and the cautions of
+        learners (``Learner.caution``).
 
     """
     whole("runs", runs)
@@ -305,7 +307,7 @@ def replay(
 def _play(
     agent: Agent, answers: Answers, waits: IntArray, *, lose: bool, at: Callable[[int], None]
 ) -> tuple[IntArray, IntArray]:
-    """Let an agent that has seen nothing play all slots; return its arms, and the rows of the answers, −1 for none."""
+    """Let an agent without observations play all slots; return its arms, and the rows of the answers, −1 for none."""
     arms, states, rewards = answers.arms.tolist(), answers.states.tolist(), answers.rewards.tolist()
     starts = answers.starts.tolist()
     chosen = np.empty(len(waits), dtype=np.int64)
@@ -330,7 +332,7 @@ def _play(
 def _played(
     trace: Trace, first: int | None, last: int | None, horizon: int | None, missing: str
 ) -> tuple[IntArray, int, int]:
-    """The slots to play; how many could have been, by what was asked for; and in how many anything was logged."""
+    """The slots to play, the number of requested playable slots, and the number of slots with entries."""
     times = np.unique(trace.times)
     low = int(times[0]) if first is None else int(first)
     high = int(times[-1]) if last is None else int(last)
@@ -363,19 +365,19 @@ def _warning(answers: Answers, possible: int, missing: str) -> str | None:
     if missing != "stretch" and answers.n_arms > 1 and alone > MUCH * played:
         return (
             f"{alone} of {played} slots have one arm logged ({alone / played:.1%}), so that little depends on choices, "
-            "and whoever logged may have made them; restless evaluate is for logs of pulls"
+            "and the logging policy may have made them; restless evaluate is for logs of pulls"
         )
     return None
 
 
 def _without_closed(trace: Trace) -> Trace:
-    """The trace as it would be had time stopped in slots in which nothing was logged."""
+    """The trace with time stopped in slots without entries."""
     _, places = np.unique(trace.times, return_inverse=True)
     return dataclasses.replace(trace, times=places.astype(np.int64), clock=None)
 
 
 def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, int]:
-    """The first slot and the length of the longest complete stretch within bounds; the bounds given must be its own."""
+    """The first slot and the length of the longest complete interval within bounds; given bounds must be its ends."""
     times, counts = np.unique(trace.times, return_counts=True)
     low = int(times[0]) if first is None else int(first)
     high = int(times[-1]) if last is None else int(last)
@@ -385,7 +387,7 @@ def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, in
     if not full.size:
         where = "" if first is None and last is None else f" from {low} to {high}"
         raise ProblemError(
-            f"no slot{where} has all {trace.n_arms} arms logged, and a log answers only for what it holds; "
+            f"no slot{where} has all {trace.n_arms} arms logged, and a replay needs logged states and rewards; "
             "log every arm in every slot, or leave out arms that are rarely logged"
         )
     wanted = [
@@ -394,7 +396,7 @@ def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, in
         if (first is None or stretch[0] == low) and (last is None or stretch[-1] == high)
     ]
     if not wanted:
-        # The first hole of what was asked for, or the last where only its end was given.
+        # The first gap in the requested interval, or the last gap if only the end was given.
         complete = set(full.tolist())
         there = itertools.count(high, -1) if first is None else itertools.count(low)
         slot = next(slot for slot in there if slot not in complete)
@@ -408,7 +410,7 @@ def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, in
 
 
 def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -> list[Task]:
-    """What each learner is told; chains are fitted only if one must know them."""
+    """The task of each learner; chains are fitted only for learners that need them."""
     ranges = (trace.reward_range,) * trace.n_arms
     unknown: tuple[None, ...] = (None,) * trace.n_arms
     bare = Task(trace.sizes, 1, trace.reward_laws, unknown, trace.names, horizon, reward_ranges=ranges)
@@ -427,7 +429,7 @@ def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -
 
 @dataclass(frozen=True)
 class _Watched(Learner):
-    """A learner that notes whether it has drawn at random."""
+    """A learner with a record of its use of randomness."""
 
     name: ClassVar[str] = "watched"
     learner: Learner

@@ -1,7 +1,7 @@
-"""A fit on one page: the verdict, the log, its states by phase, the chains, the tests, and what there is to gain.
+"""A fit on a page: the verdict, the log, its states by phase, the chains, the tests, and the expected gain.
 
-One file, which needs no network and nothing beside it, for light and dark and for narrow screens. Whatever comes from
-the log (names of arms, of the file) is escaped.
+A single self-contained file, without network access, for light and dark and for narrow screens. All text from the log
+(names of arms, of the file) is escaped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from restless_bandits.forecasts import Report
 from restless_bandits.oracles.evaluation import arm_average
 
 MOST_ROWS = 40
-"""Arms that a raster shows."""
+"""The largest number of arms in a raster."""
 MOST_ARMS = 12
-"""Arms that are drawn and tabled one by one."""
+"""The largest number of arms with their own drawing and table."""
 COLUMNS = 260
 PARTS = 12
-"""Parts of the log where no phase is known."""
+"""Parts of the log if no phase is known."""
 _KEY = '<span class="key" style="background:var(--{})"></span>'
 
 
@@ -39,12 +39,11 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
     Parameters
     ----------
     found
-        A fit, or one with a season, whose phases the page then tells too.
+        A fit, or a fit with a season, whose phases the page then shows too.
     draws, seed
-        Problems that explain the log as well, by which the page tells how sure the gain is: 50 where nothing is said,
-        fewer of many arms.
+        The number of problems drawn for the uncertainty of the gain (by default 50, fewer for many arms), and the seed.
     announce
-        Called with a line before what may take some seconds.
+        A function for a line before work that may take some seconds.
 
     """
     plain = found.plain if isinstance(found, SeasonFit) else found
@@ -145,7 +144,7 @@ def _log(trace: Trace) -> str:
     rows = min(trace.n_arms, MOST_ROWS)
     shades = trace.shades(COLUMNS)[:rows]
     ticks = [(share, _when(trace, first + round(share * (last - first)))) for share in (0.0, 0.5, 1.0)]
-    about = f"The log: {rows} arms by time, darker where states were worse, empty where there were no looks"
+    about = f"The log: {rows} arms by time, darker where states were worse, empty without observations"
     each = (last - first + 1) / shades.shape[1]
     thinned = f" Each column is the mean of {each:.3g} slots." if each > 1 else ""
     return (
@@ -162,7 +161,9 @@ def _when(trace: Trace, slot: int) -> str:
 
 
 def _phases(found: Fit) -> tuple[IntArray, list[str], str]:
-    """The phase of every look, their names, and what they are: hours, parts of a period that shows, or of the log."""
+    """The phase of every observation, the names of phases, and their kind: hours, parts of a visible period, or of
+    the log.
+    """
     trace = found.trace
     for kind, groups, _, parts in calendar_groups(trace.clock, trace.times, len(trace) // trace.n_arms):
         if kind == "day":
@@ -188,14 +189,17 @@ def _occupancy(found: Fit) -> str:
             shares = counts / counts.sum(axis=0)
         about = f"Shares of the states of {trace.names[arm]} by {what}, the best at the bottom"
         drawings.append(f"<div>{svg.stacked(shares, names, trace.names[arm], about)}</div>")
-    lead = f'<p class="note">The share of looks in each state by {escape(what)}; the best state at the bottom.</p>'
+    lead = (
+        f'<p class="note">The share of observations in each state by {escape(what)}; the best state at the bottom.</p>'
+    )
     return lead + f'<div class="grid">{"".join(drawings)}</div>' + _first(trace.names, MOST_ARMS)
 
 
 def _chains(found: Fit) -> str:
     lead = (
-        '<p class="note">Chances to move in a slot, with standard errors. Below: the share of looks that find the arm '
-        "in the same state τ slots later, seen (dots, two standard errors) and by the chain (line).</p>"
+        '<p class="note">Probabilities of transitions in a slot, with standard errors. Below: the share of '
+        "observations that find the arm in the same state τ slots later, observed (dots, two standard "
+        "errors) and by the chain (line).</p>"
     )
     parts = []
     for arm in found.arms[:MOST_ARMS]:
@@ -215,7 +219,7 @@ def _chain_table(arm: ArmFit, caption: str = "") -> str:
 
 
 def _about(value: float, error: float) -> str:
-    """A number with its standard error, to two digits of that."""
+    """A number with its standard error, to two digits of the error."""
     if not error > 0:
         return f"{value:.4g}"
     digits = min(6, max(0, 1 - math.floor(math.log10(error))))
@@ -228,7 +232,7 @@ def _memory(arm: ArmFit) -> str:
     starts = np.sum([law.counts.sum(axis=1) for law in arm.laws], axis=0)
     weights = starts / starts.sum()
     powers = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) @ weights for lag in along])
-    about = f"{arm.name}: the share of looks in the same state some slots later, as seen and by the chain"
+    about = f"{arm.name}: the share of observations in the same state some slots later, observed and by the chain"
     seen, errors = [law.same_observed for law in arm.laws], [law.same_error for law in arm.laws]
     return svg.memory("same state, τ slots later", lags, seen, errors, along.astype(np.float64), powers, about)
 
@@ -238,7 +242,7 @@ def _tests(tests: Sequence[Finding]) -> str:
         return "<p>None were made.</p>"
     against, quiet = [test for test in tests if test.rejects], [test for test in tests if not test.rejects]
     lead = (
-        '<p class="note">Each asks whether the next look depends on something that a chain does not know. p is '
+        '<p class="note">Each tests whether the next observation depends on a variable unknown to the chain. p is '
         "adjusted for the number of tests (Holm), and below 0.001 a test rejects; the effect is on the scale of a "
         "correlation.</p>"
     )
@@ -300,6 +304,6 @@ def _gain(found: Fit, gain: Prospect | None) -> str:
         f'<div class="one">{svg.intervals(rows, about)}</div>'
         f"<p>The difference is {gain.above.mean():.4g} a slot (95 %: {low:.4g} to {high:.4g}), and above 0 in "
         f"{share:.0%} of {len(gain.above)} problems that explain the log as well.{doubt}</p>"
-        '<p class="note">The player follows Whittle’s index for the fitted chains. Nobody can earn more than '
+        '<p class="note">The player follows Whittle’s index for the fitted chains. No player can earn more than '
         f"{gain.bound:.4g} on them. A learner has to find the chains out, and earns less for as long.</p>"
     )

@@ -1,12 +1,11 @@
-"""A chain for each phase of a season: what to do with a log whose arms move otherwise at other hours.
+"""A chain for each phase of a season: fits of logs whose arms move differently at different hours.
 
-The steps of a phase, from a slot in it to one not later than its end, are fitted as a log of their own, and give a
-problem of their own: what an arm does at night, if it were always night. Looks on the two sides of a border are used
-by neither. An arm has in each phase the states that it was seen in there. A player who knows the hour takes the
-problem of the hour; ``SeasonFit.problem`` strings the phases together as one problem that changes, for simulations.
+The steps of a phase, from a slot in the phase to a slot not later than its end, are fitted as a separate log, and give
+a separate problem: the arms at night, if it were always night. Pairs of observations across a border are not used. In
+each phase an arm has the states observed in the phase. A player who knows the hour takes the problem of the hour;
+``SeasonFit.problem`` joins the phases into a single problem with changes, for simulations.
 
-Whether the season is the answer is asked again, by all tests of ``checks``, with the phase known: what still rejects
-is no matter of these phases.
+All tests of ``checks`` are repeated given the phase: remaining rejections are unrelated to these phases.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ MOST_CHANGES = 100_000
 
 @dataclass(frozen=True, eq=False)
 class SeasonFit:
-    """A problem for each phase of a season, and what the log holds against them."""
+    """A problem for each phase of a season, with the evidence of the log against them."""
 
     season: Season
     phases: tuple[int, ...]
-    """The phases in which the log has steps of every arm; there is no fit for others."""
+    """The phases in which the log has steps of every arm; other phases have no fit."""
     fits: tuple[Fit, ...]
-    """A fit for each of ``phases``; their tests are those of the season, the same for all."""
+    """A fit for each of ``phases``; their tests are the tests of the season, equal for all."""
     plain: Fit
     """The fit without a season."""
     notes: tuple[str, ...]
 
     @property
     def tests(self) -> tuple[Finding, ...]:
-        """All tests made with the phase known, those that reject first."""
+        """All tests given the phase, rejections first."""
         return self.fits[0].tests
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the log holds against a chain for each phase; empty where it does not reject that."""
+        """Evidence of the log against a chain for each phase; empty without a rejection."""
         return self.fits[0].findings
 
     @property
@@ -60,9 +59,9 @@ class SeasonFit:
         return tuple(self.season.labels[phase] for phase in self.phases)
 
     def problem(self, cycles: int) -> Problem:
-        """Return one problem that goes through the phases so many times, each as a change: for simulations.
+        """Return a problem that passes through the phases a number of times, each as a change: for simulations.
 
-        Its first slot is the first of the first phase. It needs a fit of every phase, and phases of whole slots.
+        Its first slot is the first slot of the first phase. Every phase needs a fit and a length of whole slots.
         """
         whole("cycles", cycles)
         bounds = np.array([*self.season.starts, 1 + self.season.starts[0]]) * self.season.length
@@ -94,7 +93,7 @@ class SeasonFit:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as ``restless fit --season … --json`` prints it."""
+        """Return all fields in the form of ``restless fit --season … --json``."""
         return {
             "season": self.season.as_dict(),
             "phases": [{"phase": label} | found.as_dict() for label, found in zip(self.labels, self.fits, strict=True)],
@@ -133,12 +132,12 @@ def fit_season(
     Parameters
     ----------
     trace
-        What was logged.
+        The log.
     season
-        The length of the cycle: a number of slots, or such as ``24h`` or ``7d`` where slots are on a clock; then days
+        The length of the cycle: a number of slots, or a text such as ``24h`` or ``7d`` for slots on a clock; then days
         begin at midnight and weeks on Monday.
     phases
-        How many, of one length; or where they begin, in the unit of the season, such as ``[6, 10, 16, 22]``.
+        The number of phases of equal length; or their starts, in the unit of the season, such as ``[6, 10, 16, 22]``.
     shape, lags, name, announce
         As for ``fit``.
 
@@ -152,7 +151,7 @@ def fit_season(
     ]
     fitted = tuple(phase for phase in range(cycle.phases) if all(there[phase]))
     if not fitted:
-        raise ProblemError("no phase has looks at every arm that follow each other; use fewer phases")
+        raise ProblemError("no phase has consecutive observations of every arm; use fewer phases")
     by_phase = [_phase_arms(trace, cycle, phase, shape, lags) for phase in fitted]
     laws = [
         _in_phase(arm.law_test, cycle.names[phase])
@@ -166,7 +165,7 @@ def fit_season(
         problem = problem_of(trace, arms, shape, label, tests, cycle.names[phase])
         fits.append(Fit(problem, arms, shape, trace, fit_notes(trace, arms, shape), tests))
     notes = [
-        f"{cycle.names[phase]} nothing is fitted: {_missing(trace, there[phase])} without looks that follow each other"
+        f"{cycle.names[phase]} nothing is fitted: {_missing(trace, there[phase])} without consecutive observations"
         for phase in range(cycle.phases)
         if phase not in fitted
     ]
@@ -175,11 +174,11 @@ def fit_season(
 
 
 def _phase_arms(trace: Trace, season: Season, phase: int, shape: str, lags: Sequence[int] | None) -> tuple[ArmFit, ...]:
-    """The arms of a phase, each with the states that it was seen in there."""
+    """The arms of a phase, each with the states observed in the phase."""
     inside = season.inside(phase)
     keep = np.asarray(season.phases_of(trace.times) == phase)
     for arm, times in enumerate(_times(trace)):
-        # Where a phase ends its last step ends too.
+        # The last step of a phase ends with the phase.
         ends = times[1:][inside(times[:-1], times[1:])]
         keep |= (trace.arms == arm) & np.isin(trace.times, ends)
     columns = {name: getattr(trace, name)[keep] for name in ("times", "arms", "states", "rewards")}
@@ -204,7 +203,7 @@ def _in_phase(test: Finding, phase: str) -> Finding:
 
 
 def _verdict(trace: Trace, season: Season, plain: Fit, tests: Sequence[Finding]) -> str:
-    """Whether moves differ between phases at all, and what the phases leave unexplained."""
+    """Whether moves differ between phases at all, and the dependence that the phases leave unexplained."""
     strongest = 0.0
     for arm in range(trace.n_arms):
         steps = steps_of(trace, arm, season)

@@ -1,4 +1,4 @@
-"""A cycle of slots cut into phases, such as the day into four parts: which phase a slot lies in."""
+"""A cycle of slots cut into phases, such as the day into four parts, and the phase of a slot."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from restless_bandits.errors import ProblemError, shortened
 
 Mask = npt.NDArray[np.bool_]
 Inside = Callable[[IntArray, IntArray], Mask]
-"""Which of the waits from some slots to others count."""
+"""A mask of the waits that count, from their first and last slots."""
 DAY, WEEK = 86400.0, 604800.0
 THURSDAY = 3 * DAY
-"""Of a week that begins on Monday, what had passed on the first of January 1970."""
+"""Seconds from the Monday before the first of January 1970, a Thursday, to that day."""
 MOST_PHASES = 48
 UNITS = {"h": 3600.0, "d": DAY, "w": WEEK, "min": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True)
 class Season:
-    """A cycle that is cut into phases; the phase of a slot is that in which it begins."""
+    """A cycle cut into phases; the phase of a slot is the phase at its start."""
 
     length: float
     """Of the cycle, in slots."""
     starts: tuple[float, ...]
-    """Where phases begin within the cycle, as shares of it, ascending; the last one lasts until the first begins."""
+    """The starts of phases within the cycle, as shares, ascending; the last phase lasts until the first begins."""
     names: tuple[str, ...]
-    """Of the phases, as sentences have them."""
+    """Names of the phases for sentences."""
     labels: tuple[str, ...]
-    """Of the phases, as file names have them."""
+    """Names of the phases for files."""
     clock: Clock | None = None
-    """By which the cycle is counted; None where it is counted from slot 0."""
+    """The clock of the cycle; None for a cycle counted from slot 0."""
 
     @property
     def phases(self) -> int:
         return len(self.starts)
 
     def visits_of(self, slots: IntArray) -> IntArray:
-        """Return the number of phases that have begun, which tells stays in one phase apart."""
-        # A thousandth of a slot more, as a phase may begin at a number that cannot be held.
+        """Return the number of phases begun so far, a different number for each visit of a phase."""
+        # A thousandth of a slot more: the start of a phase may have no exact double.
         turns = (self._along(slots) + 1e-3) / self.length - self.starts[0]
         cycles = np.floor(turns)
         begun = np.searchsorted(np.array(self.starts) - self.starts[0], turns - cycles, side="right") - 1
@@ -55,7 +55,7 @@ class Season:
         return np.asarray(self.visits_of(slots) % self.phases)
 
     def inside(self, phase: int) -> Inside:
-        """Return which waits lie within a phase: from a slot in it, to one not later than its end."""
+        """Whether waits lie within a phase: from a slot in the phase to a slot not later than its end."""
 
         def lies(starts: IntArray, ends: IntArray) -> Mask:
             stays = self.visits_of(starts)
@@ -74,14 +74,14 @@ class Season:
 
 
 def wall_seconds(clock: Clock, slots: IntArray) -> Array:
-    """Return what the clock on the wall shows when slots begin, in seconds since 1970."""
+    """Return local times of the starts of slots, in seconds since 1970."""
     return np.asarray(clock.at(slots).astype("datetime64[us]").astype(np.int64) / MICRO)
 
 
 def season_of(trace: Trace, length: float | str, phases: int | Sequence[float] = 4) -> Season:
-    """Return a season of a trace: ``24h`` where slots are on a clock, or a number of slots.
+    """Return a season of a trace: ``24h`` for slots on a clock, or a number of slots.
 
-    ``phases`` is their number, all of one length, or where they begin, in the unit of the length: hours for ``24h``.
+    ``phases`` is their number, all of equal length, or their starts, in the unit of the length: hours for ``24h``.
     """
     given, timed = duration("season", length)
     if timed and trace.clock is None:
@@ -115,7 +115,7 @@ def _starts(phases: int | Sequence[float], length: float, given: float | str) ->
 
 
 def _names(starts: Sequence[float], length: float, clock: Clock | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of phases for sentences, and for files: by the hour where the cycle is a day."""
+    """Names of phases for sentences, and for files: by the hour if the cycle is a day."""
     ends = [*starts[1:], starts[0]]
     if clock is not None and clock.origin is not None and length == DAY:
         hours = [(24 * first, 24 * last or 24.0) for first, last in zip(starts, ends, strict=True)]
@@ -127,7 +127,7 @@ def _names(starts: Sequence[float], length: float, clock: Clock | None) -> tuple
 
 
 def o_clock(hours: float) -> str:
-    """Return an hour as clocks show it.
+    """Return an hour in the notation of clocks.
 
     >>> o_clock(6.5)
     '06:30'

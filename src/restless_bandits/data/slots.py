@@ -1,9 +1,9 @@
-"""From times to slots, one look at an arm in each.
+"""Slots from times, with a single observation of an arm in each slot.
 
-Times that number slots stay as they are. Others are counted in slots of a length, given or guessed. Where an arm has
-one line a slot, as when it is probed by the beat of a clock that trembles, times are rounded to the nearest slot,
-counted from the first time. Where several lines of a slot are made one, slots are bins, such as full hours: each holds
-the times from its beginning up to that of the next. Of times with a zone bins begin with the local hour, day or week.
+Times that number slots are unchanged. Other times are counted in slots of a given or guessed length. For an arm with a
+single line a slot, such as a probe by an imprecise timer, times are rounded to the nearest slot, counted from the first
+time. If several lines of a slot are merged, slots are bins, such as full hours: each holds the times from its beginning
+up to the next beginning. For times with a zone, bins begin with the local hour, day or week.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ USUAL = [n * UNITS[unit] for unit, numbers in (
     ("s", (1, 2, 5, 10, 15, 20, 30)), ("min", (1, 2, 5, 10, 15, 20, 30)), ("h", (1, 2, 3, 4, 6, 8, 12)), ("d", (1,)),
     ("w", (1,)),
 ) for n in numbers]  # fmt: skip
-"""Seconds that slots often last."""
+"""Usual slot lengths in seconds."""
 NEAR = 0.1
-"""How far, relatively, a wait may be from a usual one that it is taken for."""
+"""The largest relative difference of a wait from a usual wait for the two to be identified."""
 SHARE = 0.1
 """The share of waits that may be shorter than a guessed slot."""
 SURE = 0.3
-"""The share of waits that are the same from which on nothing is rounded."""
+"""The share of equal waits from which on no length is rounded."""
 FEW = 10
-"""Steps from which on what they have in common is no accident."""
+"""The least number of steps whose common divisor is meaningful."""
 UNIX = 1e8
-"""Seconds since 1970 from which on numbers are taken for such."""
+"""Numbers from this size on are taken for seconds since 1970."""
 DAY = 86400 * MICRO
 WEEK = 7 * DAY
 MONDAY = 4 * DAY
@@ -44,7 +44,7 @@ MONDAY = 4 * DAY
 
 
 def slots_of(columns: Columns, slot: float | str | None, bins: bool) -> tuple[IntArray, Clock | None, list[str]]:
-    """Return the slot of each observation, what slots are on a clock, and what should be said of them."""
+    """Return the slot of each observation, the clock of the slots, and remarks for readers."""
     times = columns.numbers["time"]
     if times.dtype.kind == "M":
         return _slots_of_stamps(columns, slot, bins)
@@ -87,7 +87,7 @@ def _slots_of_stamps(columns: Columns, slot: float | str | None, bins: bool) -> 
     if length < 1 or length > LAST_SLOT:
         raise ProblemError(f"slot is {slot}, too short or too long for times of a clock; give one of at least 1e-6 s")
     if length % DAY == 0 and local is not micros:
-        # Days are those of the calendar, of which two a year last 23 and 25 hours in many places.
+        # Days are calendar days; in many places two days a year last 23 and 25 hours.
         zone, micros = "", local
     first = int(micros.min())
     origin = first
@@ -99,19 +99,19 @@ def _slots_of_stamps(columns: Columns, slot: float | str | None, bins: bool) -> 
 
 
 def _local(micros: IntArray, zone: str) -> IntArray:
-    """Times as the clock on the wall of a zone showed them."""
+    """Times as local times of a zone."""
     epoch = Clock(1 / MICRO, np.datetime64(0, "us"), zone)
     return epoch.at(micros).astype(np.int64)
 
 
 def _bin_begins(first: int, length: int) -> int:
-    """When the bin of the first time began: bins are counted from its midnight, those of weeks from its Monday."""
+    """The beginning of the first time's bin: bins are counted from its midnight, bins of weeks from its Monday."""
     start = MONDAY + (first - MONDAY) // WEEK * WEEK if length % WEEK == 0 else first // DAY * DAY
     return start + (first - start) // length * length
 
 
 def _hint(times: npt.NDArray[Any]) -> list[str]:
-    """What to say where all times that number slots are some numbers apart."""
+    """A hint for logs whose slot numbers have a common gap."""
     steps = np.diff(np.unique(times)).astype(np.int64)
     gap = int(np.gcd.reduce(steps)) if len(steps) >= FEW else 0
     if gap < 2:
@@ -122,17 +122,17 @@ def _hint(times: npt.NDArray[Any]) -> list[str]:
 
 
 def _guessed(length: str) -> str:
-    return f"slots are taken to last {length}, as far as lines of an arm mostly are apart; --slot says otherwise"
+    return f"guessed slot length: {length} (the usual gap between lines of one arm); override with --slot"
 
 
 def _guess(columns: Columns, times: Array, *, usual: bool = False) -> float:
-    """The length of a slot: the wait between lines of an arm that few are shorter than, or a usual one near it."""
+    """The length of a slot: the wait between lines of an arm with few shorter waits, or a usual wait nearby."""
     arms = columns.numbers["arm"]
     order = np.lexsort((times, arms))
     waits = np.diff(times[order])
     waits = waits[(np.diff(arms[order]) == 0) & (waits > 0)]
     if not waits.size:
-        raise ProblemError("no arm has lines at two times, so nothing tells how long a slot is; give it (--slot)")
+        raise ProblemError("no arm has lines at two times, so the length of a slot is unknown; give it (--slot)")
     found = float(np.quantile(waits, SHARE, method="lower"))
     if np.isclose(waits, found, rtol=1e-6).mean() >= SURE:
         return float(np.round(found, 6)) or found
@@ -141,7 +141,8 @@ def _guess(columns: Columns, times: Array, *, usual: bool = False) -> float:
 
 
 def one_look_a_slot(columns: Columns, slots: IntArray, duplicates: str, sized: bool) -> tuple[Columns, IntArray]:
-    """Return the observations sorted by slot and arm, several of an arm in a slot made one as asked for.
+    """Return the observations sorted by slot and arm, with several observations of an arm in a slot merged as
+    requested.
 
     ``sized`` says that slots have a length, which might be shorter.
     """
@@ -175,14 +176,14 @@ def _means(columns: Columns, slots: IntArray) -> tuple[Columns, IntArray]:
             raise ProblemError(f"several lines of an arm lie in one slot, and {why}")
     arms = columns.numbers["arm"]
     averaged = [name for name in ("value", "reward") if name in columns.numbers]
-    # Sorted by value too, so that sums do not depend on the order of lines.
+    # Sorted by value too: sums do not depend on the order of lines.
     order = np.lexsort((*(columns.numbers[name] for name in averaged), arms, slots))
     first = np.append(True, (np.diff(slots[order]) != 0) | (np.diff(arms[order]) != 0))
     starts = np.flatnonzero(first)
     counts = np.diff(np.append(starts, len(order)))
     sums = {name: np.add.reduceat(columns.numbers[name][order], starts) / counts for name in averaged}
     taken = _taken(columns, order[starts])
-    # A mean of equal numbers is that number, whatever the rounding of their sum.
+    # A mean of equal numbers is the common number, whatever the rounding of their sum.
     for name in averaged:
         low = np.minimum.reduceat(columns.numbers[name][order], starts)
         high = np.maximum.reduceat(columns.numbers[name][order], starts)

@@ -1,7 +1,7 @@
-"""Small drawings as SVG text, for a page that needs nothing beside itself.
+"""Small drawings as SVG text, for a self-contained page.
 
-Colours are classes, which the page's style sheet gives for light and dark. Widths are those of a phone; the page scales
-them up. All text is escaped here.
+Colours are classes, defined by the page's style sheet for light and dark. Widths suit a phone; the page scales them up.
+All text is escaped here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LETTER = 7.0
 
 
 def drawing(width: float, height: float, about: str, parts: Iterable[str]) -> str:
-    """Return a drawing with what it shows in words, for those who cannot see it."""
+    """Return a drawing with a description in words, for screen readers."""
     body = "".join(parts)
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(about)}">'
@@ -52,7 +52,7 @@ def curve(xs: Iterable[float], ys: Iterable[float], kind: str) -> str:
 
 
 def shortened(words: str, letters: int) -> str:
-    """Return a name that fits.
+    """Return a name shortened to the available width.
 
     >>> shortened("a long name", 6)
     'a lon…'
@@ -61,10 +61,10 @@ def shortened(words: str, letters: int) -> str:
 
 
 def raster(names: Sequence[str], shades: Array, ticks: Sequence[tuple[float, str]], about: str) -> str:
-    """Return rows of cells, a row for each name: 0 is light, 1 dark, and what is not a number stays empty.
+    """Return rows of cells, a row for each name: 0 is light, 1 dark, and NaN stays empty.
 
-    Ticks have their place as a share of the width. Neighbours of one shade become one box, and all boxes of a shade one
-    path, which keeps a year of hours small.
+    Ticks have their position as a share of the width. Neighbours of equal shade become a single box, and all boxes of a
+    shade a single path: a year of hours stays small.
     """
     rows, columns = shades.shape
     left = min(110.0, 10 + LETTER * max(len(name) for name in names))
@@ -91,7 +91,7 @@ def raster(names: Sequence[str], shades: Array, ticks: Sequence[tuple[float, str
 
 
 def ticks_below(ticks: Sequence[tuple[float, str]], left: float, height: float) -> list[str]:
-    """Return words below a picture, each where it belongs, the outer ones kept inside."""
+    """Return words below a picture, each at its position, the outer words kept inside."""
     found = []
     for share, words in ticks:
         anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
@@ -100,7 +100,7 @@ def ticks_below(ticks: Sequence[tuple[float, str]], left: float, height: float) 
 
 
 def stacked(shares: Array, names: Sequence[str], title: str, about: str) -> str:
-    """Return bars that add up to one, a bar for each column: shares of the states, the best at the bottom."""
+    """Return bars of total height one, a bar for each column: shares of the states, the best at the bottom."""
     states, bars = shares.shape
     left, top, high = 26.0, 16.0, 70.0
     wide = (WIDTH - left) / bars
@@ -133,7 +133,7 @@ def memory(
     curve_of: Array,
     about: str,
 ) -> str:
-    """Return the share in the same state some slots later: dots with two standard errors, and what the chain says."""
+    """Return the share in the same state some slots later: dots with two standard errors, and the chain's curve."""
     left, top, high = 26.0, 20.0, 80.0
     longest = np.log(max(float(along.max()), 2.0))
 

@@ -1,6 +1,6 @@
-"""Logs as they come, CSV and JSON lines (packed or not), Parquet, data frames, as tables of cells under names.
+"""Logs as tables of cells under names: CSV and JSON lines (packed or not), Parquet, data frames.
 
-What the cells mean is the concern of ``reading``.
+``reading`` interprets the cells.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import read_file
 
 CHUNK = 1 << 9
-"""Lines that are turned into numbers at a time: a long file is never held as text cells, and few lists at a time spare
-the collector of garbage to look through them.
+"""Lines converted to numbers at a time: a long file is never held as text cells, and few lists at a time reduce the
+work of the garbage collector.
 """
 STRETCH = 1 << 16
-"""Letters of a file that are taken apart at a time."""
+"""Characters of a file that are split at a time."""
 FIRST_LINES = 1 << 14
-"""Objects that are looked through for names."""
+"""The number of objects searched for names."""
 DELIMITERS = (",", ";", "\t")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
@@ -42,18 +42,18 @@ Chunk = Sequence[Cells | Stamped]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of a log by their names, and what reads some of them."""
+    """The columns of a log by their names, with a reader of selected columns."""
 
     names: tuple[str, ...]
     chunks: Callable[[Sequence[int]], Iterator[Chunk]]
-    """The cells of the columns at some places, a stretch of lines at a time."""
+    """The cells of the columns at given positions, a block of lines at a time."""
     place: Place
     source: str = ""
-    """The name of the file; empty for what is in memory."""
+    """The name of the file; empty for data in memory."""
 
     @property
     def called(self) -> str:
-        """What messages call it."""
+        """The label in messages."""
         return self.source or "the trace"
 
 
@@ -77,7 +77,7 @@ def table_of(source: Any) -> Table:
 
 
 def table_of_file(path: Path) -> Table:
-    """Return the table of a file; what it is, its name says."""
+    """Return the table of a file; the file's name gives its format."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind in PARQUET:
@@ -95,7 +95,7 @@ def table_of_file(path: Path) -> Table:
 
 
 def table_in_memory(columns: Mapping[str, Cells | Stamped]) -> Table:
-    """Return a table of columns that are all there."""
+    """Return a table of complete columns."""
     lengths = {name: len(cells.times if isinstance(cells, Stamped) else cells) for name, cells in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ProblemError(f"columns have different lengths {lengths}; give an entry for every observation")
@@ -122,7 +122,7 @@ def _text(content: bytes, name: str) -> str:
 
 def _csv(text: str, name: str) -> Table:
     def place(row: int) -> str:
-        # Read again for it, as this is wanted only once something is wrong.
+        # Read again for the error message, which is needed only for invalid files.
         reader = _csv_reader(text)
         next(itertools.islice(filter(None, reader), row + 1, None))
         return f"{name}, line {reader.line_num}"
@@ -167,9 +167,9 @@ def _delimiter(text: str) -> str:
 
 
 def _plain_columns(text: str, width: int) -> Iterator[list[list[str]] | None]:
-    """The columns of a CSV file without quotation marks, a stretch at a time; None where the rest takes more care.
+    """The columns of a CSV file without quotation marks, a block at a time; None for files that need more care.
 
-    Cells that are split off at once are texts alone, where the lists of lines that a reader makes cost twice the time.
+    A split of full blocks makes texts only; the row lists of a CSV reader take twice the time.
     """
     delimiter = _delimiter(text)
     first, start = True, 0
@@ -181,7 +181,7 @@ def _plain_columns(text: str, width: int) -> Iterator[list[list[str]] | None]:
         if '"' in block or "\r" in block:
             yield None
             return
-        # A cell of its own stands for the end of each line, and must be where lines of this width have it.
+        # A separate cell marks the end of each line, and must be at the position for lines of this width.
         cells = block.replace("\n", f"{delimiter}\n{delimiter}").split(delimiter)
         lines = block.count("\n") + 1
         if len(cells) != lines * (width + 1) - 1 or cells[width :: width + 1].count("\n") != lines - 1:
@@ -200,7 +200,7 @@ def _plain_columns(text: str, width: int) -> Iterator[list[list[str]] | None]:
 
 
 def _csv_rows(text: str, name: str) -> Iterator[list[str]]:
-    """The lines of a CSV file that are not empty; the header is the first."""
+    """The nonempty lines of a CSV file; the header is the first."""
     reader = _csv_reader(text)
     try:
         yield from filter(None, reader)
@@ -209,7 +209,7 @@ def _csv_rows(text: str, name: str) -> Iterator[list[str]]:
 
 
 def _json_lines(text: str, name: str) -> Table:
-    # Only line feeds end a line: JSON may hold the other letters that Python takes for ends.
+    # Only line feeds end a line: JSON may contain the other characters that Python takes for line ends.
     lines = text.split("\n")
     numbers = [i for i, line in enumerate(lines) if line and not line.isspace()]
     if not numbers:
@@ -221,7 +221,7 @@ def _json_lines(text: str, name: str) -> Table:
     def objects(start: int) -> list[dict[str, Any]]:
         rows = numbers[start : start + CHUNK]
         try:
-            # At once, which takes half of the time.
+            # A single call, in half of the time.
             found: list[dict[str, Any]] = json.loads("[" + ",".join([lines[i] for i in rows]) + "]")
         except (ValueError, RecursionError):
             found = []
@@ -312,7 +312,7 @@ def _of_pandas(frame: Any) -> dict[str, Cells | Stamped]:
         if str(name) in columns:
             raise ProblemError(f"the frame has two columns {str(name)!r}; keep one")
         columns[str(name)] = _of_series(frame.iloc[:, place])
-    # An index of times is how many frames keep them; one of numbers without a name is none of the log.
+    # Many frames keep times as their index; an index of unnamed numbers is not part of the log.
     index = frame.index
     name = index.name if index.name is not None else "time" if index.dtype.kind == "M" else None
     if name is None or str(name) in columns or getattr(index, "nlevels", 1) > 1:
@@ -338,7 +338,7 @@ def _of_array(column: Any) -> Cells:
 
 
 def in_memory(column: Any) -> Cells | Stamped:
-    """Return the cells of a column in memory: numbers and times as an array, anything else as a list."""
+    """Return the cells of a column in memory: numbers and times as an array, other values as a list."""
     if hasattr(column, "to_pylist"):
         return _of_arrow(column)
     if hasattr(column, "null_count"):
@@ -349,6 +349,6 @@ def in_memory(column: Any) -> Cells | Stamped:
         return _of_array(column)
     if isinstance(column, str) or not hasattr(column, "__iter__"):
         return [column]
-    # Names are kept as they are: NumPy would turn a missing one among strings into the word nan.
+    # Names are kept unchanged: NumPy would turn a missing name among strings into the word nan.
     cells = list(column)
     return _of_array(np.array(cells)) if cells and all(isinstance(cell, np.generic) for cell in cells) else cells

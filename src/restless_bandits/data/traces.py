@@ -1,18 +1,18 @@
-"""Logged observations: from a file, a data frame or columns in memory to a ``Trace``, or a sentence that says why not.
+"""Traces of logged observations, read from a file, a data frame or columns in memory; errors explain a refused log.
 
-A log is a table with a line for every look at an arm: ``time`` (the slot, a whole number, or a time of a clock),
-``arm`` (a name or a number), ``state`` (0 is the best) or ``value`` (any measured number, binned into states), and
-perhaps ``reward``; or one with a line for every time and a column for every arm. Slots in which an arm was not looked
-at have no line, or an empty cell. Lines may come in any order.
+A log is a table with a line for every observation of an arm: ``time`` (the slot, an integer, or a clock time), ``arm``
+(a name or a number), ``state`` (0 is the best) or ``value`` (any measured number, binned into states), and optionally
+``reward``. A wide log has a line for every time and a column for every arm. Slots without an observation of an arm have
+no line, or an empty cell. Lines may come in any order.
 
-*States from values.* Edges are common to all arms, so that a state means the same everywhere: see ``binning``. A value
-on an edge belongs to the better side. The best state is that of the highest values, or of the lowest.
+*States from values.* Edges are common to all arms: a state has the same meaning for every arm, see ``binning``. A value
+on an edge belongs to the better side. The best state holds the highest values, or the lowest with ``low_is_better``.
 
-*Rewards.* Those of the log, which must lie within [0, 1] or within a range that is scaled to it; or one for each state;
-or, without either, from 1 for the best state evenly down to 0 for the worst.
+*Rewards.* Logged rewards, within [0, 1] or within a given range; or a reward for each state; or, without either, evenly
+spaced rewards from 1 for the best state down to 0 for the worst.
 
-*States of an arm.* An arm has the states from the best to the worst that was seen of it; where these do not begin with
-0 (a server that is never in the best state), its own numbers begin there. ``Trace.spans`` tells which they are.
+*States of an arm.* An arm has the states from its best to its worst observed state. For an arm without state 0 (a
+server never in the best state) the arm's own numbers begin at its best state. ``Trace.spans`` has the ranges.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from restless_bandits.record import BIN_EDGES, Record
 from restless_bandits.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, outside
 
 SAME_REWARD = 1e-9
-"""Rewards of one state that differ by less are the same, as in ``Agent``."""
+"""The largest difference of equal rewards of a state, as in ``Agent``."""
 
 Binning = tuple[States, Edges, bool]
 """The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
@@ -45,7 +45,7 @@ Binning = tuple[States, Edges, bool]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was logged, valid once made: an entry for every observation, sorted by slot and within a slot by arm."""
+    """Logged observations, valid once made: an entry for every observation, sorted by slot and within a slot by arm."""
 
     times: IntArray
     """Slots: the times of the log, or, with a slot length, numbers from 0 on."""
@@ -56,19 +56,19 @@ class Trace:
     """As logged, within ``reward_range``."""
     names: tuple[str, ...]
     levels: tuple[float, ...] | None = None
-    """The reward of each state where rewards follow from states; None where they were logged."""
+    """The reward of each state for rewards that follow from states; None for logged rewards."""
     edges: tuple[float, ...] | None = None
-    """Where values were cut into states, from the best state to the worst; None where states were logged."""
+    """The edges between states, from the best state to the worst; None for logged states."""
     source: str = ""
     """The name of the file."""
     reward_range: Range = ZERO_TO_ONE
     """The lowest and the highest reward that any arm can pay."""
     probabilities: Array | None = None
-    """With which chance the arm of each line was chosen to be looked at, where the log says so: see ``offpolicy``."""
+    """The logged probability of the choice of each line's arm, if present in the log: see ``offpolicy``."""
     clock: Clock | None = None
-    """What slots are on a clock; None where the log numbers its slots."""
+    """The clock of the slots; None for a log with numbered slots."""
     notes: tuple[str, ...] = ()
-    """What a reader should know of how the log was read: what was ignored, left out or guessed."""
+    """Remarks on the reading of the log: ignored, omitted or guessed parts."""
 
     def __post_init__(self) -> None:
         for column in (self.times, self.arms, self.states, self.rewards, self.probabilities):
@@ -94,7 +94,7 @@ class Trace:
 
     @cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The best and the worst state seen of each arm."""
+        """The best and the worst observed state of each arm."""
         return tuple((int(self.states[rows].min()), int(self.states[rows].max())) for rows in self._rows)
 
     @property
@@ -104,18 +104,19 @@ class Trace:
 
     @cached_property
     def gap(self) -> int:
-        """The greatest common divisor of all waits between looks at an arm; 0 where no arm was seen twice."""
+        """The greatest common divisor of all waits between observations of an arm; 0 without repeated observations."""
         return int(np.gcd.reduce(np.concatenate([np.diff(self.times[rows]) for rows in self._rows])))
 
     def of_arm(self, arm: int) -> tuple[IntArray, IntArray, Array]:
-        """Return the slots, the states by the arm's own numbers, and the rewards of one arm."""
+        """Return the slots, the states by the arm's own numbers, and the rewards of an arm."""
         rows = self._rows[arm]
         return self.times[rows], self.states[rows] - self.spans[arm][0], self.rewards[rows]
 
     def shades(self, columns: int) -> Array:
-        """Return how bad the states of each arm were in stretches of the log: 0 the best, 1 the worst, (arm, stretch).
+        """Return the badness of the states of each arm in intervals of the log: 0 the best, 1 the worst, (arm,
+        interval).
 
-        There are at most so many stretches, of one length; not a number where nothing was logged.
+        There are at most ``columns`` of equal length; NaN without entries.
         """
         first, slots = int(self.times[0]), int(self.times[-1] - self.times[0]) + 1
         columns = min(whole("columns", columns), slots)
@@ -127,7 +128,7 @@ class Trace:
 
     @cached_property
     def reward_laws(self) -> tuple[RewardLaw, ...]:
-        """``bernoulli`` where all logged rewards of an arm are the lowest or the highest, ``fixed`` where each state
+        """``bernoulli`` if all logged rewards of an arm are the lowest or the highest, ``fixed`` if each state
         always paid the same, else ``bounded``.
         """
         return tuple(self._reward_law(arm) for arm in range(self.n_arms))
@@ -141,16 +142,16 @@ class Trace:
 
     @cached_property
     def content(self) -> str:
-        """A hash of the numbers alone, on which random choices depend."""
+        """A hash of the numbers alone; random choices depend on the hash."""
         digest = hashlib.sha256(str(self.n_arms).encode())
         for column in (self.times, self.arms, self.states, self.rewards):
             digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
 
     def record(self, arms: Sequence[int] | None = None) -> Record:
-        """Return what was seen of some arms (all if not given) as a record whose first slot is that of the log.
+        """Return the observations of some arms (by default all) as a record that starts at the first slot of the log.
 
-        It is the record that ``observe`` and ``skip`` would have made, a slot at a time.
+        The record is equal to a record made by ``observe`` and ``skip``, a slot at a time.
         """
         chosen = range(self.n_arms) if arms is None else arms
         record = Record([self.sizes[arm] for arm in chosen], [None] * len(chosen))
@@ -196,31 +197,31 @@ def read_trace(
         them packed by gzip or not, or Parquet (``.parquet``, needs pyarrow); or a frame of pandas or polars, an Arrow
         table, or a mapping from names to columns.
     columns
-        What the log calls the columns time, arm, state, value, reward and probability, where it calls them otherwise:
+        The names of the columns time, arm, state, value, reward and probability, if different:
         ``{"time": "time_hour", "arm": "origin", "value": "late"}``. Several names for value or state, or ``"*"`` for
-        all others, say that each arm has a column. Columns that are not used are named in ``Trace.notes``.
+        all others, declare a column for each arm. ``Trace.notes`` names the columns not used.
     wide
-        Whether each arm has a column: with nothing else said, all but that of times, and with values in them.
+        Whether each arm has a column: by default all columns but the time, with values.
     slot
-        The length of a slot: a number, in the unit of the times (seconds for times of a clock), or with a unit, as in
-        ``"15min"``: ms, s, min or m, h, d, w. Where it is not given, whole numbers are slots, and for other times it is
-        guessed, which ``Trace.notes`` tells.
+        The length of a slot: a number, in the unit of the times (seconds for clock times), or with a unit, as in
+        ``"15min"``: ms, s, min or m, h, d, w. By default integers are slots, and for other times the length is guessed;
+        ``Trace.notes`` reports the guess.
     duplicates
-        What to do with several lines of an arm in one slot: ``"refuse"`` them, or take the ``"mean"`` of their values
-        and rewards or the ``"last"`` line by time. With ``"refuse"`` times are rounded to slots counted from the first
-        time; with the others a slot is a bin, such as a full hour.
+        The treatment of several lines of an arm in a slot: ``"refuse"``, the ``"mean"`` of their values and rewards, or
+        the ``"last"`` line by time. With ``"refuse"`` times are rounded to slots counted from the first time; with the
+        others a slot is a bin, such as a full hour.
     states
-        How many states to bin values into, 2 where nothing is said; such as ``"2..5"`` to choose by cross-validated
-        likelihood, which ``Trace.notes`` tells. See ``binning``.
+        The number of states for binned values, by default 2; a range such as ``"2..5"`` for a choice by cross-validated
+        likelihood, reported in ``Trace.notes``. See ``binning``.
     edges
-        Values that separate states, ascending or descending; or ``"quantile"``, so that states hold about the same
-        share of all values, which is the default; or ``"found"``, so that states tell most of the next ones.
+        Values that separate states, ascending or descending; or ``"quantile"``, the default, for states with about
+        equal shares of all values; or ``"found"``, for states that are most informative of their successors.
     low_is_better
-        Whether low values are the good ones.
+        Whether low values are good.
     rewards
-        The reward of each state, the best first, in place of logged or evenly falling ones.
+        The reward of each state, the best first, in place of logged or evenly falling rewards.
     reward_range
-        What logged rewards lie between, in their own units; (0, 1) where nothing is said.
+        The range of logged rewards, in their own units; by default (0, 1).
 
     """
     read = columns_of(source, columns, wide)
@@ -243,7 +244,7 @@ def trace(
     rewards: Sequence[float] | None = None,
     reward_range: tuple[float, float] | None = None,
 ) -> Trace:
-    """Make a trace from columns in memory, an entry for every observation; options are those of ``read_trace``.
+    """Return a trace of columns in memory, an entry for every observation; options are the options of ``read_trace``.
 
     >>> trace([0, 1, 2], ["a", "a", "a"], state=[0, 1, 0])
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
@@ -291,10 +292,10 @@ def _trace(
 
 
 def _chances(columns: Columns) -> Array | None:
-    """The chances with which arms were chosen, where the log has them."""
+    """The logged probabilities of the choices of arms, if present."""
     chances = columns.numbers.get("probability")
     if chances is not None:
-        remedy = "give the chance with which the arm was chosen, above 0 and at most 1"
+        remedy = "give the probability with which the arm was chosen, above 0 and at most 1"
         columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
         columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
     return chances
@@ -314,12 +315,12 @@ def _check_states(columns: Columns) -> None:
 
 
 def _logged_rewards(columns: Columns, reward_range: Range | None) -> tuple[Array, Range]:
-    """Logged rewards, and what they lie between."""
+    """Logged rewards and their range."""
     low, high = checked_range("the reward range", ZERO_TO_ONE if reward_range is None else reward_range)
     rewards = columns.numbers["reward"]
     least, most = rewards.min(), rewards.max()
     if least == most:
-        # A range must have a length: from nothing to the one reward there is.
+        # A range must have a length: from zero to the only reward.
         least, most = min(least, 0.0), max(most, 0.0) or float(least == 0)
     remedy = f"--reward-range {exact(least)},{exact(most)} takes all of them"
     beyond = outside(rewards, (low, high))

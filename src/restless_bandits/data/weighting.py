@@ -1,27 +1,27 @@
-"""What a policy would have earned, from a log of pulls that somebody else chose with known chances.
+"""The value of a policy by importance weighting, from a log of pulls with known choice probabilities.
 
-A policy here is a function of what is known of the arms, their last seen states and the slots since then. That is in
-the log before every pull t, so it can be asked which arm it would have pulled, π(t). The *ratio* of a pull is
-1 / (the chance with which it was chosen) where it is that arm, else 0; given all before, its mean is 1. The weight of a
-pull is the product of the last W ratios, its own included, and
+A policy here is a function of the beliefs: the last observed states and the slots since then. The log determines the
+beliefs before every pull t, and therefore the policy's arm π(t). The *ratio* of a pull is 1 / (its choice probability)
+if the pulled arm is π(t), else 0; given the past, its mean is 1. The weight of a pull is the product of the last W
+ratios, its own included, and
 
     Σ weight · reward / Σ weight
 
-is the mean reward of the W-th pull of somebody who finds what the logger knew and follows the policy from there. Chains
-move the same whoever looks; so what is left of the logger in it is what it knew of arms that the policy did not pull
-within the window. Longer windows leave less of it and fewer pulls with any weight.
+is the mean reward of the W-th pull of a player who starts with the logger's beliefs and follows the policy from there.
+Chains move independently of observations. The remaining influence of the logger is its knowledge of arms that the
+policy did not pull within the window. Longer windows leave less influence, and fewer pulls with positive weight.
 
-*The window.* What is left of the logger is guessed by the fitted model: from what was known before pulls of the log,
-the policy is followed for W pulls along the fitted chains, and what the last of them earns is held against the long
-run. Taken is the W whose interval is shortest once this guess is added to both sides. No number is given where the
-guess is more than the statistical part, or where no window leaves enough pulls: an effective number, (Σ weight)² / Σ
-weight², of at least ``FEWEST``.
+*The window.* The fitted model estimates the remaining influence. From the beliefs before pulls of the log, the policy
+is followed for W pulls along the fitted chains, and the reward of the last pull is compared with the long run. The
+chosen W has the shortest interval after addition of the estimate on both sides. No number is given if the estimate
+exceeds the statistical part, or if no window leaves enough pulls: an effective number, (Σ weight)² / Σ weight², of at
+least ``FEWEST``.
 
-*The interval.* The log is cut into blocks, which are long against windows and memory; the sums of weight · (reward −
-mean) over blocks have the variance that is needed. Its degrees of freedom are those of the blocks as they are weighted.
+*The interval.* The log is cut into blocks, long against windows and memory. The variance comes from the sums of weight
+· (reward − mean) over blocks, its degrees of freedom from the weights of the blocks.
 
-*The check.* Ratios of single pulls average 1 if the chances in the log are those with which arms were chosen. Where
-they do not, by more than ``DOUBT`` standard errors, no number is given.
+*The check.* Ratios of single pulls average 1 if the logged probabilities are correct. If the mean differs from 1 by
+more than ``DOUBT`` standard errors, no number is given.
 """
 
 from __future__ import annotations
@@ -40,40 +40,40 @@ from restless_bandits.policies import Policy
 from restless_bandits.problem import Problem
 
 FEWEST = 200.0
-"""The effective number of pulls below which no number is given."""
+"""The least effective number of pulls for a result."""
 LONGEST_WINDOW = 64
 BLOCKS, SHORTEST_BLOCK = 20, 40
-"""Blocks of a log for its standard errors, and the pulls in each that are needed."""
+"""The number of blocks of a log for standard errors, and the least number of pulls in each."""
 DOUBT = 5.0
 STARTS = 20_000
-"""Pulls of a log from which the fitted chains are followed."""
+"""The number of pulls of a log from which the fitted chains are followed."""
 FORGOTTEN = 1e-9
 
-NO_CHANCES = "the log has no column probability, the chance with which each arm was chosen"
-ASSUMES = "each arm was chosen with the logged chance, given what was known then; of the chains nothing is assumed"
+NO_CHANCES = "the log has no column probability, the probability with which each arm was chosen"
+ASSUMES = "each arm was chosen with the logged probability, given the past; nothing is assumed about the chains"
 
 
 @dataclass(frozen=True)
 class Weighted:
-    """What weighting says of a policy."""
+    """The result of weighting for a policy."""
 
     gain: float | None = None
-    """Reward a pull; None where the log cannot tell."""
+    """Reward a pull; None if the log is insufficient."""
     interval: tuple[float, float] | None = None
     window: int | None = None
-    """Pulls over which choices are weighted."""
+    """The number of pulls over which choices are weighted."""
     effective: float | None = None
-    """The effective number of pulls that speak for the policy."""
+    """The effective number of pulls that agree with the policy."""
     left: float | None = None
-    """By how much what the logger knew before the windows still changes the mean, by the fitted model."""
+    """The remaining influence on the mean of the logger's knowledge before the windows, by the fitted model."""
     mean_ratio: float | None = None
-    """1 up to chance, if the chances are right."""
+    """The mean ratio: 1 up to randomness, for correct probabilities."""
     reason: str | None = None
-    """Why there is no number."""
+    """The reason for a missing number."""
 
     @property
     def assumes(self) -> str:
-        """What the number rests on."""
+        """The assumptions of the number."""
         return f"{ASSUMES}; {self.sense}"
 
     @property
@@ -88,7 +88,7 @@ class Weighted:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as ``restless evaluate --json`` prints it."""
+        """Return all fields in the form of ``restless evaluate --json``."""
         told = {"reward_mean": self.gain, "interval": self.interval, "window": self.window}
         told |= {"effective_pulls": self.effective, "left_by_model": self.left, "mean_ratio": self.mean_ratio}
         return told | {"assumes": None if self.gain is None else self.assumes, "reason": self.reason}
@@ -96,19 +96,19 @@ class Weighted:
 
 @dataclass(frozen=True, eq=False)
 class Situations:
-    """What was known before each pull of a log that holds one pull in a slot, from when every arm was known on."""
+    """The beliefs before each pull of a log with one pull a slot, from the first slot with all arms known."""
 
     last_states: IntArray
     """By the arms' own numbers: (pull, arm)."""
     elapsed: IntArray
     arms: IntArray
-    """The arm that was pulled."""
+    """The pulled arm."""
     rewards: Array
     chances: Array
 
 
 def situations(trace: Trace) -> Situations | str:
-    """Return what was known before each pull, or why a log cannot be weighted."""
+    """Return the beliefs before each pull, or the reason why a log cannot be weighted."""
     if trace.probabilities is None:
         return NO_CHANCES
     if (np.diff(trace.times) == 0).any():
@@ -128,9 +128,9 @@ def situations(trace: Trace) -> Situations | str:
 def weigh(
     trace: Trace, policy: Policy, problem: Problem, gain: float, rng: np.random.Generator, level: float
 ) -> Weighted:
-    """Tell what a policy would have earned, by the pulls of a log that agree with it.
+    """Return the estimated value of a policy from the pulls of a log that agree with the policy.
 
-    ``problem`` is what was fitted to the log and ``gain`` what the policy earns there: both serve to choose the window.
+    ``problem`` is the fitted problem and ``gain`` the policy's gain there: both serve to choose the window.
     """
     found = situations(trace)
     if isinstance(found, str):
@@ -141,13 +141,15 @@ def weigh(
     ratios = (policy.choose(found.last_states, found.elapsed)[:, 0] == found.arms) / found.chances
     mean, error = float(ratios.mean()), float(ratios.std()) / math.sqrt(len(ratios))
     if abs(mean - 1) > DOUBT * error:
-        off = f"ratios of chances average {mean:.3g} ± {error:.1g}, where 1 is expected"
-        return Weighted(mean_ratio=mean, reason=f"{off}: the logged chances are not those with which arms were chosen")
+        off = f"ratios of probabilities average {mean:.3g} ± {error:.1g}, where 1 is expected"
+        return Weighted(
+            mean_ratio=mean, reason=f"{off}: the logged probabilities are not the probabilities of the choices"
+        )
     by_model = _means_by_model(found, policy, problem, rng)
     tried: list[tuple[float, float, Weighted]] = []
     weights = np.ones(len(ratios))
     for window in range(1, min(LONGEST_WINDOW, size) + 1):
-        # The product of the last so many ratios; the first pulls have too few before them.
+        # The product of the last ``window`` ratios; the first pulls have fewer predecessors.
         weights[window - 1 :] *= ratios[: len(ratios) - window + 1]
         weights[: window - 1] = 0.0
         squares = float((weights**2).sum())
@@ -162,7 +164,7 @@ def weigh(
         return Weighted(
             effective=effective,
             mean_ratio=mean,
-            reason=f"only {effective:.0f} pulls, effectively, speak for this policy; {FEWEST:.0f} are needed",
+            reason=f"only {effective:.0f} pulls, effectively, agree with this policy; {FEWEST:.0f} are needed",
         )
     reach, left, best = min(tried, key=lambda one: one[0] + one[1])
     if left > reach:
@@ -181,7 +183,7 @@ def weigh(
 
 
 def mean_of_log(trace: Trace, level: float) -> tuple[float, tuple[float, float] | None]:
-    """Return the mean logged reward, and its interval where the log is long enough for one."""
+    """Return the mean logged reward, and its interval for a log of sufficient length."""
     value = float(trace.rewards.mean())
     if len(trace) < BLOCKS * SHORTEST_BLOCK:
         return value, None
@@ -204,7 +206,9 @@ def _mean(weights: Array, rewards: Array, level: float) -> tuple[float, float]:
 
 
 def _means_by_model(found: Situations, policy: Policy, problem: Problem, rng: np.random.Generator) -> Iterator[float]:
-    """What the fitted chains say that the first, the second, … pull of a policy earns, begun where the logger was."""
+    """Expected rewards of the first, the second, … pull of a policy under the fitted chains, from the logger's
+    beliefs.
+    """
     rows = np.resize(rng.permutation(len(found.arms)), STARTS)
     last, elapsed = found.last_states[rows], found.elapsed[rows]
     beliefs = [arm_beliefs(arm, cap_for(arm, FORGOTTEN), forget=False) for arm in problem.arms]

@@ -1,4 +1,4 @@
-"""What a log can answer in some of its slots, and what would have been earned there in hindsight: see ``replaying``."""
+"""Logged answers in a selection of slots, and baselines in hindsight on these slots: see ``replaying``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from restless_bandits.arrays import Array, BoolArray, IntArray
 from restless_bandits.data.traces import Trace
 
 FEW_ARMS = 10
-"""Arms of which all orders are compared, by the sets that come first in them."""
+"""The largest number of arms for a comparison of all orders, by the sets of their first arms."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The lines of the slots that are played, sorted by slot and within a slot by arm."""
+    """The lines of the played slots, sorted by slot and within a slot by arm."""
 
     n_arms: int
     starts: IntArray
-    """Where the lines of each slot begin, and where the last ends."""
+    """The start of each slot's lines, and the end of the last."""
     arms: IntArray
     states: IntArray
     """By the arms' own numbers."""
@@ -27,7 +27,7 @@ class Answers:
 
     @classmethod
     def of(cls, trace: Trace, played: IntArray) -> Answers:
-        """Return the answers of a trace in some slots, in each of which something was logged."""
+        """Return the answers of a trace in a selection of slots, all with entries."""
         rows = np.isin(trace.times, played)
         times, arms = trace.times[rows], trace.arms[rows]
         lowest = np.array([best for best, _ in trace.spans])
@@ -36,7 +36,7 @@ class Answers:
 
     @property
     def counts(self) -> IntArray:
-        """How many arms are there in each slot."""
+        """The number of available arms in each slot."""
         return np.diff(self.starts)
 
     @property
@@ -47,30 +47,30 @@ class Answers:
 
 @dataclass(frozen=True, eq=False)
 class Yardsticks:
-    """What those would have earned who know the log."""
+    """Rewards of policies that know the log."""
 
     arms: Array
-    """Each arm, pulled wherever it is there, and an arm drawn at random from those that are there elsewhere."""
+    """Each fixed arm, pulled wherever available, and elsewhere a random available arm."""
     order: tuple[int, ...]
-    """The best order of arms, of which the first that is there is pulled."""
+    """The best order of arms; its first available arm is pulled."""
     ordered: float
-    """What it would have earned."""
+    """The reward of the best order."""
     exact: bool
-    """Whether it was found among all orders, and not by the means of arms."""
+    """Whether the search covered all orders; otherwise the order follows the means of arms."""
     random: float
     """An arm drawn at random, on average."""
     hindsight: float
     """The best arm of every slot."""
     there: IntArray
-    """In how many slots each arm is there."""
+    """The number of slots in which each arm is available."""
     incomplete: int
-    """Slots in which some arm is missing."""
+    """Slots with an unavailable arm."""
     alone: int
-    """Slots in which one arm is there."""
+    """Slots with a single available arm."""
 
 
 def yardsticks(answers: Answers, *, lost: bool, lowest: float) -> Yardsticks:
-    """Return what would have been earned in hindsight; where answers may be lost, those that are pay the lowest one."""
+    """Return the baselines in hindsight; if answers can be lost, lost answers pay the lowest reward."""
     n, slots, counts = answers.n_arms, answers.slots, answers.counts
     starts, rewards = answers.starts[:-1], answers.rewards
     own = np.bincount(answers.arms, weights=rewards, minlength=n)
@@ -84,7 +84,7 @@ def yardsticks(answers: Answers, *, lost: bool, lowest: float) -> Yardsticks:
         order, ordered, exact = (first, *(arm for arm in range(n) if arm != first)), float(arms[first]), True
     else:
         means = sums / counts
-        # What everybody earns by chance, less where the arm is there.
+        # The random reward of all slots, less the slots with the arm available.
         by_chance = np.bincount(answers.arms, weights=means[slots], minlength=n)
         complete = there == len(counts)
         arms = np.where(complete, own, own + (means.sum() - by_chance))
@@ -95,10 +95,11 @@ def yardsticks(answers: Answers, *, lost: bool, lowest: float) -> Yardsticks:
 
 
 def best_order(answers: Answers) -> tuple[tuple[int, ...], float, bool]:
-    """Return the order of arms that earns most if the first that is there is pulled, what, and whether it is proved so.
+    """Return the best order under pulls of its first available arm, its reward, and whether the order is proved
+    optimal.
 
-    What an arm adds depends on the set of those before it alone, so the best order of each set follows from those of
-    the sets with one arm less.
+    The contribution of an arm depends only on the set of arms before it: the best order of each set follows from the
+    sets with one arm less.
     """
     n = answers.n_arms
     if n > FEW_ARMS or (answers.counts == n).all():
@@ -127,7 +128,7 @@ def best_order(answers: Answers) -> tuple[tuple[int, ...], float, bool]:
 
 
 def _earned(answers: Answers, order: tuple[int, ...]) -> float:
-    """What is earned by pulling the first arm of an order that is there."""
+    """The reward of an order under pulls of its first available arm."""
     ranks = np.empty(answers.n_arms, dtype=np.int64)
     ranks[list(order)] = np.arange(answers.n_arms)
     mine = ranks[answers.arms]

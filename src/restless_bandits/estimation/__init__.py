@@ -1,17 +1,17 @@
-"""Chains from interleaved observations: estimates, standard errors, and what the data cannot tell.
+"""Chains from interleaved observations: estimates, standard errors, and identifiability.
 
     found = rb.estimate(agent.record)
     found.arms[0].transitions, found.arms[0].standard_errors
 
-An observation "k, τ slots after s" is a draw from row s of P^τ, so all that was seen of an arm has the likelihood
-Π P^τ(s, k)^n[s, τ, k], whatever arms were pulled in between. The chain is taken to be a birth-death chain, each row
-with a flat prior (Dirichlet(1); one pseudo-count for every category on the scale of logits, so that modes are
-interior), and the mode is found by Fisher scoring from several starts: with even waits alone λ cannot be told from −λ,
-and a climb from one start may end on the wrong side. Modes that are nearly as likely as the best are all returned.
-Standard errors come from Fisher's information at the mode by the delta method.
+An observation "k, τ slots after s" is a draw from row s of P^τ. The observations of an arm therefore have the
+likelihood Π P^τ(s, k)^n[s, τ, k], whatever arms were pulled in between. The chain is assumed to be a birth-death chain,
+each row with a flat prior (Dirichlet(1); one pseudo-count for every category on the scale of logits, to keep modes
+interior). Fisher scoring from several starts finds the mode: with even waits alone λ cannot be distinguished from −λ,
+and a climb from a single start may end on the wrong side. All modes nearly as likely as the best are returned. Standard
+errors come from Fisher's information at the mode by the delta method.
 
-Where waits were so long that only the stationary law shows, or where there are next to no data, the moves are not
-identified: ``estimate`` then refuses, and the refusal carries the estimate.
+If waits were so long that only the stationary distribution shows, or with next to no data, the transitions are not
+identified: ``estimate`` then refuses, and the exception carries the estimate.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from restless_bandits.rewards import ZERO_TO_ONE, Range, checked_range, outside
 
 PRIOR = 1.0
 THOROUGH = 4
-"""Every so many plans modes are looked for from more starts."""
+"""The number of plans between searches of modes from additional starts."""
 LONG_WAIT = 10
-"""Slots of a wait for which slower chains are tried than those of ``starts``."""
+"""The least wait, in slots, for which slower starting chains are added to ``starts``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +52,14 @@ class Mode:
 
 @dataclass(frozen=True, eq=False)
 class ArmEstimate:
-    """What is known of one arm."""
+    """The estimate of an arm."""
 
     name: str
     observations: int
     modes: tuple[Mode, ...]
-    """The likeliest first; more than one where the data cannot decide between them."""
+    """The likeliest first; several modes if the data cannot decide between them."""
     rewards: Array
-    """Mean rewards by state, not a number where a state was never seen."""
+    """Mean rewards by state, NaN for a state never observed."""
     reward_errors: Array
     identified: bool
     """Whether the data say more of every move than the prior does."""
@@ -75,13 +75,13 @@ class ArmEstimate:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What is known of all arms."""
+    """The estimates of all arms."""
 
     arms: tuple[ArmEstimate, ...]
 
 
 class NotIdentified(ProblemError):  # noqa: N818 - a refusal, not a fault
-    """The data do not tell the moves of some arm; ``estimate`` is what they tell."""
+    """The data do not identify the transitions of some arm; ``estimate`` has the estimate."""
 
     def __init__(self, message: str, estimate: Estimate) -> None:
         super().__init__(message)
@@ -96,24 +96,24 @@ def estimate(
     strict: bool = True,
     reward_ranges: Sequence[Range] | None = None,
 ) -> Estimate:
-    """Estimate the chains and rewards of all arms from what was seen.
+    """Estimate the chains and rewards of all arms from a record.
 
-    A record keeps waits of more than 512 slots in bins, a quarter of their length wide; they count as the middle of
-    theirs. Where such waits are the rule, take ``rb.data.fit``, which knows them exactly.
+    A record keeps waits of more than 512 slots in bins, a quarter of their length wide, represented by their middles.
+    For data with mostly such waits use ``rb.data.fit``, which has exact waits.
 
     Parameters
     ----------
     record
-        What was seen: of an ``Agent``, of a run, or filled by hand with ``observe`` and ``skip``.
+        The observations: of an ``Agent``, of a run, or entered manually with ``observe`` and ``skip``.
     names
         Names of the arms, for messages.
     prior
         Pseudo-counts for every category of every row.
     strict
-        Raise ``NotIdentified`` where the data do not tell the moves of an arm; the exception carries the estimate.
+        Raise ``NotIdentified`` if the data do not identify the transitions of an arm; the exception has the estimate.
     reward_ranges
-        The lowest and the highest reward of each arm, as ``task.reward_ranges``; (0, 1) each where nothing is said.
-        Standard errors of mean rewards are those of rewards at the two ends, the largest that there can be.
+        The lowest and the highest reward of each arm, as ``task.reward_ranges``; (0, 1) each by default. Standard
+        errors of mean rewards are upper bounds, valid for rewards at the two ends.
 
     """
     positive("prior", prior)
@@ -130,8 +130,8 @@ def estimate(
     vague = [arm for arm in found.arms if not arm.identified]
     if vague and strict:
         raise NotIdentified(
-            f"{vague[0].name}: {vague[0].observations} observations tell at most its stationary law, not its moves; "
-            "pull it in consecutive slots, or take what is known with strict=False",
+            f"{vague[0].name}: {vague[0].observations} observations identify at most its stationary distribution, "
+            "not its transitions; pull the arm in consecutive slots, or get the estimate with strict=False",
             found,
         )
     return found
@@ -159,7 +159,7 @@ def _estimate_arm(record: Record, arm: int, name: str, prior: float, ends: Range
 
 
 def counts_of(record: Record) -> arms.Counts:
-    """Return the counts of a record as kernels take them: always read-only, or they would be compiled twice."""
+    """Return the counts of a record for kernels: always read-only, to avoid a second compilation."""
     counts, visits, seen = (flat.view() for flat in (record.flat_counts, record.flat_visits, record.flat_seen))
     for view in (counts, visits, seen):
         view.setflags(write=False)
@@ -168,7 +168,7 @@ def counts_of(record: Record) -> arms.Counts:
 
 
 def observations_of(record: Record, arm: int) -> Observations:
-    """Return what was seen of an arm, without its first sight."""
+    """Return the observations of an arm, without its first observation."""
     return arms.gather(arm, counts_of(record))
 
 
@@ -184,14 +184,14 @@ def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tup
 
 
 def starts_for(seen: Observations, n: int) -> list[Array]:
-    """Return where climbs to the modes of some observations begin."""
+    """Return the starts of climbs to the modes of some observations."""
     return [*arms.standard_starts(n), *_slow_starts(seen, n)]
 
 
 def _slow_starts(observations: Observations, n: int) -> list[Array]:
-    """Chains that move about once in a wait, for a usual one and for the longest.
+    """Chains that move about once in a wait, for a usual wait and for the longest.
 
-    After long waits quick chains are all alike: from them there is no way up to a slow one that is far likelier.
+    After long waits all quick chains are alike: from them no climb leads to a slow chain of far higher likelihood.
     """
     elapsed, _, seen = observations
     if not elapsed.size:
@@ -225,7 +225,7 @@ def modes_of(
 ) -> list[LogitMode]:
     """Return the different modes of some observations, the best first: see ``_arms.find_modes``.
 
-    Climbs begin where told, else from chains that move as often as not, seldom, and nearly always.
+    Climbs begin at the given starts, else at chains that move as often as not, seldom, and nearly always.
     """
     starts = arms.standard_starts(n) if begin is None else np.array(begin)
     modes = arms.room_for(starts)
@@ -235,9 +235,9 @@ def modes_of(
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """The likeliest chain of every arm on the scale of logits, and the standard errors of its moves: flat arrays.
+    """The likeliest chain of every arm on the scale of logits, and the standard errors of its transitions: flat arrays.
 
-    Those of an arm begin at ``first[arm]``, in the order of θ; an arm of one state has none.
+    The entries of an arm begin at ``first[arm]``, in the order of θ; an arm of one state has none.
     """
 
     n_states: IntArray
@@ -245,17 +245,17 @@ class Fits:
     theta: Array
     errors: Array
     notes: dict[str, Any]
-    """What the next plan must find in the record to go on from here."""
+    """The notes that the next plan needs in the record to continue."""
 
     def chains(self, widths: Array) -> Array:
-        """Return all chains, flat, with moves so many standard errors better than the likeliest ones."""
+        """Return all chains, flat, with transitions a given number of standard errors better than the likeliest."""
         return arms.moved_chains(self.theta, self.first, self.errors, widths, self.n_states)
 
 
 def fit_from_last(record: Record) -> Fits:
-    """Fit the chains of all arms, going on from the last plan: only arms of which something was seen since then.
+    """Fit the chains of all arms, starting from the last plan: only arms with new observations.
 
-    Every ``THOROUGH`` plans those that have changed since the last time are looked at from more starts.
+    Every ``THOROUGH`` plans, arms with changes since the last thorough fit get additional starts.
     """
     thorough = record.plans % THOROUGH == 0
     first = first_logits(record)
@@ -282,22 +282,22 @@ def fit_from_last(record: Record) -> Fits:
 
 
 def first_logits(record: Record) -> IntArray:
-    """Return where the logits of each arm begin among those of all, and where the last ones end."""
+    """Return the offsets of each arm's logits in the flat array, and the end of the last."""
     return np.concatenate([[0], np.cumsum(2 * (record.n_states - 1))])
 
 
 def by_arm(theta: Array, first: IntArray) -> list[list[float]]:
-    """Return the logits of every arm as notes keep them."""
+    """Return the logits of every arm in the form of notes."""
     flat = theta.tolist()
     return [flat[low:high] for low, high in pairwise(first.tolist())]
 
 
 def noted_thetas(record: Record, name: str) -> Array | None:
-    """Return the logits of all arms, flat, that the notes of the last plan keep under a name, None if they do not."""
+    """Return the logits of all arms, flat, from the notes of the last plan under a name, or None if absent."""
     noted = record.notes.get(name)
     if noted is None:
         return None
-    # An arm of one state has no logits: notes may hold nothing in their place.
+    # An arm of one state has no logits: its notes may be empty.
     if [len(theta or ()) for theta in noted] == (2 * (record.n_states - 1)).tolist():
         found = np.array([logit for theta in noted for logit in theta or ()], dtype=np.float64)
         if (np.abs(found) <= kernels.LARGEST_LOGIT).all():
@@ -306,7 +306,7 @@ def noted_thetas(record: Record, name: str) -> Array | None:
 
 
 def _noted_pulls(record: Record, name: str) -> IntArray:
-    """Return how often each arm had been pulled when it was last fitted; less than never where it was not."""
+    """Return each arm's number of pulls at its last fit; a negative number without a fit."""
     noted = record.notes.get(name)
     if noted is None:
         return np.full(record.n_arms, -1)

@@ -1,7 +1,7 @@
-"""Compiled estimation of all arms in one call: gathering what was seen of each, and the modes that explain it.
+"""Compiled estimation of all arms in a single call: observations of each arm, and the modes of their posterior.
 
-Numbers of all arms lie one after the other, as in a ``Record``: θ of an arm begins at ``first[arm]``, and its 2(n − 1)
-entries are those of ``_kernels``.
+Numbers of all arms are concatenated, as in a ``Record``: θ of an arm begins at ``first[arm]``, and its 2(n − 1) entries
+are in the order of ``_kernels``.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import helper, njit
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.estimation._kernels import Observations, chain_of, climb, twin_of
 from restless_bandits.record import BIN_MIDDLES, N_BINS
 
 RIVAL = 3.0
-"""Modes whose log-posterior is less than this below the best are kept."""
+"""Modes whose log-posterior is less than this amount below the best are kept."""
 DIFFERENT = 1e-3
-"""Modes whose chains differ by less are one."""
+"""Modes whose chains differ by less are identical."""
 MOST_RIVALS = 3
 """Climbs from the twin and the mirrors of a mode."""
 LEAST_PIVOT = 1e-15
 
 
 class Counts(NamedTuple):
-    """The counts of a ``Record`` and where those of each arm begin."""
+    """The counts of a ``Record`` with the offsets of each arm."""
 
     counts: IntArray
     visits: IntArray
@@ -47,7 +47,7 @@ class Modes(NamedTuple):
 
 @njit
 def gather(arm: int, record: Counts) -> Observations:
-    """Return what was seen of an arm, without its first sight."""
+    """Return the observations of an arm, without its first observation."""
     n = record.n_states[arm]
     row, count = record.row_base[arm], record.count_base[arm]
     pulls = 0
@@ -73,19 +73,19 @@ def gather(arm: int, record: Counts) -> Observations:
 
 @njit
 def room_for(starts: Array) -> Modes:
-    """Return room for all modes that climbs from some starts may end in."""
+    """Return arrays for all modes that climbs from some starts may reach."""
     room, size = starts.shape[0] + MOST_RIVALS, starts.shape[1]
     return Modes(np.empty((room, size)), np.empty(room), np.empty((room, size, size)))
 
 
 @njit
 def find_modes(seen: Observations, n: int, starts: Array, prior: float, thorough: bool, modes: Modes) -> int:
-    """Write the different modes that climbs from some starts and from rivals of the best end in; return how many.
+    """Write the different modes reached by climbs from some starts and from rivals of the best; return their number.
 
-    The first rival has the opposite correlation. Thorough, there are more: for two states the chain with the moves of
-    one row reversed, as two waits for each of two rows are two quadratic equations, and each row alone may have settled
-    on the wrong root; else fast chains. A climb that would end more than ``RIVAL`` below the best is given up, and
-    stands among the modes where it stopped.
+    The first rival has the opposite correlation. A thorough search has more rivals. For two states these are chains
+    with the moves of a single row reversed: two waits for each of two rows are two quadratic equations, and each row
+    alone may have converged to the wrong root. For more states the further rival is a fast chain. A climb that would
+    end more than ``RIVAL`` below the best is abandoned, and its last point is among the modes.
     """
     parameters, begun = 2 * (n - 1), starts.shape[0]
     climbs = begun + (1 if not thorough else 3 if n == 2 else 2)
@@ -132,7 +132,7 @@ def find_modes(seen: Observations, n: int, starts: Array, prior: float, thorough
     return found
 
 
-@njit
+@helper
 def _distance(chain: Array, other: Array) -> float:
     most = 0.0
     for s in range(chain.shape[0]):
@@ -152,7 +152,7 @@ def standard_starts(n: int) -> Array:
 
 @njit
 def root(matrix: Array) -> Array:
-    """The lower triangular L with L Lᵀ = matrix, which is symmetric and positive definite.
+    """The lower triangular L with L Lᵀ = matrix, for a symmetric positive definite matrix.
 
     Rounding must not leave a direction without any information: no pivot is less than ``LEAST_PIVOT`` of its entry.
     """
@@ -202,9 +202,10 @@ def inverse(matrix: Array) -> Array:
 
 @njit
 def moved_chains(theta: Array, first: IntArray, errors: Array, widths: Array, n_states: IntArray) -> Array:
-    """The chains of all arms, flat, whose moves are so many standard errors better than those of θ.
+    """The chains of all arms, flat, with transitions a given number of standard errors better than those of θ.
 
-    Moves to worse states are less likely and moves to better ones more, as in ``optimism.optimistic_chain``.
+    Transitions to worse states are less likely and transitions to better states more, as in
+    ``optimism.optimistic_chain``.
     """
     size = 0
     for n in n_states:
@@ -220,7 +221,7 @@ def moved_chains(theta: Array, first: IntArray, errors: Array, widths: Array, n_
         chain = chain_of(theta[first[arm] : first[arm + 1]], n)
         for k in range(n):
             up, down = 0.0, 0.0
-            # Errors of moves to better states first, from the second state on; then of moves to worse ones.
+            # Errors of moves to better states first, from the second state on; then of moves to worse states.
             if k < n - 1:
                 up = max(0.0, chain[k, k + 1] - widths[arm] * errors[first[arm] + n - 1 + k])
                 chains[at + k * n + k + 1] = up

@@ -1,11 +1,11 @@
 """Compiled kernels of the estimation: the likelihood of interleaved observations and its mode.
 
-A birth-death chain of n states has 2(n − 1) parameters: for each row the logits of its step down (to a better state)
-and of its step up (to a worse one) against staying; θ = (down of row 1, …, down of row n − 1, up of row 0, …, up of row
-n − 2).
+A birth-death chain of n states has 2(n − 1) parameters. For each row these are the logits of its step down (to a better
+state) and of its step up (to a worse state) against staying; θ = (down of row 1, …, down of row n − 1, up of row 0, …,
+up of row n − 2).
 
-Plain loops throughout: a slice assignment alone would make Numba compile its message for shapes that differ, strings
-and all, which takes seconds before the first result.
+Plain loops throughout: a slice assignment alone would make Numba compile its message for different shapes, with its
+string functions, for seconds before the first result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import Array, IntArray
 
 LARGEST_LOGIT = 14.0
@@ -22,23 +22,25 @@ LARGEST_STEP = 2.0
 GAIN = 1e-7
 MOST_STEPS = 60
 HOPELESS = 20.0
-"""A climb is given up that lacks so many times what its next step promises."""
+"""The ratio of the shortfall to the expected gain of the next step at which a climb is abandoned."""
 OVERSHOT = 0.5
 """Slope after a step, downward, as a share of the slope before, from which on the step was too long."""
 SETTLED = 1e-13
-"""Powers that change by less are taken for their limit."""
+"""The largest change of powers that counts as convergence."""
 IMPOSSIBLE = 1e-14
-"""Laws below this are structural zeros: what is seen there is no birth-death chain's doing and says nothing of it."""
+"""Smaller probabilities are structural zeros: their observations are impossible for a birth-death chain and are
+ignored.
+"""
 LONG_JUMP = 64
-"""Gaps between elapsed slots beyond which powers are taken by squaring."""
+"""Gaps between elapsed slots beyond which powers are computed by squaring."""
 
 Observations = tuple[IntArray, IntArray, IntArray]
-"""Elapsed slots, in ascending order, last states, and how often each state was seen then."""
+"""Elapsed slots, in ascending order, last states, and the number of observations of each state then."""
 
 
 @njit
 def chain_of(theta: Array, n: int) -> Array:
-    """Return the birth-death chain of some logits: θ as at the top of this file."""
+    """Return the birth-death chain of given logits: θ as at the top of this file."""
     chain = np.zeros((n, n))
     for row in range(n):
         down = math.exp(theta[row - 1]) if row > 0 else 0.0
@@ -54,13 +56,13 @@ def chain_of(theta: Array, n: int) -> Array:
 
 @njit
 def move_of(j: int, n: int) -> tuple[int, int]:
-    """Return the move that a parameter is about: from which state, to which."""
+    """Return the transition of a parameter: from a state, to a state."""
     return (j + 1, j) if j < n - 1 else (j - (n - 1), j - (n - 1) + 1)
 
 
 @inlined
 def _slopes(chain: Array) -> Array:
-    """The derivatives of the chain with respect to each parameter, which moves its own row alone."""
+    """The derivatives of the chain in each parameter, which affects its own row alone."""
     n = chain.shape[0]
     slopes = np.zeros((2 * (n - 1), n, n))
     for j in range(2 * (n - 1)):
@@ -70,7 +72,7 @@ def _slopes(chain: Array) -> Array:
     return slopes
 
 
-@njit
+@helper
 def _multiply(power: Array, slope: Array, other: Array, other_slope: Array, out: Array, out_slope: Array) -> None:
     """The product of two powers, and its derivatives by the product rule."""
     n = power.shape[0]
@@ -89,7 +91,7 @@ def _multiply(power: Array, slope: Array, other: Array, other_slope: Array, out:
                 out_slope[j, s, k] = total
 
 
-@njit
+@helper
 def _copy(power: Array, slope: Array, out: Array, out_slope: Array) -> None:
     n = power.shape[0]
     for s in range(n):
@@ -101,7 +103,7 @@ def _copy(power: Array, slope: Array, out: Array, out_slope: Array) -> None:
 
 @inlined
 def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, out_slope: Array) -> float:
-    """One slot more: ``out = power · chain`` with derivatives; returns the largest change."""
+    """A further slot: ``out = power · chain`` with derivatives; returns the largest change."""
     n = chain.shape[0]
     change = 0.0
     for s in range(n):
@@ -218,7 +220,7 @@ def log_posterior(
 def _newton_step(gradient: Array, information: Array, damped: Array, step: Array) -> None:
     """Write the step of Fisher scoring, at most ``LARGEST_STEP`` long in any logit; ``damped`` is room for work.
 
-    Elimination without pivots, which damped information, positive definite, does not need.
+    Elimination without pivots, sufficient for damped information, which is positive definite.
     """
     parameters = gradient.shape[0]
     for j in range(parameters):
@@ -243,14 +245,14 @@ def _newton_step(gradient: Array, information: Array, damped: Array, step: Array
             step[j] *= LARGEST_STEP / largest
 
 
-@njit
+@helper
 def _moved(theta: Array, scale: float, step: Array, out: Array) -> None:
     """Write θ + scale · step, within the largest logits."""
     for j in range(theta.shape[0]):
         out[j] = min(max(theta[j] + scale * step[j], -LARGEST_LOGIT), LARGEST_LOGIT)
 
 
-@njit
+@helper
 def _dot(one: Array, other: Array) -> float:
     total = 0.0
     for j in range(one.shape[0]):
@@ -260,12 +262,13 @@ def _dot(one: Array, other: Array) -> float:
 
 @inlined
 def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, information: Array) -> float:
-    """Fisher scoring from ``theta`` up to a mode: it and ``information`` are replaced; returns the log-posterior.
+    """Fisher scoring from ``theta`` up to a mode; ``theta`` and ``information`` are overwritten; returns the
+    log-posterior.
 
-    A step is at most ``LARGEST_STEP`` long in any logit and is halved until it does not lead down. Where it has led
-    over the ridge, nearly as far down again as it was up before, it is cut to where its slope vanishes: expected
-    information may be half of what is there, and climbing would go from side to side. Ends when a step promises less
-    than ``GAIN``, or so much less than it lacks to ``goal`` that this will not be reached.
+    A step is at most ``LARGEST_STEP`` long in any logit and is halved until the log-posterior does not decrease. A step
+    over the ridge, with nearly the opposite slope at its end, is shortened to the zero of its slope: the expected
+    information may be half of the observed, and the climb would oscillate. The climb ends when a step's expected gain
+    is less than ``GAIN``, or too small compared with the shortfall from ``goal``.
     """
     parameters = theta.shape[0]
     gradient, trial_gradient, cut_gradient = np.empty(parameters), np.empty(parameters), np.empty(parameters)
@@ -314,9 +317,11 @@ def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, i
     return value
 
 
-@njit
+@helper
 def twin_of(theta: Array, n: int) -> Array:
-    """Where the other mode may lie: for two states the same stationary law and the opposite correlation; else slow."""
+    """A start for the other mode: for two states the same stationary distribution and the opposite correlation; else
+    slow.
+    """
     if n != 2:
         return np.full(theta.shape[0], -1.5)
     down = 1.0 / (1.0 + math.exp(-theta[0]))
@@ -334,7 +339,7 @@ def twin_of(theta: Array, n: int) -> Array:
 
 @njit
 def move_errors(theta: Array, n: int, covariance: Array) -> Array:
-    """Standard errors of the chances to step down and up, in the order of θ, by the delta method."""
+    """Standard errors of the probabilities to step down and up, in the order of θ, by the delta method."""
     chain = chain_of(theta, n)
     parameters = theta.shape[0]
     errors = np.empty(parameters)

@@ -1,6 +1,6 @@
-"""Many chains from the posterior of one arm, for those who want to know how far its estimate may be off.
+"""Chains from the posterior of an arm, as a measure of the uncertainty of its estimate.
 
-The sampler and its proposals are those of ``sampling``, where a learner takes one draw a plan.
+The sampler and its proposals come from ``sampling``, of which a learner uses a single draw a plan.
 """
 
 from __future__ import annotations

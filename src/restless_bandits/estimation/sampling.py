@@ -1,16 +1,21 @@
 """Draws from the posterior of birth-death chains, by independence Metropolis.
 
-Candidates come from a mixture of multivariate t laws with five degrees of freedom, one at each mode with the scale of
-Fisher's information there, weighted by the mode's share of the posterior (Laplace), but never below ``LEAST_WEIGHT``: a
-chain that is on one side of "λ or −λ" must be able to cross. The chain of draws goes on from the last one, and its
-stationary law is the posterior, exactly.
+Candidates come from a mixture of multivariate t distributions with five degrees of freedom, one at each mode, scaled by
+Fisher's information there. The weight of a mode is its share of the posterior (Laplace), but at least ``LEAST_WEIGHT``:
+a chain on one side of "λ or −λ" must be able to cross. The chain of draws continues from the last draw, and its
+stationary distribution is exactly the posterior.
 
-Compiled, with NumPy's own generator: Numba draws from it what NumPy would.
+Compiled, with NumPy's own generator: Numba makes the same draws as NumPy.
+
+With many arms a plan lasts a few slots, in which few arms are pulled. The mixture of an arm is a function of the
+observations of the arm and of the starting points of the search for modes. Each thread therefore keeps the last mixture
+of every arm with both inputs, and searches for modes only after a change of any bit in the inputs.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +24,7 @@ from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.estimation import PRIOR, THOROUGH, by_arm, counts_of, first_logits, noted_thetas
 from restless_bandits.estimation._arms import (
+    MOST_RIVALS,
     Counts,
     Modes,
     find_modes,
@@ -31,16 +37,16 @@ from restless_bandits.estimation._arms import (
     standard_starts,
 )
 from restless_bandits.estimation._kernels import LARGEST_LOGIT, Observations, log_posterior
-from restless_bandits.record import Record
+from restless_bandits.record import N_BINS, Record
 
 FREEDOM = 5.0
 LEAST_WEIGHT = 0.1
 FIRST_STEPS, STEPS = 20, 6
-"""Steps of the sampler at the first plan and at every later one."""
+"""Steps of the sampler at the first plan and at every later plan."""
 
 
 class Draws(NamedTuple):
-    """A chain for every arm, flat, and what the next plan must find in its notes."""
+    """A chain for every arm, flat, and the notes for the next plan."""
 
     chains: Array
     notes: dict[str, list[list[float]]]
@@ -53,20 +59,21 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> Draws:
     modes = np.zeros(first[-1]) if last is None else last
     draws = np.zeros(first[-1]) if begin is None else begin
     thorough, steps = record.plans % THOROUGH == 0, FIRST_STEPS if begin is None else STEPS
-    _draw_arms(rng, counts_of(record), first, modes, last is not None, draws, begin is not None, thorough, PRIOR, steps)
+    known = last is not None, begin is not None
+    _draw_arms(rng, counts_of(record), first, modes, draws, known, thorough, PRIOR, steps, _cache.of(record, thorough))
     chains = moved_chains(draws, first, np.zeros(first[-1]), np.zeros(record.n_arms), record.n_states)
     return Draws(chains, {"modes": by_arm(modes, first), "draws": by_arm(draws, first)})
 
 
 class Proposal(NamedTuple):
-    """The mixture from which candidates are drawn: what belongs to each mode, in its order."""
+    """The mixture of candidates: parameters of each mode, in the order of the modes."""
 
     centres: Array
     weights: Array
     roots: Array
     inverse_roots: Array
     logs: Array
-    """Logarithms of the weights and scales; the constant of the t law is common to all and cancels."""
+    """Logarithms of the weights and scales; the constant of the t distribution is common to all and cancels."""
 
 
 @njit
@@ -137,7 +144,7 @@ def log_density(theta: Array, proposal: Proposal) -> float:
 
 @njit
 def _excess(theta: Array, n: int, seen: Observations, prior: float, proposal: Proposal) -> float:
-    """How much likelier a chain is than the mixture makes it, as a logarithm."""
+    """The log-ratio of the posterior density of a chain to its density in the mixture."""
     size = theta.shape[0]
     for j in range(size):
         if abs(theta[j]) > LARGEST_LOGIT:
@@ -150,7 +157,7 @@ def _excess(theta: Array, n: int, seen: Observations, prior: float, proposal: Pr
 def metropolis(
     rng: np.random.Generator, seen: Observations, n: int, prior: float, proposal: Proposal, theta: Array, steps: int
 ) -> int:
-    """Make some steps from ``theta``, which is replaced; return how many candidates were accepted."""
+    """Make some steps from ``theta``, which is overwritten; return the number of accepted candidates."""
     now = _excess(theta, n, seen, prior, proposal)
     accepted = 0
     for _ in range(steps):
@@ -164,20 +171,134 @@ def metropolis(
     return accepted
 
 
+class MixtureCache(NamedTuple):
+    """The last mixture of every arm, and the observations and the start of the climbs that it follows from."""
+
+    cells: IntArray
+    """Observations of each arm, −1 for an arm without a mixture."""
+    elapsed: IntArray
+    states: IntArray
+    seen: IntArray
+    start: Array
+    modes: IntArray
+    """How many modes each arm has."""
+    centres: Array
+    weights: Array
+    roots: Array
+    inverse_roots: Array
+    logs: Array
+
+    @classmethod
+    def empty(cls, n_states: IntArray) -> MixtureCache:
+        """Return a cache without any mixture."""
+        arms, most = len(n_states), int(n_states.max())
+        room, size, rivals = most * N_BINS, 2 * (most - 1), 1 + MOST_RIVALS
+        return cls(
+            cells=np.full(arms, -1),
+            elapsed=np.empty((arms, room), dtype=np.int64),
+            states=np.empty((arms, room), dtype=np.int64),
+            seen=np.empty((arms, room, most), dtype=np.int64),
+            start=np.empty((arms, size)),
+            modes=np.zeros(arms, dtype=np.int64),
+            centres=np.empty((arms, rivals, size)),
+            weights=np.empty((arms, rivals)),
+            roots=np.empty((arms, rivals, size, size)),
+            inverse_roots=np.empty((arms, rivals, size, size)),
+            logs=np.empty((arms, rivals)),
+        )
+
+
+class _Caches(threading.local):
+    """The caches of a thread: thorough searches for modes find others, and have a cache of their own."""
+
+    def __init__(self) -> None:
+        self._n_states: list[int] = []
+        self._caches: tuple[MixtureCache, MixtureCache] | None = None
+
+    def of(self, record: Record, thorough: bool) -> MixtureCache:
+        """Return the cache for the arms of a record."""
+        n_states = record.n_states.tolist()
+        if self._caches is None or self._n_states != n_states:
+            self._n_states = n_states
+            self._caches = MixtureCache.empty(record.n_states), MixtureCache.empty(record.n_states)
+        return self._caches[thorough]
+
+
+_cache = _Caches()
+
+
+@njit
+def _is_cached(cache: MixtureCache, arm: int, seen: Observations, start: Array) -> bool:
+    """Whether the cache holds the mixture for these observations and this start."""
+    elapsed, states, times = seen
+    cells, n = times.shape
+    if cache.cells[arm] != cells:
+        return False
+    for j in range(start.shape[0]):
+        if cache.start[arm, j] != start[j]:
+            return False
+    for c in range(cells):
+        if cache.elapsed[arm, c] != elapsed[c] or cache.states[arm, c] != states[c]:
+            return False
+        for k in range(n):
+            if cache.seen[arm, c, k] != times[c, k]:
+                return False
+    return True
+
+
+@njit
+def _put(cache: MixtureCache, arm: int, seen: Observations, start: Array, mixture: Proposal) -> None:
+    """Keep the mixture of an arm."""
+    elapsed, states, times = seen
+    cells, n = times.shape
+    cache.cells[arm] = cells
+    for c in range(cells):
+        cache.elapsed[arm, c], cache.states[arm, c] = elapsed[c], states[c]
+        for k in range(n):
+            cache.seen[arm, c, k] = times[c, k]
+    count, size = mixture.centres.shape
+    cache.modes[arm] = count
+    for j in range(size):
+        cache.start[arm, j] = start[j]
+    for m in range(count):
+        cache.weights[arm, m], cache.logs[arm, m] = mixture.weights[m], mixture.logs[m]
+        for i in range(size):
+            cache.centres[arm, m, i] = mixture.centres[m, i]
+            for j in range(size):
+                cache.roots[arm, m, i, j] = mixture.roots[m, i, j]
+                cache.inverse_roots[arm, m, i, j] = mixture.inverse_roots[m, i, j]
+
+
+@njit
+def _get(cache: MixtureCache, arm: int, size: int) -> Proposal:
+    """Return the mixture of an arm."""
+    count = cache.modes[arm]
+    centres, weights, logs = np.empty((count, size)), np.empty(count), np.empty(count)
+    roots, inverse_roots = np.empty((count, size, size)), np.empty((count, size, size))
+    for m in range(count):
+        weights[m], logs[m] = cache.weights[arm, m], cache.logs[arm, m]
+        for i in range(size):
+            centres[m, i] = cache.centres[arm, m, i]
+            for j in range(size):
+                roots[m, i, j], inverse_roots[m, i, j] = cache.roots[arm, m, i, j], cache.inverse_roots[arm, m, i, j]
+    return Proposal(centres, weights, roots, inverse_roots, logs)
+
+
 @njit
 def _draw_arms(
     rng: np.random.Generator,
     record: Counts,
     first: IntArray,
     modes: Array,
-    modes_known: bool,
     draws: Array,
-    draws_known: bool,
+    known: tuple[bool, bool],
     thorough: bool,
     prior: float,
     steps: int,
+    cache: MixtureCache,
 ) -> None:
-    """Replace the modes of all arms and the draws: both go on from where they were, if that is known."""
+    """Update the modes and the draws of all arms: both continue from their last values, if known."""
+    modes_known, draws_known = known
     for arm in range(record.n_states.shape[0]):
         n = record.n_states[arm]
         if n == 1:
@@ -185,11 +306,16 @@ def _draw_arms(
         size = 2 * (n - 1)
         seen = gather(arm, record)
         mode, drawn = modes[first[arm] : first[arm + 1]], draws[first[arm] : first[arm + 1]]
-        starts = mode.copy().reshape(1, size) if modes_known else standard_starts(n)
-        found = room_for(starts)
-        count = find_modes(seen, n, starts, prior, thorough, found)
+        if modes_known and _is_cached(cache, arm, seen, mode):
+            mixture = _get(cache, arm, size)
+        else:
+            starts = mode.copy().reshape(1, size) if modes_known else standard_starts(n)
+            found = room_for(starts)
+            mixture = proposal_of(found, find_modes(seen, n, starts, prior, thorough, found))
+            if modes_known:
+                _put(cache, arm, seen, mode, mixture)
         for j in range(size):
-            mode[j] = found.theta[0, j]
+            mode[j] = mixture.centres[0, j]
             if not draws_known:
                 drawn[j] = mode[j]
-        metropolis(rng, seen, n, prior, proposal_of(found, count), drawn, steps)
+        metropolis(rng, seen, n, prior, mixture, drawn, steps)

@@ -45,9 +45,9 @@ __all__ = [
 def learner(spec: str, *, trust_modules: bool = True) -> Learner:
     """Return the learner of a spec: ``name`` or ``name:key=value,…`` with lists in brackets.
 
-    The name is that of a learner of ours or of an installed plug-in; any other is given by its home, as in
-    ``package.module:Class``. Resolving a home imports its module, which runs code: for a spec from an untrusted file,
-    ``trust_modules=False`` refuses every home that is not registered, of the learner and among its options.
+    The name is the name of a learner of the package or of an installed plug-in; any other learner is given by its home,
+    as in ``package.module:Class``. Resolving a home imports its module, which runs code: for a spec from an untrusted
+    file, ``trust_modules=False`` refuses every unregistered home, of the learner and among its options.
     """
     short, _, more = spec.partition(":")
     full = ALIASES.get(short.strip(), spec)
@@ -78,13 +78,13 @@ def learner(spec: str, *, trust_modules: bool = True) -> Learner:
         made = kind(**options)
     except TypeError as error:
         raise ProblemError(f"{word}: {error}") from None
-    # No field, so that it counts for nothing in comparisons: what was asked for is what is printed.
+    # Not a field, and therefore no part of comparisons: the original spec for output.
     object.__setattr__(made, "_asked", "".join(spec.split()))
     return made
 
 
 def _check_registered(what: str, value: Any) -> None:
-    """Refuse an option that names code in a module, as a text or within lists, unless this code is registered.
+    """Refuse an option that names code in a module, as a text or within lists, unless the code is registered.
 
     The test is on the text alone, because any option may be resolved as a spec, when the learner is made or later.
     """
@@ -100,7 +100,7 @@ def _check_registered(what: str, value: Any) -> None:
 
 
 def as_learner(given: Learner | str, *, trust_modules: bool = True) -> Learner:
-    """Return a learner that is given itself or by its spec; see ``learner`` for ``trust_modules``."""
+    """Return a learner given directly or by its spec; see ``learner`` for ``trust_modules``."""
     found = learner(given, trust_modules=trust_modules) if isinstance(given, str) else given
     if not isinstance(found, Learner):
         raise ProblemError(f"{given!r} is not a learner; give a spec such as 'restless-ucb', or a Learner")
@@ -108,7 +108,7 @@ def as_learner(given: Learner | str, *, trust_modules: bool = True) -> Learner:
 
 
 def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Learner]:
-    """Return learners by label, or by name and number where a function among the options leaves them without one."""
+    """Return learners by label, or by name and number if functions among the options leave equal labels."""
     several = list(learners) if isinstance(learners, Iterable) and not isinstance(learners, str) else [learners]
     if not several:
         raise ProblemError("no learner is named; give at least one")
@@ -128,6 +128,6 @@ def by_label(learners: Learner | str | Iterable[Learner | str]) -> dict[str, Lea
 
 
 def same_learner(one: Learner, other: Learner) -> bool:
-    """Whether two learners are of one class and made of the same options, whatever words they were asked for by."""
+    """Whether two learners have the same class and options, whatever their original specs."""
     mine, theirs = ({key: value for key, value in vars(it).items() if key != "_asked"} for it in (one, other))
     return type(one) is type(other) and mine == theirs

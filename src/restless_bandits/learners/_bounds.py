@@ -6,23 +6,23 @@ import math
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import helper, njit
 from restless_bandits.arrays import Array, BoolArray, IntArray
 
 
 @njit
 def kl_upper(mean: float, bound: float) -> float:
-    """Return the largest u ≥ mean with kl(mean, u) ≤ bound, for Bernoulli laws, from above.
+    """Return the largest u ≥ mean with kl(mean, u) ≤ bound, for Bernoulli distributions, from above.
 
-    Newton's method on a convex increasing function, begun to the right of the root: every step stays there, so that
-    whatever it stops at is an upper bound.
+    Newton's method on a convex increasing function, started to the right of the root: every step stays there, and the
+    result is always an upper bound.
     """
     if mean >= 1.0:
         return 1.0
     if mean <= 0.0:
         return -math.expm1(-bound)
     entropy = -mean * math.log(mean) - (1.0 - mean) * math.log1p(-mean)
-    # Pinsker's inequality, and −mean · ln u ≥ 0 where that one says nothing.
+    # Pinsker's inequality, and −mean · ln u ≥ 0 if Pinsker's bound is vacuous.
     u = min(mean + math.sqrt(0.5 * bound), -math.expm1(-(bound + entropy) / (1.0 - mean)))
     for _ in range(60):
         if u <= mean or u >= 1.0:
@@ -73,7 +73,7 @@ def monotone_fit(sums: Array, counts: IntArray) -> Array:
 
 @njit
 def binary_divergence(p: float, q: float) -> float:
-    """The divergence of one binary law from another."""
+    """The divergence between two binary distributions."""
     found = 0.0
     if p > 0.0:
         found += p * math.log(p / q) if q > 0.0 else math.inf
@@ -82,7 +82,7 @@ def binary_divergence(p: float, q: float) -> float:
     return found
 
 
-@njit
+@helper
 def order_cost(sums: Array, counts: IntArray) -> float:
     """How much less likely the likeliest nonincreasing means are than the likeliest of all: a divergence."""
     fitted = monotone_fit(sums, counts)
@@ -95,10 +95,11 @@ def order_cost(sums: Array, counts: IntArray) -> float:
 
 @njit
 def monotone_upper_bounds(sums: Array, counts: IntArray, level: float) -> Array:
-    """Upper bounds of nonincreasing means by the likelihood ratio: within ``level`` of the likeliest such means.
+    """Upper bounds of nonincreasing means by the likelihood ratio: within ``level`` of the likeliest nonincreasing
+    means.
 
-    Where the plain means are in order these are the plain bounds. Where they are not, some of them are far from the
-    truth by chance, and the bounds make room for that: what the order costs the best fit is added to the level.
+    If the plain means are in order, the result is the plain bounds. Otherwise some means are far from the truth by
+    chance, and the loss of likelihood by the order is added to the level.
     """
     bounds = kl_upper_bounds(sums, counts, level + order_cost(sums, counts))
     for k in range(1, sums.shape[0]):
@@ -110,7 +111,7 @@ def monotone_upper_bounds(sums: Array, counts: IntArray, level: float) -> Array:
 def arm_upper_bounds(sums: Array, counts: IntArray, first: IntArray, levels: Array, ordered: BoolArray) -> Array:
     """Upper bounds of the mean rewards of all arms, flat, each arm at its own level and from ``first[arm]`` on.
 
-    ``monotone_upper_bounds`` for arms whose states are ordered, else those of every state on its own.
+    ``monotone_upper_bounds`` for arms with ordered states, else separate bounds of every state.
     """
     bounds = np.empty(sums.shape[0])
     for arm in range(levels.shape[0]):

@@ -1,12 +1,13 @@
-"""Compiled extended value iteration over joint beliefs: an action's law is the best one within its colour's L1 ball.
+"""Compiled extended value iteration over joint beliefs, with the best distribution within each colour's L1 ball.
 
-Beliefs (s, τ ≤ cap) of an arm with M states are numbered ``(τ − 1)·M + s``, so waiting adds M to a number below the
-last M; a belief beyond these, for an arm never seen, stays as it is like those at the cap.
+Beliefs (s, τ ≤ cap) of an arm with M states are numbered ``(τ − 1)·M + s``: waiting adds M to a number below the last
+M. The extra belief of an arm never observed is constant under waiting, like beliefs at the truncation.
 
-The values of all joint beliefs lie in one array, in *rows*. A row belongs to the block of the arm just pulled; along it
-one other arm, the row's *inner* arm, takes all its beliefs, and everything else is fixed. So along a row the law of
-every arm but the inner one is constant and what follows its pull is contiguous (waiting adds the same to every number),
-while what follows a pull of the inner arm is constant and only its law changes.
+The values of all joint beliefs lie in a single array, in *rows*. A row belongs to the block of the arm just pulled.
+Along a row another arm, the row's *inner* arm, takes all its beliefs, and all other coordinates are fixed. Along a row
+the distribution of every arm but the inner arm is therefore constant, and the successors of its pull are contiguous
+(waiting adds the same to every number). The successors of a pull of the inner arm are constant, and only its
+distribution changes.
 """
 
 from __future__ import annotations
@@ -29,22 +30,23 @@ PlaceArray = npt.NDArray[np.int32]
 
 
 class Rows(NamedTuple):
-    """Where rows lie and lead to; rows of block a are ``row_base[a]`` to ``row_base[a + 1]``."""
+    """Positions and successors of rows; rows of block a are ``row_base[a]`` to ``row_base[a + 1]``."""
 
     row_base: IntArray
     inner: IntArray
     """Inner arm of each block."""
     place: PlaceArray
-    """Where a row begins."""
+    """The start of a row."""
     target: PlaceArray
-    """Where it begins in the table of a ``JointPolicy``."""
+    """The start of a row in the table of a ``JointPolicy``."""
     colour: PlaceArray
-    """``[row, arm]``: the belief of every arm but the inner one."""
+    """``[row, arm]``: the belief of every arm but the inner arm."""
     after: PlaceArray
-    """``[row, arm]``: the place that follows if the arm is pulled and seen in 0, with the inner arm, unless it is the
-    one that is pulled, in its belief 0."""
+    """``[row, arm]``: the successor's position if the arm is pulled and observed in 0. The inner arm, unless pulled
+    itself, is in its belief 0.
+    """
     outcome_stride: IntArray
-    """``[arm]``: from the arm seen in k to the arm seen in k + 1."""
+    """``[arm]``: the step from the arm observed in k to the arm observed in k + 1."""
     inner_stride: IntArray
     """``[block, arm]``: step of the block's inner arm in the block of the arm pulled."""
     ties: bool
@@ -52,7 +54,7 @@ class Rows(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Values by rows, the next ones, and what a ``JointPolicy`` is made of, by its own places."""
+    """Values by rows, the next values, and the tables of a ``JointPolicy`` at its own positions."""
 
     values: Array
     improved: Array
@@ -61,13 +63,15 @@ class Tables(NamedTuple):
 
 
 class Balls(NamedTuple):
-    """Confidence sets: laws within an L1 ball around an estimate, rewards up to a bound; ``[arm, belief(, state)]``."""
+    """Confidence sets: distributions within an L1 ball around an estimate, rewards up to a bound; ``[arm, belief(,
+    state)]``.
+    """
 
     estimate: Array
     half: Array
-    """Half the radius: the mass that may be moved."""
+    """Half the radius: the movable mass."""
     least: Array
-    """Least probability of state 0, all that matters where there are two states."""
+    """The least probability of state 0, sufficient for two states."""
     most: Array
     reward: Array
     """``[arm, state]``: upper bounds."""
@@ -75,9 +79,9 @@ class Balls(NamedTuple):
 
 @njit
 def law_balls(counts: IntArray, cap: int, width: float, margin: float, estimate: Array, half: Array) -> None:
-    """Write the estimate and half the radius, ``margin + √(width / n)``, of every colour of an arm that was observed.
+    """Write the estimate and half the radius, ``margin + √(width / n)``, of every observed colour of an arm.
 
-    ``counts[s, bin(τ), k]`` are those of a record; all τ from the cap on are one.
+    ``counts[s, bin(τ), k]`` are counts of a record; all τ from ``cap`` on are merged.
     """
     n = counts.shape[2]
     seen = np.empty(n, dtype=np.int64)
@@ -98,7 +102,7 @@ def law_balls(counts: IntArray, cap: int, width: float, margin: float, estimate:
 
 @njit
 def reward_bounds(seen: IntArray, sums: Array, width: float, bounds: Array) -> None:
-    """Write the upper bound ``mean + √(width / n)``, at most 1, of the reward of every state that was seen."""
+    """Write the upper bound ``mean + √(width / n)``, at most 1, of the reward of every observed state."""
     for k in range(seen.shape[0]):
         if seen[k] > 0:
             bounds[k] = min(1.0, sums[k] / seen[k] + np.sqrt(width / seen[k]))
@@ -126,7 +130,7 @@ def confidence_sets(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Return the ``Balls`` of all arms, from the flat arrays of a record.
 
-    What was never observed stays plausible: any law, and the reward 1.
+    Parameters without observations are unrestricted: any distribution, and the reward 1.
     """
     n_arms, widest, most_states = n_states.shape[0], 1 + (n_states * caps).max(), n_states.max()
     estimate, half = np.zeros((n_arms, widest, most_states)), np.ones((n_arms, widest))
@@ -148,10 +152,11 @@ def confidence_sets(
 
 @njit
 def most_expected(estimate: Array, half: float, payoffs: Array, order: IntArray, count: int) -> float:
-    """Return the largest mean of the payoffs over laws within 2·half of the estimate in L1 norm.
+    """Return the largest mean of the payoffs over distributions within 2·half of the estimate in L1 norm.
 
-    Mass goes to the highest payoff, up to 1, and is taken from the lowest ones. ``order`` is some order of the states
-    and becomes the one by payoff; neighbouring beliefs mostly rank their successors alike, so the next sort is short.
+    Mass goes to the highest payoff, up to 1, and is taken from the lowest payoffs. ``order`` is some order of the
+    states and becomes the order by payoff; neighbouring beliefs mostly rank their successors alike, and the next sort
+    is short.
     """
     for i in range(1, count):
         k = order[i]
@@ -170,7 +175,7 @@ def most_expected(estimate: Array, half: float, payoffs: Array, order: IntArray,
         taken = min(moved, estimate[k])
         total -= taken * payoffs[k]
         moved -= taken
-    # Rounding may leave a little that no state can give.
+    # Rounding may leave a small remainder without a donor state.
     return float(total - moved * payoffs[best])
 
 
@@ -180,7 +185,8 @@ def promises(
 ) -> tuple[Array, float]:
     """Return the highest mean reward of pulling each arm, ``[arm, s, τ − 1]``, and how far promises lie apart.
 
-    That is how far the highest of all lies above the best one that can always be had, by staying on one arm.
+    The second result is the distance of the highest promise from the best sustainable promise, of permanent pulls of an
+    arm.
     """
     tables = np.zeros(numbers.shape)
     order = np.empty(n_states.max(), dtype=np.int64)
@@ -201,7 +207,7 @@ def promises(
 
 @njit
 def favoured(balls: Balls, arm: int, size: int, states: int) -> Array:
-    """Return the law of highest mean reward in each belief of an arm."""
+    """Return the distribution of highest mean reward in each belief of an arm."""
     reward = balls.reward[arm]
     order = np.empty(states, dtype=np.int64)
     for k in range(states):
@@ -225,7 +231,7 @@ def favoured(balls: Balls, arm: int, size: int, states: int) -> Array:
 
 @inlined
 def _larger(first: float, second: float) -> float:
-    """The larger of two numbers, in a form that compiles to one instruction."""
+    """The larger of two numbers, in a form that compiles to a single instruction."""
     return first if first > second else second
 
 
@@ -244,7 +250,7 @@ def _sweep(
     """One step on rows ``low`` to ``high`` of a block: ``improved = v + STEP·(Tv − v − shift)``.
 
     A greedy step writes v and the action that attains Tv (lowest arm within ``TIE``) to the policy's tables instead of
-    ``improved``. Returns the least and the most of Tv − v, between which the optimistic gain lies.
+    ``improved``. Returns the minimum and the maximum of Tv − v, a bracket of the optimistic gain.
     """
     # Arrays under names of their own: reaching into the tuples in inner loops would cost too much.
     values, improved, action, bias = tables
@@ -255,7 +261,7 @@ def _sweep(
     inner = rows.inner[block]
     width = table.radix[block, inner]
     inner_states = n_states[inner]
-    # Below ``bulk`` waiting leads ``inner_states`` further; from there on it leads nowhere.
+    # Below ``bulk`` waiting adds ``inner_states``; from ``bulk`` on the number is constant.
     bulk = inner_states * (caps[inner] - 1)
     inner_least, inner_most = least_chance[inner, :width], most_chance[inner, :width]
     target_stride = table.strides[block, inner]
@@ -265,7 +271,7 @@ def _sweep(
     order, payoffs = np.empty(largest, dtype=np.int64), np.empty(largest)
     q, top = np.empty(width), np.empty(width)
     chosen = np.empty(width, dtype=np.int16)
-    # Extremes are kept place by place, since a single one would make each step wait for the one before.
+    # Extremes are kept position by position: a single extreme would make each step wait for the step before.
     least, most = np.empty(width), np.empty(width)
     for d in range(width):
         chosen[d], least[d], most[d] = 0, np.inf, -np.inf
@@ -293,7 +299,7 @@ def _sweep(
                 r1, ahead = reward[j, 1], reward[j, 0] - reward[j, 1]
                 lowest, highest = least_chance[j, belief], most_chance[j, belief]
                 other = base + outcome_stride[j]
-                # Unsigned places spare the check for negative ones, which would keep loops from being vectorised.
+                # Unsigned positions avoid the check for negative numbers, which would prevent vectorised loops.
                 if inner_stride[j] == 1:
                     near, far = base + inner_states, other + inner_states
                     for d in range(bulk):
@@ -328,7 +334,7 @@ def _sweep(
         for d in range(width):
             top[d] -= values[np.uint64(start + d)]
         if not ties:
-            # Places that cannot be reached must not delay the end: they take the residual of one at the cap.
+            # Unreachable positions must not delay the end: they take the residual of a position at the truncation.
             for j in range(n_arms):
                 if j != inner:
                     # The arm of the block has waited one slot, its belief among the first.
@@ -356,7 +362,7 @@ def _sweep(
 def sweep_part(
     tables: Tables, part: int, parts: int, shift: float, greedy: bool, rows: Rows, table: JointTable, balls: Balls
 ) -> tuple[float, float]:
-    """One step on one of so many equal parts of every block: see ``_sweep``."""
+    """A step on one of several equal parts of every block: see ``_sweep``."""
     least, most = np.inf, -np.inf
     for block in range(rows.inner.shape[0]):
         begin, count = rows.row_base[block], rows.row_base[block + 1] - rows.row_base[block]
@@ -372,9 +378,9 @@ def iterate(
 ) -> tuple[float, float, int]:
     """Iterate until the span of Tv − v is within the tolerance, then write the greedy policy.
 
-    Returns the bracket of the optimistic gain that the last values prove, and the number of sweeps.
+    Returns the bracket of the optimistic gain proved by the last values, and the number of sweeps.
     """
-    # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
+    # Numba compiles a function anew for every constant argument; the result of a call is not a constant.
     part, parts, no, yes = int(0), int(1), bool(False), bool(True)  # noqa: RUF046, UP018
     least, most = sweep_part(tables, part, parts, 0.0, no, rows, table, balls)
     count = 1

@@ -1,17 +1,16 @@
-"""Compiled bounds of the laws of arms with more than two states: by colour, and what they imply for each other.
+"""Compiled bounds of the distributions of arms with more than two states: by colour, with implications between colours.
 
-A *colour* is (last state s, elapsed slots τ). The law of what is seen depends on it alone, so its observations are
-independent draws, and for each k there is a Bernoulli KL bound U(s, τ, k) of Pr(state ≤ k), 1 where nothing was seen.
-Bounds of different colours imply each other, and each is lowered to what the others imply:
+A *colour* is (last state s, elapsed slots τ). The distribution of an observation depends on its colour alone.
+Observations of a colour are therefore independent draws, and for each k there is a Bernoulli KL bound U(s, τ, k) of
+Pr(state ≤ k), 1 without observations. Bounds of different colours imply each other, and each is lowered accordingly:
 
-(a) Pr(≤ k) grows with k; (b) and falls with s;
-(c) the law after τ₁ slots, pushed through the rows of τ₂, bounds that of τ₁ + τ₂;
-(d) from the cap on all states count as one pooled colour, plus what the laws still remember there, and the law of the
-    best state, which falls with τ, bounds everything later.
+(a) Pr(≤ k) grows with k; (b) and falls with s; (c) the distribution after τ₁ slots, pushed through the rows of τ₂,
+bounds the distribution after τ₁ + τ₂; (d) from the truncation on all states count as a single pooled colour, plus the
+remaining memory there. The distribution of the best state falls with τ, and bounds all later distributions.
 
-*The cap* needs no mixing time. The largest difference that the last state makes, D(τ) = max_k Pr(≤ k | best) −
-Pr(≤ k | worst), obeys D(τ + τ') ≤ D(τ) D(τ') on a monotone chain. Upper bounds of D at τ = 1..8 come from the same
-observations, their powers bound the memory at every τ, and the cap is the first τ at which this is negligible.
+*The truncation* needs no mixing time. The largest effect of the last state, D(τ) = max_k Pr(≤ k | best) − Pr(≤ k |
+worst), obeys D(τ + τ') ≤ D(τ) D(τ') on a monotone chain. Upper bounds of D at τ = 1..8 come from the same observations,
+and their powers bound the memory at every τ. The truncation is the first τ of negligible memory.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from restless_bandits.learners._bounds import kl_upper
 SHORT = 16
 """Elapsed slots of the shorter part of a composition."""
 LOOKS = 8
-"""Elapsed slots at which the contraction of an arm is looked at."""
+"""Elapsed slots at which the contraction of an arm is estimated."""
 
 
 @njit
 def _contraction(counts: IntArray, elapsed: int, level: float) -> float:
-    """An upper bound of max_k Pr(≤ k | best) − Pr(≤ k | worst), both seen so many slots ago."""
+    """An upper bound of max_k Pr(≤ k | best) − Pr(≤ k | worst), for states observed a given number of slots ago."""
     n_states = counts.shape[2]
     best, worst = counts[0, elapsed - 1], counts[n_states - 1, elapsed - 1]
     from_best, from_worst = 0, 0
@@ -52,10 +51,10 @@ def _contraction(counts: IntArray, elapsed: int, level: float) -> float:
 
 @njit
 def choose_cap(counts: IntArray, level: float, negligible: float, longest: int) -> tuple[int, float]:
-    """Return the cap of an arm, and an upper bound of what its laws still remember there.
+    """Return the truncation of an arm, and an upper bound of the remaining memory there.
 
-    With D(τ) the largest difference that the last state makes to Pr(≤ k), D(τ + τ') ≤ D(τ) D(τ'): powers of D at a few
-    τ bound it everywhere. The cap is the first at which the bound is negligible, at most ``longest``.
+    With D(τ) the largest effect of the last state on Pr(≤ k), D(τ + τ') ≤ D(τ) D(τ'): powers of D at a few τ bound D
+    everywhere. The truncation is the first τ with a negligible bound, at most ``longest``.
     """
     n_states = counts.shape[2]
     if n_states == 1:
@@ -77,7 +76,7 @@ def choose_cap(counts: IntArray, level: float, negligible: float, longest: int) 
 
 @njit
 def _memory(gaps: Array, elapsed: int) -> float:
-    """A bound of what laws still remember after so many slots, from ``gaps[τ - 1]``: whole powers of each."""
+    """A bound of the remaining memory after a number of slots, from ``gaps[τ - 1]``: integer powers of each."""
     left = 1.0
     for tau in range(1, min(gaps.shape[0], elapsed) + 1):
         left = min(left, gaps[tau - 1] ** (elapsed // tau))
@@ -86,7 +85,9 @@ def _memory(gaps: Array, elapsed: int) -> float:
 
 @njit
 def _running_bounds(bounds: Array, seen: IntArray, level: float, more: float) -> None:
-    """Write bounds of Pr(≤ k), and as much more, from how often each state was seen; nothing where none was."""
+    """Write bounds of Pr(≤ k), plus a margin, from the number of observations of each state; unchanged without
+    observations.
+    """
     total, below = 0, 0
     for k in range(seen.shape[0]):
         total += seen[k]
@@ -98,7 +99,7 @@ def _running_bounds(bounds: Array, seen: IntArray, level: float, more: float) ->
 
 @njit
 def _forget(upper: Array, tau: int) -> None:
-    """Give all last states the bounds of the best one at some τ."""
+    """Give all last states the bounds of the best state at some τ."""
     for s in range(1, upper.shape[1]):
         for k in range(upper.shape[2]):
             upper[tau, s, k] = upper[tau, 0, k]
@@ -108,7 +109,7 @@ def _forget(upper: Array, tau: int) -> None:
 def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array:
     """Return ``upper[τ, s, k] ≥ Pr(≤ k, τ slots after s)`` for τ < cap, each from its own observations.
 
-    ``upper[cap, 0]`` bounds the laws of all that waited for the cap or longer: pooled, plus what they still remember.
+    ``upper[cap, 0]`` bounds the distributions for all waits from ``cap`` on: pooled, plus their remaining memory.
     """
     n_states = counts.shape[2]
     upper = np.ones((cap + 1, n_states, n_states - 1))
@@ -128,7 +129,7 @@ def raw_bounds(counts: IntArray, cap: int, memory: float, level: float) -> Array
 
 @njit
 def _order(upper: Array, tau: int) -> None:
-    """(a) and (b) at one τ: no bound above that of a larger k, nor above that of a better last state."""
+    """(a) and (b) at a given τ: no bound above the bound of a larger k, nor above the bound of a better last state."""
     n_states = upper.shape[1]
     for s in range(n_states):
         for k in range(n_states - 3, -1, -1):
@@ -140,10 +141,12 @@ def _order(upper: Array, tau: int) -> None:
 
 @njit
 def _compose(upper: Array, tau: int) -> None:
-    """(c) at one τ: the law after τ₁ slots, pushed through the rows of τ − τ₁; at the cap for the best row alone.
+    """(c) at a given τ: the distribution after τ₁ slots, pushed through the rows of τ − τ₁; at ``cap`` for the best row
+    alone.
 
-    Σ_j q_j u_j with q the law whose running sums are U(s, τ₁) is u_last + Σ_j U(s, τ₁, j) (u_j − u_{j+1}). One of the
-    two parts is at most ``SHORT`` slots: longer ones are made of such, and all of them would take O(L²).
+    Σ_j q_j u_j with q the distribution of cumulative sums U(s, τ₁) is u_last + Σ_j U(s, τ₁, j) (u_j − u_{j+1}). One of
+    the two parts is at most ``SHORT`` slots: longer parts are compositions of short parts, and all pairs would take
+    O(L²).
     """
     cap, n_states = upper.shape[0] - 1, upper.shape[1]
     rows = 1 if tau == cap else n_states
@@ -163,9 +166,9 @@ def _compose(upper: Array, tau: int) -> None:
 
 @njit
 def tighten(upper: Array) -> None:
-    """Lower the bounds to what they imply for each other; those that bound the truth of a monotone chain still do.
+    """Lower the bounds by their implications for each other; bounds of a monotone chain stay valid.
 
-    (a) in k, (b) in the last state, (c) by composition, (d) at the cap below the best row, all states alike.
+    (a) in k, (b) in the last state, (c) by composition, (d) at the truncation below the best row, all states alike.
     """
     cap, n_states = upper.shape[0] - 1, upper.shape[1]
     if n_states == 1:
@@ -182,9 +185,10 @@ def tighten(upper: Array) -> None:
 
 @njit
 def shortened(upper: Array, precision: float) -> Array:
-    """Return the bounds with a cap as early as a precision allows, still bounds of the same laws.
+    """Return the bounds with the earliest truncation that a precision allows, still bounds of the same distributions.
 
-    The law at the new cap is that of the best state there, which none of the later ones exceeds but by rounding.
+    The entry at the new truncation is the distribution of the best state there, an upper bound of later distributions
+    except for rounding.
     """
     cap, n_states = upper.shape[0] - 1, upper.shape[1]
     if n_states == 1:
@@ -216,9 +220,10 @@ def shortened(upper: Array, precision: float) -> Array:
 
 @njit
 def as_laws(upper: Array) -> Array:
-    """Return the laws whose running sums the bounds are, ``[τ, s, k]`` with the identity at τ = 0.
+    """Return the distributions whose cumulative sums are the bounds, ``[τ, s, k]`` with the identity at τ = 0.
 
-    The last row, for an arm never seen, is the law at the cap: a stationary law lies below those of the best state.
+    The last row, for an arm never observed, is the distribution at the truncation: a stationary distribution lies below
+    the distributions of the best state.
     """
     cap, n_states = upper.shape[0] - 1, upper.shape[1]
     laws = np.zeros((cap + 1, n_states + 1, n_states))
@@ -241,9 +246,10 @@ def as_laws(upper: Array) -> Array:
 def optimistic_laws(
     counts: IntArray, level: float, negligible: float, longest: int, precision: float
 ) -> tuple[Array, int]:
-    """Return laws that dominate an arm's, from its counts ``[s, bin(τ), k]``, and the cap from which they are pooled.
+    """Return distributions that dominate an arm's, from its counts ``[s, bin(τ), k]``, and the truncation of their
+    pooling.
 
-    ``as_laws`` tells their form.
+    ``as_laws`` describes their form.
     """
     cap, memory = choose_cap(counts, level, negligible, longest)
     upper = raw_bounds(counts, cap, memory, level)

@@ -1,30 +1,30 @@
-"""Where to be optimistic: only in what the present plan would not show. Compiled.
+"""Exploration levels: optimism only for parameters that the present plan would not estimate. Compiled.
 
-A player who follows the likeliest model learns for nothing whatever that shows. So the plan is followed ahead, on the
-arms as they are believed to be, and what it would look at in the coming slots counts as if it had been seen: standard
-errors and numbers of looks are those of then. An arm that the plan leaves alone keeps its own, and so does a move that
-it never looks at in a way that tells it.
+A player who follows the likeliest model gets the observations of its plan for free. The plan is therefore simulated
+ahead, on the arms of the model, and its coming observations count as if already made: standard errors and numbers of
+observations are those of the later time. Arms that the plan does not pull, and transitions it does not observe, keep
+their standard errors.
 
-Every move and every reward then has a level of its own, by how many looks n would tell as much of it alone, and those
-of an arm that the plan leaves alone by how often it was pulled:
+Every transition and every reward then has a separate level. The level depends on n, the number of observations of the
+parameter alone with equal information, or for an arm that the plan does not pull on its number of pulls:
 
     x = ln(1 + share / n),      level = x · min(1, w · x / c),
     share = (t + ``HEAD_START``) / N + ``HEAD_START_EACH``,
     c = ``FULL`` + ``CROWD`` · ln(N / 3), the last for more than three arms.
 
-What is known as well as a fair share of t slots could tell it has next to no level, as in MOSS (Audibert, Bubeck 2009);
-what was hardly looked at has the full ln t of a confidence bound. In between, x² / c trades the two: something that
-chance e^(−D) hid by D nats is found after about N·n·e^√(cD) slots, so that the sum over D of chance times delay is
-finite. With more arms c is larger: exploring them all costs more, and one that was missed has others nearly as good.
-Whoever plays plays on for a while, so that what is found early pays longest: levels begin as if a few thousand slots
-had been played.
+A parameter known as well as from a fair share of t slots has a level near zero, as in MOSS (Audibert, Bubeck 2009). A
+parameter with few observations has the full ln t of a confidence bound. In between, x² / c trades the two: a deviation
+hidden by D nats, with probability e^(−D), is found after about N·n·e^√(cD) slots, and the sum over D of probability
+times delay is finite. With more arms c is larger: exploring them all costs more, and a missed arm has others nearly as
+good. A run is expected to continue for a while, and early discoveries pay longest: levels begin as if a few thousand
+slots had been played.
 
-That all moves and rewards of an arm are off by that much, and all to the same side, is far less likely than that one of
-them is. The models of a given likelihood are about an ellipsoid, and if each direction alone may raise the worth of the
-arm by d, all of them together may raise it by √Σd², not by Σd. So x / c is multiplied by w = Σd² / (Σd)², from 1, where
-one direction decides, down to one over their number. Worth is here what the arm would earn if it were always pulled,
-which is not what it is worth to somebody who pulls it in its better states alone; so w delays the full level x and does
-not lower it.
+A joint deviation of all transitions and rewards of an arm, all to the same side, is far less likely than a single
+deviation. The models of a given likelihood form about an ellipsoid. If each direction alone may raise the value of the
+arm by d, all of them together may raise the value by √Σd², not by Σd. Therefore x / c is multiplied by w = Σd² / (Σd)²,
+from 1, for a single decisive direction, down to one over their number. The value here is the gain under permanent
+pulls, which differs from the value to a player who pulls the arm in its better states alone; w therefore delays the
+full level x and does not lower the level.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import njit
+from restless_bandits._compile import helper, njit
 from restless_bandits.arrays import ActionArray, Array, BoolArray, IntArray
 from restless_bandits.beliefs import column_of
 from restless_bandits.errors import ProblemError
@@ -48,15 +48,19 @@ from restless_bandits.record import Record
 
 FULL, CROWD = 3.0, 3.0
 HEAD_START, HEAD_START_EACH = 2_000, 80
-"""Slots that count as played before the first one, in all and for each arm."""
+"""Slots that count as played before the first slot, in all and for each arm."""
 LONGEST = 512
-"""Slots of a wait up to which looks ahead are told apart."""
+"""The longest wait, in slots, that simulations distinguish."""
 MOST_STEPS = 256
-"""Of a chain of more than two states between two looks; after longer waits the state is drawn as after these."""
+"""The largest number of steps of a chain with more than two states between observations; longer waits use this
+number.
+"""
 
 
 class Choices(NamedTuple):
-    """A policy as kernels take it: tables of indices, or, where ``action`` is not empty, one over joint beliefs."""
+    """A policy in the layout of the kernels: tables of indices, or, if ``action`` is not empty, a table over joint
+    beliefs.
+    """
 
     plays: int
     scores: Array
@@ -76,26 +80,28 @@ _FLAT, _SQUARE, _CUBE = (np.zeros((1,) * axes, dtype=np.int64) for axes in (1, 2
 
 
 def choices_of(policy: Policy) -> Choices:
-    """Return a policy of an oracle as kernels take it."""
+    """Return a policy of an oracle in the layout of the kernels."""
     if isinstance(policy, JointPolicy):
         table = policy.beliefs.table
         joint = table.actions, table.offsets, table.strides, table.numbers, table.cap, table.period
         return Choices(policy.plays, np.zeros(1), _FLAT, _FLAT, _FLAT, *joint, policy.action)
     if not isinstance(policy, IndexPolicy):
         raise ProblemError(
-            f"likelihood-ucb cannot look ahead where its oracle plays a {type(policy).__name__}; take an oracle that "
-            "plays an IndexPolicy or a JointPolicy"
+            f"likelihood-ucb cannot simulate ahead with an oracle that plays a {type(policy).__name__}; "
+            "take an oracle that plays an IndexPolicy or a JointPolicy"
         )
     joint = _SQUARE, _FLAT, _SQUARE, _CUBE, _FLAT, _FLAT
     return Choices(policy.plays, *policy.flat, *joint, np.zeros(0, dtype=np.int16))
 
 
-_column = njit(column_of)
+_column = helper(column_of)
 
 
-@njit
+@helper
 def _choose(policy: Choices, state: IntArray, elapsed: IntArray, block: int, chosen: IntArray) -> None:
-    """Write the arms that a policy pulls, in no order; ``block`` is the action of the last slot, if it has a table."""
+    """Write the arms that a policy pulls, in any order; ``block`` is the action of the last slot for a policy with a
+    table.
+    """
     n_arms = state.shape[0]
     if policy.action.shape[0] > 0:
         place = policy.offsets[block]
@@ -121,9 +127,9 @@ def _choose(policy: Choices, state: IntArray, elapsed: IntArray, block: int, cho
                     most, chosen[play] = score, i
 
 
-@njit
+@helper
 def _block_of(policy: Choices, chosen: IntArray) -> int:
-    """The number of the action that pulls some arms."""
+    """The number of the action that pulls given arms."""
     for a in range(policy.actions.shape[0]):
         same = 0
         for pulled in policy.actions[a]:
@@ -134,9 +140,11 @@ def _block_of(policy: Choices, chosen: IntArray) -> int:
     return 0
 
 
-@njit
+@helper
 def _see(rng: np.random.Generator, chain: Array, limit: Array, state: int, elapsed: int) -> int:
-    """Draw the state of an arm so many slots after it was seen; a state beyond the last one was never seen."""
+    """Draw the state of an arm a number of slots after its last observation; a state beyond the last means never
+    observed.
+    """
     n = limit.shape[0]
     if n == 1:
         return 0
@@ -164,10 +172,10 @@ def follow(
     rng: np.random.Generator, policy: Choices, other: Choices, arms: FlatArms, state: IntArray, elapsed: IntArray,
     slots: int,
 ) -> tuple[IntArray, int]:  # fmt: skip
-    """Follow a policy on some arms from what is known now, which is replaced by what is known then.
+    """Follow a policy on some arms from the present beliefs, which are overwritten by the final beliefs.
 
-    Returns every look, (arm, last state, elapsed slots, state seen), and in how many slots another policy would have
-    pulled other arms.
+    Returns every observation, (arm, last state, elapsed slots, observed state), and the number of slots in which
+    another policy would have pulled other arms.
     """
     n_arms, plays = state.shape[0], policy.plays
     chain_at, state_at = np.zeros(n_arms + 1, dtype=np.int64), np.zeros(n_arms + 1, dtype=np.int64)
@@ -175,7 +183,7 @@ def follow(
         chain_at[i + 1], state_at[i + 1] = chain_at[i] + arms.n_states[i] ** 2, state_at[i] + arms.n_states[i]
     looks = np.empty((slots * plays, 4), dtype=np.int64)
     chosen, others = np.empty(plays, dtype=np.int64), np.empty(plays, dtype=np.int64)
-    # A table over joint beliefs has those in which arms were just pulled: what waited least did not wait at all.
+    # A table over joint beliefs has entries for arms just pulled: the arms of shortest wait get a wait of zero.
     for play in range(plays):
         least = -1
         for i in range(n_arms):
@@ -216,9 +224,9 @@ def follow(
 
 @njit
 def anticipate(looks: IntArray, times: float, theta: Array, first: IntArray, record: Counts, errors: Array) -> Array:
-    """Replace the standard errors of all moves by those after some looks, made ``times`` over.
+    """Replace the standard errors of all transitions by those after some observations, repeated ``times`` times.
 
-    Returns how often each state of each arm will have been seen by then.
+    Returns the expected number of observations of each state of each arm by then.
     """
     n_arms = record.n_states.shape[0]
     seen = np.empty(record.state_base[n_arms])
@@ -267,21 +275,21 @@ def anticipate(looks: IntArray, times: float, theta: Array, first: IntArray, rec
 
 
 class Scale(NamedTuple):
-    """What levels are measured by: looks that would be a fair share, and the x from which on a level is full."""
+    """The scale of levels: the fair share of observations, and the x from which on a level is full."""
 
     share: float
     full: float
 
     @classmethod
     def of(cls, n_arms: int, slots: int, explore: float = 1.0) -> Scale:
-        """Return the scale for so many arms after so many slots; ``explore`` multiplies the fair share."""
+        """Return the scale for a number of arms and slots; ``explore`` multiplies the fair share."""
         share = (slots + HEAD_START) / n_arms + HEAD_START_EACH
         return cls(explore * share, FULL + CROWD * max(0.0, math.log(n_arms / 3)))
 
 
-@njit
+@helper
 def level_of(looks: float, scale: Scale, pulls: float, weight: float) -> float:
-    """The level of a bound on what so many looks have told, or so many pulls of an arm that is not used."""
+    """The level of a bound from a number of observations, or from a number of pulls for an arm not in use."""
     x = math.log1p(scale.share / (looks if pulls == 0.0 else pulls))
     return x * min(1.0, weight * x / scale.full)
 
@@ -290,9 +298,10 @@ def level_of(looks: float, scale: Scale, pulls: float, weight: float) -> float:
 def optimistic_chains(
     theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: Scale, pulls: Array, weights: Array
 ) -> Array:
-    """The chains of all arms, flat, with every move as favourable as its own level allows.
+    """The chains of all arms, flat, with every transition as favourable as its own level allows.
 
-    Moves to worse states are less likely and moves to better ones more, as in ``estimation._arms.moved_chains``.
+    Transitions to worse states are less likely and transitions to better states more, as in
+    ``estimation._arms.moved_chains``.
     """
     size = 0
     for n in n_states:
@@ -318,9 +327,9 @@ def optimistic_chains(
     return chains
 
 
-@njit
+@helper
 def _width(chance: float, error: float, scale: Scale, pulls: float, weight: float) -> float:
-    """How far the chance of a move may be off."""
+    """The largest deviation of a transition probability."""
     return math.sqrt(2.0 * level_of(chance * (1.0 - chance) / error**2, scale, pulls, weight)) * error
 
 
@@ -331,8 +340,8 @@ def optimistic_rewards(
 ) -> Array:  # fmt: skip
     """Upper bounds of all mean rewards, flat, each at its own level.
 
-    They fall with the state where ``ordered``. ``sums`` and ``seen``, at least one look at every state, are those of
-    now, ``later`` counts the looks that are behind us then. What the order costs the likeliest means is added to the
+    Bounds fall with the state for ``ordered`` arms. ``sums`` and ``seen``, at least one observation of every state, are
+    present values; ``later`` has the later numbers of observations. The loss of likelihood by the order is added to the
     levels, as in ``_bounds.monotone_upper_bounds``.
     """
     bounds = np.empty(sums.shape[0])
@@ -347,13 +356,13 @@ def optimistic_rewards(
     return bounds
 
 
-@njit
+@helper
 def _worth(chain: Array, rewards: Array) -> float:
-    """What an arm with a birth-death chain, flat, earns a slot if it is always pulled."""
+    """The gain of an arm with a birth-death chain, flat, under permanent pulls."""
     n = rewards.shape[0]
     weight, total, earned = 1.0, 1.0, rewards[0]
     for k in range(1, n):
-        # A state that is never left for a better one holds nearly all of the weight.
+        # A state never left for a better state holds nearly all of the weight.
         weight *= chain[(k - 1) * n + k] / max(chain[k * n + k - 1], 1e-12)
         total += weight
         earned += weight * rewards[k]
@@ -362,9 +371,10 @@ def _worth(chain: Array, rewards: Array) -> float:
 
 @njit
 def weights_of(likely: FlatArms, widest: FlatArms) -> Array:
-    """How much of their levels the directions of each arm have: Σd² / (Σd)², d what each alone adds to its worth.
+    """The directions' factor of the levels of each arm: Σd² / (Σd)², with d the separate effect of each direction on
+    the value.
 
-    ``widest`` has every move and reward at its own level, ``likely`` none of them.
+    ``widest`` has every transition and reward at its own level, ``likely`` none of them.
     """
     weights = np.ones(likely.n_states.shape[0])
     chain_at, state_at = 0, 0
@@ -394,19 +404,19 @@ def weights_of(likely: FlatArms, widest: FlatArms) -> Array:
 
 
 class Ahead(NamedTuple):
-    """What will be known when a policy has been followed for a while."""
+    """The knowledge after a policy has been followed for a while."""
 
     errors: Array
     """Standard errors of all moves, in the order of ``Fits.errors``."""
     seen: Array
-    """How often every state of every arm will have been seen, flat."""
+    """Expected numbers of observations of every state of every arm, flat."""
     pulls: Array
-    """How often every arm was pulled so far, 0 for one that the policy pulls: its directions count one by one."""
+    """The number of past pulls of every arm, 0 for an arm that the policy pulls: its directions count separately."""
     used: IntArray
     """How often the policy pulled every arm."""
 
     def without(self, arms: BoolArray, record: Record, fits: Fits) -> Ahead:
-        """Return the same with some arms as they are known now."""
+        """Return the same with present knowledge of some arms."""
         moves, states = np.repeat(arms, np.diff(fits.first)), np.repeat(arms, record.n_states)
         return Ahead(
             np.where(moves, fits.errors, self.errors),
@@ -419,7 +429,7 @@ class Ahead(NamedTuple):
 def look_ahead(
     rng: np.random.Generator, policy: Policy, arms: FlatArms, record: Record, fits: Fits, slots: int, ahead: float
 ) -> Ahead:
-    """Return what will be known after ``ahead`` slots of a policy, from ``slots`` that are played on some arms."""
+    """Return the knowledge after ``ahead`` slots of a policy, from ``slots`` simulated slots on some arms."""
     choices = choices_of(policy)
     looks, _ = follow(rng, choices, choices, arms, record.last_state.copy(), record.elapsed, slots)
     errors = fits.errors.copy()
@@ -431,7 +441,9 @@ def look_ahead(
 def compare(
     rng: np.random.Generator, policy: Policy, other: Policy, arms: FlatArms, record: Record, slots: int
 ) -> tuple[float, IntArray]:
-    """Follow a policy on some arms: the share of slots in which another would pull other arms, and its own pulls."""
+    """Follow a policy on some arms; return the share of slots in which another policy differs, and the policy's own
+    pulls.
+    """
     both = choices_of(policy), choices_of(other)
     looks, differ = follow(rng, *both, arms, record.last_state.copy(), record.elapsed, slots)
     return differ / slots, np.bincount(looks[:, 0], minlength=record.n_arms)

@@ -1,18 +1,19 @@
-"""Compiled confidence sets of two-state arms from the likelihood of all their observations, and the laws they allow.
+"""Compiled confidence sets of two-state arms from the likelihood of all their observations, with the allowed
+distributions.
 
-A two-state chain that keeps its state at least as often as not redraws it in every slot with some chance r, from its
-stationary law, which is good with chance p: its second eigenvalue is 1 − r, P(1, 1) = 1 − (1 − p) r, P(2, 1) = p r.
-With y(τ) = 1 − (1 − r)^τ, the chance of a redraw within τ slots, it is good τ slots after good with chance
-1 − (1 − p) y, after bad with chance p y. So
+A two-state chain with nonnegative correlation redraws its state in every slot with some probability r, from its
+stationary distribution, in which the probability of the good state is p. Its second eigenvalue is 1 − r, P(1, 1) = 1 −
+(1 − p) r, P(2, 1) = p r. Let y(τ) = 1 − (1 − r)^τ, the probability of a redraw within τ slots. The probability of the
+good state τ slots later is 1 − (1 − p) y after good, and p y after bad. Therefore
 
     ℓ(r, p) = Σ stays from good · ln(1 − (1 − p) y) + leaves from good · ln((1 − p) y)
               + stays in bad · ln(1 − p y) + leaves from bad · ln(p y),
 
-summed over waits τ. Three facts make sure bounds cheap: ℓ is concave in the chances 1 − (1 − p) y and p y, so that its
-tangent in them lies above it everywhere; both are linear in p, so that ℓ is concave in p for each r; and y is concave
-in r. A chain uniform on 0 ≤ P(2, 1) ≤ P(1, 1) ≤ 1 has the density 2r in (r, p).
+summed over waits τ. Three facts make proved bounds cheap. First, ℓ is concave in the probabilities 1 − (1 − p) y and p
+y: its tangent in them lies above ℓ everywhere. Second, both are linear in p: ℓ is concave in p for each r. Third, y is
+concave in r. A chain uniform on 0 ≤ P(2, 1) ≤ P(1, 1) ≤ 1 has the density 2r in (r, p).
 
-docs/theory/likelihood-dominance.md has what follows from it, step by step.
+docs/theory/likelihood-dominance.md derives the bounds step by step.
 """
 
 from __future__ import annotations
@@ -27,30 +28,32 @@ from restless_bandits.arrays import Array, IntArray
 from restless_bandits.record import BIN_EDGES, N_BINS
 
 EDGE = 1e-12
-"""Stationary chances are sought between this and one minus this."""
+"""Stationary probabilities are restricted to the interval from this number to one minus this number."""
 STEPS = 40
-"""Steps of a root search, far more than it takes."""
+"""The largest number of steps of a root search, far more than needed."""
 SLIGHT = 1e-3
-"""Nats by which a peak may be missed: where tangents are laid costs a little sharpness, never validity."""
+"""The tolerance of a peak in nats: a tangent at another point costs a little sharpness, never validity."""
 NEAR = 0.05
-"""Nats within which an edge is met."""
+"""The tolerance of an edge in nats."""
 SCAN = 14
-"""Chances of a redraw, evenly in their logarithm, from which the search for the likeliest starts."""
+"""Redraw probabilities, evenly spaced in their logarithm, from which the search for the likeliest starts."""
 DROP = 4.5
 """Nats below the peak at which cells of the integral end."""
 COLUMNS, CELLS = 9, 7
 """Columns and cells a column of the integral."""
 STRIPS = 8
-"""Strips on each side of the likeliest chance of a redraw."""
+"""Strips on each side of the likeliest redraw probability."""
 FINEST = 8
-"""A strip in which no tangent falls may be cut into so many."""
+"""The largest number of parts of a strip in which no tangent falls."""
 MOST_STRIPS = 400
 ROUNDING = 1e-13
-"""Nats for each observation by which sums of logarithms may be off."""
+"""The rounding error of sums of logarithms, in nats for each observation."""
 
 
 class Samples(NamedTuple):
-    """What was seen of an arm: for each wait how often it stayed in a state and how often it had left it."""
+    """The observations of an arm: for each wait the numbers of observations in the same state and in the other
+    state.
+    """
 
     waits: Array
     stayed_good: Array
@@ -61,10 +64,10 @@ class Samples(NamedTuple):
 
 @njit
 def gather(counts: IntArray, favourable: bool) -> Samples:
-    """Return the observations of a two-state arm, from its counts ``[s, bin(τ), k]``, without its first sight.
+    """Return the observations of a two-state arm, from its counts ``[s, bin(τ), k]``, without its first observation.
 
-    Waits that were counted in a bin are taken as those that make what was seen most likely, or least likely: leaving
-    is likelier after long waits and staying after short ones.
+    Waits counted in a bin are replaced by the waits that make the observations most likely, or least likely: leaving is
+    likelier after long waits and staying after short waits.
     """
     found = 0
     for b in range(N_BINS):
@@ -97,7 +100,7 @@ def mirrored(samples: Samples) -> Samples:
 
 @njit
 def redrawn(waits: Array, chance: float) -> Array:
-    """y(τ): the chance of a redraw within each wait."""
+    """y(τ): the probability of a redraw within each wait."""
     found = np.empty(waits.shape[0])
     rate = math.log1p(-chance) if chance < 1.0 else -math.inf
     for c in range(waits.shape[0]):
@@ -107,7 +110,7 @@ def redrawn(waits: Array, chance: float) -> Array:
 
 @njit
 def along(samples: Samples, drawn: Array, share: float) -> tuple[float, float, float]:
-    """The log-likelihood at a stationary chance of good, and its first two derivatives with respect to that."""
+    """The log-likelihood at a stationary probability of good, and its first two derivatives in the probability."""
     rest = 1.0 - share
     left_good, left_bad = 0.0, 0.0
     value, slope, curvature = 0.0, 0.0, 0.0
@@ -140,13 +143,15 @@ def along(samples: Samples, drawn: Array, share: float) -> tuple[float, float, f
 
 @njit
 def peak(samples: Samples, drawn: Array, start: float) -> tuple[float, float]:
-    """The likeliest stationary chance of good for some chance of a redraw, and its log-likelihood, to ``SLIGHT``."""
+    """The likeliest stationary probability of good given a redraw probability, and its log-likelihood, to
+    ``SLIGHT``.
+    """
     low, high = EDGE, 1.0 - EDGE
     share = min(max(start, low), high)
     value = 0.0
     for _ in range(STEPS):
         value, slope, curvature = along(samples, drawn, share)
-        # A concave function gains at most this up to the end of the bracket.
+        # A concave function gains at most this amount up to the end of the bracket.
         if slope > 0.0:
             low = share
             if slope * (high - share) <= SLIGHT:
@@ -155,7 +160,7 @@ def peak(samples: Samples, drawn: Array, start: float) -> tuple[float, float]:
             high = share
             if slope * (low - share) <= SLIGHT:
                 break
-        # That of Newton's method where the peak is inside; it may overlook how near it is to an end.
+        # The rule of Newton's method for a peak inside; near an end the distance may be underestimated.
         if slope * slope <= -2.0 * SLIGHT * curvature:
             break
         step = share - slope / curvature
@@ -167,13 +172,15 @@ def peak(samples: Samples, drawn: Array, start: float) -> tuple[float, float]:
 
 @njit
 def right_edge(samples: Samples, drawn: Array, top: float, goal: float) -> float:
-    """A stationary chance of good above the likeliest, ``top``, at which the log-likelihood is near a goal below."""
+    """A stationary probability of good above the likeliest, ``top``, at which the log-likelihood is near a goal
+    below.
+    """
     low, high = top, 1.0 - EDGE
     value, slope, curvature = along(samples, drawn, top)
     share = top + math.sqrt(2.0 * max(value - goal, SLIGHT) / max(-curvature, EDGE))
     for _ in range(STEPS):
         if not low < share < high:
-            # By halves of the way to 1, which may be many.
+            # By repeated halves of the way to 1, possibly many.
             share = 1.0 - math.sqrt((1.0 - low) * (1.0 - high))
         value, slope, curvature = along(samples, drawn, share)
         if abs(value - goal) <= NEAR or high - low <= EDGE:
@@ -188,16 +195,17 @@ def right_edge(samples: Samples, drawn: Array, top: float, goal: float) -> float
 
 @njit
 def ridge(samples: Samples, log_chance: float, start: float) -> tuple[float, float]:
-    """``peak`` for the logarithm of a chance of a redraw."""
+    """``peak`` as a function of the logarithm of a redraw probability."""
     return peak(samples, redrawn(samples.waits, math.exp(log_chance)), start)
 
 
 @njit
 def likeliest(samples: Samples, lowest: float) -> tuple[float, float, float]:
-    """The logarithm of a redraw's chance, the stationary chance and the log-likelihood of about the likeliest chain.
+    """The logarithm of the redraw probability, the stationary probability and the log-likelihood of about the likeliest
+    chain.
 
-    A scan, then golden sections until the log-likelihood is flat to a nat. Where there are several peaks any will do:
-    no bound depends on it but for its sharpness.
+    A scan, then golden sections until the log-likelihood is flat to a nat. Any of several peaks is sufficient: bounds
+    depend on the peak only in their sharpness.
     """
     share, best, at = 0.5, -math.inf, 0
     for k in range(SCAN):
@@ -228,9 +236,10 @@ def likeliest(samples: Samples, lowest: float) -> tuple[float, float, float]:
 
 @njit
 def drop_at(samples: Samples, top: float, share: float, value: float, drop: float, limit: float) -> float:
-    """About where the ridge has dropped so far below its top, on the side of a limit; the limit if it nowhere has.
+    """The approximate point at which the ridge has dropped a given amount below its top, toward a limit; else the
+    limit.
 
-    The square root of the drop grows about evenly, which the search follows.
+    The square root of the drop is nearly linear, and the search uses this.
     """
     inside, outside = top, limit
     at = limit
@@ -253,18 +262,18 @@ def drop_at(samples: Samples, top: float, share: float, value: float, drop: floa
 
 @njit
 def stay_mean(rest: float, tilt: float, half: float, thick: float, y: Array, slope: float, bend: float) -> float:
-    """A lower bound of the mean of ln(1 − q y) where the chance of a redraw is uniform within ``half`` of a middle.
+    """A lower bound of the mean of ln(1 − q y) for a redraw probability uniform within ``half`` of a middle.
 
-    There q = rest + tilt · (chance − middle) + something uniform within ``thick``, and y runs from ``y[0]`` by ``y[1]``
-    to ``y[2]``, with slope and bend (less its second derivative) at the middle. With z the deviation of 1 − q y from
-    its value in the middle, relative to it, ln(1 + z) ≥ z − c z² as long as z is not below that for which c is made.
+    There q = rest + tilt · (redraw probability − middle) + a term uniform within ``thick``, and y runs from ``y[0]`` by
+    ``y[1]`` to ``y[2]``, with slope and bend (less its second derivative) at the middle. With z the relative deviation
+    of 1 − q y from its value in the middle, ln(1 + z) ≥ z − c z² as long as z is not below the limit of c.
     """
     middle = 1.0 - rest * float(y[1])
     least = 1.0 - (rest + abs(tilt) * half + thick) * y[2]
     if least <= 0.0:
         return -math.inf
-    # All even derivatives of y are negative and all odd ones positive, so that means over a symmetric interval lie
-    # between those of the first term of a series and those of the chord.
+    # All even derivatives of y are negative and all odd derivatives positive: means over a symmetric interval lie
+    # between the mean of the first term of a series and the mean of the chord.
     shift = -tilt * (half * (y[2] - y[0]) / 6.0 if tilt > 0.0 else slope * half * half / 3.0)
     shift += rest * bend * half * half / 6.0
     rise, fall = (y[1] - y[0]) / half, (y[2] - y[1]) / half
@@ -280,11 +289,11 @@ def stay_mean(rest: float, tilt: float, half: float, thick: float, y: Array, slo
 
 @njit
 def share_mean(share: float, reach: float, square: float) -> float:
-    """A lower bound of the mean of ln p where p is symmetric about ``share``, within a reach, with a mean square."""
+    """A lower bound of the mean of ln p for p symmetric about ``share``, within a reach, with a mean square."""
     z = reach / share
     if z >= 1.0:
         return -math.inf
-    # Even powers of the deviation, each at most its square times a power of the reach.
+    # Even powers of the deviation are at most its square times a power of the reach.
     return math.log(share) + (0.5 * square * math.log1p(-z * z) / (reach * reach) if z > 1e-6 else -square / share**2)
 
 
@@ -292,8 +301,9 @@ def share_mean(share: float, reach: float, square: float) -> float:
 def log_mixture(samples: Samples, top: float, share: float, value: float, lowest: float) -> float:
     """A lower bound of ln ∫ L, L the likelihood and the chain uniform on 0 ≤ P(2, 1) ≤ P(1, 1) ≤ 1.
 
-    Columns of chances of a redraw, in each of them cells, parallelograms that follow the ridge; the integral over a
-    cell is at least its size times exp of the mean of the logarithm (Jensen), and lower bounds of means are summed.
+    The integral uses columns of redraw probabilities, and in each of them cells, parallelograms along the ridge. The
+    integral over a cell is at least its size times exp of the mean of the logarithm (Jensen); lower bounds of means are
+    summed.
     """
     start = drop_at(samples, top, share, value, DROP, lowest)
     end = drop_at(samples, top, share, value, DROP, 0.0)
@@ -314,7 +324,7 @@ def log_mixture(samples: Samples, top: float, share: float, value: float, lowest
         above = right_edge(samples, outer[1], share, best - DROP)
         below = 1.0 - right_edge(other, outer[1], 1.0 - share, best - DROP)
         _, _, curvature = along(samples, outer[1], share)
-        # Mean of ln(2 · chance · size of a cell) over the column.
+        # Mean of ln(2 · redraw probability · size of a cell) over the column.
         base = math.log(8.0 * half) + (high * math.log(high) - low * math.log(low)) / (2.0 * half) - 1.0
         mixed, leaves, left_good, left_bad = 0.0, 0.0, 0.0, 0.0
         for c in range(size):
@@ -329,7 +339,7 @@ def log_mixture(samples: Samples, top: float, share: float, value: float, lowest
             )
             moves = samples.left_good[c] + samples.left_bad[c]
             if moves > 0.0:
-                # Simpson's rule, which is below the mean since the fourth derivative is negative.
+                # Simpson's rule, a lower bound of the mean because the fourth derivative is negative.
                 leaves += moves * (math.log(y[c, 0]) + 4.0 * math.log(y[c, 1]) + math.log(y[c, 2])) / 6.0
             left_good += samples.left_good[c]
             left_bad += samples.left_bad[c]
@@ -363,10 +373,10 @@ def log_mixture(samples: Samples, top: float, share: float, value: float, lowest
 
 
 class Tangent(NamedTuple):
-    """Upper bounds of the log-likelihood over a strip of chances of a redraw, from one tangent.
+    """Upper bounds of the log-likelihood over a strip of redraw probabilities, from a single tangent.
 
-    At the lower end, at the stationary chance p, it is at most (1 − p) ``low_bad`` + p ``low_good``, at the upper end
-    likewise, and in between at most what is linearly between.
+    At the lower end, at the stationary probability p, the log-likelihood is at most (1 − p) ``low_bad`` + p
+    ``low_good``, at the upper end likewise, and in between at most the linear interpolation.
     """
 
     low_bad: float
@@ -377,10 +387,10 @@ class Tangent(NamedTuple):
 
 @njit
 def tangent(samples: Samples, low: Array, middle: Array, high: Array, share: float) -> Tangent:
-    """Lay the tangent in the chances of good at the middle of a strip and some stationary chance.
+    """Lay the tangent in the probabilities of good at the middle of a strip and a given stationary probability.
 
-    ``low``, ``middle`` and ``high`` are y at the ends of the strip and halfway. y exceeds its chord by at most twice
-    what it does halfway, as it is concave.
+    ``low``, ``middle`` and ``high`` are y at the ends of the strip and halfway. y is concave and exceeds its chord by
+    at most twice its excess halfway.
     """
     rest = 1.0 - share
     value, _, _ = along(samples, middle, share)
@@ -411,10 +421,12 @@ def tangent(samples: Samples, low: Array, middle: Array, high: Array, share: flo
 def strip_bound(
     samples: Samples, low: float, high: float, goal: float, start: float
 ) -> tuple[int, float, float, float]:
-    """Bound the stationary chances at which the log-likelihood reaches a goal, for chances of a redraw in a strip.
+    """Bound the stationary probabilities at which the log-likelihood reaches a goal, for redraw probabilities in a
+    strip.
 
-    Returns 0 if it nowhere does, 1 and the bounds at the lower and the upper end if it does at most below the line
-    between them, 2 if nothing is known; last the likeliest stationary chance halfway.
+    The first result is 0 if the goal is nowhere reached, 1 with bounds at the lower and the upper end if the goal is
+    reached at most below the line between the bounds, and 2 if nothing is known. The last result is the likeliest
+    stationary probability halfway.
     """
     middle = redrawn(samples.waits, 0.5 * (low + high))
     ends = redrawn(samples.waits, low), redrawn(samples.waits, high)
@@ -423,7 +435,7 @@ def strip_bound(
         plane = tangent(samples, ends[0], middle, ends[1], top)
         if max(max(plane.low_bad, plane.low_good), max(plane.high_bad, plane.high_good)) < goal:
             return 0, 0.0, 0.0, top
-    # To the right of the peak by a nat at least, where the tangent falls.
+    # To the right of the peak by at least a nat, where the tangent falls.
     share = right_edge(samples, middle, top, min(goal, value - 1.0))
     plane = tangent(samples, ends[0], middle, ends[1], share)
     falls = plane.low_bad - plane.low_good, plane.high_bad - plane.high_good
@@ -443,11 +455,11 @@ def strip_bound(
 
 @njit
 def frontier(samples: Samples, goal: float, top: float, share: float, value: float, lowest: float) -> tuple[Array, int]:
-    """Strips that cover all chains whose log-likelihood reaches a goal, and how many.
+    """Strips that cover all chains whose log-likelihood reaches a goal, and the number of strips.
 
-    A strip is (r₀, r₁, p₀, p₁): chances of a redraw from r₀ to r₁, stationary chances at most those on the line from
-    p₀ to p₁. From the likeliest chance to both sides, in strips that are even in its logarithm; where a strip holds
-    no such chain the next one is twice as wide.
+    A strip is (r₀, r₁, p₀, p₁): redraw probabilities from r₀ to r₁, stationary probabilities at most on the line from
+    p₀ to p₁. Strips extend from the likeliest probability to both sides, evenly in its logarithm; after an empty strip
+    the next strip is twice as wide.
     """
     strips = np.empty((MOST_STRIPS, 4))
     found = 0
@@ -481,7 +493,7 @@ def frontier(samples: Samples, goal: float, top: float, share: float, value: flo
             if last:
                 break
         if found >= MOST_STRIPS - 2:
-            # Never seen, and then nothing is claimed of the rest.
+            # Never observed so far; nothing is then claimed of the rest.
             rest_low, rest_high = (0.0, near) if side == 0 else (near, 1.0)
             strips[found, 0], strips[found, 1], strips[found, 2], strips[found, 3] = rest_low, rest_high, 1.0, 1.0
             found += 1
@@ -490,13 +502,15 @@ def frontier(samples: Samples, goal: float, top: float, share: float, value: flo
 
 @njit
 def laws_above(strips: Array, longest: int, precision: float) -> Array:
-    """Return laws that dominate those of all chains in some strips, ``[τ, s, k]`` with the identity at τ = 0.
+    """Return distributions that dominate those of all chains in some strips, ``[τ, s, k]`` with the identity at τ = 0.
 
-    The table ends where the law after good and the law after bad agree within the precision, with that of good, which
-    no later one exceeds, and at the latest at ``longest``. The last row is for an arm never seen.
+    The table ends at the first τ at which the distributions after good and after bad agree within the precision, and at
+    the latest at ``longest``. The last entry is the distribution after good, which no later distribution exceeds. The
+    last row is for an arm never observed.
 
-    Along the edge of a strip 1 − (1 − p) y is greatest at an end; p y is at most what is linearly between its ends, a
-    quarter of the product of the differences if they are opposite, and p times what y exceeds its chord by.
+    Along the edge of a strip 1 − (1 − p) y is greatest at an end. p y is at most the sum of three terms: the linear
+    interpolation of its ends, a quarter of the product of the differences if they are opposite, and p times the excess
+    of y over its chord.
     """
     n = strips.shape[0]
     kept = np.ones((n, 3))
@@ -524,7 +538,7 @@ def laws_above(strips: Array, longest: int, precision: float) -> Array:
         if tau == 0:
             laws[0, 0, 0], laws[0, 1, 1] = 1.0, 1.0
         else:
-            # The law after bad gets better with every slot.
+            # The distribution after bad gets better with every slot.
             bad[tau] = good[end] if tau == end else min(bad[tau], bad[tau + 1])
             laws[tau, 0, 0], laws[tau, 0, 1] = good[tau], 1.0 - good[tau]
             laws[tau, 1, 0], laws[tau, 1, 1] = bad[tau], 1.0 - bad[tau]
@@ -534,7 +548,7 @@ def laws_above(strips: Array, longest: int, precision: float) -> Array:
 
 def confidence_set(counts: IntArray, level: float) -> Array:
     """Strips, as ``frontier`` makes them, that cover {θ : ℓ(θ) ≥ ln ∫ L − level} of a two-state arm."""
-    # In Python: one kernel around all of these would be optimised once more as a whole, for seconds.
+    # In Python: a single kernel around all of these would be optimised again as a whole, for seconds.
     upper, lower = gather(counts, True), gather(counts, False)
     seen = upper.stayed_good + upper.left_good + upper.stayed_bad + upper.left_bad
     total, slots = float(seen.sum()), float(seen @ upper.waits)
@@ -550,5 +564,5 @@ def confidence_set(counts: IntArray, level: float) -> Array:
 
 
 def dominating_laws(counts: IntArray, level: float, longest: int, precision: float) -> Array:
-    """Laws, as ``laws_above`` makes them, that dominate those of all chains in a confidence set."""
+    """Distributions from ``laws_above`` that dominate those of all chains in a confidence set."""
     return laws_above(confidence_set(counts, level), longest, precision)

@@ -1,4 +1,4 @@
-"""What learners plan on that look at all arms at once: arms as arrays, started from the last states seen."""
+"""Planning inputs of learners that plan on all arms at once: arms as arrays, started from the last observed states."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from restless_bandits.record import Record
 
 
 def present_arms(record: Record, chains: Array, rewards: Array) -> FlatArms:
-    """Return arms with birth-death chains and mean rewards that lie one after the other."""
+    """Return arms with birth-death chains and mean rewards from concatenated arrays."""
     return FlatArms(record.n_states, chains, rewards, birth_death_limits(record.n_states, chains))
 
 
 def policy_on(oracle: str, arms: FlatArms, record: Record, task: Task, lasting: int = 0) -> Policy:
-    """Return what an oracle plays on some arms in the coming slots, ``lasting`` of them if that is known.
+    """Return an oracle's policy on some arms for the coming slots, ``lasting`` of them if known.
 
-    A problem is made of the arms only where it is needed: with many of them that takes longer than planning.
+    A problem is constructed only on demand: for many arms the construction takes longer than planning.
     """
     slots = record.slots + 1
     quick = plan_without_table(arms, task.plays, slots, lasting) if oracle == "auto" else None
@@ -31,7 +31,7 @@ def policy_on(oracle: str, arms: FlatArms, record: Record, task: Task, lasting: 
 
 
 def lasting_policy(policy: Policy, oracle: str, arms: FlatArms, record: Record, task: Task, lasting: int) -> Policy:
-    """Return a policy of ``policy_on`` as it is, or a rough table, where that is worth it for ``lasting`` slots."""
+    """Return a policy of ``policy_on`` unchanged, or a rough table if worthwhile for ``lasting`` slots."""
     index = oracle == "auto" and isinstance(policy, IndexPolicy)
     if not index or not tables_fit(arms, task.plays, record.slots + 1, lasting):
         return policy

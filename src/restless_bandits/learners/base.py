@@ -1,16 +1,16 @@
-"""What a learner is: an immutable description with one method, from what was seen to a plan.
+"""The interface of learners: an immutable description with a method that maps observations to a plan.
 
-``plan`` is a function: asked for a new plan whenever the last one has ended, it gets the record of all that was seen,
-which it cannot change, the task (what it may know), and a random generator made anew for each plan from the seed, the
-run and the plan's number. Equal records and generators give equal plans. What a learner must remember beyond the record
-goes into the ``notes`` of its plan, and the next plan finds it in ``record.notes``. The same learner drives the
-compiled simulator, a plan at a time, and ``Agent``, a slot at a time.
+``plan`` is a function, called for a new plan after the end of each plan. Its arguments are the read-only record of all
+observations, the task (the learner's knowledge of the problem), and a random generator. The generator is made anew for
+each plan from the seed, the run and the plan's number. Equal records and generators give equal plans. Memory beyond the
+record goes into the ``notes`` of the plan, and the next plan finds the notes in ``record.notes``. The same learner
+drives the compiled simulator, a plan at a time, and ``Agent``, a slot at a time.
 
-Rewards it is told as shares of one range that holds those of all arms, so that it need not think of units:
-``task.reward_ranges`` are the parts of [0, 1] that each arm can pay, all of it where arms have the same range.
+A learner gets rewards as shares of a common range of all arms, independent of units. ``task.reward_ranges`` are the
+parts of [0, 1] that each arm can pay, the full interval for arms of equal range.
 
-A new learner is a frozen dataclass that derives from ``Learner``, names itself, and defines ``plan``; its fields are
-its options, on the command line too. ``needs`` tells what of the problem it must be given beyond its shape.
+A new learner is a frozen dataclass derived from ``Learner``, with a name and a method ``plan``; its fields are its
+options, on the command line too. ``needs`` declares the required parts of the problem beyond its shape.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Learner:
 
     name: ClassVar[str] = "learner"
     plans_often: ClassVar[bool] = False
-    """Whether a run has so many plans that the time goes into making them: simulations then prefer processes."""
+    """Whether a run has so many plans that planning takes most of the time: simulations then prefer processes."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -47,9 +47,9 @@ class Learner:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What must be revealed to it: a subset of rewards, mixing, problem.
+        """The required parts of the problem: a subset of rewards, mixing, problem.
 
-        A learner with an option ``rewards`` must be told them where that is ``known``.
+        A learner with an option ``rewards`` needs the rewards for the value ``known``.
         """
         return frozenset({"rewards"} if getattr(self, "rewards", None) == "known" else ())
 
@@ -57,30 +57,31 @@ class Learner:
         """Raise ``ProblemError`` if this learner cannot play this task."""
 
     def caution(self, task: Task, problem: Problem | None = None) -> str | None:
-        """Return what somebody should know before it plays a task, if anything; ``problem`` where that is known."""
+        """Return a caution about the play of a task, or None; ``problem`` is given if known."""
         return None
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        """Return what to do next, given all that was seen."""
+        """Return the next plan, given all observations."""
         raise NotImplementedError
 
     def task(self, problem: Problem, horizon: int | None) -> Task:
-        """Return what this learner is told of a problem, checked."""
+        """Return this learner's task of a problem, checked."""
         task = problem.task(horizon, reveal=self.needs)
         self.check(task)
         return task
 
     @property
     def options(self) -> str:
-        """The options that differ from their defaults, as the command line writes them: ``key=value,…``."""
+        """The options that differ from their defaults, in the syntax of the command line: ``key=value,…``."""
         given = [(field.name, getattr(self, field.name), field.default) for field in dataclasses.fields(self)]
         return ",".join(f"{key}={format_option(value)}" for key, value, default in given if value != default)
 
     @property
     def spec(self) -> str:
-        """The words for this learner on the command line; ``rb.learner`` makes it of them again.
+        """The spec of this learner on the command line; ``rb.learner`` makes an equal learner from the spec.
 
-        The words it was made of, if it was; else its name, or its home if it is somebody else's, and its options.
+        The original spec, if the learner was made from a spec; else its name, or the home of a third-party learner,
+        with options.
         """
         asked: str | None = vars(self).get("_asked")
         if asked is not None:
@@ -90,14 +91,14 @@ class Learner:
 
     @property
     def label(self) -> str:
-        """What results call it: the words it was made of, else its name and options."""
+        """The label in results: the original spec, else name and options."""
         return vars(self).get("_asked") or with_options(self.name, self.options)
 
 
 def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-    """Ask a learner for its next plan, and hold it against the task.
+    """Return the learner's next plan, checked against the task.
 
-    It is told rewards as shares of one range that holds those of all arms: see ``Task.shared``.
+    The learner gets rewards as shares of a common range of all arms: see ``Task.shared``.
     """
     told, rewards = task.shared(), None
     if told is not task:
@@ -108,14 +109,14 @@ def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Ge
 
 
 def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-    """Ask a learner for its next plan, and keep its notes in the record."""
+    """Return the learner's next plan, and keep its notes in the record."""
     plan = checked_plan(learner, record, task, rng)
     record.remember(plan.notes)
     return plan
 
 
 def with_options(word: str, options: str) -> str:
-    """Return a spec: a name or home with options, or the short name that stands for both."""
+    """Return a spec: a name or home with options, or the short name of both."""
     # An alias without options is a former name.
     short = {spec: name for name, spec in ALIASES.items() if ":" in spec}
     full = f"{word}:{options}" if options else word
@@ -125,7 +126,9 @@ def with_options(word: str, options: str) -> str:
 def present_problem(
     record: Record, task: Task, laws: Sequence[Array], rewards: Sequence[Array | Sequence[float]] | Array
 ) -> Problem:
-    """Return the problem of some chains, or tables of laws, and mean rewards, started from the last states seen."""
+    """Return the problem of given chains, or tables of distributions, and mean rewards, started from the last
+    observed states.
+    """
     arms: list[AnyArm] = []
     for i, (law, n) in enumerate(zip(laws, task.n_states, strict=True)):
         state = int(record.last_state[i])
@@ -133,14 +136,14 @@ def present_problem(
         # No plan depends on how rewards vary.
         paid = "bounded" if task.reward_laws[i] == "beta" else task.reward_laws[i]
         about |= {"reward_law": paid, "reward_range": task.reward_ranges[i]}
-        # The last row of a table is for an arm never seen.
+        # The last row of a table is for an arm never observed.
         table = law[:, :n] if state < n else law
         arms.append(Arm(law, rewards[i], **about) if law.ndim == 2 else TableArm(table, rewards[i], **about))
     return Problem(arms, plays=task.plays)
 
 
 def require_horizon(learner: Learner, task: Task) -> int:
-    """Return the horizon of a task, or say that the learner needs one."""
+    """Return the horizon of a task; a task without a horizon raises."""
     if task.horizon is None:
         raise ProblemError(f"{learner.name} needs to know the horizon; give one")
     return task.horizon
@@ -153,12 +156,12 @@ def require_one_play(learner: Learner, task: Task) -> None:
 
 
 def require_choice(learner: Learner, option: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Refuse a word that an option does not know."""
+    """Refuse a word that is not a value of the option."""
     check_known(value, allowed, f"{learner.name}: {option} is")
 
 
 def format_option(value: Any) -> str:
-    """Write an option's value as the command line reads it."""
+    """Return an option's value in the syntax of the command line."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
@@ -192,7 +195,7 @@ def parse_option(text: str) -> Any:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Split at commas that stand outside brackets."""
+    """Split at commas outside brackets."""
     parts, depth, current = [], 0, ""
     for letter in text:
         depth += (letter == "[") - (letter == "]")

@@ -1,24 +1,24 @@
 """Colored-UCRL2 (Ortner, Ryabko, Auer, Munos 2012): optimism in the face of uncertainty over joint beliefs.
 
-What is known of an arm is (last seen state s, elapsed slots τ), cut at a cap: τ ≥ cap counts as τ = cap. Pulling arm i
-has the *colour* (i, s, min(τ, cap)), and situations of equal colour share their law, so observations are pooled by
-colour. Before each episode every colour gets a confidence set, an L1 ball around the observed law, extended value
-iteration finds the policy that is best with the most favourable laws and rewards in these sets, and that is followed
-until the count of some colour has doubled.
+The belief of an arm is (last observed state s, elapsed slots τ), truncated: τ ≥ cap counts as τ = cap. A pull of arm i
+has the *colour* (i, s, min(τ, cap)). Situations of equal colour share their distribution, and observations are pooled
+by colour. Before each episode every colour gets a confidence set, an L1 ball around the empirical distribution.
+Extended value iteration finds the best policy with the most favourable distributions and rewards in these sets. The
+policy is followed until the count of some colour has doubled.
 
 Differs from the paper:
 
-- the paper bounds the mean reward of every colour. Here the reward depends on the arm and the state seen, so bounds are
-  kept by (arm, state), ``r̂ + √(reward_width · ln(2Ct/δ) / n)``, and count with the state that brings them. They need no
-  ε for the cap, are tighter, and as optimistic;
-- an arm never seen, whose initial state nobody knows, has a colour of its own, of which nothing is known until the arm
-  is seen and which never comes back thereafter;
-- a colour without observations allows every law, and a state never seen the reward 1, whatever the widths;
-- value iteration takes lazy steps, because optimistic play is often periodic. It starts from zero in every episode, so
-  that a plan depends on the record alone. Where its first step is the last, which is most of the time until something
-  is known, the plan is made without the table of joint beliefs, from the promises of single arms;
-- joint beliefs in which two arms have waited equally long (below their caps) occur only until every arm has been
-  pulled, and are left out from then on.
+- the paper bounds the mean reward of every colour. Here the reward depends on the arm and the observed state. Bounds
+  are kept by (arm, state), ``r̂ + √(reward_width · ln(2Ct/δ) / n)``, and count with their state. They need no ε for the
+  truncation, are tighter, and as optimistic;
+- an arm never observed, with unknown initial state, has a separate colour. Nothing is known of the colour until the
+  first observation of the arm, and the colour never returns;
+- a colour without observations allows every distribution, and a state never observed the reward 1, whatever the widths;
+- value iteration takes lazy steps, because optimistic play is often periodic. Each episode starts from zero: a plan
+  depends on the record alone. If the first step is the last, as for most of the early plans, the plan is made without
+  the table of joint beliefs, from the promises of single arms;
+- joint beliefs with two arms of equal waits (below their truncations) occur only until every arm has been pulled, and
+  are left out from then on.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from restless_bandits.record import EXACT_ELAPSED, Record
 from restless_bandits.rewards import values_of
 
 LARGEST_TABLE = 20_000_000
-"""Joint beliefs beyond which a plan takes more memory than a run should."""
+"""The largest number of joint beliefs that fits the memory of a run."""
 THREADED = 100_000
-"""Joint beliefs from which on two threads are worth their trouble."""
+"""The number of joint beliefs from which on two threads pay off."""
 MOST_SWEEPS = 100_000
 
 
@@ -58,14 +58,14 @@ class ColoredUCRL2(Learner):
     Parameters
     ----------
     cap
-        Elapsed slots from which on they count as one, for every arm. By default each arm's mixing time to 1/√T, which
-        then must be revealed.
+        The truncation of elapsed slots, for every arm. By default each arm's mixing time to 1/√T, which must then be
+        revealed.
     delta
-        Probability with which confidence sets may fail; 1/T by default.
+        Probability of a failure of confidence sets; 1/T by default.
     reward_width, law_width
-        The constants in the radii of rewards and laws.
+        The constants in the radii of rewards and distributions.
     rewards
-        ``learned``, or ``known`` as in the published comparison; known rewards carry no radius.
+        ``learned``, or ``known`` as in the published comparison; known rewards have no radius.
 
     """
 
@@ -108,7 +108,7 @@ class ColoredUCRL2(Learner):
             )
 
     def caps(self, task: Task) -> tuple[int, ...]:
-        """The cap of every arm."""
+        """The truncation of every arm."""
         if self.cap is not None:
             return (self.cap,) * task.n_arms
         if task.mixing is None:
@@ -145,7 +145,7 @@ class ColoredUCRL2(Learner):
         return Plan(extended_value_iteration(layout, balls, tolerance).policy, until)
 
     def confidence_sets(self, record: Record, task: Task) -> kernels.Balls:
-        """The laws and rewards that are plausible at the start of an episode, colour by colour."""
+        """The plausible distributions and rewards at the start of an episode, colour by colour."""
         horizon = require_horizon(self, task)
         caps = self.caps(task)
         colours = sum(n * cap for n, cap in zip(task.n_states, caps, strict=True))
@@ -169,7 +169,7 @@ def _table_size(task: Task, caps: tuple[int, ...]) -> int:
 
 
 class Layout(NamedTuple):
-    """Joint beliefs with given caps, and the rows in which value iteration goes through them."""
+    """Joint beliefs with given truncations, and the rows in the order of value iteration."""
 
     joint: JointBeliefs
     sizes: IntArray
@@ -213,7 +213,7 @@ def _layout(
         colour[:, a] = arms[a].first[digits[:, a]]
         waited = np.stack([arm.passive[colour[:, i]] for i, arm in enumerate(arms)], axis=1)
         waited[:, x] = 0
-        # The arm pulled is left out of what follows, for it is seen in state 0 there.
+        # The pulled arm is left out of its successors: its observed state there is 0.
         after = np.stack(
             [offsets[j] + waited @ np.where(np.arange(len(arms)) == j, 0, strides[j]) for j in range(len(arms))], 1
         )
@@ -226,7 +226,9 @@ def _layout(
 
 
 def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> IntArray:
-    """Rows in which all arms below their caps have waited differently long, and longer than the arm just pulled."""
+    """Rows in which all arms below their truncations have different waits, longer than the wait of the arm just
+    pulled.
+    """
     waits = [np.where(arms[i].elapsed < arms[i].cap, arms[i].elapsed, 0)[digits[:, i]] for i in outer]
     fine = np.ones(len(digits), dtype=bool)
     for wait in waits:
@@ -237,7 +239,9 @@ def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> Int
 
 
 def _shape(n: int, initial: int | None, cap: int, unseen: bool) -> ArmBeliefs:
-    """The beliefs (s, min(τ, cap)) of an arm, and one more while it was never seen; laws and rewards come later."""
+    """The beliefs (s, min(τ, cap)) of an arm, with a further belief for an arm never observed; distributions and
+    rewards come later.
+    """
     numbers = np.arange(n * cap).reshape(cap, n).T
     never = np.full((1, cap), n * cap) if unseen else numbers[:1]
     size = n * cap + unseen
@@ -246,7 +250,9 @@ def _shape(n: int, initial: int | None, cap: int, unseen: bool) -> ArmBeliefs:
 
 @dataclass(frozen=True)
 class Optimum:
-    """What extended value iteration found: the policy, a bracket of its optimistic gain, and the sweeps it took."""
+    """The result of extended value iteration: the policy, a bracket of its optimistic gain, and the number of
+    sweeps.
+    """
 
     policy: JointPolicy
     lower: float
@@ -260,8 +266,8 @@ def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: fl
     tables = kernels.Tables(values, improved, np.zeros(layout.joint.size, dtype=np.int16), bias)
     solve = _iterate_in_threads if layout.joint.size >= THREADED else kernels.iterate
     found = solve(tables, tolerance, MOST_SWEEPS, layout.rows, layout.joint.table, balls)
-    # Where the table has no entry (see ``JointPolicy``) laws are those most favourable to reward: after pulls that were
-    # skipped a look one step ahead needs no more.
+    # Without a table entry (see ``JointPolicy``) distributions are the most favourable to reward: after skipped pulls,
+    # one-step lookahead needs no more.
     arms = [
         replace(arm, law=kernels.favoured(balls, i, arm.size, arm.n_states), rewards=balls.reward[i, : arm.n_states])
         for i, arm in enumerate(layout.joint.arms)
@@ -272,7 +278,7 @@ def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: fl
 def _iterate_in_threads(
     tables: kernels.Tables, tolerance: float, most_sweeps: int, *problem: Any
 ) -> tuple[float, float, int]:
-    """``kernels.iterate``, to the last digit, with rows shared out among threads."""
+    """``kernels.iterate``, to the last digit, with rows divided among threads."""
     threads = os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
 

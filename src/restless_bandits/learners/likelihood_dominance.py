@@ -1,34 +1,35 @@
-"""Likelihood dominance: plan on laws at least as good as those of every chain that the observations leave possible.
+"""Likelihood dominance: plans on distributions at least as good as those of every chain consistent with the
+observations.
 
-For a two-state arm whose chain is θ, G_θ(s, τ) is the chance to find it good τ slots after it was seen in s. Where
-Assumptions 1 to 3 of Wang, Huang, Lui (2020) hold, values fall with the states, so a problem whose laws dominate the
-true ones and whose rewards are at least as high is worth at least as much. After t slots, with L the likelihood of all
-that was seen of the arm, interleaved or not, and q the uniform law on 0 ≤ P(2, 1) ≤ P(1, 1) ≤ 1,
+For a two-state arm with chain θ, G_θ(s, τ) is the probability of the good state τ slots after s. Under Assumptions 1 to
+3 of Wang, Huang, Lui (2020), values fall with the states. A problem with dominating distributions and rewards at least
+as high is therefore worth at least as much. After t slots, with L the likelihood of all observations of the arm,
+interleaved or not, and q the uniform distribution on 0 ≤ P(2, 1) ≤ P(1, 1) ≤ 1,
 
     C = {θ : ln L(θ) ≥ ln ∫ L dq − ln t},    U(s, τ) = max over C of G_θ(s, τ):
 
-the learner plans on the table of laws U, follows the plan until something has been seen twice as often, and plans
-again. √T regret for exact plans; docs/theory/likelihood-dominance.md has the theorem, its proof, and a table of what
-the program does otherwise. Feeding dominating laws to an offline oracle is known from combinatorial bandits (SDCB:
+the learner plans on the table of distributions U, follows the plan until some count has doubled, and plans again. The
+regret is of order √T for exact plans; docs/theory/likelihood-dominance.md has the theorem, its proof, and a table of
+the program's deviations. Dominating distributions for an offline oracle are known from combinatorial bandits (SDCB:
 Chen, Hu, Li, Li, Liu, Lu 2016); confidence sets from mixtures of likelihoods go back to Darling and Robbins.
 
-``_likelihood_sets`` bounds U from above and the integral from below, both with a proof, so that the table is never
-below the truth where C holds it. Mean rewards have KL bounds at the level ln t, each state for itself, lowered to those
-of better states; the bounds hold for any law on the arm's range, since of all laws on [0, 1] with a given mean the
-Bernoulli law has the largest exponential moments.
+``_likelihood_sets`` bounds U from above and the integral from below, both with a proof: the table is never below the
+truth as long as C contains the truth. Mean rewards have KL bounds at the level ln t, each state separately, lowered to
+the bounds of better states. The bounds hold for any distribution on the arm's range: of all distributions on [0, 1]
+with a given mean the Bernoulli distribution has the largest exponential moments.
 
-*More than two states.* No such bounds are known to us that would be quick enough. There every *colour* (last state s,
-elapsed slots τ) bounds Pr(state ≤ k) by its own observations (``_dominance_kernels``): also dominating, also with a
-proof, but what was seen at one τ says little of another.
+*More than two states.* Sufficiently fast bounds of the same kind are not known to us. There every *colour* (last state
+s, elapsed slots τ) bounds Pr(state ≤ k) by its own observations (``_dominance_kernels``). These bounds are also
+dominating and proved, but observations at one τ say little of another τ.
 
-*Episodes* end when the count of some (arm, last state, elapsed slots) in them reaches its count before, or at slot
-1.1 t + 5, or when a state is seen for the first or second time.
+*Episodes* end when the count of some (arm, last state, elapsed slots) in them reaches its count before, or at slot 1.1
+t + 5, or at the first or second observation of a state.
 
-*Oracles*: the proof wants a plan that is good in every belief. Value iteration over joint beliefs is (``exact``, to a
-tolerance of .05/√t); for many two-state arms the balanced dual is, at half the optimum (``dual``, ``guarded``);
+*Oracles*: the proof requires a plan that is good in every belief. Value iteration over joint beliefs is (``exact``, to
+a tolerance of .05/√t); for many two-state arms the balanced dual is, at half the optimum (``dual``, ``guarded``);
 ``whittle`` comes without proof. Arms that break the assumptions are played as well, without proof. ``auto`` with more
-than ``MOST_TABLE_ARMS`` arms makes no claim and is quick: Whittle's index on coarser laws, told apart for ``MANY_CAP``
-slots, and episodes that end when an arm was left from a state as often as before, whatever the waits.
+than ``MOST_TABLE_ARMS`` arms makes no claim and is quick. Whittle's index uses coarser distributions, distinguished for
+``MANY_CAP`` slots, and episodes end when an arm was left from a state as often as before, whatever the waits.
 """
 
 from __future__ import annotations
@@ -65,44 +66,46 @@ from restless_bandits.record import EXACT_ELAPSED, Record
 from restless_bandits.rewards import values_of
 
 LONGEST_CAP = EXACT_ELAPSED
-"""Elapsed slots up to which laws are told apart."""
+"""The largest truncation of distributions, in elapsed slots."""
 GROWTH = 10
 """An episode lasts at most a tenth of the slots before it, and five more."""
 COARSEST, LOSS = 1e-3, 0.05
 """Tolerance of a plan: LOSS/√t, which adds at most 2.5 LOSS √T to the regret, and at most COARSEST."""
 ROUGHEST = 0.1
-"""Laws may be cut where they agree to this if a table of joint beliefs fits then: index policies lose more."""
+"""Distributions may be truncated at this precision if a table of joint beliefs fits then: index policies lose more."""
 MANY_TOLERANCE, MANY_CAP = 1e-2, 64
-"""The tolerance of laws, and the elapsed slots up to which they are told apart, where there are many arms."""
+"""The tolerance and the truncation of distributions for many arms."""
 SHORTEST_TABLE = 8
-"""Exact planning is refused where not even so many elapsed slots an arm would fit into a table."""
+"""Exact planning is refused if a table has no room for this number of elapsed slots an arm."""
 
 
 @dataclass(frozen=True, eq=False)
 class OptimisticArm:
-    """What an arm may be at best."""
+    """The optimistic bounds of an arm."""
 
     laws: Array
-    """``[τ, s, k]`` from τ = 0, the identity, to where all rows agree; the last row is for an arm never seen."""
+    """``[τ, s, k]`` from τ = 0, the identity, up to agreement of all rows; the last row is for an arm never
+    observed.
+    """
     rewards: Array
     seen: IntArray
-    """How often each state was seen."""
+    """The number of observations of each state."""
     cap: int
-    """Elapsed slots from which on all count as one."""
+    """The truncation: elapsed slots from which on all count as one."""
 
 
 @dataclass(frozen=True)
 class LikelihoodDominance(Learner):
-    """Optimistic episodes on laws that dominate those of every likely chain.
+    """Optimistic episodes on distributions that dominate those of every likely chain.
 
     Parameters
     ----------
     level
-        Scales the level ln t of the confidence sets; below 1 nothing is proved.
+        Scales the level ln t of the confidence sets; below 1 there is no proof.
     oracle
-        What plans: ``exact`` (value iteration over joint beliefs), ``dual`` or ``guarded`` (the balanced dual, or
-        Whittle's index guarded by it; two-state arms and one play), ``whittle``, or ``auto``: exact while the table is
-        small for the slots played, else guarded where that is possible and there are at most 10 arms, else whittle.
+        The planning oracle: ``exact`` (value iteration over joint beliefs), ``dual`` or ``guarded`` (the balanced dual,
+        or Whittle's index guarded by the dual; two-state arms and one play), ``whittle``, or ``auto``: exact while the
+        table is small for the slots played, else guarded if possible for at most 10 arms, else whittle.
     rewards
         ``learned``, or ``known``.
 
@@ -144,7 +147,7 @@ class LikelihoodDominance(Learner):
         return Plan(self.policy(arms, record, task, tolerance), self.until(arms, record, task), notes)
 
     def until(self, arms: list[OptimisticArm], record: Record, task: Task) -> Rule:
-        """When the episode that begins now ends."""
+        """The stop rule of the episode that begins now."""
         cap = 1 if self._many(task) else max(arm.cap for arm in arms)
         rule: Rule = CountDoubled(cap=cap) | Slots(record.slots // GROWTH + 5)
         if task.rewards is None:
@@ -154,14 +157,14 @@ class LikelihoodDominance(Learner):
         return rule
 
     def _many(self, task: Task) -> bool:
-        """Whether there are so many arms that plans are neither exact nor guarded, and must be quick."""
+        """Whether the number of arms requires quick plans, neither exact nor guarded."""
         return self.oracle == "auto" and task.n_arms > MOST_TABLE_ARMS
 
     def optimistic_arms(self, record: Record, task: Task, tolerance: float = 0.0) -> list[OptimisticArm]:
-        """The laws and rewards to plan on; tables end where all that follows agrees within the tolerance."""
+        """The distributions and rewards for planning; tables end once all later entries agree within the tolerance."""
         time = max(2, record.slots + 1)
         level = self.level * math.log(time)
-        # Within the coming episode no arm can wait longer than this.
+        # Within the coming episode no arm can wait longer.
         longest = min(MANY_CAP if self._many(task) else LONGEST_CAP, 11 * time // 10 + 6)
         arms = []
         shares = task.share_sums(record.flat_rewards, record.flat_seen)
@@ -176,7 +179,7 @@ class LikelihoodDominance(Learner):
             if task.rewards is not None:
                 rewards = np.array(task.rewards[i])
             elif task.reward_laws[i] == "fixed":
-                # One look is enough.
+                # A single observation is enough.
                 means = np.where(seen > 0, sums / np.maximum(seen, 1), 1.0)
                 rewards = values_of(np.minimum.accumulate(means.clip(0.0, 1.0)), task.reward_ranges[i])
             else:
@@ -186,7 +189,7 @@ class LikelihoodDominance(Learner):
         return arms
 
     def policy(self, arms: list[OptimisticArm], record: Record, task: Task, tolerance: float) -> Policy:
-        """Return what the oracle plays on the optimistic problem."""
+        """Return the oracle's policy for the optimistic problem."""
         if self._many(task):
             tables = tuple(table_index(arm.laws[1:].swapaxes(0, 1).copy(), arm.rewards) for arm in arms)
             if all(table.size for table in tables):
@@ -196,7 +199,7 @@ class LikelihoodDominance(Learner):
             coarsest = math.inf if self.oracle == "exact" else ROUGHEST
             cut = tolerance
             while _table_size(arms, task) > most and 4 * cut <= coarsest:
-                # Coarser laws, by ever larger steps, until their table fits; they still dominate.
+                # Coarser distributions, by ever larger steps, until their table fits; they still dominate.
                 cut *= 4
                 arms = self.optimistic_arms(record, task, cut)
             if _table_size(arms, task) <= most:
@@ -208,13 +211,13 @@ class LikelihoodDominance(Learner):
         return guarded_policy(problem) if dual else whittle_policy(problem)
 
     def optimistic_problem(self, record: Record, task: Task) -> Problem:
-        """The problem that is planned on, started from the present belief."""
+        """The problem for planning, started from the present belief."""
         arms = self.optimistic_arms(record, task)
         return present_problem(record, task, [arm.laws for arm in arms], [arm.rewards for arm in arms])
 
 
 def _dual_takes(task: Task, arm: int) -> bool:
-    """Whether the balanced dual can plan for an arm: two states, and the better one first where rewards are known."""
+    """Whether the balanced dual can plan for an arm: two states, and the better state first if rewards are known."""
     ordered = task.rewards is None or task.rewards[arm][0] >= task.rewards[arm][-1]
     return task.n_states[arm] == 2 and ordered
 
@@ -227,7 +230,7 @@ def _table_size(arms: list[OptimisticArm], task: Task) -> int:
 def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, tolerance: float) -> JointPolicy:
     """Plan by value iteration over joint beliefs, until the span of an update is within the tolerance.
 
-    Warns where it is not when the sweeps run out: the proof does not cover that plan.
+    Warns if the sweeps run out before convergence: the proof does not cover such a plan.
     """
     beliefs = [
         forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, state if state < len(arm.rewards) else None)

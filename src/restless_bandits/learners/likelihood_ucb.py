@@ -1,27 +1,27 @@
-"""Likelihood-UCB: use every observation through its likelihood, follow the mode, be curious about what that leaves out.
+"""Likelihood-UCB: the likelihood of all observations, the policy of its mode, and exploration of parameters left out.
 
-No regret bound is proved for this learner; ``likelihood-dominance`` is the one with a proof. What it has is the least
-regret that was measured, with two arms and with hundreds.
+No regret bound is proved for this learner; ``likelihood-dominance`` is the learner with a proof. Likelihood-UCB has the
+least measured regret, with two arms and with hundreds.
 
 Interleaved observations are samples of P^τ, and their counts are sufficient for the chain (see ``estimation``). At
-every plan the mode of the posterior of each arm is found anew, from the last mode and from its twin of opposite
+every plan the mode of the posterior of each arm is computed anew, from the last mode and from its twin of opposite
 correlation (now and then from more starts: see ``estimation``). Then:
 
-- the plan that is best for the mode, with mean rewards that fall with the state, is followed ahead on the mode itself:
-  what would it look at, and so what would be known of each arm after as many slots again?
-- a second plan is made for arms that are as favourable as *that* knowledge leaves possible: moves to better states more
-  likely and moves to worse ones less, rewards at their KL upper bounds. What following the mode tells for nothing
-  needs no optimism; what it never looks at keeps all of it. ``_exploring`` has the levels;
-- if both plans do the same in nearly every slot, the mode is followed until 1.1 t; else the second one, for
-  max(5M, t^(2/3)/2) slots, M the most states of an arm, or until a count of (arm, last state, elapsed slots) has
+- the optimal plan for the mode, with mean rewards that fall with the state, is simulated ahead on the mode itself. The
+  simulation gives its observations, and therefore the knowledge of each arm after as many slots again;
+- a second plan is made for arms as favourable as the *later* knowledge allows: transitions to better states more likely
+  and transitions to worse states less, rewards at their KL upper bounds. Parameters observed for free under the mode
+  need no optimism; parameters never observed keep full optimism. ``_exploring`` has the levels;
+- if both plans agree in nearly every slot, the mode is followed until 1.1 t. Otherwise the second plan is followed for
+  max(5M, t^(2/3)/2) slots, M the largest number of states, or until a count of (arm, last state, elapsed slots) has
   doubled; with more than ``FEW_ARMS`` arms half as many slots, and a count of (arm, last state).
 
-An arm of which following the mode would tell something, but which the second plan leaves alone, counts as it is known
-now: what is not followed tells nothing. In the first ``EARLY`` slots, in which the mode means little, all arms are as
-favourable as the level ½ ln t allows.
+An arm pulled by the plan of the mode but not by the second plan counts with its present knowledge: without pulls
+nothing is learned. In the first ``EARLY`` slots, in which the mode has little meaning, all arms are as favourable as
+the level ½ ln t allows.
 
-This is the exploration that the limit of regret asks for (docs/theory/limit.md): an arm that optimal play identifies
-needs none, and one that it does not is looked at while a confusing model of it is likely enough.
+This exploration agrees with the lower bound of regret (docs/theory/limit.md). An arm identified by optimal play needs
+no exploration. Any other arm is pulled while a confusing model of the arm is likely enough.
 """
 
 from __future__ import annotations
@@ -54,30 +54,31 @@ from restless_bandits.problem import Task
 from restless_bandits.record import Record
 
 GROWTH = 0.1
-"""Slots for which the mode is followed, as a share of those played."""
+"""Slots for which the mode is followed, as a share of the played slots."""
 EARLY = 60
 LOOKED = 1_000
-"""Slots that are played ahead on the mode."""
+"""The number of simulated slots ahead on the mode."""
 AHEAD = 1.0
-"""Slots after which what would be known counts, as a multiple of those played."""
+"""The time at which later knowledge counts, as a multiple of the played slots."""
 ALIKE = 0.005
-"""Share of slots up to which two plans do the same."""
+"""The share of slots up to which two plans count as equal."""
 KEPT = 0.25
-"""Pulls of an arm that the second plan must make, as a share of those by which the first would have learned."""
+"""The least pulls of an arm by the second plan, as a share of the pulls by which the first plan would have learned."""
 FEW_ARMS = 3
-"""Arms up to which counts of every wait are told apart where a plan ends by a doubled count."""
+"""The largest number of arms for stop rules with counts of every separate wait."""
 
 
 @dataclass(frozen=True)
 class LikelihoodUCB(Learner):
-    """The mode of the likelihood, and optimism in what following it would not show. No regret bound is proved.
+    """The mode of the likelihood, with optimism for parameters that its plan would not estimate. No regret bound is
+    proved.
 
     Parameters
     ----------
     explore
-        Scales the number of looks that is a fair share for an arm, t / N. Less explores less, and may lock.
+        Scales the fair share of an arm's observations, t / N. Small values explore less, and may lock on a wrong arm.
     oracle
-        What plans: ``auto`` (exact while the table of joint beliefs is small, Whittle beyond) or any other oracle.
+        The planning oracle: ``auto`` (exact for a small table of joint beliefs, Whittle beyond) or any other oracle.
     rewards
         ``learned``, or ``known``.
 
@@ -106,7 +107,7 @@ class LikelihoodUCB(Learner):
             return Plan(policy_on(self.oracle, arms, record, task), self.until(t, task), notes)
         likely = self.likeliest_arms(record, task, fits, ordered)
         follow_mode = policy_on(self.oracle, likely, record, task)
-        # Of its own, so that equal records give equal plans: nothing that is decided here is a matter of chance.
+        # A separate generator, for equal plans from equal records: no decision here is random.
         rng = np.random.default_rng(record.plans)
         ahead = look_ahead(rng, follow_mode, likely, record, fits, LOOKED, AHEAD * t)
         arms = self.exploring_arms(record, task, fits, ahead, ordered, likely)
@@ -118,21 +119,21 @@ class LikelihoodUCB(Learner):
             return Plan(follow_mode, Slots(slots), notes)
         left = KEPT * ahead.used > used
         if left.any():
-            # What was to be learned by following the mode will not be if that is not followed.
+            # Observations expected under the plan of the mode will not be made under another plan.
             arms = self.exploring_arms(record, task, fits, ahead.without(left, record, fits), ordered, likely)
             explore = policy_on(self.oracle, arms, record, task)
         explore = lasting_policy(explore, self.oracle, arms, record, task, longest_exploring(t, task))
         return Plan(explore, self.until(t, task), notes)
 
     def until(self, t: int, task: Task) -> Rule:
-        """When an exploring plan ends that begins in slot t."""
+        """The stop rule of an exploring plan that begins in slot t."""
         # With many arms some count of a state and a wait is nearly always new: there all waits count together.
         return Slots(longest_exploring(t, task)) | CountDoubled(cap=1 if task.n_arms > FEW_ARMS else None)
 
     def exploring_arms(
         self, record: Record, task: Task, fits: Fits, ahead: Ahead, ordered: BoolArray, likely: FlatArms
     ) -> FlatArms:
-        """Moves and rewards that are as favourable as what will be known of them allows, all of an arm together."""
+        """Transitions and rewards as favourable as later knowledge allows, all parameters of an arm together."""
         scale = Scale.of(task.n_arms, record.slots + 1, self.explore)
         sums, seen = _looks(record, task)
         first, later = record.state_base, ahead.seen + 1
@@ -152,18 +153,20 @@ class LikelihoodUCB(Learner):
         return present_arms(record, fits.chains(np.zeros(task.n_arms)), _rewards(record, task, means, unseen=0.5))
 
     def optimistic_arms(self, record: Record, task: Task, fits: Fits, ordered: BoolArray) -> FlatArms:
-        """Moves as favourable as the standard errors allow, and rewards at their upper bounds.
+        """Transitions as favourable as the standard errors allow, and rewards at their upper bounds.
 
-        Bounds fall with the state but for arms that were seen to pay more in worse states.
+        Bounds fall with the state, except for arms with higher observed rewards in worse states.
         """
         levels = np.full(task.n_arms, 0.5 * math.log(record.slots + 1))
-        bounds = arm_upper_bounds(_share_sums(record, task), record.flat_seen, record.state_base, levels, ordered)
+        # Copies, because Numba would compile the kernels once more for arrays that cannot be written.
+        sums, seen = _share_sums(record, task).copy(), record.flat_seen.copy()
+        bounds = arm_upper_bounds(sums, seen, record.state_base, levels, ordered)
         chains = fits.chains(np.sqrt(2 * levels))
         return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
 
 
 def longest_exploring(t: int, task: Task) -> int:
-    """Slots after which an exploring plan ends that begins in slot t, if nothing ends it before."""
+    """The largest length of an exploring plan that begins in slot t."""
     part = 0.5 if task.n_arms <= FEW_ARMS else 0.25
     return max(5 * max(task.n_states), math.ceil(part * math.pow(t, 2 / 3)))
 
@@ -174,14 +177,16 @@ def _share_sums(record: Record, task: Task) -> Array:
 
 
 def _looks(record: Record, task: Task) -> tuple[Array, IntArray]:
-    """Sums of rewards, as shares, and numbers of looks at all states, after one look at each that paid half."""
+    """Sums of rewards, as shares, and numbers of observations of all states, after a further observation of each
+    with share one half.
+    """
     return _share_sums(record, task) + 0.5, record.flat_seen + 1
 
 
 def _rewards(record: Record, task: Task, shares: Array, unseen: float) -> Array:
-    """Rewards that were learned as shares of the arms' ranges, unless they are known.
+    """Rewards from shares of the arms' ranges, unless known.
 
-    A fixed reward that was seen is known, too.
+    An observed fixed reward is known, too.
     """
     if task.rewards is not None:
         return np.concatenate(task.rewards)

@@ -1,23 +1,23 @@
 """Restless-UCB (Wang, Huang, Lui, NeurIPS 2020, Algorithm 1): explore every arm, then commit to an optimistic plan.
 
 Explore: pull each arm until one-step transitions out of each of its states have been observed m(T) times. Commit: build
-the instance R' whose chains drift to better states as much as the confidence radius allows, and whose rewards are as
-high, ask an offline oracle for its policy, and follow that to the end.
+the instance R', with chains that drift to better states as far as the confidence radius allows and rewards as high as
+allowed. An offline oracle gives the policy for R', which is followed to the end.
 
 Differs from the paper, where the paper is silent:
 
 - rows stay stochastic: ``up' = max(0, P̂(k,k+1) − rad)``, ``down' = min(1 − up', P̂(k,k−1) + rad)``, the rest stays.
-  Nothing changes where nothing clips, and P' still dominates P whenever the event of Lemma 1 holds;
-- rewards are capped at 1, or at the end of their range, of which the radius is then a share, and made nonincreasing,
-  ``r'(k) = min_{j≤k} r'(j)``: still optimistic;
+  Without clipping nothing changes, and P' still dominates P whenever the event of Lemma 1 holds;
+- rewards are truncated at 1, or at the end of their range, with the radius as a share of the range, and made
+  nonincreasing, ``r'(k) = min_{j≤k} r'(j)``: still optimistic;
 - only transitions under consecutive pulls count towards m(T); the first pull of an arm after a pause does not;
 - a state never left while exploring (the horizon came first, or m = 0) has up' = 0, down' = 1 and the reward of the
-  state above it.
+  next better state.
 
-Without a horizon, or with ``anytime=yes``, it is guessed: ``FIRST_GUESS`` slots, and twice as many whenever the guess
-is reached. Each guess T makes for one more round of Algorithm 1, which explores until m(T) observations are there,
-those of earlier rounds included, and commits anew. At the last guess, at most twice the true T, exploration takes up to
-2^(2/3) = 1.59 times what it would with T known; the radius, too, is that of the guess.
+Without a horizon, or with ``anytime=yes``, the horizon is guessed: ``FIRST_GUESS`` slots, doubled whenever the guess is
+reached. Each guess T starts a further round of Algorithm 1, with exploration up to m(T) observations, observations of
+earlier rounds included, and a new commitment. At the last guess, at most twice the true T, exploration takes up to
+2^(2/3) = 1.59 times its length with T known; the radius, too, is the radius of the guess.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class RestlessUCB(Learner):
     Parameters
     ----------
     oracle
-        What plans on R': whittle as in the paper's experiments, or any other oracle. With an approximate one this is
-        the variant of the paper's Theorem 2.
+        The oracle that plans on R': whittle as in the paper's experiments, or any other oracle. An approximate oracle
+        gives the variant of the paper's Theorem 2.
     m
         m(T): a number, or a function of the horizon; ⌈T^(2/3)⌉ by default.
     rewards
-        ``learned``, or ``known`` as in the published comparison; known rewards carry no radius.
+        ``learned``, or ``known`` as in the published comparison; known rewards have no radius.
     radius
         ``paper`` (√(ln T / 2m)), ``none``, ``counts`` (the same with the actual counts), or a number that scales the
         paper's.
     anytime
-        Whether to play without a horizon even where one is given.
+        Whether to play without a horizon even if a horizon is given.
 
     """
 
@@ -85,10 +85,10 @@ class RestlessUCB(Learner):
             whole("restless-ucb: m", self.m, 1, MOST_SLOTS)
 
     def caution(self, task: Task, problem: Problem | None = None) -> str | None:
-        """Say how long it explores where that is longer than the horizon.
+        """Return the expected length of exploration if longer than the horizon.
 
-        An arm takes m(T) visits to its rarest state, whose share of the slots a problem tells; without one, as many to
-        each of its states. Arms are explored one after the other.
+        An arm takes m(T) visits to its rarest state, with its share of the slots from the problem; without a problem,
+        as many visits to each of its states. Arms are explored one after the other.
         """
         if task.horizon is None or self.anytime:
             return None
@@ -120,7 +120,7 @@ class RestlessUCB(Learner):
         return Plan(policy, Forever() if known else Slots(left), notes)
 
     def horizon(self, record: Record, task: Task) -> int:
-        """The horizon, or the present guess at it."""
+        """The horizon, or its present guess."""
         if task.horizon is not None and not self.anytime:
             return task.horizon
         guess = FIRST_GUESS
@@ -135,7 +135,7 @@ class RestlessUCB(Learner):
         return exploration_count(horizon) if self.m is None else self.m
 
     def radii(self, counts: IntArray, horizon: int) -> Array:
-        """The confidence radius of estimates from so many observations each."""
+        """The confidence radius of estimates by their numbers of observations."""
         if self.radius == "none":
             return np.zeros(counts.shape)
         if self.radius == "counts":
@@ -158,7 +158,7 @@ class RestlessUCB(Learner):
 
 
 def optimistic_chain(transitions: IntArray, radii: Array) -> Array:
-    """P' from one-step counts; a state never left is taken to move to the better one for sure."""
+    """P' from one-step counts; a state never left moves to the better state with probability 1."""
     estimate = np.eye(len(transitions), k=-1)
     estimate[0, 0] = 1.0
     counts = transitions.sum(axis=1)
@@ -168,5 +168,5 @@ def optimistic_chain(transitions: IntArray, radii: Array) -> Array:
 
 
 def optimistic_rewards(sums: Array, counts: IntArray, radii: Array) -> Array:
-    """R' from sums of rewards; a state never seen may pay the most there is."""
+    """R' from sums of rewards; a state never observed may pay the maximum."""
     return optimism.optimistic_rewards(np.where(counts > 0, sums / np.maximum(counts, 1), 1.0), radii)

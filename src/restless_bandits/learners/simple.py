@@ -1,7 +1,7 @@
-"""What a person would try first, and players who know the problem: the yardsticks.
+"""Baselines: simple learners, and policies that know the problem.
 
-``round-robin`` pulls the arms in turn. ``ucb1`` (Auer, Cesa-Bianchi, Fischer 2002) treats arms as if their rewards were
-independent draws. The informed players are told the whole problem and play what an oracle answers.
+``round-robin`` pulls the arms in turn. ``ucb1`` (Auer, Cesa-Bianchi, Fischer 2002) treats rewards of an arm as
+independent draws. Informed players get the full problem and play an oracle's policy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class UCB1(Learner):
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         ranges: tuple[float, ...] = ()
         if task.unit != ZERO_TO_ONE or not task.in_shares:
-            # The policy looks at rewards as they are, of which those that are told here are shares.
+            # The policy reads rewards in original units; the learner gets shares of them.
             whole = task.unit[1] - task.unit[0]
             ranges = tuple(whole * (high - low) for low, high in task.reward_ranges)
         return Plan(EmpiricalUCB(self.width, task.plays, ranges), until=Forever())
@@ -55,10 +55,11 @@ class UCB1(Learner):
 class Informed(Learner):
     """A player who knows the problem and plays an oracle's policy from the first slot.
 
-    The oracle's name alone, as in ``whittle`` or ``best-arm``, is short for it where others are compared with it.
+    The oracle's name alone, as in ``whittle`` or ``best-arm``, is a short name in comparisons.
 
-    Where the problem changes, it plays each piece by the policy of that piece. Of an arm that it has not seen since a
-    change it then thinks as if the new chain had been there all the time: a mistake that lasts until its next look.
+    For a problem with changes, each piece is played by its own policy. For an arm not observed since a change, the
+    belief is computed as if the new chain had been present all the time: an error until the next observation of the
+    arm.
     """
 
     name: ClassVar[str] = "informed"
@@ -72,7 +73,7 @@ class Informed(Learner):
         return frozenset({"problem"})
 
     def check(self, task: Task) -> None:
-        # An oracle that cannot take the problem says so now and not in the middle of a run.
+        # An oracle unsuitable for the problem raises now and not in the middle of a run.
         for piece in () if task.problem is None else task.problem.pieces:
             oracles.find_oracle(self.oracle).accepts(piece.problem)
 

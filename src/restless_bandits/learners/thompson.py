@@ -5,29 +5,29 @@ likelihood P_θ^τ(s, k), so with the counts n of the record
 
     log w(θ) = Σ n[s, τ, k] · log P_θ^τ(s, k),
 
-and a state seen for the first time counts by the stationary law. At the start of an episode one chain is drawn for
-every arm, together with rewards, and an oracle plans on that problem as if it were the true one. An episode ends when
-it gets one slot longer than the one before it, or when some count of (arm, s, τ) has doubled.
+and a state observed for the first time counts by the stationary distribution. At the start of an episode a chain is
+drawn for every arm, together with rewards, and an oracle plans on the drawn problem as if true. An episode ends when it
+gets one slot longer than the episode before, or when some count of (arm, s, τ) has doubled.
 
-Differs from the papers, where they are silent or leave room:
+Differs from the papers, where they are silent or leave a choice:
 
-- rewards are learned by default: a Beta(1, 1) prior for each state of an arm with Bernoulli rewards; where a state's
-  reward is always the same, it is known from first sight and a Beta(1, 1) draw before. The papers give rewards away;
+- rewards are learned by default: a Beta(1, 1) prior for each state of an arm with Bernoulli rewards. For fixed rewards
+  a state's reward is known from the first observation, and a Beta(1, 1) draw before. In the papers rewards are known;
 - rewards that are neither 0 or 1 nor fixed count as fractional successes: a reward that is the share x of its arm's
-  range adds x to the one parameter and 1 − x to the other. That is no posterior of their law, which is not known, but
-  it is at least as wide as that of 0 or 1 with the same mean; a proof would need draws of 0 or 1 in their place
-  (Agrawal, Goyal 2012), which add noise;
-- beyond 512 slots waits are binned, and every wait of a bin counts as its first. By then the laws of every support that
-  mixes are stationary;
-- a law of probability zero counts as 1e-300. If what was seen is impossible under the whole support, the chains under
-  which the least of it is impossible remain, and no draw fails;
-- ``schedule=doubling`` keeps the second rule alone: what shows the large variance reported by Wang, Huang, Lui (2020).
-  ``doubling=strict`` ends an episode when a count is *more* than twice what it was, as their program does.
+  range adds x to the first parameter and 1 − x to the second. The result is not a posterior, because the distribution
+  is unknown, but at least as wide as the posterior for rewards 0 or 1 with the same mean. A proof would need draws of 0
+  or 1 in their place (Agrawal, Goyal 2012), which add noise;
+- beyond 512 slots waits are binned, and every wait of a bin counts as the first wait. By then the distributions of
+  every mixing support are stationary;
+- a probability of zero counts as 1e-300. If the observations are impossible under the full support, the chains with the
+  fewest impossible observations remain, and no draw fails;
+- ``schedule=doubling`` keeps the second rule alone, the cause of the large variance reported by Wang, Huang, Lui
+  (2020). ``doubling=strict`` ends an episode when a count is *more* than twice its old value, as in their program.
 
-``prior=continuous`` (alias ``posterior``) takes all birth-death chains of any number of states for the support, each
-row with a flat prior, and draws from the posterior by independence Metropolis with candidates from both modes (see
+``prior=continuous`` (alias ``posterior``) has all birth-death chains of any number of states as its support, each row
+with a flat prior. Draws from the posterior use independence Metropolis with candidates from both modes (see
 ``estimation.sampling``); the last draw is kept in the notes of the plan. From ``SOON`` slots on its episodes grow
-geometrically. No regret bound is proved for it.
+geometrically. No regret bound is proved for this prior.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ SOON = 10_000
 """Slots from which on episodes of the continuous prior grow geometrically, by ``GROWTH``."""
 GROWTH = 0.02
 ONE_BY_ONE = 12
-"""Rewards up to which each is drawn by itself: NumPy takes longer to begin with arrays than for these."""
+"""The largest number of rewards drawn one at a time: NumPy's start-up cost for arrays is larger."""
 SMALLEST = 1e-300
 NO_CHANCE = -746.0
-"""What has no larger logarithm is zero in double precision."""
+"""The exponential of a smaller number is zero in double precision."""
 LARGEST_SUPPORT = 20_000_000
-"""Numbers in the table of log-likelihoods of one support: 160 MB."""
+"""The largest table of log-likelihoods of a support: 160 MB."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class ThompsonSampling(Learner):
     Parameters
     ----------
     support
-        What an arm's chain may be. A number k: all two-state chains whose P(0,0) and P(1,1) are multiples of 1/(k+1)
-        strictly between 0 and 1, so 9 stands for {.1, …, .9}² and 4 for {.2, .4, .6, .8}². A list of numbers: the
-        chains with P(0,0) and P(1,1) among these. A list of transition matrices: for each arm those of its size.
+        The possible chains of an arm. A number k: all two-state chains whose P(0,0) and P(1,1) are multiples of 1/(k+1)
+        strictly between 0 and 1, such as {.1, …, .9}² for 9 and {.2, .4, .6, .8}² for 4. A list of numbers: the
+        chains with P(0,0) and P(1,1) among these. A list of transition matrices: for each arm the matrices of its size.
     schedule
         ``both`` episode rules, or ``doubling`` alone.
     pool
@@ -92,11 +92,11 @@ class ThompsonSampling(Learner):
     rewards
         ``learned``, or ``known`` as in the papers.
     oracle
-        What plans on the draw.
+        The oracle that plans on the draw.
     prior
-        ``finite``, the support, or ``continuous``, all birth-death chains; then ``support`` and ``pool`` say nothing.
+        ``finite``, the support, or ``continuous``, all birth-death chains, without use of ``support`` and ``pool``.
     doubling
-        When a count has doubled: ``reached``, as soon as it is twice what it was, or ``strict``, once it is more.
+        The rule for a doubled count: ``reached``, at twice its old value, or ``strict``, above twice its old value.
 
     """
 
@@ -135,7 +135,7 @@ class ThompsonSampling(Learner):
             if size * (n_states + 1) * N_BINS * n_states > LARGEST_SUPPORT:
                 raise ProblemError(f"ts: {size} chains of {n_states} states are too many for a support; give fewer")
         if task.rewards is not None:
-            # An oracle that cannot take the arms says so now and not in the middle of a run.
+            # An oracle unsuitable for the arms raises now and not in the middle of a run.
             drawn = self.problem(task, Record.of(task), [0] * task.n_arms, _known_rewards(task))
             oracles.find_oracle(self.oracle).accepts(drawn)
 
@@ -151,7 +151,7 @@ class ThompsonSampling(Learner):
         return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
 
     def until(self, record: Record) -> Rule:
-        """When the episode that begins now ends."""
+        """The stop rule of the episode that begins now."""
         doubled = CountDoubled(cap=self.pool or None, strict=self.doubling == "strict")
         if self.schedule == "doubling":
             return doubled
@@ -168,11 +168,11 @@ class ThompsonSampling(Learner):
         return weights
 
     def chains(self, n_states: int) -> Array:
-        """Return the support of an arm with so many states: a stack of transition matrices."""
+        """Return the support of an arm with a given number of states: a stack of transition matrices."""
         return _tables(self.support, n_states, self.pool).chains
 
     def draw_chains(self, record: Record, rng: np.random.Generator) -> IntArray:
-        """Draw one chain of its support for every arm, by its number."""
+        """Draw a chain of its support for every arm, by its number."""
         numbers = np.empty(record.n_arms, dtype=np.int64)
         uniforms = rng.random(record.n_arms)
         counted = record.flat_visits, record.flat_counts, record.row_base, record.count_base
@@ -181,11 +181,11 @@ class ThompsonSampling(Learner):
         return numbers
 
     def mean_rewards(self, record: Record, task: Task, rng: np.random.Generator) -> Rewards:
-        """Draw the mean rewards of every arm, or tell them where they are known."""
+        """Draw the mean rewards of every arm, or return known rewards."""
         return _known_rewards(task) if self.rewards == "known" else draw_rewards(record, task, rng)
 
     def policy(self, record: Record, task: Task, chains: Sequence[int] | IntArray, rewards: Rewards) -> Policy:
-        """Return what the oracle plays on the drawn problem."""
+        """Return the oracle's policy for the drawn problem."""
         if self.oracle == "whittle" and set(task.n_states) == {2}:
             indices = _tables(self.support, 2, self.pool).indices
             return IndexPolicy(_stretched(indices, np.asarray(chains), np.asarray(rewards)), task.plays)
@@ -195,7 +195,7 @@ class ThompsonSampling(Learner):
         return answer(self.oracle, problem)
 
     def problem(self, task: Task, record: Record, chains: Sequence[int] | IntArray, rewards: Rewards) -> Problem:
-        """Return the drawn problem, started from the last states seen."""
+        """Return the drawn problem, started from the last observed states."""
         drawn = [self.chains(n)[number] for n, number in zip(task.n_states, chains, strict=True)]
         return present_problem(record, task, drawn, rewards)
 
@@ -207,7 +207,7 @@ def _known_rewards(task: Task) -> Rewards:
 
 
 def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> Rewards:
-    """Draw the mean reward of every state of every arm from its posterior; a fixed one that was seen is known."""
+    """Draw the mean reward of every state of every arm from its posterior; an observed fixed reward is known."""
     seen = record.flat_seen
     sums = task.share_sums(record.flat_rewards, seen)
     if len(sums) <= ONE_BY_ONE:
@@ -217,7 +217,8 @@ def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> Reward
         drawn = rng.beta(1.0 + sums, 1.0 + (seen - sums))
     if "fixed" in task.reward_laws:
         fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
-        # Draws are made for all alike, so that the stream does not depend on the law; before first sight they stand.
+        # Draws are made for all states, to keep the stream independent of the distribution; before the first
+        # observation they stand.
         prior = rng.random(len(drawn))
         drawn = np.where(fixed, np.where(seen > 0, sums / np.maximum(seen, 1), prior), drawn)
     drawn = task.values(drawn)
@@ -230,7 +231,7 @@ _remembered_policy = lru_cache(maxsize=32)(oracles.policy)
 
 
 def _checked_support(support: Any) -> SupportOption:
-    """Return a support in the form in which it can be compared and hashed, or say what is wrong with it."""
+    """Return a support in a form that can be compared and hashed; an invalid support raises."""
     if isinstance(support, bool) or not isinstance(support, int | list | tuple | np.ndarray):
         raise ProblemError(
             f"ts: support is {shortened(support)}; give a number, a list of numbers, or a list of matrices"
@@ -254,7 +255,7 @@ def _checked_matrix(entry: Any, j: int) -> Matrix:
 
 
 def _size(support: SupportOption, n_states: int) -> int:
-    """How many chains a support has for an arm, without making them."""
+    """The number of chains of a support for an arm, without constructing the chains."""
     if isinstance(support, tuple) and isinstance(support[0], tuple):
         return len(_chains(support, n_states))
     values = support if isinstance(support, int) else len(support)
@@ -273,11 +274,11 @@ def _chains(support: SupportOption, n_states: int) -> list[Matrix]:
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
-    """A support with all that plans need of it."""
+    """A support with all tables that plans need."""
 
     chains: Array
     log_laws: Array
-    """One row for each count of a record's ``counts(arm)``, flat; one column for each chain."""
+    """A row for each count of a record's ``counts(arm)``, flat; a column for each chain."""
     indices: Array
     """Two states only: Whittle's index of each chain, ``[rewards, chain, s, τ - 1]``, for rewards (1, 0) and (0, 1)."""
 
@@ -294,7 +295,9 @@ def _tables(support: SupportOption, n_states: int, pool: int) -> _Tables:
 
 
 def _laws(chain: Array) -> Array:
-    """Laws ``[s, bin(τ), k]`` of what is seen after s and the first wait of each bin; last the law of a first sight."""
+    """Distributions ``[s, bin(τ), k]`` after s and the first wait of each bin; last the distribution of a first
+    observation.
+    """
     n = len(chain)
     laws = np.empty((n + 1, N_BINS, n))
     exact = markov.powers(chain, EXACT_ELAPSED)
@@ -317,7 +320,7 @@ def _laws(chain: Array) -> Array:
 
 
 def _indices(chains: list[Array]) -> Array:
-    """Whittle's index of two-state chains, in tables of one length; each stays as it is where its own would end.
+    """Whittle's index of two-state chains, in tables of equal length; each is constant beyond its own end.
 
     Filled up rather than computed further: see ``oracles.myopic.TABLE_DEVIATION``.
     """
@@ -332,7 +335,7 @@ def _indices(chains: list[Array]) -> Array:
 
 
 def _places(record: Record, arm: int) -> tuple[int, int, int, int]:
-    """Where the visits of an arm begin and end, where its counts begin, and its number of states."""
+    """The range of an arm's visits, the offset of its counts, and its number of states."""
     first, last = record.row_base[arm : arm + 2].tolist()
     return first, last, int(record.count_base[arm]), int(record.n_states[arm])
 
@@ -341,7 +344,7 @@ def _places(record: Record, arm: int) -> tuple[int, int, int, int]:
 def _weigh(
     visits: IntArray, counts: IntArray, first: int, last: int, count_base: int, n: int, log_laws: Array, weights: Array
 ) -> None:
-    """Write the posterior of an arm's chains from what was counted of it."""
+    """Write the posterior of an arm's chains from its counts."""
     # Most visits are zero: the others are sought first, in a loop without a branch.
     rows = np.empty(last - first, dtype=np.int64)
     found = 0
@@ -360,7 +363,7 @@ def _weigh(
     total = 0.0
     for chain in range(weights.shape[0]):
         below = weights[chain] - most
-        # The exponential function takes ten times as long to find out that it is zero.
+        # The exponential function takes ten times as long for an underflow to zero.
         weights[chain] = np.exp(below) if below > NO_CHANCE else 0.0
         total += weights[chain]
     for chain in range(weights.shape[0]):
@@ -379,7 +382,7 @@ def _draw(
     uniforms: Array,
     numbers: IntArray,
 ) -> None:
-    """Write the number of the chain that a uniform draw picks from the posterior, for every arm of n states."""
+    """Write the number of the chain drawn from the posterior by a uniform draw, for every arm of n states."""
     weights = np.empty(log_laws.shape[1])
     for arm in range(n_states.shape[0]):
         if n_states[arm] == n:
@@ -396,7 +399,9 @@ def _draw(
 
 @njit
 def _stretched(indices: Array, chains: IntArray, rewards: Array) -> Array:
-    """Return the indices of all arms, those of their chains between the lower and the higher of their two rewards."""
+    """Return the indices of all arms, from their chains' indices scaled between the lower and the higher of two
+    rewards.
+    """
     stretched = np.empty((chains.shape[0], indices.shape[2], indices.shape[3]))
     for arm in range(chains.shape[0]):
         least, most = min(rewards[arm, 0], rewards[arm, 1]), max(rewards[arm, 0], rewards[arm, 1])

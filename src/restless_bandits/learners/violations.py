@@ -1,8 +1,8 @@
-"""Says when what is seen contradicts what the theory assumes.
+"""Warnings of observations that contradict the assumptions of the theory.
 
-Learners play on in any case; their bounds are then not proved. Each violation is told once in a run, by a warning that
-names the arm and the assumption of the Restless-UCB paper. It must be beyond doubt: five standard errors, or, for
-rewards, fifteen nats of likelihood.
+Learners play on in any case; their bounds are then not proved. Each violation is reported once in a run, by a warning
+that names the arm and the assumption of the Restless-UCB paper. The evidence must be beyond doubt: five standard
+errors, or, for rewards, fifteen nats of likelihood.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from restless_bandits.problem import Task
 from restless_bandits.record import Record
 
 ENOUGH = 30
-"""Observations of an arm before anything is said of its moves."""
+"""The least number of observations of an arm for tests of its transitions."""
 STANDARD_ERRORS = 5.0
 NATS = 15.0
 
 
 def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
-    """Warn of violations that have come to light, and return the note of all that have: what was told is not repeated.
+    """Warn of new violations, and return the note of all violations, to avoid repeated warnings.
 
-    Looks only at plans whose number is a power of two, and at the first that finds no notes of an earlier look.
+    Tests run only at plans whose number is a power of two, and at the first plan without notes of earlier tests.
     """
     plans = record.plans
     before = record.notes.get("violations")
@@ -41,7 +41,7 @@ def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
     pulls, looked = record.pulls, np.array(record.notes.get("looked", [0] * task.n_arms))
     if looked.dtype != np.int64 or looked.shape != pulls.shape:
         raise ProblemError("the notes of the last plan hold looks at other arms than there are")
-    # Of an arm of which nothing was told since the last look, nothing else could be said.
+    # An arm without observations since the last test has the same result.
     for arm in np.flatnonzero(pulls != looked).tolist():
         found = (_rewards_out_of_order(record, task, arm), _jump(record, arm), _hop(record, arm))
         for number, text in enumerate(found, start=1):
@@ -77,7 +77,9 @@ def _jump(record: Record, arm: int) -> str:
 
 
 def _hop(record: Record, arm: int) -> str:
-    """Neighbours that change places more often than not: the chances of a step there and of one back exceed 1."""
+    """Neighbouring states that alternate: the probabilities of a step there and of a step back add up to more than
+    1.
+    """
     n = int(record.n_states[arm])
     if n == 1 or record.seen(arm).sum() < ENOUGH:
         return ""

@@ -1,11 +1,12 @@
-"""Learners of weak regret: they look for the one best arm and stay on it.
+"""Learners for weak regret: a search for the best single arm, and permanent pulls of the arm.
 
 ``rca`` (Tekin, Liu 2012, "Online learning of rested and restless bandits") cuts an arm's life at the returns to one of
-its states, so that what lies between them is independent and can be averaged as in UCB. ``dsee`` (Liu, Liu, Zhao 2011,
-2013, "Learning in a changing world") explores and exploits in epochs that grow geometrically. Both have logarithmic
-regret against the best single arm. Against μ*, the best policy that moves between arms, their regret is linear.
+its states: the cycles between returns are independent, and their means can be used as in UCB. ``dsee`` (Liu, Liu, Zhao
+2011, 2013, "Learning in a changing world") explores and exploits in epochs that grow geometrically. Both have
+logarithmic regret against the best single arm. Against μ*, the best policy that moves between arms, their regret is
+linear.
 
-What must be remembered of rewards inside cycles or epochs lies in the notes of their plans, from one to the next.
+The notes of each plan carry the rewards inside cycles or epochs to the next plan.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Notes = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Noted(Learner):
-    """A learner that advances its notes and reads its plan off them."""
+    """A learner that advances its notes and derives its plan from the notes."""
 
     def check(self, task: Task) -> None:
         require_one_play(self, task)
@@ -49,12 +50,12 @@ class _Noted(Learner):
         return replace(self.planned(notes), notes={self.name: notes})
 
     def check_notes(self, notes: Mapping[str, Any], record: Record) -> None:
-        """Refuse notes, from a damaged file, that no plan of this learner leaves; those of all such learners first."""
+        """Refuse notes from a damaged file that no plan of this learner produces; common fields first."""
         pulls = record.pulls.tolist()
         whole(f"{self.name}: arm", notes["arm"], 0, record.n_arms - 1)
         counted = wholes(f"{self.name}: counted", notes["counted"], 0, length=record.n_arms)
         before, earned_before = notes["before"]
-        # Of the arm whose stretch was the last to count.
+        # Of the arm with the last counted segment.
         whole(f"{self.name}: before", before, 0, max(pulls))
         sums = [(earned_before, before), *zip(notes["earned"], counted, strict=True)]
         if any(n > most for n, most in zip(counted, pulls, strict=True)) or any(
@@ -63,20 +64,20 @@ class _Noted(Learner):
             raise ProblemError(f"{self.name}: the notes of the last plan count more than was seen")
 
     def first(self, task: Task) -> Notes:
-        """The notes of the first plan, beside those of what was counted: nothing, of arm 0."""
+        """The initial notes, beside the common fields: none, for arm 0."""
         raise NotImplementedError
 
     def advance(self, notes: Mapping[str, Any], record: Record, task: Task) -> Notes:
-        """The notes of the next plan, in a new dictionary; ``fresh`` where a stretch that counts begins with it."""
+        """The notes of the next plan, in a new dictionary; ``fresh`` if a counted segment begins with the plan."""
         raise NotImplementedError
 
     def planned(self, notes: Notes) -> Plan:
-        """The plan that the notes tell of."""
+        """The plan described by the notes."""
         raise NotImplementedError
 
 
 def _counted(notes: Mapping[str, Any], record: Record) -> Notes:
-    """The notes with the stretch that has just ended added to its arm's counted pulls and rewards."""
+    """The notes with the segment that has just ended added to its arm's counted pulls and rewards."""
     arm = notes["arm"]
     pulls, earned = notes["before"]
     counted, rewards = list(notes["counted"]), list(notes["earned"])
@@ -87,21 +88,22 @@ def _counted(notes: Mapping[str, Any], record: Record) -> Notes:
 
 @dataclass(frozen=True)
 class RCA(_Noted):
-    """Pull, in blocks of whole cycles, the arm of highest cycle mean + √(width · ln t / n), in widths of its range.
+    """Pull, in blocks of complete cycles, the arm of highest cycle mean + √(width · ln t / n), in widths of its range.
 
-    An arm's regenerative state is the first one it was seen in. A block pulls an arm until it is seen there and then on
-    to a return; only pulls of the cycles between count, n for the arm and t for all arms.
+    An arm's regenerative state is its first observed state. A block pulls an arm until the state is observed, and then
+    on to a return. Only pulls of the cycles between count, n for the arm and t for all arms.
 
     Differs from the paper:
 
-    - a block lasts ``growth`` times the arm's counted pulls, and then to the next return: so many whole cycles instead
-      of one. By Wald's identity the mean stays unbiased in the same sense, and no arm is pulled more than this share
-      beyond need. ``growth=0`` is the paper's single cycle, at the price of a plan for each;
-    - a cycle counts the return at its end and not the visit at its beginning: the same number of pulls of the same law;
-    - a second block on the same arm begins with the return that ended the first, and not after another one.
+    - a block lasts ``growth`` times the arm's counted pulls, and then to the next return: several complete cycles
+      instead of a single cycle. By Wald's identity the mean stays unbiased in the same sense, and no arm is pulled more
+      than this share beyond need. ``growth=0`` is the paper's single cycle, at the price of a plan for each;
+    - a cycle counts the return at its end and not the visit at its beginning: the same number of pulls of the same
+      distribution;
+    - a second block on the same arm begins with the return that ended the first block, not with a further return.
 
-    An arm that never returns to its regenerative state, as one first seen in a transient state, is pulled for ever;
-    the paper takes chains to be irreducible.
+    An arm that never returns to its regenerative state, such as a transient first state, is pulled for ever; the paper
+    takes chains to be irreducible.
     """
 
     name: ClassVar[str] = "rca"
@@ -144,7 +146,7 @@ class RCA(_Noted):
         return {**notes, "arm": chosen, "phase": "approach", "fresh": False}
 
     def cycles(self, notes: Mapping[str, Any]) -> Notes:
-        """The notes of a plan that begins right after its arm was seen in its regenerative state."""
+        """The notes of a plan that begins right after its arm was observed in its regenerative state."""
         slots = int(min(self.growth * notes["counted"][notes["arm"]], LONGEST_EPOCH))
         return {**notes, "phase": "cycles" if slots else "return", "slots": slots, "fresh": True}
 
@@ -166,14 +168,15 @@ class RCA(_Noted):
 
 @dataclass(frozen=True)
 class DSEE(_Noted):
-    """Explore every arm for 4^n slots in the n-th exploration epoch, exploit for 2 · 4^n in the n-th exploitation one.
+    """Explore every arm for 4^n slots in the n-th exploration epoch, exploit for 2 · 4^n in the n-th exploitation
+    epoch.
 
-    Epochs count from 0. Whenever one ends, the next explores if each arm has been explored for less than D ln t slots,
+    Epochs count from 0. After each epoch, the next explores if each arm has been explored for less than D ln t slots,
     and otherwise pulls the arm of highest mean over all exploration.
 
-    Differs from the paper: D, which the paper derives from bounds on the chains' eigenvalues and on the gaps between
-    the arms' means, is an option, since a learner knows neither. With a D too small for the problem the logarithmic
-    bound is lost, as it is in the paper.
+    Differs from the paper: D is an option. The paper derives D from bounds on the chains' eigenvalues and on the gaps
+    between the arms' means, both unknown to a learner. With a D too small for the problem the logarithmic bound is
+    lost, as in the paper.
     """
 
     name: ClassVar[str] = "dsee"

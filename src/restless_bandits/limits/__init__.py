@@ -1,6 +1,6 @@
-"""How little regret is possible on a problem, and the nearest confusing model of an arm, on which it depends.
+"""The lower bound of regret on a problem, and the nearest confusing model of an arm, its main ingredient.
 
-Stands above the learners, so that those which explore by it can ask: ``nearest_confusing``.
+The package is above the learners in the import order: learners that explore by the bound can use ``nearest_confusing``.
 """
 
 from __future__ import annotations

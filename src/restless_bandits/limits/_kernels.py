@@ -1,7 +1,7 @@
-"""Compiled parts of the limit of regret: where a policy looks, how near another model of an arm can be, excursions.
+"""Compiled parts of the lower bound of regret: occupation measures of policies, distances of arm models, excursions.
 
-Beliefs of an arm are numbered as in ``beliefs.forgetting_beliefs``: (s, τ) with τ below the cap is s·(cap − 1) + τ − 1,
-and the last one stands for all that lies at or beyond the cap.
+Beliefs of an arm are numbered as in ``beliefs.forgetting_beliefs``: (s, τ) with τ < cap is s·(cap − 1) + τ − 1, and the
+last belief stands for all τ ≥ cap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from restless_bandits.arrays import ActionArray, Array, BoolArray, IntArray
 from restless_bandits.oracles._joint import STEP, Links
 
 STATIONARY = 1e-13
-"""By how much the shares of joint beliefs may still move, in all, when they count as stationary."""
+"""The largest total change of the shares of joint beliefs that counts as stationary."""
 MOST_STEPS = 20_000
 SHARPEST_LOGIT = 25.0
 SIMPLEX = 0.4
@@ -26,16 +26,18 @@ SAME = 1e-11
 
 
 class Play(NamedTuple):
-    """What a policy does in the long run, arm by arm."""
+    """The long-run behaviour of a policy, arm by arm."""
 
     pulls: Array
     """``[arm, belief]``: pulls a slot."""
     worth: Array
-    """``[arm, belief, state]``: pulls a slot, times the mean value of the joint belief that follows if that is seen."""
+    """``[arm, belief, state]``: pulls a slot, times the mean value of the joint belief after an observation of the
+    state.
+    """
     cost: float
     """Gaps a slot."""
     home: int
-    """The joint belief that is met most often."""
+    """The most frequent joint belief."""
 
 
 class Search(NamedTuple):
@@ -45,19 +47,19 @@ class Search(NamedTuple):
     """``[belief, state]``, of the true arm."""
     rewards: Array
     weights: Array
-    """``[belief]``: how often the arm is pulled there, on which the distance depends."""
+    """``[belief]``: the weight of pulls in each belief, which defines the distance."""
     possible: BoolArray
-    """``[state, state]``: which moves a chain may make."""
+    """``[state, state]``: the possible transitions of a chain."""
     ordered: bool
     fixed: bool
     cap: int
     pulls: Array
     worth: Array
     constant: float
-    """The gain is this plus Σ worth·law' + Σ pulls·law'·rewards'."""
+    """The gain is this constant plus Σ worth·law' + Σ pulls·law'·rewards'."""
     target: float
     penalty: float
-    """For a gain that falls short of the target by one."""
+    """The penalty of a gain that is one unit below the target."""
 
 
 @njit
@@ -125,7 +127,7 @@ def occupy(
 
 @njit
 def gaps_of(values: Array, reward: Array, links: Links, strides: IntArray, n_states: IntArray, law: Array) -> Array:
-    """``[z, arm]``: by how much a pull falls short of the best one in each joint belief."""
+    """``[z, arm]``: the gap of a pull in each joint belief."""
     belief, after = links
     size, n_arms = belief.shape
     gap = np.empty((size, n_arms))
@@ -154,11 +156,11 @@ def excursion_values(
     slack: float,
     most_sweeps: int,
 ) -> tuple[float, Array]:
-    """Look for a potential φ with φ(z) ≥ net(arm, belief) − gap + E φ(after) for every pull that is not free.
+    """Search a potential φ with φ(z) ≥ net(arm, belief) − gap + E φ(after) for every pull that is not free.
 
-    φ is 0 where a free pull can be made, and elsewhere what the best excursion from there is worth, with ``slack``
-    added to every slot of it; so once values have settled, the inequality holds there with room for rounding. Returns
-    the largest violation, without the slack, at most 0 where φ is what was looked for; and φ.
+    φ is 0 in joint beliefs with a free pull, and elsewhere the value of the best excursion, with ``slack`` added to
+    each of its slots. Once values have settled, the inequality therefore holds with a margin for rounding. Returns the
+    largest violation without the slack, at most 0 for a valid φ; and φ.
     """
     belief, after = links
     size, n_arms = belief.shape
@@ -169,10 +171,10 @@ def excursion_values(
             resting[z] = resting[z] or free[z, i]
     worst, settled = np.inf, False
     for sweep in range(most_sweeps):
-        # The last sweep changes nothing: violations must be those of one and the same φ.
+        # The last sweep changes nothing: all violations must refer to the same φ.
         last = settled or sweep == most_sweeps - 1
         worst, change = -np.inf, 0.0
-        # Waiting leads to higher numbers, so backwards most of what follows a belief is known before the belief.
+        # Waiting leads to higher numbers: in backward order most successors of a belief are updated before the belief.
         for z in range(size - 1, -1, -1):
             best = -np.inf
             for i in range(n_arms):
@@ -184,7 +186,7 @@ def excursion_values(
                 best = max(best, value)
             worst = max(worst, best - values[z])
             if resting[z]:
-                # Values only rise, as pulls without a gap take nothing: an excursion that pays now always will.
+                # Values only rise, as pulls without a gap take nothing: an excursion of positive value stays positive.
                 if best > 0.0:
                     return best, values
             elif not last:
@@ -198,7 +200,7 @@ def excursion_values(
 
 @njit
 def laws_of(chain: Array, cap: int) -> Array:
-    """The law of what is seen in every belief of a chain; the last one is stationary."""
+    """The distribution of the state in every belief of a chain; the last is stationary."""
     n = chain.shape[0]
     law = np.empty((n * (cap - 1) + 1, n))
     power, product = chain.copy(), np.empty((n, n))
@@ -226,7 +228,7 @@ def laws_of(chain: Array, cap: int) -> Array:
                     total += power[s, m] * power[m, k]
                 product[s, k] = total
                 mass += total
-            # Squares would double what rounding has added to a row.
+            # Squares would double the rounding error of a row.
             for k in range(n):
                 product[s, k] /= mass
         power, product = product, power
@@ -237,7 +239,7 @@ def laws_of(chain: Array, cap: int) -> Array:
 
 @njit
 def divergence(law: Array, other: Array) -> Array:
-    """``[belief]``: the Kullback-Leibler divergence of the state seen."""
+    """``[belief]``: the Kullback-Leibler divergence of the observed state."""
     result = np.zeros(law.shape[0])
     for b in range(law.shape[0]):
         for k in range(law.shape[1]):
@@ -266,7 +268,7 @@ def _tilted(seen: float, mean: float, push: float) -> float:
     if seen <= 0.0:
         return 1.0
     half = 0.5 * (push - seen)
-    # Of the two forms of the root of push·r² − (push − seen)·r − seen·mean the one without a difference.
+    # Of the two forms of the root of push·r² − (push − seen)·r − seen·mean, the form without a difference.
     root = math.sqrt(half * half + push * seen * mean)
     if half > 0.0:
         return min(1.0, (half + root) / push)
@@ -275,7 +277,7 @@ def _tilted(seen: float, mean: float, push: float) -> float:
 
 @njit
 def _tilt_all(seen: Array, means: Array, share: Array, price: float, ordered: bool, tilted: Array) -> float:
-    """Tilt every mean by a price for a unit of its share; where states are ordered, so are the means."""
+    """Tilt every mean by a price for a unit of its share; if states are ordered, the means are ordered too."""
     n = means.shape[0]
     first = np.empty(n, dtype=np.int64)
     pooled = np.empty((n, 3))
@@ -307,7 +309,7 @@ def _tilt_all(seen: Array, means: Array, share: Array, price: float, ordered: bo
 def nearest_rewards(
     seen: Array, means: Array, share: Array, need: float, ordered: bool, fixed: bool, found: Array
 ) -> float:
-    """Write the nearest means with Σ share·mean ≥ need; returns by how much the need is missed where none has it."""
+    """Write the nearest means with Σ share·mean ≥ need; return the shortfall if no means reach the need."""
     have, most = 0.0, 0.0
     for k in range(means.shape[0]):
         found[k] = means[k]
@@ -335,7 +337,9 @@ def nearest_rewards(
 
 @njit
 def chain_of(logits: Array, possible: BoolArray) -> Array:
-    """The chain of some logits: those of a row's possible moves but its last, which has logit 0."""
+    """The chain of given logits: for each row the logits of its possible transitions but the last, which has logit
+    0.
+    """
     n = possible.shape[0]
     chain = np.zeros((n, n))
     at = 0
@@ -360,7 +364,7 @@ def chain_of(logits: Array, possible: BoolArray) -> Array:
 
 @njit
 def _distance(logits: Array, search: Search, rewards: Array) -> float:
-    """How far a chain is from the true one with the nearest rewards that pay, which are written to ``rewards``."""
+    """The distance of a chain from the true chain with the nearest paying rewards, which are written to ``rewards``."""
     chain = chain_of(logits, search.possible)
     other = laws_of(chain, search.cap)
     law, weights = search.law, search.weights

@@ -1,8 +1,8 @@
-"""A problem's joint beliefs, solved once, in which an arm can be replaced or paid a bonus and solved again.
+"""A problem's joint beliefs, with fast repeated solutions for replaced arms or bonuses.
 
-Two questions are asked here many times. What would the best player earn if one arm were another? And what if pulling an
-arm in belief b paid a bonus on top of its reward? Both leave the joint beliefs and where they lead as they are, so the
-table is made once, and every solution starts from the last.
+Two questions arise many times. What is the optimal gain with one arm replaced? What is the optimal gain with a bonus
+for pulls in belief b on top of the reward? Both leave the joint beliefs and their successors unchanged: the table is
+made once, and every solution starts from the last solution.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from restless_bandits.oracles import _joint
 from restless_bandits.problem import Arm, Problem
 
 TOLERANCE = 2e-9
-"""Span of the last update of a solution: its gain is known to about that."""
+"""Span of the last update of a solution, about the accuracy of its gain."""
 FINEST_TOLERANCE = 1e-11
-"""The same for the problem itself, whose gaps everything rests on."""
+"""The same for the problem itself, the source of all gaps."""
 MOST_SWEEPS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The best player of a problem that was changed, and what it does in the long run."""
+    """The optimal policy of a changed problem, with its long-run behaviour."""
 
     gain: float
     action: ActionArray
@@ -36,7 +36,7 @@ class Solved:
 
 
 class Arena:
-    """A problem with one play over capped joint beliefs; gaps up to ``zero`` count as none."""
+    """A problem with one play over truncated joint beliefs; gaps up to ``zero`` count as none."""
 
     def __init__(self, problem: Problem, joint: JointBeliefs, zero: float, start: Array | None = None) -> None:
         self.problem, self.joint = problem, joint
@@ -53,7 +53,9 @@ class Arena:
         self.values, self.gain = first.values, first.gain
 
     def laws_with(self, arm: int | None, model: Arm | None, bonus: Mapping[int, Array] | None) -> JointLaws:
-        """Return the laws and rewards of all arms with another model of one arm, and bonuses on top of rewards."""
+        """Return the distributions and rewards of all arms with another model of one arm, and bonuses on top of
+        rewards.
+        """
         laws = self.joint.laws
         law, reward = laws.law.copy(), laws.reward.copy()
         if arm is not None and model is not None:
@@ -71,7 +73,7 @@ class Arena:
         bonus: Mapping[int, Array] | None = None,
         tolerance: float = TOLERANCE,
     ) -> Solved:
-        """Find the best player where an arm is another, or where bonuses are paid, and follow it."""
+        """Find the optimal policy with an arm replaced, or with bonuses, and follow the policy."""
         laws, size = self.laws_with(arm, model, bonus), self.joint.size
         iterate = _joint.Iterate(self._warm.copy(), np.empty(size), np.zeros(size, dtype=np.int16))
         _joint.iterate_values(iterate, tolerance, MOST_SWEEPS, self.links, self.joint.table, laws)
@@ -81,10 +83,10 @@ class Arena:
         return Solved(float((play.pulls * laws.reward).sum()), iterate.action, values, play)
 
     def follow(self, action: ActionArray) -> kernels.Play:
-        """Return what a policy does in the problem itself in the long run."""
+        """Return the long-run behaviour of a policy in the problem itself."""
         return self._play(action, self.values, self.joint.laws)
 
     def _play(self, action: ActionArray, values: Array, laws: JointLaws) -> kernels.Play:
-        # From where optimal play is most often: a policy that never comes back from there is of no use.
+        # From the most frequent joint belief of optimal play: a policy that never returns from there is of no use.
         table = self.joint.table
         return kernels.occupy(self._home, action, values, self.gap, self.links, table.strides, table.n_states, laws.law)

@@ -1,25 +1,25 @@
-"""The nearest confusing model of one arm: another chain, other rewards, for which the arm would pay.
+"""The nearest confusing model of an arm: another chain and other rewards, for which pulls of the arm would pay.
 
-Let an arm that optimal play leaves alone be pulled in its beliefs b as often as ``weights`` say. What is seen there
-tells a model θ' of the arm from the true one, θ, by
+Let an arm unused by optimal play be pulled in its beliefs b with frequencies ``weights``. The information of the
+observations against another model θ' of the arm, if the true model is θ, is
 
-    I(θ') = Σ_b weights[b] · (KL of the state seen in b + Σ_k law[b, k] · KL of the reward in state k).
+    I(θ') = Σ_b weights[b] · (KL of the state in b + Σ_k law[b, k] · KL of the reward in state k).
 
 θ' is *confusing* if the best player of the problem with θ' in the arm's place earns more than the best player now, μ*.
 Sought is the smallest I(θ') among confusing models.
 
-Whether θ' pays takes a solution over joint beliefs. A solution for one θ' also says, to first order, what the gain is
-for others: if its player pulls the arm x_b times a slot in belief b, and v_k is the value of what follows state k,
+A solution over joint beliefs decides whether θ' pays. The solution for a single θ' also gives the gain of others to
+first order. If its policy pulls the arm x_b times a slot in belief b, and v_k is the value after state k,
 
     G(θ'') ≈ G(θ') + Σ_b x_b Σ_k [law''[b, k] · (r''_k + v_k) − law'[b, k] · (r'_k + v_k)].
 
-On that, the nearest model takes no further solution: for a given chain the rewards have a closed form up to one root,
-and the chain, of two parameters for two states, is found by Nelder and Mead's simplex in compiled code. Linearised
-anew at what was found, this takes about ten solutions to come to rest. A model found so is a local minimum; several
-starts make it likely that it is the smallest one, and nothing proves it.
+Under the linearization, the nearest model takes no further solution. For a given chain the rewards have a closed form
+up to a scalar root. The chain, with two parameters for two states, is found by Nelder and Mead's simplex in compiled
+code. Repeated linearization at the result takes about ten solutions to converge. The result is a local minimum; several
+starts make a global minimum likely, without proof.
 
-What another model may be: the chain keeps the zeros of the true one, rewards of arms whose better states come first
-keep that order, and rewards of a fixed law, which one look tells, keep their values.
+Constraints on models: the chain keeps the zeros of the true chain. Rewards of arms with better states first keep their
+order. Rewards of a fixed distribution, known after a single observation, keep their values.
 """
 
 from __future__ import annotations
@@ -34,35 +34,37 @@ from restless_bandits.limits.arena import TOLERANCE, Arena, Solved
 from restless_bandits.problem import Arm
 
 MARGIN = 1e-7
-"""By how much a confusing model's gain exceeds the optimum: more than what solutions are off by."""
+"""The excess of a confusing model's gain over the optimum, above the error of solutions."""
 COARSE = 1e-5
 """Span of the last update of a solution in the first steps."""
 MOST_LINEAR = 25
 REST = 2e-5
-"""A relative change of the distance at which it has come to rest."""
+"""The relative change of the distance that counts as convergence."""
 MOST_WORSE = 3
-"""Steps that lead further away before the search ends with the nearest so model."""
+"""The number of steps of increasing distance before the search ends with the nearest model so far."""
 MOST_TURNS = 250
 """Of the simplex, for each parameter of the chain."""
 PENALTY = 30.0
-"""For a gain that falls short, in units of the sum of all weights."""
+"""The penalty of a gain below the target, in units of the sum of all weights."""
 FURTHER = 1.15
-"""A model that turned out not to pay is moved away from the true one by this factor."""
+"""The factor by which a model that does not pay is moved away from the true model."""
 
 
 @dataclass(frozen=True, eq=False)
 class Confusing:
-    """A model of an arm under which another policy would be better, and how far it is from the true arm."""
+    """A model of an arm under which another policy would be better, with its distance from the true arm."""
 
     arm: int
     model: Arm
     distance: float
-    """Σ weights · divergence: with exploration so often, what is seen speaks for the true arm by so much."""
+    """Σ weights · divergence: the expected evidence of the exploration for the true arm."""
     gain: float
 
 
 def extremes(arm: Arm) -> list[Arm]:
-    """Return models to search from, which pay if any do: high rewards, and chains that seek the best state or stay."""
+    """Return starting models for a search, which pay if any models do: high rewards, and chains that seek the best
+    state or stay.
+    """
     n, possible = arm.n_states, arm.chain > 0
     best = np.eye(n)[[int(np.argmax(arm.rewards))] * n]
     stay, leave = np.eye(n), (1.0 - np.eye(n)) / max(1, n - 1)
@@ -70,17 +72,17 @@ def extremes(arm: Arm) -> list[Arm]:
     found = [replace(arm, rewards=high)] if arm.reward_law == "bernoulli" else []
     if n > 1:
         for aim, rewards in ((best, arm.rewards), (0.9 * stay + 0.1 * best, arm.rewards), (stay, high), (leave, high)):
-            # Moves that cannot be made leave their share to the rest of the row.
+            # Impossible transitions leave their share to the rest of the row.
             rows = np.where(possible, 0.9 * aim + 0.1 * arm.chain + 1e-3, 0.0)
             found.append(replace(arm, transitions=rows / rows.sum(axis=1, keepdims=True), rewards=rewards))
     return found
 
 
 def divergence(arm: Arm, model: Arm, cap: int, *, most: bool = False) -> Array:
-    """Return for each belief of an arm how far a model is from it by one look: state seen and reward.
+    """Return for each belief of an arm the divergence of a model by one observation of state and reward.
 
-    The last belief stands for all waits from the cap on, and has the stationary laws; with ``most`` it has the largest
-    divergence of any of them.
+    The last belief stands for all waits from the truncation on, with the stationary distributions; with ``most`` its
+    value is the largest divergence of any of these waits.
     """
     rewards = np.zeros(arm.n_states)
     if arm.reward_law == "bernoulli":
@@ -102,10 +104,10 @@ def divergence(arm: Arm, model: Arm, cap: int, *, most: bool = False) -> Array:
 def nearest_confusing(
     arena: Arena, arm: int, weights: Array, start: Arm, *, margin: float = MARGIN
 ) -> Confusing | None:
-    """Return a confusing model of an arm that is nearest for some weights, searched from one; None if none pays.
+    """Return the nearest confusing model of an arm for given weights, searched from a start; None if no model pays.
 
-    ``weights[b]`` is for the beliefs of the arena, and none may be negative. Where ``start`` does not pay, it is moved
-    away from the true arm until it does.
+    ``weights[b]`` is for the beliefs of the arena, without negative entries. A ``start`` that does not pay is moved
+    away from the true arm until the start pays.
     """
     true = arena.problem.arms[arm]
     assert isinstance(true, Arm)
@@ -113,7 +115,7 @@ def nearest_confusing(
     looked = weights > 0
     model, worse, excess = start, 0, 1.0
     for _ in range(MOST_LINEAR):
-        # As long as a model pays far too much, its solution need not be precise.
+        # For a model with a large excess, a coarse solution is enough.
         tolerance = min(COARSE, max(TOLERANCE, 1e-3 * excess))
         paying = _paying(arena, arm, true, model, arena.gain + 0.3 * margin, tolerance)
         if paying is None:
@@ -134,7 +136,7 @@ def nearest_confusing(
 def _paying(
     arena: Arena, arm: int, true: Arm, model: Arm, target: float, tolerance: float
 ) -> tuple[Arm, Solved] | None:
-    """A model that pays, the given one or one further away from the true arm, with its solution."""
+    """A model that pays, the given model or a model further away from the true arm, with its solution."""
     for _ in range(40):
         solved = arena.solve(arm, model, tolerance=tolerance)
         if solved.gain >= target and solved.play.pulls[arm].any():
@@ -147,14 +149,14 @@ def _paying(
 
 
 def moved(true: Arm, model: Arm, share: float) -> Arm:
-    """Return the model that lies so much of the way from one to another, beyond it for a share above one."""
+    """Return the model at a given share of the way between two models, beyond the second for a share above one."""
     chain = np.maximum(true.chain + share * (model.chain - true.chain), np.where(true.chain > 0, 1e-12, 0.0))
     rewards = np.clip(true.rewards + share * (model.rewards - true.rewards), 0.0, 1.0)
     return replace(true, transitions=chain / chain.sum(axis=1, keepdims=True), rewards=rewards)
 
 
 def _step(arena: Arena, arm: int, true: Arm, model: Arm, solved: Solved, weights: Array, target: float) -> Arm:
-    """The nearest model whose gain, linear around the present one, reaches the target."""
+    """The nearest model whose gain, linearized at the present model, reaches the target."""
     cap, n = arena.caps[arm], true.n_states
     law, other = kernels.laws_of(true.chain, cap), kernels.laws_of(model.chain, cap)
     size = len(law)
@@ -178,7 +180,7 @@ def _step(arena: Arena, arm: int, true: Arm, model: Arm, solved: Solved, weights
     logits = _logits(model.chain, possible)
     most = MOST_TURNS * max(1, len(logits))
     _, logits, _ = kernels.nearest_model(logits, search, most)
-    # Once more from a fresh simplex, as one may have grown flat.
+    # Repeated from a fresh simplex, because a simplex may have degenerated.
     _, logits, rewards = kernels.nearest_model(logits, search, most)
     chain = kernels.chain_of(logits, possible)
     return replace(true, transitions=chain, rewards=rewards.clip(0.0, 1.0))

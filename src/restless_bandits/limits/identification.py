@@ -1,14 +1,15 @@
-"""What optimal play looks at, and which arms that identifies.
+"""The observations of optimal play, and the arms that they identify.
 
-A pull without a gap costs nothing, so a player can make it for ever where such pulls alone lead back to it: these
-pairs of joint belief and arm are the maximal end components of the pulls without a gap. All that they show is known
-to any learner in the long run, for free. An arm is *identified* if the laws of the beliefs in which they look at it
-determine its chain, and every state's reward is shown.
+A pull without a gap costs nothing. A player can repeat such a pull for ever if pulls without a gap alone lead back:
+these pairs of joint belief and arm are the maximal end components of the pulls without a gap. In the long run any
+learner gets their observations for free. An arm is *identified* if the distributions in its pulled beliefs determine
+its chain, and every state's reward is observed.
 
-Whether laws determine a chain is decided by rank: with J the derivatives of all laws in question by the free entries
-of the chain, each divided by the root of its probability, JᵀJ is Fisher's information. The smallest singular value of J
-is the *margin*. Full rank means that no chain nearby has the same laws. Another one far away may: even waits alone
-cannot tell λ from −λ. So a chain of the same laws is also searched for from many starts.
+A rank condition decides whether distributions determine a chain. With J the derivatives of all these distributions by
+the free entries of the chain, each divided by the root of its probability, JᵀJ is Fisher's information. The smallest
+singular value of J is the *margin*. Full rank excludes other chains nearby with the same distributions. A distant chain
+may still have the same distributions: even waits alone cannot distinguish λ from −λ. A chain with the same
+distributions is therefore also searched for from many starts.
 """
 
 from __future__ import annotations
@@ -24,30 +25,32 @@ from restless_bandits.limits.arena import Arena
 from restless_bandits.problem import Arm
 
 LEAST_MARGIN = 1e-6
-"""The smallest singular value with which a chain counts as determined."""
+"""The smallest singular value of a determined chain."""
 STEP = 1e-6
 """Of numerical derivatives."""
 TWIN_STARTS = 12
 SAME_LAWS = 1e-12
-"""A divergence, over all beliefs that are looked at, up to which laws are the same."""
+"""The largest divergence, over all pulled beliefs, of equal distributions."""
 APART = 1e-3
-"""A distance of two chains from which on they are not the same."""
+"""The least distance of different chains."""
 
 
 @dataclass(frozen=True, eq=False)
 class FreePlay:
-    """The pulls that optimal play can make for ever."""
+    """The pulls that optimal play can repeat for ever."""
 
     free: BoolArray
     """``[joint belief, arm]``."""
     looked: tuple[BoolArray, ...]
-    """For each arm the beliefs in which it is pulled."""
+    """For each arm whether it is pulled in each belief."""
     smallest: float
-    """The smallest gap of all other pulls where optimal play rests: had it been zero, more would be free."""
+    """The smallest gap of all other pulls in recurrent joint beliefs of optimal play: with a zero gap there, more
+    pulls would be free.
+    """
 
 
 def free_play(arena: Arena) -> FreePlay:
-    """Return what optimal play looks at, ties included."""
+    """Return the pulls of optimal play, ties included."""
     table, laws = arena.joint.table, arena.joint.laws
     belief, after = arena.links
     free: BoolArray = arena.gap == 0.0
@@ -68,7 +71,7 @@ def free_play(arena: Arena) -> FreePlay:
         label = scipy.sparse.csgraph.connected_components(graph, connection="strong")[1]
         kept = free.copy()
         for i, place, can in moves:
-            # A pull that may lead elsewhere cannot be made for ever.
+            # A pull that may lead elsewhere cannot be repeated for ever.
             kept[:, i] &= ~can | ((label[place] == label) & free[place].any(axis=1))
         if (kept == free).all():
             break
@@ -84,7 +87,7 @@ def free_play(arena: Arena) -> FreePlay:
 
 
 def margin(arm: Arm, looked: BoolArray, cap: int) -> float:
-    """Return how well some beliefs determine an arm: 0 where they do not show every state."""
+    """Return the margin of an arm for some beliefs: 0 if these do not show every state."""
     law = kernels.laws_of(arm.chain, cap)
     if not looked.any() or not (law[looked] > 0).any(axis=0).all():
         return 0.0
@@ -92,7 +95,7 @@ def margin(arm: Arm, looked: BoolArray, cap: int) -> float:
     for s in range(arm.n_states):
         moves = np.flatnonzero(arm.chain[s] > 0)
         for k in moves[:-1]:
-            # Half as far where a probability is small, so that all stay between zero and one.
+            # Half as far for a small probability, to keep all probabilities between zero and one.
             step = min(STEP, 0.5 * arm.chain[s, k], 0.5 * arm.chain[s, moves[-1]])
             move = np.zeros_like(arm.chain)
             move[s, k], move[s, moves[-1]] = step, -step
@@ -104,7 +107,7 @@ def margin(arm: Arm, looked: BoolArray, cap: int) -> float:
 
 
 def twins(arm: Arm, looked: BoolArray, cap: int) -> list[Arm]:
-    """Return other chains with the same laws in all beliefs that are looked at, as far as a search finds them."""
+    """Return other chains with the same distributions in all pulled beliefs, as far as a search finds them."""
     possible = arm.chain > 0
     free = int(possible.sum()) - arm.n_states
     if free == 0:

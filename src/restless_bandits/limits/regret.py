@@ -1,23 +1,24 @@
-"""The least regret that any learner can have on a problem: C such that lim inf R(T)/ln T ≥ C.
+"""The lower bound of regret for any learner on a problem: C such that lim inf R(T)/ln T ≥ C.
 
-With Δ the gaps of the optimal solution, θ the problem, and KL what a pull tells of another model θ' (state and reward),
+With Δ the gaps of the optimal solution, θ the problem, and KL the divergence of another model θ' by a pull (state and
+reward),
 
     C = min Σ w(z, a) Δ(z, a)   over measures w that the process of joint beliefs can carry,
         such that Σ w(z, a) KL(z, a) ≥ 1 for every confusing θ',
 
-and θ' is confusing if it has the laws of θ wherever optimal play looks, and a larger optimum (Graves, Lai 1997;
-Burnetas, Katehakis 1997; Ok, Proutiere, Tranos 2018). See docs/theory/limit.md for the proof.
+and θ' is confusing if θ' has the distributions of θ in all beliefs pulled by optimal play, and a larger optimum
+(Graves, Lai 1997; Burnetas, Katehakis 1997; Ok, Proutiere, Tranos 2018). See docs/theory/limit.md for the proof.
 
-The dual of it reads: the largest Σ λ_j over confusing models θ_j such that no policy earns more than μ* when every pull
-pays a bonus Σ λ_j KL_j on top of its reward. So both sides are solved with the solver at hand. *Columns* are policies:
-the best one for the bonus explores too little or too much, and tells what exploration costs and shows. *Rows* are
-models: the one that the present exploration rules out least (``confusion``). A linear program holds the two together.
+The dual problem is the largest Σ λ_j over confusing models θ_j such that no policy earns more than μ* when every pull
+pays a bonus Σ λ_j KL_j on top of its reward. Both sides use the same solver. *Columns* are policies: the best policy
+for the bonus explores too little or too much, and gives the cost and the information of exploration. *Rows* are models:
+the model that the present exploration excludes least (``confusion``). A linear program joins the two.
 
-All this is a search, on a table of joint beliefs that is short. What it found is then held against the table of the
-exact solution. Each model is confusing because the exact oracle proves that its optimum lies above μ*; and the bonus
-pays nobody because a potential φ is found with Δ ≥ Σ λ_j KL_j + E φ(after) − φ for every pull that is not free. That
-is ``lower``. The other end is what the exploration found costs, divided by how far the nearest confusing model that a
-search from several starts finds is ruled out: no proof.
+All of this is a search, on a table of joint beliefs with short truncations. The result is then verified on the table of
+the exact solution. Each model is confusing because the exact oracle proves an optimum above μ*. The bonus pays no
+policy because of a potential φ with Δ ≥ Σ λ_j KL_j + E φ(after) − φ for every pull that is not free. These proofs give
+``lower``. The upper end is the cost of the found exploration, divided by the information against the nearest confusing
+model found by a search from several starts: no proof.
 """
 
 from __future__ import annotations
@@ -50,37 +51,37 @@ MOST_ARMS, MOST_STATES = 3, 3
 MOST_TWO_STATE_ARMS = 4
 MOST_BELIEFS = 2_000_000
 SECONDS_PER_BELIEF = 4e-5
-"""Of one core, measured on the built-in problems."""
+"""Of a single core, measured on the built-in problems."""
 SEARCH_BELIEFS = 30_000
-"""Joint beliefs of the table on which the search goes on, unless its caps would become shorter than is reasonable."""
+"""The number of joint beliefs of the search table, unless its truncations would become too short."""
 FINEST, COARSEST = 1e-7, 1e-3
-"""Deviations at which caps of such tables may lie."""
+"""The range of deviations at the truncations of search tables."""
 LEAST_CAPS = (64, 40, 24, 16, 8)
-"""Caps that no arm's may lie below: the first with which the table is still small, or else the last."""
+"""Lower limits of the truncations of all arms: the first with a small table, or else the last."""
 ZERO = 1e-8
 """Gaps up to here count as none: the exact solution's are off by less."""
 COLUMNS, ROWS = 60, 40
 ENOUGH = 2e-4
-"""Relative: what a new policy or a new model must change to be taken in."""
+"""The least relative change by which a new policy or a new model is accepted."""
 PROOF_TOLERANCE = 3e-8
 """Width of the bracket of a confusing model's optimum: models are found with ``confusion.MARGIN`` to spare."""
 PUSH = 1e-4
 """By how much, first, a model is moved away from the true arm whose optimum is not proved to lie above μ*."""
 MOST_PUSHED = 0.5
 SLACK = 1e-8
-"""Added to what every slot of an excursion is worth in the proof, as room for rounding."""
+"""The slack added to each slot of an excursion in the proof, a margin for rounding."""
 MOST_SWEEPS = 5_000
 SHORT = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
-"""Shares by which the bonus is cut until the proof goes through."""
+"""Shares by which the bonus is reduced until the proof succeeds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Limit:
-    """How little regret is possible: what any learner that is good everywhere loses at least for each unit of ln T.
+    """The lower bound of regret: the least loss for each unit of ln T of any learner that is good on every problem.
 
-    ``lower`` is proved up to the caps and the rounding of the exact solution; ``upper`` is what a search found. Both
-    are 0 where optimal play identifies all arms. Where ``exact`` is false, models that differ in one arm at a time were
-    all that was looked at: then ``lower`` still holds, and the constant itself may lie above ``upper``.
+    ``lower`` is proved up to the truncations and the rounding of the exact solution; ``upper`` is the result of a
+    search. Both are 0 if optimal play identifies all arms. If ``exact`` is false, the search covered only models that
+    differ in a single arm: ``lower`` still holds, and the constant itself may lie above ``upper``.
     """
 
     problem: Problem
@@ -91,17 +92,17 @@ class Limit:
     unused: tuple[str, ...]
     """The arms that optimal play does not identify."""
     model: Problem | None
-    """The nearest confusing problem; of several, the one that counts most."""
+    """The nearest confusing problem; of several, the problem of largest weight."""
     policy: JointPolicy | None
-    """The exploration that costs so little; of several that are mixed, the one that bears most of the cost."""
+    """The exploration policy of least cost; in a mixture, the policy with most of the cost."""
     margin: float
-    """The smallest singular value, over all identified arms, of what optimal play shows of a chain."""
+    """The smallest margin of all identified arms under optimal play."""
     how: str
     seconds: float
 
     @property
     def sentence(self) -> str:
-        """What it means, in one line."""
+        """The meaning of the limit, in a line."""
         if not self.unused:
             return "limit: 0, optimal play identifies every arm, so nothing forces regret to grow with ln T"
         names = " and ".join(self.unused)
@@ -116,7 +117,7 @@ class Limit:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as ``restless check --limit --json`` prints it."""
+        """Return the limit in the form of ``restless check --limit --json``."""
         names = ("slope", "lower", "upper", "exact", "unused", "margin", "how", "seconds")
         model = None
         if self.model is not None:
@@ -131,7 +132,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """A policy, what it costs a slot, and how often it pulls each arm in each of its beliefs."""
+    """A policy, its cost a slot, and its frequencies of pulls of each arm in each of its beliefs."""
 
     action: ActionArray
     cost: float
@@ -140,7 +141,7 @@ class _Column:
 
 @dataclass(frozen=True, eq=False)
 class _Balance:
-    """The solution of the linear program: how much of each policy, what each model weighs, and what all costs."""
+    """The solution of the linear program: the weight of each policy, the weight of each model, and the total cost."""
 
     amounts: Array
     weights: Array
@@ -148,7 +149,7 @@ class _Balance:
 
 
 class _Program:
-    """The linear program over policies and models of one arena."""
+    """The linear program over policies and models of an arena."""
 
     def __init__(self, arena: Arena, *, most: bool = False) -> None:
         self.arena, self._most = arena, most
@@ -163,7 +164,9 @@ class _Program:
         self._bonus.append(divergence(true, model, self.arena.caps[arm], most=self._most))
 
     def add_policy(self, action: ActionArray, play: kernels.Play) -> bool:
-        """Take a policy in; False where it costs nothing, as optimal play does, or shows nothing of any model."""
+        """Accept a policy; return False for a policy without cost, such as optimal play, or without information on
+        any model.
+        """
         column = _Column(action, play.cost, play.pulls)
         if play.cost <= 0.0 or not any(self._shown(column, j) > 0 for j in range(len(self.rows))):
             return False
@@ -175,15 +178,15 @@ class _Program:
         return float(column.pulls[arm, : len(bonus)] @ bonus)
 
     def bonus(self, weights: Array) -> dict[int, Array]:
-        """What pulls pay on top of their rewards, arm by arm."""
+        """Bonuses of pulls on top of their rewards, arm by arm."""
         total: dict[int, Array] = {}
         for weight, (arm, _), bonus in zip(weights, self.rows, self._bonus, strict=True):
             total[arm] = total.get(arm, np.zeros(len(bonus))) + weight * bonus
         return total
 
     def solve(self) -> _Balance:
-        """Balance what policies cost against what they show of each model."""
-        # In units of what each policy costs, so that rare excursions weigh as much as constant ones.
+        """Balance the costs of policies against their information on each model."""
+        # In units of each policy's cost: rare excursions then weigh as much as constant ones.
         shown = np.array([[self._shown(one, j) / one.cost for one in self.columns] for j in range(len(self.rows))])
         found = scipy.optimize.linprog(np.ones(len(self.columns)), A_ub=-shown, b_ub=-np.ones(len(self.rows)))
         assert found.x is not None, found.message
@@ -191,7 +194,7 @@ class _Program:
         return _Balance(amounts, np.maximum(0.0, -found.ineqlin.marginals), float(found.x.sum()))
 
     def balance(self) -> _Balance:
-        """Take in policies until no other one pays for itself by the bonus."""
+        """Accept policies until no other policy pays for itself by the bonus."""
         for _ in range(COLUMNS):
             found = self.solve()
             solved = self.arena.solve(bonus=self.bonus(found.weights))
@@ -203,7 +206,7 @@ class _Program:
         return self.solve()
 
     def pulls(self, balance: _Balance, arm: int) -> Array:
-        """How often an arm is pulled in each of its beliefs, for each unit of ln T."""
+        """The frequency of pulls of an arm in each of its beliefs, for each unit of ln T."""
         size = self.arena.joint.arms[arm].size
         columns = zip(balance.amounts, self.columns, strict=True)
         total: Array = sum((amount * one.pulls[arm, :size] for amount, one in columns), np.zeros(size))
@@ -211,11 +214,11 @@ class _Program:
 
 
 def regret_limit(problem: Problem, *, announce: Report | None = None) -> Limit:
-    """Return the least slope of regret in ln T that any learner can have which is good on every problem.
+    """Return the least slope of regret in ln T of any learner that is good on every problem.
 
     For two or three arms of up to three states, and up to four of two states, with one play; chains and mean rewards
-    count as unknown, the order of states and the zeros of the chains as known. Takes seconds to minutes;
-    ``announce`` is called with a line of text if it will be long.
+    count as unknown, the order of states and the zeros of the chains as known. Takes seconds to minutes; ``announce``
+    is called with a line of text before a long computation.
 
     >>> import restless_bandits as rb
     >>> regret_limit(rb.Problem.builtin("paper-1")).slope
@@ -267,7 +270,7 @@ def regret_limit(problem: Problem, *, announce: Report | None = None) -> Limit:
 
 
 def _accept(problem: Problem) -> None:
-    """Refuse what the program is not made for."""
+    """Refuse problems outside the scope of the program."""
     check_problem(problem)
     problem.require_steady("the limit of regret")
     if problem.plays != 1:
@@ -300,7 +303,7 @@ def _accept(problem: Problem) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """The exact solution and what optimal play shows of the arms."""
+    """The exact solution, and the observations of arms under optimal play."""
 
     problem: Problem
     solution: Solution
@@ -318,20 +321,20 @@ class _Known:
 
     @cached_property
     def never(self) -> list[int]:
-        """The arms that optimal play leaves alone, without those that one look tells all of."""
+        """The arms not pulled by optimal play, except for arms known from a single observation."""
         arms = self.problem.arms
         unknown = [arm.n_states > 1 or arm.reward_law == "bernoulli" for arm in arms]
         return [i for i, looked in enumerate(self.play.looked) if unknown[i] and not looked.any()]
 
     @cached_property
     def in_part(self) -> list[int]:
-        """The arms that are looked at, and yet not determined by their laws, not even among models nearby."""
+        """The arms pulled but not determined by their distributions, not even among models nearby."""
         looked = [one.any() for one in self.play.looked]
         return [i for i, one in enumerate(self.margins) if one < LEAST_MARGIN and looked[i]]
 
     @cached_property
     def doubles(self) -> list[tuple[int, Arm]]:
-        """Models that optimal play cannot tell from an arm, and that would pay."""
+        """Models that optimal play cannot distinguish from an arm, and under which another policy would pay."""
         found = []
         for i, looked in enumerate(self.play.looked):
             if self.margins[i] >= LEAST_MARGIN:
@@ -344,7 +347,7 @@ class _Known:
 
     @cached_property
     def margin(self) -> float:
-        """Of the arms that are identified."""
+        """The margin of the identified arms."""
         return min((one for i, one in enumerate(self.margins) if i not in self.unused), default=math.inf)
 
     def changed(self, arm: int, model: Arm) -> Problem:
@@ -353,12 +356,12 @@ class _Known:
         return Problem(arms, name=self.problem.name)
 
     def pays(self, arm: int, model: Arm) -> bool:
-        """Whether the optimum with another model is proved to lie above that of the problem."""
+        """Whether the optimum with another model is proved to lie above the problem's optimum."""
         return exact(self.changed(arm, model), tolerance=PROOF_TOLERANCE).lower > self.solution.upper
 
 
 def _joint_beliefs(problem: Problem, caps: Sequence[int]) -> JointBeliefs:
-    """The joint beliefs of a problem; caps leave room for other models, which may forget more slowly."""
+    """The joint beliefs of a problem; truncations leave room for other models, which may forget more slowly."""
 
     def size(caps: Sequence[int]) -> int:
         beliefs = [(cap - 1) * n + 1 for cap, n in zip(caps, problem.n_states, strict=True)]
@@ -372,7 +375,7 @@ def _joint_beliefs(problem: Problem, caps: Sequence[int]) -> JointBeliefs:
 
 
 def _search_arena(known: _Known) -> Arena:
-    """The table on which models and policies are searched for: the finest that is small."""
+    """The table for the search of models and policies: the finest small table."""
     deviation, arena = FINEST, known.table
     while arena.joint.size > SEARCH_BELIEFS and deviation < 2.0 * COARSEST:
         joint = _joint_beliefs(known.problem, [cap_for(arm, deviation) for arm in known.problem.arms])
@@ -383,13 +386,13 @@ def _search_arena(known: _Known) -> Arena:
 
 
 def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
-    """Take in models and policies by turns until neither changes anything; None if no model pays."""
+    """Add models and policies alternately until neither changes the result; None if no model pays."""
     program = _Program(arena)
     for arm, twin in known.doubles:
         _take_in(program, arm, twin, 1.0)
     arms = []
     for arm in known.never:
-        # As if it were pulled in every slot, until exploration is known better.
+        # As for a pull in every slot, until a better exploration is known.
         weights = np.zeros(arena.joint.arms[arm].size)
         weights[arena.joint.arms[arm].first] = known.arm(arm).stationary
         starts = (nearest_confusing(arena, arm, weights, start) for start in extremes(known.arm(arm)))
@@ -415,7 +418,7 @@ def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
 
 
 def _take_in(program: _Program, arm: int, model: Arm, beyond: float = 1.02) -> None:
-    """Add a model, and with it the policy that is best a little beyond it, which explores what tells the two apart."""
+    """Add a model, and the best policy for a model a little beyond, which distinguishes the two."""
     program.add_model(arm, model)
     arena = program.arena
     true = arena.problem.arms[arm]
@@ -425,7 +428,7 @@ def _take_in(program: _Program, arm: int, model: Arm, beyond: float = 1.02) -> N
 
 
 def _nearest_of_program(program: _Program, balance: _Balance, arm: int, thorough: bool) -> Confusing | None:
-    """The model of an arm that the present exploration rules out least; thoroughly from all starts."""
+    """The model of an arm that the present exploration excludes least; if thorough, from all starts."""
     weighed = [(w, model) for w, (i, model) in zip(balance.weights, program.rows, strict=True) if i == arm]
     heaviest = max(range(len(weighed)), key=lambda j: weighed[j][0])
     quick = {heaviest, len(weighed) - 1}
@@ -446,7 +449,7 @@ def _nearest(program: _Program, arm: int, weights: Array, starts: Sequence[Arm])
 def _prove(
     arena: Arena, known: _Known, program: _Program, balance: _Balance
 ) -> tuple[float, float, Problem, JointPolicy, str]:
-    """Hold what the search found against the table of the exact solution; return both ends, model, policy, a remark."""
+    """Verify the search result on the table of the exact solution; return both ends, model, policy, a remark."""
     table = known.table
     place = arena.joint.refine(np.arange(arena.joint.size, dtype=np.float64), table.joint).astype(np.int64)
     final, amounts = _Program(table, most=True), []
@@ -466,7 +469,7 @@ def _prove(
     for arm in {arm for arm, _ in program.rows} & set(known.never):
         size = arena.joint.arms[arm].size
         weights = _folded(final.pulls(explored, arm), known.problem.n_states[arm], size)
-        # The search has just looked from all other starts, for all but the same weights.
+        # The search has just used all other starts, for nearly the same weights.
         near = _nearest(program, arm, weights, [model for i, model in final.rows if i == arm])
         distances += [] if near is None else [near.distance]
 
@@ -479,7 +482,7 @@ def _prove(
         if final.add_policy(solved.action, solved.play):
             found = final.solve()
     lower = (1.0 - short) * float(found.weights.sum())
-    # The search stops where another model would change next to nothing.
+    # The search stops once another model would change next to nothing.
     upper = max(lower, (1.0 + ENOUGH) * float(spent.sum()) / min(distances))
     arm, model = final.rows[int(np.argmax(found.weights))]
     parts = f"of which the first bears {spent[first] / spent.sum():.0%} of the cost"
@@ -501,7 +504,7 @@ def _proved_to_pay(known: _Known, arm: int, model: Arm) -> Arm:
 
 
 def _nobody_is_paid(known: _Known, program: _Program, weights: Array) -> bool:
-    """Whether a potential proves that bonuses of so much make no excursion worth its cost."""
+    """Whether a potential proves that no excursion is worth its cost under the given bonuses."""
     table, joint = known.table, known.table.joint
     net = np.zeros(joint.laws.reward.shape)
     for arm, bonus in program.bonus(weights).items():
@@ -514,7 +517,7 @@ def _nobody_is_paid(known: _Known, program: _Program, weights: Array) -> bool:
 
 
 def _folded(weights: Array, n_states: int, size: int) -> Array:
-    """Weights on the beliefs of a long cap, on those of a shorter one."""
+    """Weights on the beliefs of a long truncation, mapped to the beliefs of a shorter truncation."""
     rows = weights[:-1].reshape(n_states, -1)
     length = (size - 1) // n_states
     return np.append(rows[:, :length].reshape(-1), weights[-1] + rows[:, length:].sum())

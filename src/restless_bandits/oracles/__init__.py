@@ -1,12 +1,12 @@
 """Oracles: functions from a problem to a ``Solution``, a policy with a bracket of the best long-run reward.
 
-    rb.oracles.auto(problem)                    # the one below that fits into a minute
+    rb.oracles.auto(problem)                    # the most precise oracle below within a minute
     rb.oracles.exact(problem)                   # the optimum, with a proof
     rb.oracles.whittle(problem)                 # Whittle's index policy; also myopic, guha, relaxation, best_arm
-    rb.oracles.evaluate(problem, policy)        # what any policy earns, computed
+    rb.oracles.evaluate(problem, policy)        # the computed reward of any policy
     rb.oracles.policy("whittle", problem)       # the policy alone, for learners that plan often
 
-Importing this brings a compiler along; ``import restless_bandits`` alone does not.
+Importing this package loads a compiler; ``import restless_bandits`` alone does not.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ __all__ = [
 def find_oracle(given: str | Oracle | Callable[[Problem], Policy | Solution]) -> Oracle:
     """Return the oracle of a name, of a home such as ``package.module:function``, or made of a function.
 
-    A function answers a problem with a ``Solution``, or with a ``Policy``, which is then evaluated and bracketed.
-    Underscores in names do as well as hyphens.
+    A function answers a problem with a ``Solution``, or with a ``Policy``, which is then evaluated and bracketed. Names
+    may contain underscores in place of hyphens.
     """
     found, name = given, ""
     if isinstance(given, str):
@@ -91,16 +91,16 @@ def _from_function(function: Callable[[Problem], Policy | Solution], name: str) 
 
 
 def oracle(name: str) -> Callable[..., Solution]:
-    """Return what solves a problem under that name."""
+    """Return the oracle's solving function under a name."""
     return find_oracle(name).solve
 
 
 def policy(name: str | Oracle, problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
-    """Return what the oracle of that name would play, without the bracket around it.
+    """Return the policy of the named oracle, without a bracket.
 
-    ``exact`` and ``auto`` plan as precisely as is worth it after so many slots, ``auto`` also as is worth it for a plan
-    that will be followed for ``lasting`` slots (see ``planning``); without ``slots`` ``exact`` plans as precisely as it
-    can.
+    ``exact`` and ``auto`` plan as precisely as worthwhile after so many slots. ``auto`` also accounts for a plan that
+    will be followed for ``lasting`` slots (see ``planning``). Without ``slots``, ``exact`` plans as precisely as
+    possible.
     """
     found = find_oracle(name)
     return found.policy(problem) if slots is None or found.plan is None else found.plan(problem, slots, lasting)

@@ -5,7 +5,9 @@ recurrent classes (a myopic player locks onto an arm), so each class is solved a
 there. And what can be earned at best where arms have several recurrent classes or a period: then the optimum
 depends on where one starts, no bracket over all beliefs closes, and the problem is split into its maximal end
 components, inside which a player can stay for ever and the gain is constant. Each component is solved by value
-iteration with bounds; which of them to aim for is a reachability problem, solved by policy iteration.
+iteration with bounds, and by policy iteration where the chains are too slow for that; which of them to aim for is a
+reachability problem, solved by policy iteration. Work is bounded by counts of sweeps and of linear systems, and the
+answer is proved wherever they end.
 
 However they were found, the answers are proved afterwards, with D the mean change in a step and its errors bounded as
 in ``_enclosure``.
@@ -23,6 +25,7 @@ any policy can make, are such a g.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,10 +43,14 @@ from restless_bandits.policies import Policy
 MOST_BELIEFS = 200_000
 MOST_NUMBERED = 2**62
 """Combinations of the beliefs of all arms, whether they can be reached or not, that can have a number each."""
-MOST_SWEEPS = 20_000
-"""Steps of value iteration: bounds hold after any number of them."""
+MOST_SWEEPS, FEWEST_SWEEPS = 2_000, 100
+"""Steps of value iteration, as bounds hold after any number; and those after which it is first asked for progress."""
 MOST_POLICIES = 100
 """Steps of policy iteration, likewise."""
+MOST_SWEPT = 1_000_000_000
+"""Chances that value iteration inside of components takes in, over all sweeps: some seconds."""
+MOST_SETTLED, MOST_SOLVED = 30, 1_000_000
+"""Steps of policy iteration inside of components, and beliefs in the linear systems of all steps, two a step."""
 LOST = 1e-12
 """A difference of two solutions of one system that is beyond the rounding of a sound solver."""
 TINY = 1e-18
@@ -286,30 +293,36 @@ def _closed_classes(explored: Explored) -> tuple[IntArray, IntArray]:
 
 
 def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:
-    """Solve g + h = r + P h with h = 0 in the first state, for a chain with one recurrent class.
+    """Solve g + h = r + P h with h = 0 in the first state, for a chain with one recurrent class."""
+    gains, bias = _gains_and_biases(matrix, reward, np.zeros(len(reward), dtype=np.int64))
+    return float(gains[0]), bias
 
-    The diagonal of I − P is the sum of the chances to move, and residuals come from differences, so a chance of 1e-14
-    to leave a belief is not lost.
+
+def _gains_and_biases(matrix: Any, reward: Array, reference: IntArray) -> tuple[Array, Array]:
+    """Solve g + h = r + P h for chains that do not meet, each with one recurrent class and h = 0 in its reference.
+
+    ``reference`` holds the state of reference of every state's chain. The diagonal of I − P is the sum of the chances
+    to move, and residuals come from differences, so a chance of 1e-14 to leave a belief is not lost.
     """
     size = len(reward)
     moves = matrix.tocoo()
     moving = moves.row != moves.col
     source, there, chance = moves.row[moving], moves.col[moving], moves.data[moving]
     out = sums(source, chance, size)
-    # h of the first belief is zero, so its column is free to carry the gain.
+    # h is zero in a reference, so its column is free to carry the gain.
     first = np.zeros(size)
-    first[0] = 1.0
-    carry = scipy.sparse.csc_array(np.ones((size, 1))) @ scipy.sparse.csc_array(first[None, :])
+    first[reference] = 1.0
+    carry = scipy.sparse.csr_array((np.ones(size), (np.arange(size), reference)), shape=(size, size))
     leaving = scipy.sparse.csr_array((chance, (source, there)), shape=(size, size))
     system = (scipy.sparse.diags_array(out) - leaving) @ scipy.sparse.diags_array(1.0 - first) + carry
     solver = scipy.sparse.linalg.splu(system.tocsc())
-    bias, gain, left = np.zeros(size), 0.0, reward
+    bias, gains, left = np.zeros(size), np.zeros(size), reward
     for _ in range(1 + REFINEMENTS):
         step = solver.solve(left)
-        gain, step[0] = gain + float(step[0]), 0.0
+        gains, step[reference] = gains + step[reference], 0.0
         bias = bias + step
-        left = reward + sums(source, chance * (bias[there] - bias[source]), size) - gain
-    return gain, bias
+        left = reward + sums(source, chance * (bias[there] - bias[source]), size) - gains
+    return gains, bias
 
 
 def chain_bias(explored: Explored) -> Array | None:
@@ -339,17 +352,24 @@ class MultichainAnswer:
     components: int
 
 
-def solve_multichain(explored: Explored, tolerance: float) -> MultichainAnswer:
-    """Bound the best gain from the start of a problem whose optimum may depend on it, and look for who earns it."""
-    parts = _EndComponents(explored)
-    bias, low = _component_gains(parts, tolerance)
-    gains = _reach(parts, low, moves=False)
-    action = _multichain_actions(parts, low, bias, gains)
-    value = LONG * gains + np.where(parts.inside, bias, 0.0)
-    return MultichainAnswer(float(gains[0]), _proved_upper(parts, bias), action, value, parts.count - 1)
+def solve_multichain(explored: Explored, tolerance: float, parts: EndComponents | None = None) -> MultichainAnswer:
+    """Bound the best gain from the start of a problem whose optimum may depend on it, and look for who earns it.
+
+    ``parts`` are the end components of a problem with the same matrix, if they are known.
+    """
+    parts = EndComponents(explored) if parts is None else parts.of(explored)
+    found = _component_gains(parts, tolerance)
+    # What a slow chain earns at last may be more than it pays within the horizon, so values are those of few slots.
+    value = np.where(parts.inside, found.bias, 0.0)
+    if (found.most - found.least)[1:].max(initial=0.0) > tolerance:
+        found = _settled(parts, found, tolerance)
+    gains = _reach(parts, found.least, moves=False)
+    action = _multichain_actions(parts, found, gains)
+    upper = _proved_upper(parts, found.bias)
+    return MultichainAnswer(float(gains[0]), upper, action, LONG * gains + value, parts.count - 1)
 
 
-def _proved_upper(parts: _EndComponents, bias: Array) -> float:
+def _proved_upper(parts: EndComponents, bias: Array) -> float:
     """A gain that no policy exceeds from the start; infinite where nothing is proved."""
     steps, stays = parts.explored.steps, parts.stays.reshape(-1)
     rate, off = steps.rates(bias)
@@ -382,7 +402,7 @@ class _Exits(NamedTuple):
         return sums(self.choice, parts, self.node.size)
 
 
-class _EndComponents:
+class EndComponents:
     """The maximal end components of a problem written out, numbered from 1; 0 stands for beliefs in none of them."""
 
     def __init__(self, explored: Explored) -> None:
@@ -413,6 +433,25 @@ class _EndComponents:
         moves = there != left[rows.row]
         self.exits = _Exits(left, rows.row[moves], there[moves], rows.data[moves])
 
+    def of(self, explored: Explored) -> EndComponents:
+        """Return the components of another problem, of which only the rewards differ."""
+        other = copy.copy(self)
+        other.explored = explored
+        return other
+
+    @cached_property
+    def ways(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The belief, the action and the next belief of each step of positive chance, for actions that stay."""
+        rows = self.explored.matrix.tocoo()
+        stays = self.stays.reshape(-1)[rows.row] & (rows.data > 0)
+        action, source = np.divmod(rows.row[stays].astype(np.int64), self.explored.size)
+        return source, action, rows.col[stays].astype(np.int64)
+
+    def rates(self, bias: Array) -> tuple[Array, Array]:
+        """``[action, belief]``: reward and mean change of the bias, −∞ for actions that leave; their errors."""
+        rate, off = self.explored.steps.rates(bias)
+        return np.where(self.stays, rate.reshape(self.stays.shape), -np.inf), off.reshape(self.stays.shape)
+
     def staying(self, bias: Array) -> Array:
         """``[action, belief]``: reward and bias that follow an action that stays, −∞ for others."""
         table = (self.explored.reward + self.explored.matrix @ bias).reshape(self.stays.shape)
@@ -423,24 +462,154 @@ class _EndComponents:
         return np.where(self.stays, -np.inf, (self.explored.matrix @ values).reshape(self.stays.shape))
 
 
-def _component_gains(parts: _EndComponents, tolerance: float) -> tuple[Array, Array]:
-    """Value iteration inside all components at once: bias, and the least that each component gains a slot."""
+class _Gains(NamedTuple):
+    """A bias, the least and the most that each component gains a slot, and the action that earns the least."""
+
+    bias: Array
+    least: Array
+    most: Array
+    action: IntArray
+
+
+def _ends(parts: EndComponents, change: Array) -> tuple[Array, Array]:
+    """The least and the most change of a bias in each component."""
     inside, component = parts.inside, parts.component
-    bias = np.zeros(parts.explored.size)
-    for _ in range(MOST_SWEEPS):
-        change = np.where(inside, parts.staying(bias).max(axis=0) - bias, 0.0)
-        low, high = np.full(parts.count, np.inf), np.full(parts.count, -np.inf)
-        np.minimum.at(low, component[inside], change[inside])
-        np.maximum.at(high, component[inside], change[inside])
-        if float((high - low)[1:].max(initial=0.0)) <= tolerance:
+    low, high = np.full(parts.count, np.inf), np.full(parts.count, -np.inf)
+    np.minimum.at(low, component[inside], change[inside])
+    np.maximum.at(high, component[inside], change[inside])
+    return low, high
+
+
+def _component_gains(parts: EndComponents, tolerance: float) -> _Gains:
+    """Value iteration inside all components at once, given up where the sweeps that are left will not do.
+
+    Whether they will is asked after a number of sweeps that doubles, from how the residual fell since the last time.
+    """
+    bias, earlier, asked = np.zeros(parts.explored.size), math.inf, FEWEST_SWEEPS
+    most = max(FEWEST_SWEEPS, min(MOST_SWEEPS, MOST_SWEPT // max(1, parts.explored.matrix.nnz)))
+    for sweep in range(1, most + 1):
+        table = parts.staying(bias)
+        change = np.where(parts.inside, table.max(axis=0) - bias, 0.0)
+        low, high = _ends(parts, change)
+        residual = float((high - low)[1:].max(initial=0.0))
+        if residual <= tolerance:
             break
+        if sweep == FEWEST_SWEEPS // 2:
+            earlier = residual
+        if sweep == asked:
+            if hopeless(earlier, residual, tolerance, sweep - asked // 2, most - sweep):
+                break
+            earlier, asked = residual, 2 * asked
         # Lazy steps, less the component's own gain, so that periodic play settles and values stay small.
         middle = np.concatenate([[0.0], 0.5 * (low[1:] + high[1:])])
-        bias = np.where(inside, bias + 0.9 * (change - middle[component]), 0.0)
-    return bias, low
+        bias = np.where(parts.inside, bias + 0.9 * (change - middle[parts.component]), 0.0)
+    return _Gains(bias, low, high, table.argmax(axis=0))
 
 
-def _reach(parts: _EndComponents, stay: Array, *, moves: bool) -> Array:
+def hopeless(earlier: float, now: float, enough: float, sweeps: int, left: float) -> bool:
+    """Whether a residual that fell so far in some sweeps will not be small enough after those that are left."""
+    if not 0.0 < now < earlier:
+        return now > enough
+    return math.log(now / enough) * sweeps > left * math.log(earlier / now)
+
+
+def _settled(parts: EndComponents, found: _Gains, tolerance: float) -> _Gains:
+    """Policy iteration inside all components at once: for each the narrowest of the brackets that were met.
+
+    In a component every belief can be reached from every other, so each policy is changed to end in the best of its
+    recurrent classes. What a choice is better by must exceed the rounding of the comparison.
+    """
+    action, best = found.action, found
+    inside = np.flatnonzero(parts.inside)
+    for _ in range(min(MOST_SETTLED, 1 + MOST_SOLVED // (2 * len(action)))):
+        solved = _settled_policy(parts, action, inside)
+        if solved is None:
+            break
+        action, bias = solved
+        rate, off = parts.rates(bias)
+        low, high = _ends(parts, rate.max(axis=0))
+        narrower = high - low < best.most - best.least
+        here = narrower[parts.component] & parts.inside
+        best = _Gains(
+            np.where(here, bias, best.bias),
+            np.where(narrower, low, best.least),
+            np.where(narrower, high, best.most),
+            np.where(here, action, best.action),
+        )
+        if (best.most - best.least)[1:].max() <= tolerance:
+            break
+        everywhere = np.arange(len(action))
+        kept = (rate + off)[action, everywhere]
+        pick = (rate - off).argmax(axis=0)
+        better = parts.inside & ((rate - off)[pick, everywhere] > kept)
+        if not better.any():
+            break
+        action = np.where(better, pick, action)
+    return best
+
+
+def _settled_policy(parts: EndComponents, action: IntArray, inside: IntArray) -> tuple[IntArray, Array] | None:
+    """A policy changed so that each component has one recurrent class, the best it had, and its bias.
+
+    None where the linear systems are singular.
+    """
+    n = parts.explored.size
+    matrix = parts.explored.matrix[action[inside] * n + inside][:, inside]
+    matrix.eliminate_zeros()
+    reward = parts.explored.reward[action[inside] * n + inside]
+    count, label = scipy.sparse.csgraph.connected_components(matrix, directed=True, connection="strong")
+    closed = np.ones(count, dtype=bool)
+    edges = matrix.tocoo()
+    closed[label[edges.row[label[edges.row] != label[edges.col]]]] = False
+    recurrent = np.flatnonzero(closed[label])
+    first = np.full(count, -1, dtype=np.int64)
+    first[label[recurrent[::-1]]] = np.arange(recurrent.size)[::-1]
+    try:
+        gains, _ = _gains_and_biases(matrix[recurrent][:, recurrent], reward[recurrent], first[label[recurrent]])
+        if not np.isfinite(gains).all():
+            return None
+        # The recurrent belief of the largest gain stands for each component, and all others lead to its class.
+        home = np.full(parts.count, -1, dtype=np.int64)
+        order = np.argsort(gains, kind="stable")
+        home[parts.component[inside[recurrent[order]]]] = recurrent[order]
+        reference = home[parts.component[inside]]
+        done = np.zeros(n, dtype=bool)
+        done[inside[label == label[reference]]] = True
+        own = parts.ways[1] == action[parts.ways[0]]
+        done |= _steps_towards(parts.ways[0][own], parts.ways[2][own], np.flatnonzero(done), n) >= 0
+        action = _leading_to(parts, action, np.flatnonzero(done))
+        matrix = parts.explored.matrix[action[inside] * n + inside][:, inside]
+        gains, found = _gains_and_biases(matrix, parts.explored.reward[action[inside] * n + inside], reference)
+    except RuntimeError:
+        return None
+    if not (np.isfinite(gains).all() and np.isfinite(found).all()):
+        return None
+    bias = np.zeros(n)
+    bias[inside] = found
+    return action, bias
+
+
+def _leading_to(parts: EndComponents, action: IntArray, done: IntArray) -> IntArray:
+    """A policy that takes a shortest way to some beliefs from all others of their components."""
+    source, choice, there = parts.ways
+    ahead = _steps_towards(source, there, done, len(action))
+    leads = ahead[source] == there
+    changed = action.copy()
+    # The first of several actions that do.
+    changed[source[leads][::-1]] = choice[leads][::-1]
+    return changed
+
+
+def _steps_towards(source: IntArray, there: IntArray, done: IntArray, size: int) -> IntArray:
+    """The next belief on a shortest way to some beliefs, along edges; negative for these, and where there is no way."""
+    rows, columns = np.append(there, np.full(done.size, size)), np.append(source, done)
+    graph = scipy.sparse.csr_array((np.ones(rows.size), (rows, columns)), shape=(size + 1, size + 1))
+    _, before = scipy.sparse.csgraph.breadth_first_order(graph, size)
+    ahead = before[:size].astype(np.int64)
+    return np.where(ahead == size, -1, ahead)
+
+
+def _reach(parts: EndComponents, stay: Array, *, moves: bool) -> Array:
     """Best expected value of the component one ends in, from every belief, by policy iteration.
 
     ``stay`` is what each component is worth, and a component counts as a single belief. With ``moves`` every move from
@@ -482,20 +651,10 @@ def _reach(parts: _EndComponents, stay: Array, *, moves: bool) -> Array:
     return np.asarray(values[parts.node])
 
 
-def _multichain_actions(parts: _EndComponents, gains: Array, bias: Array, values: Array) -> IntArray:
-    """A policy that earns ``values``: stay greedily where staying is best, else walk to an exit and take it."""
-    settled = parts.inside & (values <= gains[parts.component] + 1e-12)
+def _multichain_actions(parts: EndComponents, found: _Gains, values: Array) -> IntArray:
+    """A policy that earns ``values``: stay where staying is best, else walk to an exit and take it."""
+    settled = parts.inside & (values <= found.least[parts.component] + 1e-12)
     ahead = parts.leaving(values)
-    action: IntArray = np.where(settled, parts.staying(bias).argmax(axis=0), ahead.argmax(axis=0))
+    action: IntArray = np.where(settled, found.action, ahead.argmax(axis=0))
     done = settled | (ahead.max(axis=0) >= values - 1e-12)
-    while not done.all():
-        grown = done.copy()
-        reaches = (parts.explored.matrix @ done.astype(float)).reshape(parts.stays.shape) > 0
-        for a, stays in enumerate(parts.stays):
-            closer = ~grown & stays & reaches[a]
-            action[closer] = a
-            grown |= closer
-        if (grown == done).all():
-            break
-        done = grown
-    return action
+    return _leading_to(parts, action, np.flatnonzero(done))

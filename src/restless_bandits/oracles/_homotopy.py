@@ -1,8 +1,8 @@
 """Compiled homotopy of Whittle's index: see ``whittle``.
 
-Plain loops, where an expression of whole arrays would be shorter, compile in a third of the time. A number that comes
-out of ``int`` is none that Numba knows, and for which it would compile what is called anew; only where a row is renewed
-from its start on does that pay, as places known not to be negative need no check.
+Plain loops compile in a third of the time of shorter array expressions. Numba treats the result of ``int`` as a
+variable and a literal as a constant, and compiles callees anew for each constant. The constant is worthwhile only for
+rows that are renewed from their start, because indices known not to be negative need no check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALL_ROWS = -1
 
 
 class Pulls(NamedTuple):
-    """What a pull in belief (s, τ = t + 1) brings: ``law[s, k, t]``, ``mean[s, t]``; and how a slot's wait fades it."""
+    """The result of a pull in belief (s, τ = t + 1): ``law[s, k, t]``, ``mean[s, t]``; and the discount of a slot."""
 
     law: Array
     mean: Array
@@ -35,7 +35,7 @@ class Affine(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """A policy: which beliefs are active, and which of them stay so when stopping sets in.
+    """A policy: the active beliefs, and the part of them that stays active when stopping sets in.
 
     ``after[s, t]`` is the next active time, the row's length for none, and ``sigma[s]`` the first.
     """
@@ -49,9 +49,9 @@ class Waits(NamedTuple):
 
 @njit
 def _solve_in_place(system: Array, right: Array) -> float:
-    """Gauss-Jordan elimination with row pivoting: ``right`` becomes the solution, ``system`` is used up.
+    """Gauss-Jordan elimination with row pivoting: ``right`` becomes the solution, ``system`` is overwritten.
 
-    Returns the smallest pivot; one near zero means that the system is singular.
+    Returns the smallest pivot; a pivot near zero means that the system is singular.
     """
     n, columns = right.shape
     smallest = np.inf
@@ -108,7 +108,7 @@ def _policy_row(row: Array, state: int, sigma: int, pulls: Pulls, regime: int) -
 def _write_values(
     values: Array, rewards: Array, x: Array, price: float, pulls: Pulls, lengths: IntArray, regime: int
 ) -> None:
-    """Write rewards − g + P^τ(s)·h: g and h solve a policy's linear system, and where it stops a price stands for g."""
+    """Write rewards − g + P^τ(s)·h: g and h solve a policy's linear system; in stopping states a price replaces g."""
     law, _, discount = pulls
     rows, n, _ = law.shape
     loop = regime == REGIME_LOOP
@@ -149,9 +149,9 @@ def _renew_gaps(
 ) -> float:
     """Renew D(s, t) = active − passive value in ``gaps`` for t from ``low`` to ``high``.
 
-    ``values`` are those of pulls and ``fades[w]`` is the discount of w slots. An affine D is largest at an end of the
-    range of m in which it holds, so it is asked as it goes and as it comes. Returns the largest D of a passive belief,
-    or the ``worst`` until now.
+    ``values`` are the values of pulls and ``fades[w]`` is the discount of w slots. An affine D is largest at an end of
+    its range of m, so D is checked at both ends of the range. Returns the largest D of a passive belief, or the
+    previous ``worst``.
     """
     active, after = waits.active[s], waits.after[s]
     d0, d1, base, slope = gaps.base[s], gaps.slope[s], values.base[s], values.slope[s]
@@ -159,14 +159,14 @@ def _renew_gaps(
     loop = regime == REGIME_LOOP
     g0 = x.base[n - 1] if loop else 0.0
     g1 = x.slope[n - 1] if loop else 1.0
-    # Plain loops one after the other, which take half the time of a single one that looks at everything.
+    # Plain separate loops, which take half the time of a single loop over all cases.
     gone = worst
     for t in range(low, high + 1):
         if not active[t]:
             gone = max(gone, d0[t] + m * d1[t])
     end = high + 1
     while end > low and after[end - 1] == length:
-        # Passive for ever from here: worth m a slot, against the gain of the loop or against nothing.
+        # Passive for ever from here: worth m a slot, compared with the gain of the loop or with nothing.
         end -= 1
         d0[end] = g0 if loop else base[end]
         d1[end] = g1 - 1.0 if loop else slope[end]
@@ -199,10 +199,10 @@ def _first_turn(s: int, m: float, likely: int, gaps: Affine, waits: Waits) -> tu
         first, turn = max(m, -d0[likely] / d1[likely]), likely
     for t in range(waits.length[s]):
         reached = first * d1[t]
-        # Only of a belief that may have turned by then is it worth knowing when.
+        # The time is needed only for a belief that may have turned by then.
         if active[t] and d1[t] < 0.0 and d0[t] + reached <= 1e-15 * (abs(d0[t]) + abs(reached)):
             root = max(m, -d0[t] / d1[t])
-            # Of beliefs that turn together the one with the shortest wait goes first.
+            # Among beliefs that turn together, the belief with the shortest wait goes first.
             if root < first or (root == first and t < turn):
                 first, turn = root, t
     return first, turn
@@ -221,9 +221,9 @@ def _net_value(law: Array, mean: Array, s: int, t: int, price: float, h: Array) 
 def _stopping_values(pulls: Pulls, price: float, sigma: IntArray) -> Array:
     """Optimal stopping at subsidy = gain = price: pulling pays R − price, waiting is free, never pulling is worth 0.
 
-    Policy iteration from waits ``sigma`` (the length for never), which must stop for sure. A policy that never stops
-    has a singular system; it could only come up by rounding, or behind a belief that should have turned back, and is
-    not taken.
+    Policy iteration from waits ``sigma`` (the length for never), which must stop almost surely. A policy that never
+    stops has a singular system and is not accepted. Such a policy could only arise by rounding, or behind a belief that
+    should have turned back.
     """
     law, mean = pulls.law, pulls.mean
     _, n, length = law.shape
@@ -261,17 +261,17 @@ def _stopping_values(pulls: Pulls, price: float, sigma: IntArray) -> Array:
 
 @inlined
 def _enter_stopping(pulls: Pulls, price: float, h: Array, threshold: float, waits: Waits) -> tuple[int, float]:
-    """Find the beliefs that stay active when stopping sets in: those better than waiting by more than a threshold.
+    """Find the beliefs that stay active when stopping sets in: better than waiting by more than a threshold.
 
-    Writes them to ``kept``, with the next active times and first waits that follow; returns how many turned, and the
-    largest advantage of a belief that had turned before.
+    Writes the beliefs to ``kept``, with the resulting next active times and first waits. Returns the number of turned
+    beliefs, and the largest advantage of a belief that had turned before.
     """
     law, mean = pulls.law, pulls.mean
     active, kept, after, sigma, lengths = waits
     turned = 0
     worst = 0.0
     for s in range(law.shape[0]):
-        # From the back, against the best of what stays active: many tiny advantages must not add up.
+        # From the back, compared with the best remaining active belief: many tiny advantages must not add up.
         best = 0.0
         following = lengths[s]
         for t in range(lengths[s] - 1, -1, -1):
@@ -293,13 +293,13 @@ def _enter_stopping(pulls: Pulls, price: float, h: Array, threshold: float, wait
 def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float) -> tuple[Array, bool, float, bool]:
     """Whittle indices of the beliefs (s, τ = t + 1) of one arm by following the optimal policy in the subsidy m.
 
-    ``law[s, k, t]`` is the chance to see k and ``mean[s, t]`` the mean reward; rows beyond the states are beliefs that
-    are never returned to, such as that of an arm never seen. With ``discount`` 1 the criterion is the
-    average reward: the policy loops with gain g > m until m° with g(m°) = m°, and from there on it is an optimal
-    stopping problem. With a discount below 1 it is one stopping problem from the start.
+    ``law[s, k, t]`` is the probability of state k and ``mean[s, t]`` the mean reward. Rows beyond the states are
+    beliefs without return, such as the belief of an arm never seen. With ``discount`` 1 the criterion is the average
+    reward: the policy loops with gain g > m until m° with g(m°) = m°, and from m° on the problem is optimal stopping.
+    With a discount below 1 the problem is optimal stopping from the start.
 
-    Returns the indices, whether the arm is indexable, the largest advantage of a belief that turned passive and
-    should be active again, and whether the linear systems could be solved.
+    Returns the indices, whether the arm is indexable, the largest advantage of a wrongly passive belief, and whether
+    the linear systems could be solved. A wrongly passive belief turned passive and should be active again.
     """
     rows, n, length = law.shape
     pulls = Pulls(law, mean, discount)
@@ -317,7 +317,8 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         for t in range(length):
             index[s, t], active[s, t], kept[s, t], after[s, t] = np.nan, True, True, t + 1
             d0[s, t], d1[s, t], nothing[s, t] = -np.inf, 0.0, 0.0
-        # A law that waiting does not change has two indices: that of the end of the table, and one for all before it.
+        # A distribution unchanged by waiting has two indices: the index of the end of the table, and a common index
+        # before it.
         constant = discount == 1.0 and s >= n
         for k in range(n):
             for t in range(length):
@@ -338,12 +339,12 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
     c0, c1, x0, x1 = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     direction = np.empty(n)
     x, values, gaps = Affine(x0, x1), Affine(base, slope), Affine(d0, d1)
-    # By int(), here and below, as for a literal Numba would compile what it is handed to once more.
+    # The conversion by int(), here and below, prevents a new compilation of the callee for each literal.
     stale, earliest, latest = ALL_ROWS, int(0), int(0)  # noqa: RUF046, UP018
 
     m = -np.inf
     worst = 0.0
-    # Rank-one updates are cheap and lose digits; a fresh solution every so often keeps both cost and error small.
+    # Rank-one updates are cheap and lose digits; a periodic fresh solution keeps both cost and error small.
     refresh_every = max(2, n // 2)
     updates = refresh_every
     while remaining > 0:
@@ -380,8 +381,8 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
         m = roots[turn_s]
 
         if regime == REGIME_LOOP and after[turn_s, turn_t] == lengths[turn_s]:
-            # At m° the loop neither gains nor loses, so stopping where its relative value is least costs nothing. The
-            # weights of the right-hand sides in the gain tell which states the loop returns to.
+            # At m° the loop neither gains nor loses, so stopping in the state of least relative value costs nothing.
+            # The weights of the right-hand sides in the gain identify the states to which the loop returns.
             for s in range(rows):
                 for t in range(length):
                     if not active[s, t]:
@@ -404,7 +405,7 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
                         solved[s, k] = 0.0
                 if threshold > 1e-9 or _solve_in_place(work, solved) >= 1e-11:
                     break
-                # Beliefs that seem better active by rounding alone close a loop; ask for more.
+                # Beliefs that are better active only by rounding close a loop; demand more.
                 threshold *= 10.0
             worst = max(worst, advantage)
             for s in range(rows):
@@ -418,10 +419,10 @@ def whittle_homotopy(law: Array, mean: Array, discount: float, tolerance: float)
 
         index[turn_s, turn_t] = m
         active[turn_s, turn_t] = False
-        # Not passive before, so it had no advantage then that would count.
+        # The belief was not passive before, so no earlier advantage counts.
         d0[turn_s, turn_t], d1[turn_s, turn_t] = -np.inf, 0.0
         remaining -= 1
-        # A turn that no policy starts from changes what beliefs before it in its row wait for, and nothing else.
+        # A turn from which no policy starts changes only the waits of earlier beliefs in its row.
         stale = turn_s
         following = after[turn_s, turn_t]
         t = turn_t - 1

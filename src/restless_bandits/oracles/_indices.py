@@ -1,9 +1,9 @@
 """Compiled tables of Whittle's index, of many arms in one call: the closed form of two states, and the homotopy.
 
-Tables lie one after the other: that of an arm begins at ``base[arm]`` and has a row of ``lengths[arm]`` slots for every
-state and one more for an arm never seen.
+Tables lie consecutively: the table of an arm begins at ``base[arm]``. A row has ``lengths[arm]`` slots; every state has
+a row, and the last row is for an arm never seen.
 
-For two states, with ω the chance to see the good state, ω° its limit and λ the chain's memory, see ``whittle``.
+For two states, with ω the probability of the good state, ω° its limit and λ the chain's memory, see ``whittle``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from restless_bandits.oracles._joint import settle
 
 INDEXABLE_TOLERANCE = 1e-9
 ROUNDING = 1e-13
-"""Rounding errors of values, in the slots that the return to the rarest state takes: values are as large as these."""
+"""Rounding errors of values, relative to the return time to the rarest state in slots: values have the size of the
+return time.
+"""
 NEAR_ONE = 1.0 - 1e-7
 DISCOUNTED_TOLERANCE = 1e-6
 FRESH = 16
-"""Slots after which a power is taken anew, so that the rounding of products does not add up."""
+"""Slots after which a power is computed afresh, so that rounding errors of products do not add up."""
 
 
 class FlatArms(NamedTuple):
-    """Chains, mean rewards and stationary laws of many arms, each one after the other in one array."""
+    """Chains, mean rewards and stationary distributions of many arms, concatenated in one array for each kind."""
 
     n_states: IntArray
     chains: Array
@@ -46,20 +48,20 @@ class FlatArms(NamedTuple):
 
 @njit
 def violation_tolerance(rarest: float) -> float:
-    """What an advantage must exceed to violate indexability, for an arm whose rarest state has such a chance."""
+    """The least advantage that violates indexability, for an arm whose rarest state has the given probability."""
     return max(INDEXABLE_TOLERANCE, min(ROUNDING / max(rarest, ROUNDING), DISCOUNTED_TOLERANCE))
 
 
 @njit
 def birth_death_limits(n_states: IntArray, chains: Array) -> Array:
-    """The stationary laws of birth-death chains whose every state but the best one can be left for a better one."""
+    """Stationary distributions of birth-death chains whose every state but the best has a way to a better state."""
     limits = np.empty(n_states.sum())
     at, state = 0, 0
     for n in n_states:
         total, weight = 1.0, 1.0
         limits[state] = 1.0
         for k in range(n - 1):
-            # What goes up from one state to the next comes down again.
+            # The flow from a state to the next equals the flow back.
             weight *= chains[at + k * n + k + 1] / chains[at + (k + 1) * n + k]
             limits[state + k + 1] = weight
             total += weight
@@ -71,7 +73,7 @@ def birth_death_limits(n_states: IntArray, chains: Array) -> Array:
 
 @njit
 def settled_lengths(arms: FlatArms, deviation: float, two_deviation: float, longest: int) -> IntArray:
-    """After how many slots the laws of each arm have forgotten its state, up to a deviation; ``longest`` at most.
+    """The number of slots after which each arm's distributions agree up to a deviation; ``longest`` at most.
 
     Arms of two states have a deviation of their own.
     """
@@ -99,7 +101,7 @@ def two_state_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: 
     for i in range(lengths.shape[0]):
         n = arms.n_states[i]
         if n == 2:
-            # Of the better state: the good one may be either.
+            # The probability of the better state: either state may be the good state.
             good = 0 if arms.rewards[state] >= arms.rewards[state + 1] else 1
             low, high = arms.rewards[state + 1 - good], arms.rewards[state + good]
             stay, come = arms.chains[at + 3 * good], arms.chains[at + 2 - good]
@@ -111,7 +113,7 @@ def two_state_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: 
 def _two_state_table(
     stay: float, come: float, low: float, span: float, good: int, length: int, base: int, tables: Array
 ) -> None:
-    """The closed form of one arm: ``stay`` and ``come`` are the chances to stay good and to turn good."""
+    """The closed form of one arm: ``stay`` and ``come`` are the probabilities to stay good and to turn good."""
     after_good, after_bad = base + good * length, base + (1 - good) * length
     memory = stay - come
     frozen = memory == 1.0
@@ -124,7 +126,7 @@ def _two_state_table(
         tau = t + 1
         fade = memory**tau if t % FRESH == 0 else fade * memory
         if frozen:
-            # One look tells for ever, so an arm never seen is worth what it may turn out to be.
+            # A single observation reveals the state for ever, so an arm never seen is worth its possible outcome.
             from_good, from_bad = 1.0, 0.0
         elif memory < 0.0:
             from_good = _hopping_index(rest + fade * (1.0 - rest), stay, come, rest)
@@ -158,7 +160,7 @@ def _hopping_index(omega: float, stay: float, come: float, rest: float) -> float
 
 @njit
 def homotopy_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: Array) -> bool:
-    """Write the index of every arm that has not two states; returns whether all systems behind them could be solved."""
+    """Write the index of every arm without two states; return whether all systems behind them could be solved."""
     at, state = 0, 0
     for i in range(lengths.shape[0]):
         n, length = arms.n_states[i], lengths[i]
@@ -166,7 +168,7 @@ def homotopy_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: A
             laws = settle(arms.chains[at : at + n * n].copy().reshape(n, n), 0.0, length)[0]
             law, mean = np.empty((n + 1, n, length)), np.zeros((n + 1, length))
             for t in range(length):
-                # A chain that has stopped moving before stays as it is.
+                # A chain whose distribution has stopped changing stays as before.
                 source = min(t, laws.shape[0] - 1)
                 for s in range(n + 1):
                     for k in range(n):
@@ -190,9 +192,9 @@ def homotopy_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: A
 
 @njit
 def table_index(laws: Array, rewards: Array) -> Array:
-    """Whittle's index of an arm that is a table of laws ``[s, τ - 1, k]``, at a discount of nearly 1.
+    """Whittle's index of an arm given as a table of distributions ``[s, τ - 1, k]``, at a discount of nearly 1.
 
-    Of no size where the systems behind it are singular.
+    The result is empty if the systems behind the index are singular.
     """
     rows, length, n = laws.shape
     law, mean = np.empty((rows, n, length)), np.zeros((rows, length))

@@ -1,7 +1,7 @@
-"""Compiled value iteration over joint beliefs, and rollouts of what it finds.
+"""Compiled value iteration over joint beliefs, and rollouts of its policies.
 
-Tables come as named tuples (see ``beliefs.JointTable`` and ``JointLaws``), and their arrays under names of their own
-where loops are long: reaching into a tuple in an inner loop would cost too much.
+Tables come as named tuples (see ``beliefs.JointTable`` and ``JointLaws``). Long loops use local names for their arrays:
+access to a tuple in an inner loop would cost too much.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointLaws, JointTable, column_of
 from restless_bandits.policies import TIE
 
 STEP = 0.9
-"""Lazy steps, so that values settle even where optimal play is periodic."""
+"""The factor of lazy steps, so that values converge even under periodic optimal play."""
 
 _column_of = inlined(column_of)
 
@@ -30,21 +30,22 @@ class Iterate(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Where each pull leads from each joint belief of a problem with one play."""
+    """The joint beliefs that follow each pull in each joint belief of a problem with one play."""
 
     belief: IntArray
     """``[z, i]``: the belief of arm i in the joint belief z."""
     after: IntArray
-    """``[z, i]``: the place that follows when arm i is pulled and seen in state 0; for state k it is
-    k · strides[i, i] further on."""
+    """``[z, i]``: the joint belief after a pull of arm i in state 0; the joint belief for state k lies k · strides[i,
+    i] further on.
+    """
 
 
 class RolloutArms(NamedTuple):
-    """The true arms of a rollout, and the tables of an index policy for them, each up to its cap or length."""
+    """The true arms of a rollout, and the tables of an index policy for them, each up to its truncation or length."""
 
     cap: IntArray
     sums: Array
-    """``[arm, τ - 1, s]``: running sums of the law of what is seen."""
+    """``[arm, τ - 1, s]``: cumulative sums of the distribution of the observed state."""
     reward: Array
     length: IntArray
     scores: Array
@@ -54,9 +55,9 @@ class RolloutArms(NamedTuple):
 NO_LINKS = Links(np.empty((0, 0), dtype=np.int64), np.empty((0, 0), dtype=np.int64))
 
 
-@njit
+@helper
 def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) -> bool:
-    """Turn to the next joint outcome of some arms, the last one fastest; after the last, back at the first, False."""
+    """Turn to the next joint outcome of some arms, the last arm fastest; after the last outcome, reset, False."""
     for p in range(count - 1, -1, -1):
         outcome[p] += 1
         if outcome[p] < n_states[arms[p]]:
@@ -65,11 +66,11 @@ def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) 
     return False
 
 
-@njit
+@helper
 def _most_gained(chances: Array, payoffs: Array, count: int, distance: float, sign: float) -> float:
-    """How far the mean of ``sign``·payoff can rise when the law moves by at most a distance in total variation.
+    """The largest rise of the mean of ``sign``·payoff when the distribution moves by at most a given total variation.
 
-    Chance is taken from the worst payoffs first and given to the best one.
+    Probability moves from the worst payoffs first, to the best payoff.
     """
     best = -np.inf
     for o in range(count):
@@ -108,17 +109,18 @@ def sweep_rows(
 ) -> tuple[float, float, float, float]:
     """One step of value iteration on some rows of one block of joint beliefs (see ``beliefs.JointBeliefs``).
 
-    A row is all digits of the arm that runs fastest, ``order[-1]``, with those of the others fixed: along it the laws
-    and successors of every other arm's pull are constant or contiguous.
+    A row is all digits of the fastest arm, ``order[-1]``, with the digits of the other arms fixed. Along a row, the
+    distributions and successors of every other arm's pull are constant or contiguous.
 
-    The law of a capped belief stands for all laws within its deviation, so an action has three values: Q by the law
-    itself, and the least and the most that a law so near can make of it. Of these ``side`` (−1, 0, 1 for least, plain,
-    most) says which one is iterated: writes ``improved = v + STEP·(T v − v − shift)`` with T the maximum of that value
-    over actions, and the action that attains it (lowest number within ``TIE``). Returns over the rows
+    The distribution of a truncated belief stands for all distributions within its deviation. An action therefore has
+    three values: Q by the distribution itself, and the least and the largest Q over the distributions within the
+    deviation. ``side`` (−1, 0, 1 for least, plain, largest) selects the iterated value. T is the maximum of the
+    selected value over actions. The function writes ``improved = v + STEP·(T v − v − shift)`` and the maximizing action
+    (lowest number within ``TIE``). Returns over the rows
 
         min (Tv − v), max (Tv − v), min of the chosen action's least value − v, max of every action's most − v.
 
-    The last two bracket the optimal gain, whatever v is.
+    The last two bracket the optimal gain, for every v.
     """
     values, improved, action = iterate
     actions, offsets, strides, radix, order, n_states, first, passive, _, _, _ = table
@@ -136,7 +138,8 @@ def sweep_rows(
     row_belief, row_after = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
     row_law, row_deviation = np.empty((n_states[inner], width)), np.empty(width)
     capped = False
-    # Waiting turns most beliefs into the next one, which makes for contiguous reads; the rest are mended one by one.
+    # Waiting turns most beliefs into their successor in the row, which gives contiguous reads; a loop corrects the
+    # other beliefs.
     contiguous = not in_block[inner]
     odd, n_odd = np.empty(width, dtype=np.int64), 0
     for d in range(width):
@@ -292,10 +295,10 @@ def iterate_values(
 ) -> float:
     """Value iteration on a whole table of joint beliefs until the span of T v − v is within the tolerance.
 
-    On return ``iterate`` holds v and the greedy choice for it. Links, where there are any, make it many times faster on
-    small tables. Returns the span: more than the tolerance only where the sweeps have run out.
+    On return ``iterate`` holds v and the greedy choice for v. Links, if given, are many times faster on small tables.
+    Returns the span, which exceeds the tolerance only if the sweeps have run out.
     """
-    # Two kernels: with links nobody should wait for ``sweep_rows``, the largest of all, to be compiled.
+    # Two kernels: with links, no caller should wait for the compilation of ``sweep_rows``, the largest kernel.
     if len(links.belief):
         return _iterate_linked(iterate, tolerance, most_sweeps, links, table, laws)
     return _iterate_rows(iterate, tolerance, most_sweeps, table, laws)
@@ -304,7 +307,7 @@ def iterate_values(
 @njit
 def _iterate_rows(iterate: Iterate, tolerance: float, most_sweeps: int, table: JointTable, laws: JointLaws) -> float:
     inner = table.order[table.order.shape[0] - 1]
-    # Numba compiles what is called anew for every constant it is handed; what comes out of a call is none.
+    # Numba compiles callees anew for every literal argument; the result of a call is not a literal.
     start, plain = int(0), int(0)  # noqa: RUF046, UP018
     shift, span = 0.0, np.inf
     for sweep in range(most_sweeps):
@@ -361,10 +364,10 @@ def _iterate_linked(
 
 @njit
 def settle(chain: Array, deviation: float, longest: int) -> tuple[Array, float]:
-    """Powers ``[τ - 1, s, k]`` of a chain up to the first whose rows agree within a deviation, and how well they do.
+    """Powers ``[τ - 1, s, k]`` of a chain up to the first whose rows agree within a deviation, and the deviation there.
 
-    Rows that agree lie within that distance of the stationary law, and so do those of all later powers. Where they do
-    not agree within ``longest`` slots, the distance returned is larger than asked for.
+    Rows that agree lie within the deviation of the stationary distribution, and so do the rows of all later powers. If
+    rows do not agree within ``longest`` slots, the returned deviation exceeds the requested deviation.
     """
     n = chain.shape[0]
     laws = np.empty((longest, n, n))
@@ -416,10 +419,10 @@ def link(table: JointTable) -> Links:
 
 @njit
 def rollout(indexed: bool, uniforms: Array, arms: RolloutArms, action: ActionArray, table: JointTable) -> Array:
-    """Mean expected reward a slot under one of two policies, for each row of ``uniforms``, one slot a column.
+    """Mean expected reward a slot under one of two policies, for each row of ``uniforms``, a slot for each column.
 
-    The policies pull one arm, by indices or by the table ``action`` over joint beliefs. Beyond their caps laws and
-    indices stay as they are.
+    The policies pull one arm, by indices or by the table ``action`` over joint beliefs. Beyond their truncations,
+    distributions and indices stay constant.
     """
     caps, sums, reward, lengths, scores = arms
     offsets, strides, numbers, columns = table.offsets, table.strides, table.numbers, table.cap

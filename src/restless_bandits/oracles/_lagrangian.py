@@ -12,18 +12,18 @@ from restless_bandits.oracles._enclosure import UNIT
 from restless_bandits.oracles._homotopy import _solve_in_place
 
 GAIN, BOUND, REST, ROUNDING = range(4)
-MOST_STEPS = 1000
+MOST_STEPS = 100
 BETTER = 1e-12
-"""What a wait must be better by to be taken, relative to values of this size and beyond it."""
+"""The least relative improvement of an accepted wait, for values of this size and beyond."""
 LARGEST = 1e12
 """Values beyond which a system counts as singular."""
 
 
 class Tables(NamedTuple):
-    """The laws of arms, one after the other: that of arm i begins at ``base[i]``, with a row more for never seen.
+    """The distributions of arms, concatenated: arm i begins at ``base[i]``, with a further row for an arm never seen.
 
-    There ``law`` holds ``[s, k, τ - 1]`` for ``n_states[i] + 1`` rows s and ``cap[i]`` slots; ``mean`` holds
-    ``[s, τ - 1]`` from ``mean_base[i]`` on, and ``rewards`` those of the states from ``state_base[i]`` on.
+    From there on, ``law`` holds ``[s, k, τ - 1]`` for ``n_states[i] + 1`` rows s and ``cap[i]`` slots. ``mean`` holds
+    ``[s, τ - 1]`` from ``mean_base[i]`` on, and ``rewards`` holds the rewards of the states from ``state_base[i]`` on.
     """
 
     n_states: IntArray
@@ -41,7 +41,7 @@ class Tables(NamedTuple):
 
 @njit
 def write_laws(chains: Array, limits: Array, which: IntArray, tables: Tables) -> None:
-    """Write the laws of chains of one size: powers, and at the cap the limit, with the deviation there."""
+    """Write the distributions of chains of one size: powers, at the truncation the limit, and the deviation there."""
     n = chains.shape[1]
     now, after = np.empty((n, n)), np.empty((n, n))
     for j in range(len(which)):
@@ -59,7 +59,7 @@ def write_laws(chains: Array, limits: Array, which: IntArray, tables: Tables) ->
                         for between in range(n):
                             after[s, k] += now[s, between] * chains[j, between, k]
                         total += after[s, k]
-                    # Scaled back to sum one, as rounding errors would grow with τ.
+                    # Scaled back to sum one, because rounding errors would grow with τ.
                     for k in range(n):
                         after[s, k] /= total
                 now, after = after, now
@@ -85,7 +85,7 @@ def write_laws(chains: Array, limits: Array, which: IntArray, tables: Tables) ->
 def _best_wait(
     s: int, law: Array, mean: Array, h: Array, price: float, slot: float, values: Array
 ) -> tuple[int, float]:
-    """Return the wait after state s of the largest R − price + slot·wait + P^τ(s)·h, and that value."""
+    """Return the wait after state s with the largest R − price + slot·wait + P^τ(s)·h, and the largest value."""
     n, cap = law.shape[1], law.shape[2]
     for t in range(cap):
         values[t] = mean[s, t]
@@ -104,7 +104,7 @@ def _best_wait(
 def _loop(
     law: Array, mean: Array, subsidy: float, sigma: IntArray, h: Array, values: Array
 ) -> tuple[float, float, bool]:
-    """Best policy that keeps pulling, from waits ``sigma``: gain, share of slots at rest, whether it is one loop.
+    """Best policy that keeps pulling, from waits ``sigma``: gain, share of slots at rest, whether a single loop.
 
     Leaves relative values in ``h`` and the waits in ``sigma``.
     """
@@ -141,7 +141,7 @@ def _loop(
 
 @inlined
 def _stop(law: Array, mean: Array, price: float, h: Array, values: Array) -> None:
-    """Values ``h`` where resting for ever is optimal: pulling pays R − price, waiting is free, never is worth 0."""
+    """Values ``h`` if permanent rest is optimal: pulling pays R − price, waiting is free, never pulling is worth 0."""
     n = len(h)
     system, right = np.empty((n, n)), np.empty((n, 1))
     sigma = np.full(n, -1)
@@ -161,7 +161,7 @@ def _stop(law: Array, mean: Array, price: float, h: Array, values: Array) -> Non
             for k in range(n):
                 system[s, k] = (1.0 if k == s else 0.0) - (law[s, k, wait] if wait >= 0 else 0.0)
             right[s, 0] = mean[s, wait] - price if wait >= 0 else 0.0
-        # Any values prove a bound; those of a policy that never stops are none.
+        # Any values prove a bound; a policy that never stops has no values.
         if _solve_in_place(system, right) == 0.0:
             break
         for s in range(n):
@@ -172,8 +172,8 @@ def _stop(law: Array, mean: Array, price: float, h: Array, values: Array) -> Non
 def _advantages(law: Array, mean: Array, gain: float, subsidy: float, h: Array, out: Array) -> tuple[float, float]:
     """Write the advantage of pulling over resting in every belief to ``out``.
 
-    Returns how much better than ``h`` the best choice is at most right after a state was seen, and the largest number
-    that came up. From the end back, slot by slot, because rounding depends on the order of the sums.
+    Returns the largest excess of the best choice over ``h`` right after an observation, and the largest intermediate
+    number. The loop runs backwards, slot by slot, because rounding depends on the order of the sums.
     """
     rows, n, cap = law.shape
     slot = subsidy - gain
@@ -188,7 +188,7 @@ def _advantages(law: Array, mean: Array, gain: float, subsidy: float, h: Array, 
         for t in range(cap - 1, -1, -1):
             pull = out[s, t]
             if t == cap - 1:
-                # Where resting for ever is best it is worth 0; otherwise a loop is never left.
+                # Optimal permanent resting is worth 0; otherwise the policy never leaves a loop.
                 value = max(pull, 0.0) if slot == 0.0 else pull
             rest = slot + value
             out[s, t] = pull - rest
@@ -211,7 +211,7 @@ def solve_arms(
 ) -> None:
     """Solve arms for a subsidy: write ``found[i] = gain, bound, share of slots at rest, rounding``.
 
-    ``sigma`` holds the waits to start from, and then the best ones. An arm that is not one loop has NaN for its share.
+    ``sigma`` holds the initial waits, and then the best waits. An arm without a single loop has NaN for its share.
     Advantages have the order of ``Tables.mean``.
     """
     longest = 1
@@ -241,9 +241,10 @@ def solve_arms(
         spread = high - low
         found[i, GAIN], found[i, REST] = gain, rest
         found[i, BOUND] = gain + excess + tables.deviation[i] * spread + 1e-15 * (1.0 + spread)
-        # Values are their own proof: each belief is held against its successors once, so that sums and means of n
-        # terms count once, with numbers up to 2·largest. Laws are within a share of themselves (``_enclosure``), and
-        # what they and the deviation at the cap, itself made of two laws, are off by counts as often as values differ.
+        # Values prove themselves: each belief is compared with its successors once, so that sums and means of n terms
+        # count once, with numbers up to 2·largest. Distributions have a relative error (``_enclosure``). The errors of
+        # distributions count as often as values differ. The deviation at the truncation is made of two distributions,
+        # and its errors count as often too.
         shares = (6.0 * n * cap + 16.0 * n**3) * UNIT
         found[i, ROUNDING] = ((8.0 * n + 16.0) * UNIT + 2.0 * tables.defect[i]) * largest + 2.0 * shares * (
             1.0 + spread

@@ -1,6 +1,6 @@
-"""The exact oracle where it takes at most a minute and a gigabyte, by an estimate made before it starts; else Whittle.
+"""The exact oracle if its estimated cost is at most a minute and a gigabyte; else Whittle's index.
 
-Learners that plan with ``auto`` choose by other rules, those of ``planning``: they need no proof, and many plans.
+Learners that plan with ``auto`` follow the rules of ``planning``: learners need many plans and no proof.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from restless_bandits.oracles.whittle import whittle
 from restless_bandits.problem import Problem
 
 MOST_SECONDS = 60.0
-"""Of one core, so that the choice does not depend on how many there are."""
+"""Seconds of a single core, so that the choice does not depend on the number of cores."""
 MOST_WORK = MOST_SECONDS / SECONDS_PER_OUTCOME
-"""Where the estimate was too low, ``exact`` ends after as much work as that, with the bracket reached by then."""
+"""The limit of work of ``exact`` after too low an estimate: ``exact`` then ends with the bracket reached so far."""
 
 
 class Choice(NamedTuple):
-    """Which oracle ``auto`` takes, and why."""
+    """The oracle that ``auto`` selects, and the reason."""
 
     oracle: str
     why: str
 
 
 def choose(problem: Problem) -> Choice:
-    """Return what ``auto`` will do, without doing it."""
+    """Return the choice of ``auto`` without solving."""
     found = cost(problem)
     if found.certifies and found.seconds <= MOST_SECONDS:
         seconds = "less than a second" if found.seconds < 1 else f"about {duration(found.seconds)} of one core"
@@ -49,7 +49,7 @@ def _too_much(problem: Problem, found: Cost) -> str:
 
 
 def auto(problem: Problem, *, report: Report | None = None) -> Solution:
-    """Solve exactly where that takes at most a minute and a gigabyte, else by Whittle's index; ``why`` says which."""
+    """Solve exactly within a minute and a gigabyte, else by Whittle's index; ``why`` gives the reason."""
     choice = choose(problem)
     if report is not None:
         report(choice.why)

@@ -1,4 +1,4 @@
-"""The best fixed arms: what the weak-regret literature compares with."""
+"""The best fixed arms: the baseline of the weak-regret literature."""
 
 from __future__ import annotations
 

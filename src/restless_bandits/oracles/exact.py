@@ -33,20 +33,22 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from restless_bandits import markov
+from restless_bandits._compile import is_loaded
 from restless_bandits.arrays import Array, positive
 from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, JointLaws, arm_beliefs, cap_for, joint_beliefs
 from restless_bandits.errors import ProblemError
 from restless_bandits.forecasts import Report
 from restless_bandits.oracles._enclosure import UNIT, law_errors
-from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, explore, solve_multichain
+from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, explore, hopeless, solve_multichain
 from restless_bandits.oracles._joint import Iterate, sweep_rows
+from restless_bandits.oracles._joint_arrays import ArraySweep
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
-from restless_bandits.oracles.evaluation import follow
+from restless_bandits.oracles.evaluation import arm_average, follow
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.oracles.units import solved_on_shares
@@ -58,12 +60,16 @@ BYTES_PER_BELIEF = 18
 MEMORY = 600_000_000
 MOST_OUTCOMES = 270_000_000
 """Outcomes of actions, over all joint beliefs, that a sweep takes in if nobody says otherwise: about a second."""
-WORK = 60_000_000_000
-"""Outcomes of actions taken in, over all sweeps, after which the bracket reached so far is given: some minutes."""
+WORK = 20_000_000_000
+"""Outcomes of actions taken in, over all sweeps, after which the bracket reached so far is given: about a minute."""
 MOST_SWEEPS = 20_000
 """Sweeps of one level after which it ends: of small tables of chains that hardly move."""
-FEWEST_SWEEPS, FEWEST_OF_A_SIDE, UNASKED_WORK = 40, 10, 100_000_000
-"""Sweeps, of either end too, and outcomes, after which it is first asked whether the rest of the work will do."""
+MOST_UNASKED, FEWEST_UNASKED, UNASKED_OF_A_SIDE = 40, 8, 10
+UNASKED_WORK, MOST_UNASKED_WORK = 100_000_000, 1_000_000_000
+"""When it is first asked whether the rest of the work will do: after the less work, and so many sweeps as the larger
+work allows between a most, for either end another, and a fewest."""
+FIRST_TABLE = 1_000_000
+"""Joint beliefs of the first table: where its residual stalls, a larger one is not tried."""
 FIRST_DEVIATION = 1e-3
 SECONDS_PER_OUTCOME = 3e-9
 """Of one core, measured on the built-in problems: what they take is between half and three times what it comes to."""
@@ -83,6 +89,11 @@ MOST_COUNTED_ARMS, MOST_COUNTED_CHOICES = 20, 1000
 SMALL = 200_000
 """Joint beliefs below which threads and levels in between cost more than they save."""
 
+LARGEST_ARRAY_SWEEP = 30_000
+"""Outcomes of all actions in all joint beliefs up to which a sweep is made with NumPy."""
+MOST_ARRAY_WORK, ARRAY_OVERHEAD = 20_000_000, 5_000
+"""Outcomes that a process takes in with NumPy before it compiles the sweep, and what a sweep costs beside them: about
+as much time as compiling takes. Both ways give the same bits."""
 REPORT_SECONDS = 3.0
 """How often a long level says how far it is."""
 
@@ -167,6 +178,9 @@ class _Sweep(NamedTuple):
 class _Level:
     """Value iteration on one set of capped joint beliefs."""
 
+    array_work: ClassVar[int] = 0
+    """What this process has done with NumPy so far, see ``MOST_ARRAY_WORK``."""
+
     def __init__(
         self,
         arms: Sequence[AnyArm],
@@ -183,6 +197,8 @@ class _Level:
         start = np.zeros(joint.size) if values is None else values
         self.iterate = Iterate(start, np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
         self.updates = 0
+        small = joint.size * self.outcomes <= LARGEST_ARRAY_SWEEP
+        self._array_sweep = ArraySweep(joint) if small and self._compiling_is_dearer else None
         self._pool = pool
         self._parallel = joint.size >= SMALL and threads > 1
         self._pieces: list[tuple[int, int, int]] = []
@@ -190,6 +206,10 @@ class _Level:
             rows = int((joint.offsets[block + 1] - joint.offsets[block]) // joint.radix[block, joint.order[-1]])
             cuts = np.linspace(0, rows, min(threads if self._parallel else 1, rows) + 1).astype(int).tolist()
             self._pieces += [(block, low, high) for low, high in itertools.pairwise(cuts)]
+
+    @property
+    def _compiling_is_dearer(self) -> bool:
+        return self.array_work < MOST_ARRAY_WORK and not is_loaded(sweep_rows)
 
     @property
     def rounding(self) -> float:
@@ -224,7 +244,8 @@ class _Level:
         """
         outcomes = self.joint.size * self.outcomes
         most, sweeps = min(MOST_SWEEPS, work / outcomes), 1
-        first = max(FEWEST_OF_A_SIDE if side else FEWEST_SWEEPS, int(UNASKED_WORK // outcomes))
+        affordable = max(FEWEST_UNASKED, int(MOST_UNASKED_WORK // outcomes))
+        first = max(min(UNASKED_OF_A_SIDE if side else MOST_UNASKED, affordable), int(UNASKED_WORK // outcomes))
         asked, earlier = first, math.inf
         found = self._sweep(0.0, side)
         told = time.monotonic()
@@ -236,7 +257,7 @@ class _Level:
             if sweeps == first // 2:
                 earlier = found.residual
             if sweeps == asked:
-                if _hopeless(earlier, found.residual, enough(found), sweeps - asked // 2, most - sweeps):
+                if hopeless(earlier, found.residual, enough(found), sweeps - asked // 2, most - sweeps):
                     break
                 asked, earlier = 2 * asked, found.residual
             if self._report is not None and time.monotonic() - told > REPORT_SECONDS:
@@ -246,6 +267,11 @@ class _Level:
 
     def _sweep(self, shift: float, side: int, laws: JointLaws | None = None) -> _Sweep:
         """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
+        self.updates += self.joint.size
+        if self._array_sweep is not None and self._compiling_is_dearer:
+            array_sweep = self._array_sweep if laws is None else ArraySweep(self.joint, laws)
+            _Level.array_work += array_sweep.work + ARRAY_OVERHEAD
+            return _Sweep(*array_sweep(self.iterate, shift, side))
         laws = self.joint.laws if laws is None else laws
 
         def piece(task: tuple[int, int, int]) -> tuple[float, float, float, float]:
@@ -253,15 +279,7 @@ class _Level:
 
         found = list(self._pool.map(piece, self._pieces) if self._parallel else map(piece, self._pieces))
         least, most, lower, upper = zip(*found, strict=True)
-        self.updates += self.joint.size
         return _Sweep(min(least), max(most), min(lower), max(upper))
-
-
-def _hopeless(earlier: float, now: float, enough: float, sweeps: int, left: float) -> bool:
-    """Whether a residual that fell so far in some sweeps will not be small enough after those that are left."""
-    if not 0.0 < now < earlier:
-        return now > enough
-    return math.log(now / enough) * sweeps > left * math.log(earlier / now)
 
 
 @solved_on_shares
@@ -287,8 +305,9 @@ def exact(
         Bytes that the tables may take; by default what a minute or two can work through, at most 0.6 GB and half of
         what is free. More of it narrows the bracket of a large problem and takes longer.
     work
-        Outcomes of actions that value iteration may take in, about 3e8 a second on one core; then, or as soon as that
-        will not do for the tolerance, the bracket reached so far is given. The result does not depend on the clock.
+        Outcomes of actions that value iteration may take in, about 3e8 a second on one core, by default a minute's;
+        then, or as soon as that will not do for the tolerance, the bracket reached so far is given. The result does not
+        depend on the clock.
     threads
         Threads for large tables; all cores by default. The result does not depend on it.
     report
@@ -311,10 +330,15 @@ def exact(
     memory = _memory_to_use(problem) if memory is None else memory
     threads = threads or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
+        given = work
         level, found, log, work = _solve_by_levels(problem, tolerance, memory, work, pool, threads, report)
-        limited = found.width > tolerance
+        limited, always = found.width > tolerance, False
         low, high = level.proved()
-        if limited:
+        wide = limited or found.width > 0.5 * CERTIFIED_WIDTH
+        if wide:
+            fixed, bound = fixed_arms(problem), relaxed(problem)
+            always = limited and bound.above - fixed.below <= tolerance
+        if limited and not always:
             enough = max(0.3 * tolerance, min(1e-3, 1e-2 * found.cap_error))
             level.iterate_until(lambda _: enough, 0.5 * work, side=1)
             high = lowest(high, level.proved(1)[1])
@@ -322,16 +346,28 @@ def exact(
             level.iterate_until(lambda _: enough, 0.5 * work, side=-1)
             low = level.proved(-1)[0]
     how = f"value iteration on {level.joint.size:,} joint beliefs, caps {', '.join(map(str, log[-1]['caps']))}"
-    if limited:
+    action = level.iterate.action
+    if always:
+        # The optimum is proved, and so are these arms, but not the choices that were iterated.
+        low, high = fixed, bound
+        averages = np.array([arm_average(arm) for arm in problem.arms])
+        best = int(averages[level.joint.actions].sum(axis=1).argmax())
+        action = np.full_like(action, best)
+        names = ", ".join(problem.arms[i].name for i in level.joint.actions[best].tolist())
+        how += f"; then always {names}, which the relaxation proves to be optimal"
+    elif limited:
         how += f"; too large or too slow for a bracket of {tolerance:g} within {memory / 1e9:.2g} GB"
+        how += f" and {given:.2g} outcomes"
     earned = low.below
-    if high.above - low.below > CERTIFIED_WIDTH:
-        low, high = highest(low, fixed_arms(problem)), lowest(high, relaxed(problem))
+    if wide and high.above - low.below > CERTIFIED_WIDTH:
+        low, high = highest(low, fixed), lowest(high, bound)
     lower, upper = bracket(problem, "exact", low, high)
-    policy = JointPolicy(level.joint, level.iterate.action, level.iterate.values)
+    policy = JointPolicy(level.joint, action, level.iterate.values)
     # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
     gain = max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None
     certified = upper - earned <= max(CERTIFIED_WIDTH, tolerance)
+    if not certified:
+        how += "; not certified"
     details = {"levels": log, "memory": level.joint.size * BYTES_PER_BELIEF}
     seconds = time.perf_counter() - started
     return Solution(problem, "exact", policy, gain, lower, upper, certified, how, seconds, details=details)
@@ -362,7 +398,8 @@ def _solve_by_levels(
             f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
             f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
         )
-    deviation: float | None = _finest_that_fits(problem, 1.0, FIRST_DEVIATION, largest)
+    first = min(largest, max(smallest, FIRST_TABLE))
+    deviation: float | None = _finest_that_fits(problem, 1.0, FIRST_DEVIATION, first)
     joint: JointBeliefs | None = None
     values: Array | None = None
     log: list[dict[str, Any]] = []
@@ -379,8 +416,9 @@ def _solve_by_levels(
         found = level.iterate_until(enough, work)
         work -= level.updates * level.outcomes
         log.append({"caps": caps, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
+        stalled = found.residual > max(enough(found), level.rounding, found.cap_error)
         deviation = _next_deviation(problem, deviation, found, tolerance, largest)
-        if found.width <= tolerance or deviation is None or work <= 0:
+        if found.width <= tolerance or stalled or deviation is None or work <= 0:
             return level, found, log, max(work, 0.0)
         values = level.iterate.values
         del level

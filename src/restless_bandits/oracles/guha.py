@@ -1,23 +1,24 @@
 """A two-state approximation with a proof: the balanced dual of Guha, Munagala and Shi (2010).
 
-Charge a price λ for every pull and let H_i(λ) be the best average of arm i alone at that price; at the balanced price
-λ* = Σ H_i(λ*) weak duality gives μ* ≤ λ* + Σ H_i(λ*) = 2λ*. For an arm with H > 0 the best play at that price is "after
-bad wait until τ = t, then pull; pull on while good". It defines a potential
+Charge a price λ for every pull, and let H_i(λ) be the best average of arm i alone at the price λ. At the balanced price
+λ* = Σ H_i(λ*), weak duality gives μ* ≤ λ* + Σ H_i(λ*) = 2λ*. For an arm with H > 0 the best play at λ* is "after bad
+wait until τ = t, then pull; pull on while good". This play defines a potential
 
     ψ(bad, τ) = H (min(τ, t) − 1),   ψ(good, 1) = δ,   ψ(good, τ ≥ 2) = H (t − 1),
     δ = min_τ (H τ + λ* − r_bad) / Pr(good | bad, τ) − (r_good − r_bad),
 
 and the policy pulls the arm with the largest reward plus expected change of the potentials, an index policy. For
-positively correlated chains with r_bad = 0 every belief has an arm whose pull makes that at least λ*: one just seen
-good or ready; and where all are waiting, Pr(good | bad, τ) is concave in τ, so no pull is worse than idling, which
-makes Σ H. So the policy earns at least λ* ≥ μ*/2. The ratio is stated only there; elsewhere the policy is played
-without one.
+positively correlated chains with r_bad = 0, every belief has an arm whose pull makes the sum at least λ*: an arm just
+seen good, or a ready arm. If all arms are waiting, Pr(good | bad, τ) is concave in τ, so no pull is worse than idling,
+which makes Σ H. The policy therefore earns at least λ* ≥ μ*/2. The ratio is stated only under these conditions;
+otherwise the policy is played without a ratio.
 
-``balanced_dual`` is the same for learners, which plan on tables of laws, with its certificate: on a table whose good
-row falls and whose bad row rises with τ, and stays below the good one, some pull or idling makes at least λ* in every
-belief. Tables need not be concave, and nobody can idle here, so ``certificate`` looks: it finds the least that the
-policy makes over *all* joint beliefs, in polynomial time, since what arms add to it is a sum. It does so for every
-index policy, and ``guarded_policy`` is Whittle's index held as near to the dual's as keeps λ* proved.
+``balanced_dual`` is the same construction with a certificate, for learners, which plan on tables of distributions.
+Consider a table whose good row falls with τ, and whose bad row rises with τ and stays below the good row. Some pull or
+idling then makes at least λ* in every belief. Tables need not be concave, and idling is no option here, so
+``certificate`` computes the minimum over *all* joint beliefs. The computation takes polynomial time, because the
+contributions of arms add up. ``certificate`` applies to every index policy. ``guarded_policy`` is Whittle's index, held
+as close to the indices of the dual as the proof of λ* requires.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts load when they are first used, which is not at every start
+import scipy  # The imported parts load at their first use, which does not occur at every start.
 
 from restless_bandits._compile import njit
 from restless_bandits.arrays import Array, IntArray
@@ -42,7 +43,7 @@ from restless_bandits.policies import TIE, IndexPolicy
 from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
 
 LEASHES = (math.inf, 8.0, 5.0, 3.0, 2.0, 1.5, 1.0)
-"""How far a guard lets Whittle's index go from the dual's, in the order in which it tries; 1 is always near enough."""
+"""Distances of Whittle's index from the dual's that a guard tries, in order; the factor 1 always keeps the proof."""
 ROUNDING = 1e-9
 
 
@@ -50,7 +51,7 @@ ROUNDING = 1e-9
 def _best_average(from_bad: Array, from_good: float, good: float, bad: float, price: float) -> float:
     """The best average of "after bad wait until τ = t, pull on while good" over t, or 0: two linear equations solved.
 
-    Compiled, as a balance asks for it again and again.
+    Compiled, because the search for a balance calls the function repeatedly.
     """
     extra = good - bad
     after_good = bad - price + from_good * extra
@@ -62,7 +63,7 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
         if length > 0:
             most = max(most, ((bad - price + chance * extra) * leave + chance * after_good) / length)
         elif tau == 1:
-            # No way out of either state: an arm seen bad stays bad, and pays that when pulled in every slot.
+            # Neither state can be left: an arm seen bad stays bad, and pays its bad reward when pulled in every slot.
             most = max(most, bad - price)
     return most
 
@@ -72,7 +73,7 @@ class _PricedArm:
         self.laws = index_laws(arm, length)
         self.good, self.bad = (float(reward) for reward in arm.rewards)
         self.from_good = float(self.laws[0, 0, 0])
-        # A copy, as tables come in several layouts and Numba compiles for each.
+        # A copy, because tables come in several layouts and Numba compiles for each layout.
         self.from_bad: Array = self.laws[1, :, 0].copy()
         self.wait = np.arange(1.0, len(self.from_bad) + 1.0)
 
@@ -80,7 +81,7 @@ class _PricedArm:
         return _best_average(self.from_bad, self.from_good, self.good, self.bad, price)
 
     def terms(self, price: float) -> tuple[float, int, float]:
-        """H, the wait t − 1 after bad at which the arm is ready, and δ; all zero for an arm not worth the price."""
+        """H, the wait t − 1 after bad until the arm is ready, and δ; all zero for an arm not worth the price."""
         profit = self.value(price)
         reachable = self.from_bad > 0
         if profit <= 0 or not reachable.any():
@@ -91,7 +92,7 @@ class _PricedArm:
         return profit, ready, float(costs[ready]) - (self.good - self.bad)
 
     def index(self, price: float) -> Array:
-        """Reward plus expected change of the potential when pulled rather than left, for every belief."""
+        """Reward plus expected change of the potential, of a pull compared with no pull, for every belief."""
         means: Array = self.laws @ np.array([self.good, self.bad])
         profit, ready, bonus = self.terms(price)
         after = np.full_like(means, profit * ready)
@@ -109,7 +110,7 @@ class _PricedArm:
 
 
 def _balance(arms: list[_PricedArm]) -> float:
-    """The price that equals the sum of what the arms make at it."""
+    """The price that equals the sum of the arms' averages at the price."""
 
     def excess(price: float) -> float:
         return sum(arm.value(price) for arm in arms) - price
@@ -128,7 +129,7 @@ def _check(problem: Problem) -> None:
 
 
 def _balanced(problem: Problem, *, whole_tables: bool = False) -> tuple[list[_PricedArm], float, IndexPolicy]:
-    """The arms of a problem, their balanced price, and the policy of their indices at it."""
+    """The arms of a problem, their balanced price, and the index policy at the balanced price."""
     _check(problem)
     lengths = [arm.length if whole_tables and isinstance(arm, TableArm) else table_length(arm) for arm in problem.arms]
     arms = [_PricedArm(arm, length) for arm, length in zip(problem.arms, lengths, strict=True)]
@@ -148,7 +149,7 @@ def guha(problem: Problem) -> Solution:
     started = time.perf_counter()
     _, price, policy = _balanced(problem)
     chains = [arm.chain for arm in problem.arms if isinstance(arm, Arm)]
-    # An arm that may stay for ever where it is earns more than the average that bounds others.
+    # An arm that may stay in its state for ever earns more than the average that bounds other arms.
     bounds = problem.plays == 1 and all(chain[0, 1] > 0 and chain[1, 0] > 0 for chain in chains)
     correlated = len(chains) == problem.n_arms and all(chain[0, 0] >= chain[1, 0] for chain in chains)
     proved = bounds and correlated and all(arm.rewards[1] == 0 for arm in problem.arms)
@@ -167,29 +168,31 @@ def guha(problem: Problem) -> Solution:
 class BalancedDual:
     """The balanced dual of a two-state problem with one play.
 
-    ``potentials[arm][s, τ - 1]`` is ψ, the last row for an arm never seen; ``policy.tables`` are the indices, what a
-    pull adds to reward and potential over leaving the arm.
+    ``potentials[arm][s, τ - 1]`` is ψ, with a last row for an arm never seen. ``policy.tables`` are the indices: the
+    gain in reward and potential of a pull over no pull.
     """
 
     policy: IndexPolicy
     price: float
     potentials: tuple[Array, ...]
     never_seen: tuple[bool, ...]
-    """For each arm whether it may start unseen."""
+    """For each arm, whether the arm may start unseen."""
 
     @property
     def upper(self) -> float:
-        """2λ*, at least as much as any policy earns."""
+        """2λ*, an upper bound of the reward of any policy."""
         return 2.0 * self.price
 
     def certificate(self, scores: tuple[Array, ...] | None = None, *, idle: bool = False) -> float:
         """Return the least, over all joint beliefs after slot 1, of reward plus expected change of the potential.
 
-        A policy that makes at least ρ everywhere earns at least ρ a slot. The policy is that of highest ``scores``, the
-        dual's own by default; ties count by the worst arm. With ``idle`` it may also pull nothing, at score 0.
+        A policy that makes at least ρ everywhere earns at least ρ a slot. The policy pulls the arm of the highest
+        ``scores``, the dual's own by default; ties count by the worst arm. With ``idle`` the policy may also pull no
+        arm, at score 0.
 
-        If arm j is pulled with score x, the others are anywhere with scores up to x, and only what leaving them does
-        to their potentials counts; so each contributes its least, one of them (the arm of the slot before) with τ = 1.
+        If arm j is pulled with score x, the other arms have arbitrary beliefs with scores up to x. Only the change of
+        their potentials counts. Each other arm therefore contributes its least change. The arm of the slot
+        before has τ = 1.
         """
         tables = self.policy.tables if scores is None else scores
         parts = [self._beliefs(i, table) for i, table in enumerate(tables)]
@@ -201,10 +204,11 @@ class BalancedDual:
         return _least_made(beliefs[order], arm[order], len(parts), TIE)
 
     def _beliefs(self, arm: int, scores: Array) -> Array:
-        """Rows (score, change of the potential if left, index, whether τ = 1) for all beliefs of an arm."""
+        """Rows (score, change of the potential without a pull, index, whether τ = 1) for all beliefs of an arm."""
         potential = self.potentials[arm]
         rows, columns = (3 if self.never_seen[arm] else 2), potential.shape[1]
-        # The last column stands for all later τ too; where it is the first, it comes twice, just seen and not.
+        # The last column stands for all later τ too. If the table has one column, the column counts twice: as just
+        # seen, and as later.
         column = np.append(np.arange(columns), columns - 1)
         after = np.append(np.arange(1, columns), [columns - 1, columns - 1])
         table = np.empty((rows, columns + 1, 4))
@@ -247,7 +251,7 @@ def _least_made(beliefs: Array, arm: IntArray, n_arms: int, tie: float) -> float
         elif nowhere == 0:
             least = min(least, own + total + swap)
         elif nowhere == 1:
-            # The only place of that arm below this score is τ = 1.
+            # The only belief of that arm below this score has τ = 1.
             least = min(least, own + total + forced)
     return least
 
@@ -257,7 +261,7 @@ def balanced_dual(problem: Problem) -> BalancedDual:
     """Return the balanced dual of a two-state problem, chains or tables, with one play."""
     if problem.plays != 1:
         raise ProblemError(f"the balanced dual pulls one arm a slot, but the problem has plays = {problem.plays}")
-    # A table of laws has its length; where it settles does not matter here and takes time to find.
+    # A table of distributions has a fixed length; its settling time is irrelevant here and slow to find.
     arms, price, policy = _balanced(problem, whole_tables=True)
     potentials = tuple(arm.potential(price) for arm in arms)
     return BalancedDual(policy, price, potentials, tuple(arm.initial is None for arm in problem.arms))
@@ -265,12 +269,12 @@ def balanced_dual(problem: Problem) -> BalancedDual:
 
 @on_shares
 def guarded_policy(problem: Problem) -> IndexPolicy:
-    """Return Whittle's index, held so near to the dual's that λ*, or what the dual proves if less, stays proved.
+    """Return Whittle's index, held so close to the dual's that λ*, or the dual's own bound if less, stays proved.
 
-    Both are prices of a pull and agree on which beliefs are worth λ*. If the scores are within κ of the dual's indices,
-    the arm pulled is within 2κ of the best, so κ = half of what the dual makes beyond λ* is always near enough; further
-    away is tried first. Guarding slot by slot (Whittle's arm wherever its pull makes λ*) would be freer still, but is
-    no index policy.
+    Both indices are prices of a pull, and agree on the beliefs that are worth λ*. If the scores are within κ of the
+    dual's indices, the pulled arm is within 2κ of the best arm. So half of the dual's surplus over λ* is always a
+    sufficient κ; larger distances are tried first. A guard slot by slot (Whittle's arm wherever its pull makes λ*)
+    would allow more freedom, but is not an index policy.
     """
     dual = balanced_dual(problem)
     own = dual.policy.tables
@@ -286,10 +290,10 @@ def guarded_policy(problem: Problem) -> IndexPolicy:
 
 
 def _whittle_table(arm: AnyArm, length: int) -> Array | None:
-    """Whittle's index, the first crossing where an arm is not indexable, and None where there is none."""
+    """Whittle's index; the first crossing for an arm that is not indexable; None if its systems are singular."""
     if isinstance(arm, Arm):
         return whittle_index(arm, length=length).table
-    # A copy, since Numba would compile everything anew for a table that cannot be written.
+    # A copy, because Numba would compile everything anew for a read-only table.
     table = table_index(index_laws(arm, length).copy(), arm.rewards.copy())
     return table if table.size else None
 

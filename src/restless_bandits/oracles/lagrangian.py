@@ -16,8 +16,8 @@ most ``deviation``, which enters the bound as in ``exact``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ import scipy  # its parts load when they are first used, which is not at every s
 from restless_bandits.arrays import Array, IntArray
 from restless_bandits.beliefs import arm_beliefs, caps_for
 from restless_bandits.oracles._enclosure import UNIT, law_errors
-from restless_bandits.oracles._explicit import Explored, solve_multichain
+from restless_bandits.oracles._explicit import EndComponents, Explored, solve_multichain
 from restless_bandits.oracles._lagrangian import BOUND, REST, Tables, solve_arms, write_laws
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding
 from restless_bandits.oracles.units import upper_of
@@ -35,6 +35,9 @@ from restless_bandits.problem import AnyArm, Arm, Problem
 DEVIATION = 1e-13
 TOLERANCE = 1e-11
 """How far value iteration goes where the gain of an arm depends on its start; the bound holds wherever it stops."""
+MOST_HALVES, MOST_SECTIONS, NARROWEST = 60, 45, 1e-14
+"""Steps of the search for a subsidy where slopes are known, and where they are not, and the interval that ends it."""
+GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
 @dataclass(frozen=True)
@@ -129,21 +132,18 @@ class _StartedArm:
 
     def __init__(self, arm: AnyArm, cap: int) -> None:
         self.arm = arm
-        self.beliefs = arm_beliefs(arm, cap)
-        self.errors = law_errors([arm], [self.beliefs])[0]
-
-    def solve(self, subsidy: float) -> ArmDual:
-        """Return what ``SubsidisedArms.solve`` does, without a share of slots at rest."""
-        beliefs = self.beliefs
-        trivial = max(subsidy, float(self.arm.rewards.max()))
+        self.beliefs = beliefs = arm_beliefs(arm, cap)
         rows_of = np.arange(beliefs.n_states + 1)[:, None]
-        grid = beliefs.locate(rows_of, np.arange(1, beliefs.cap + 1)[None, :])
-        if beliefs.deviation.max() > 1e-12:
-            # Laws that still move at the longest cap prove nothing from the start; the next reward stands in.
-            return ArmDual(subsidy, trivial, float("nan"), beliefs.reward[grid] - subsidy, 0.0)
-        n, errors = beliefs.size, self.errors
+        self._grid = beliefs.locate(rows_of, np.arange(1, cap + 1)[None, :])
+        # Laws that still move at the longest cap prove nothing from the start.
+        self._parts = None if beliefs.deviation.max() > 1e-12 else self._written_out()
+
+    def _written_out(self) -> EndComponents:
+        """The choices of each belief, with the rewards of resting left at zero, and its end components."""
+        beliefs, n = self.beliefs, self.beliefs.size
+        errors = law_errors([self.arm], [beliefs])[0]
         # The solver starts from row 0: exchange it with the initial belief.
-        swap = np.arange(n)
+        self._swap = swap = np.arange(n)
         swap[[0, beliefs.start]] = swap[[beliefs.start, 0]]
         rows, seen = np.nonzero(errors.possible)
         pulled = scipy.sparse.csr_array(
@@ -151,13 +151,23 @@ class _StartedArm:
         )
         rested = scipy.sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
         matrix = scipy.sparse.vstack([pulled, rested]).tocsr()
-        reward = np.concatenate([beliefs.reward[swap], np.full(n, subsidy)])
+        reward = np.concatenate([beliefs.reward[swap], np.zeros(n)])
         off = [np.concatenate([part[swap], np.zeros(n)]) for part in (errors.relative, errors.moved)]
-        mdp = Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1, *off)
-        answer = solve_multichain(mdp, TOLERANCE)
-        after = np.asarray(matrix @ answer.value)
-        advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[swap]
-        return ArmDual(answer.gain, min(answer.upper, trivial), float("nan"), advantage[grid], 0.0)
+        return EndComponents(Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1, *off))
+
+    def solve(self, subsidy: float) -> ArmDual:
+        """Return what ``SubsidisedArms.solve`` does, without a share of slots at rest."""
+        trivial = max(subsidy, float(self.arm.rewards.max()))
+        if self._parts is None:
+            # The next reward stands in for the advantage.
+            return ArmDual(subsidy, trivial, float("nan"), self.beliefs.reward[self._grid] - subsidy, 0.0)
+        n, explored = self.beliefs.size, self._parts.explored
+        reward = np.concatenate([explored.reward[:n], np.full(n, subsidy)])
+        mdp = replace(explored, reward=reward)
+        answer = solve_multichain(mdp, TOLERANCE, self._parts)
+        after = np.asarray(mdp.matrix @ answer.value)
+        advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[self._swap]
+        return ArmDual(answer.gain, min(answer.upper, trivial), float("nan"), advantage[self._grid], 0.0)
 
 
 @dataclass(frozen=True)
@@ -196,7 +206,7 @@ def relax(problem: Problem) -> Relaxation:
 
     Every subsidy gives a valid bound, so the search only has to be good. The slope of the bound is the expected number
     of arms at rest less N − plays; where an arm's gain depends on its start there is no such slope, and the interval is
-    cut in thirds instead.
+    searched by golden section instead.
     """
     arms = SubsidisedArms(problem.arms)
     spare = problem.n_arms - problem.plays
@@ -212,21 +222,41 @@ def relax(problem: Problem) -> Relaxation:
         bounds, rest = arms.solve(subsidy)
         return _Point(min(trivial, bounds - subsidy * spare), subsidy, rest, arms.sigma.copy())
 
-    best = at(low)
-    for _ in range(60 if arms.looping.all() else 40):
-        if spare == 0 or high - low <= 1e-14:
-            break
-        found = [at(0.5 * (low + high))]
-        if math.isfinite(found[0].rest):
-            low, high = (found[0].subsidy, high) if found[0].rest < spare else (low, found[0].subsidy)
-        else:
-            left, right = at(low + (high - low) / 3), at(high - (high - low) / 3)
-            low, high = (low, right.subsidy) if left.bound < right.bound else (left.subsidy, high)
-            found += [left, right]
-        best = min(best, *found, key=lambda one: one.bound)
+    best = _least(at, low, high, spare) if spare else at(low)
     arms.sigma[:] = best.sigma
     at(best.subsidy)
     return Relaxation(best.subsidy, best.bound, most, arms.duals(best.subsidy))
+
+
+def _least(at: Callable[[float], _Point], low: float, high: float, spare: int) -> _Point:
+    """Return the best bound between two subsidies: by halves while slopes are known, then by golden section."""
+    best = at(low)
+    for _ in range(MOST_HALVES):
+        if high - low <= NARROWEST:
+            return best
+        middle = at(0.5 * (low + high))
+        best = min(best, middle, key=_bound)
+        if not math.isfinite(middle.rest):
+            break
+        low, high = (middle.subsidy, high) if middle.rest < spare else (low, middle.subsidy)
+    else:
+        return best
+    left, right = at(high - GOLDEN * (high - low)), at(low + GOLDEN * (high - low))
+    for _ in range(MOST_SECTIONS):
+        best = min(best, left, right, key=_bound)
+        if high - low <= NARROWEST:
+            break
+        if left.bound < right.bound:
+            high, right = right.subsidy, left
+            left = at(high - GOLDEN * (high - low))
+        else:
+            low, left = left.subsidy, right
+            right = at(low + GOLDEN * (high - low))
+    return best
+
+
+def _bound(point: _Point) -> float:
+    return point.bound
 
 
 def relaxation_bound(problem: Problem) -> float:

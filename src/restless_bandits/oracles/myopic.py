@@ -1,4 +1,4 @@
-"""The myopic policy: pull what pays most now, and never mind what is learned by looking."""
+"""The myopic policy: pull the arm with the largest expected reward now, and ignore the value of information."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from restless_bandits.policies import IndexPolicy
 from restless_bandits.problem import AnyArm, Problem
 
 TABLE_DEVIATION = 1e-10
-"""Where tables of indices end: laws are this close to their limits.
+"""The end of index tables: distributions are this close to their limits.
 
-Not closer: a table that ran on until its numbers equal their limits in floating point would tie where in truth there is
-a strict order for every τ. On paper-2 such ties make a myopic player look as if it returned to arm 1, which it never
-does. At the end of a table differences of this size are still well above the tolerance for ties.
+A smaller distance would do harm. A table continued until its numbers equal their limits in floating point would contain
+ties, although the true order is strict for every τ. On paper-2 such ties make a myopic player appear to return to arm
+1, which never happens. At the end of a table, differences of this size are still well above the tolerance for ties.
 """
 
 
@@ -35,11 +35,12 @@ def table_lengths(arms: Sequence[AnyArm]) -> list[int]:
 
 
 def index_laws(arm: AnyArm, length: int) -> Array:
-    """Return ``laws[s, τ - 1]``, the laws behind an index table; the last row is for an arm never seen."""
+    """Return ``laws[s, τ - 1]``, the distributions behind an index table; the last row is for an arm never seen."""
     n = arm.n_states
     laws = arm.law_table(length)[1:].transpose(1, 0, 2)
     if arm.initial is not None:
-        # Never asked for, since the arm's state is known from the start; its long-run law stands in.
+        # This row is never read, because the arm's state is known from the start; the stationary distribution stands
+        # in.
         laws = np.concatenate([laws[:n], np.broadcast_to(laws[arm.initial, -1], (1, length, n))])
     return laws
 

@@ -1,14 +1,14 @@
-"""Plans for learners: as good as the moment needs, and no slower than it is worth.
+"""Plans for learners: as precise as the moment needs, and no slower than their gain justifies.
 
-A learner plans hundreds of times in a run, on problems that it knows only so well. Value iteration over joint beliefs
-then need not prove anything: caps and tolerance follow the number of slots that were played, so that what a plan loses
-over a stretch as long as the past is a fraction of a slot's reward. Everything depends on the problem and on the
-slots alone, never on an earlier plan, so that a run that was stored and read back goes on with the same plans.
+A learner plans hundreds of times in a run, on problems known only approximately. Value iteration over joint beliefs
+need not prove anything then. Truncations and tolerance follow the number of slots played: over a stretch as long as the
+past, a plan loses a fraction of a slot's reward. All choices depend on the problem and the slots alone, never on an
+earlier plan. A run that was stored and read back therefore continues with the same plans.
 
-Where even a coarse table is too large for any run, a *rough* one may do: it ends after so few slots that the last seen
-state still matters, and holds the law it ends with from there on. What that loses is not bounded, and may be more than
-Whittle's index loses; so both are tried on the problem itself, in a rollout, and a rough table that falls behind is
-dropped.
+A coarse table can be too large for any run. A *rough* table may then serve: the table ends after so few slots that the
+last seen state still matters, and holds its final distribution from there on. The loss of a rough table is not bounded,
+and may exceed the loss of Whittle's index. Both are therefore simulated on the problem in a rollout, and a rough table
+that falls behind is dropped.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.problem import AnyArm, Arm, Problem
 
 COARSEST, FINEST = 1e-3, 3e-6
-"""Deviations of capped laws, and tolerances, at the start of a run and at the end of a long one."""
+"""Deviations of truncated distributions, and tolerances, at the start of a run and at the end of a long run."""
 LOSS = 1.0
-"""What a plan may lose over as many slots as were played."""
+"""The accepted loss of a plan over as many slots as were played."""
 MOST_SWEEPS = 5_000
 SMALL_TABLE = 4_000
-"""Joint beliefs that are always worth a table."""
+"""A number of joint beliefs that is always worth a table."""
 MEDIUM_TABLE = 20_000
-"""Joint beliefs up to which a table may be as fine as is worth it; larger ones are coarse."""
+"""Joint beliefs up to which a table may be as fine as worthwhile; larger tables are coarse."""
 SLOTS_PER_BELIEF = 5
-"""Beyond that, a table may have a joint belief for so many slots played: planning stays a part of the time."""
+"""Played slots per joint belief of a larger table: planning stays a part of the time."""
 BELIEFS_PER_LASTING_SLOT = 10
-"""Or so many joint beliefs for every slot that it will be followed, where that is known."""
+"""Joint beliefs per slot of the plan's length, if the length is known."""
 LARGEST_TABLE = 400_000
 LINKED_TABLE = 1_000_000
 """Joint beliefs up to which links are worth their memory."""
 HUGE_TABLE = 20_000_000
 MOST_TABLE_ARMS = 10
-"""Arms beyond which no table over joint beliefs is tried: if each of them had but three beliefs, none would fit."""
+"""Arms beyond which no table over joint beliefs is tried: with three beliefs for each arm, no table would fit."""
 LONGEST_CAP = 2_000
 INDEX_DEVIATION, TWO_STATE_DEVIATION = 3e-3, 1e-9
 LONGEST_INDEX = 300
-"""Elapsed slots of a homotopy: it takes time that grows with their square, and this is some hundredths of a second."""
+"""Elapsed slots of a homotopy: the time grows with their square, and takes some hundredths of a second here."""
 ROUGH = (0.05, 0.1, 0.2)
 """Deviations at which rough tables end."""
 BELIEFS_PER_SLOT = 60
-"""A rough table may have so many joint beliefs for every slot that it will be followed."""
+"""Joint beliefs of a rough table per slot of the plan's length."""
 LARGEST_ROUGH_TABLE = 600_000
 ROLLOUT, SHORTEST_ROLLOUT = 10, 30_000
-"""Slots of a rollout: so many for every slot that its winner will be followed, and never fewer than the second."""
+"""Slots of a rollout: a number for every slot of the winner's plan, and never fewer than the second value."""
 BATCHES = 32
 
 
 @on_shares
 def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None = None) -> JointPolicy | None:
-    """Return the policy of value iteration to a precision, or None where its table would be larger than allowed.
+    """Return the policy of value iteration to a precision, or None if the table would be larger than allowed.
 
-    ``precision`` is the span of the last update, and the total variation within which capped laws are told apart: the
-    policy loses at most about that much a slot.
+    ``precision`` is the span of the last update, and the total variation within which truncated distributions are
+    distinguished. The policy loses at most about ``precision`` a slot.
     """
     arms = [_beliefs(arm, precision) for arm in problem.arms]
     if most_beliefs is not None and _table_size(arms, problem.plays) > most_beliefs:
@@ -91,9 +91,9 @@ def iterated(
 ) -> tuple[JointPolicy, float]:
     """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance.
 
-    Returns the span as well, larger where ``MOST_SWEEPS`` did not get there. With one play links are made first, unless
-    the table is large or they are not wanted: for arms that take long to forget, whose tables have long rows, sweeps
-    without them are as fast.
+    Returns the span as well, which is larger after ``MOST_SWEEPS`` without convergence. With one play, links are made
+    first, unless the table is large or links are unwanted. For slowly forgetting arms, whose tables have long rows,
+    sweeps without links are as fast.
     """
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
@@ -104,39 +104,39 @@ def iterated(
 
 def _beliefs(arm: AnyArm, deviation: float) -> ArmBeliefs:
     if isinstance(arm, Arm):
-        laws, reached = kernels.settle(arm.chain, deviation, LONGEST_CAP)
+        laws, reached = kernels.settle(arm.chain.copy(), deviation, LONGEST_CAP)
         if reached <= deviation:
-            # Most chains forget, and this is many times faster than finding out why.
+            # Most chains forget, and the check is many times faster than a search for the reason.
             return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
     return arm_beliefs(arm, cap_for(arm, deviation))
 
 
 def precision_at(slots: int) -> float:
-    """Return the precision that is worth having after so many slots."""
+    """Return the precision that is worth its time after so many slots."""
     return float(min(COARSEST, max(FINEST, LOSS / max(slots, 1))))
 
 
 def most_beliefs_at(slots: int, lasting: int = 0) -> int:
-    """Return how large a table of joint beliefs is worth its time after so many slots, for ``lasting`` more."""
+    """Return the largest worthwhile table of joint beliefs after so many slots, for ``lasting`` more."""
     worth = max(SMALL_TABLE, slots // SLOTS_PER_BELIEF, BELIEFS_PER_LASTING_SLOT * lasting)
     return int(min(LARGEST_TABLE, worth))
 
 
 @on_shares
 def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
-    """Plan over joint beliefs as precisely as is worth it after so many slots, or as memory allows.
+    """Plan over joint beliefs as precisely as worthwhile after so many slots, or as memory allows.
 
-    However long the plan will be followed: what is exact has nothing to trade.
+    The precision ignores the number of slots that will follow the plan: the exact oracle trades nothing.
     """
     return joint_plan(problem, precision_at(slots), most_beliefs=HUGE_TABLE) or exact(problem).policy
 
 
 @on_shares
 def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
-    """Plan over joint beliefs while their table is small for the slots played, else by Whittle's index.
+    """Plan over joint beliefs while the table is small for the slots played, else by Whittle's index.
 
-    Without ``slots`` as for a long run. A plan that will be followed for ``lasting`` slots may have a larger table, and
-    a rough one where no other will ever be small enough.
+    Without ``slots`` the choice is the choice of a long run. A plan that will be followed for ``lasting`` slots may
+    have a larger table. If no other table will ever be small enough, the plan may have a rough table.
     """
     played = 10_000_000 if slots is None else slots
     if problem.n_arms == problem.plays:
@@ -156,12 +156,12 @@ def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) ->
 
 
 def rough_policy(problem: Problem, lasting: int) -> Policy | None:
-    """Return the better of a rough table and Whittle's index; None where no table is small enough for ``lasting``."""
+    """Return the better of a rough table and Whittle's index; None if no table is small enough for ``lasting``."""
     chains = [arm for arm in problem.arms if isinstance(arm, Arm)]
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
     for deviation in ROUGH:
-        settled = [kernels.settle(arm.chain, deviation, LONGEST_CAP) for arm in chains]
+        settled = [kernels.settle(arm.chain.copy(), deviation, LONGEST_CAP) for arm in chains]
         if all(reached <= deviation for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
@@ -173,12 +173,12 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
 
 
 def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
-    """Return what a table over joint beliefs and indices earn a slot on average, in batches of so many slots in all."""
-    chains = [arm.chain for arm in problem.arms if isinstance(arm, Arm)]
+    """Return simulated rewards a slot of a table over joint beliefs and of indices, in batches of ``slots`` in all."""
+    chains = [arm.chain.copy() for arm in problem.arms if isinstance(arm, Arm)]
     settled = [kernels.settle(chain, INDEX_DEVIATION, LONGEST_CAP)[0] for chain in chains]
     sums = [np.cumsum(laws, axis=2) for laws in settled]
     for running in sums:
-        # Not a rounding error less: a state is looked for from here on up.
+        # Exactly 1, without a rounding error: the search for a sampled state ends here.
         running[:, :, -1] = 1.0
     caps, lengths = np.array([len(laws) for laws in settled]), np.array([one.shape[1] for one in index.tables])
     rewards = side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)])
@@ -190,7 +190,7 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
 
 @on_shares
 def quick_whittle(problem: Problem) -> IndexPolicy:
-    """Plan by Whittle's index on short tables: see ``index_plan``. Arms that do not forget take the long way."""
+    """Plan by Whittle's index on short tables: see ``index_plan``. Arms that do not forget need long tables."""
     chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic]
     if len(chains) < problem.n_arms:
         return whittle_policy(problem)
@@ -198,11 +198,11 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
 
 
 def index_plan(arms: FlatArms, plays: int) -> IndexPolicy | None:
-    """Plan by Whittle's index on tables that end where laws are within ``INDEX_DEVIATION`` of each other.
+    """Plan by Whittle's index on tables that end when distributions agree within ``INDEX_DEVIATION``.
 
-    Two states take the closed form, on longer tables, for next to nothing. The table of another arm that takes long to
-    forget, as one whose best state is seldom seen does under optimism, ends after ``LONGEST_INDEX`` slots. None where
-    the systems behind an index are singular.
+    Two states use the closed form on longer tables, at almost no cost. The table of another slowly forgetting arm ends
+    after ``LONGEST_INDEX`` slots; an example is an arm under optimism whose best state is seldom seen. None if the
+    systems behind an index are singular.
     """
     lengths = settled_lengths(arms, INDEX_DEVIATION, TWO_STATE_DEVIATION, LONGEST_CAP)
     lengths = np.where(arms.n_states == 2, lengths, np.minimum(lengths, LONGEST_INDEX))
@@ -211,21 +211,21 @@ def index_plan(arms: FlatArms, plays: int) -> IndexPolicy | None:
 
 
 def plan_without_table(arms: FlatArms, plays: int, slots: int, lasting: int) -> IndexPolicy | None:
-    """Return what ``auto_policy`` plans where a table over joint beliefs would be too large; None where one may do.
+    """Return the plan of ``auto_policy`` if a table over joint beliefs would be too large; None if a table may do.
 
-    From arrays, because making a problem of many arms takes longer than planning.
+    The function takes arrays, because making a problem of many arms takes longer than planning.
     """
     return None if tables_fit(arms, plays, slots, lasting) else index_plan(arms, plays)
 
 
 def tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
-    """Whether ``auto_policy`` may take a table over joint beliefs."""
+    """Return whether ``auto_policy`` may use a table over joint beliefs."""
     if len(arms.n_states) > MOST_TABLE_ARMS:
         return False
     states = arms.n_states.tolist()
 
     def size(deviation: float) -> int:
-        """The least that a table may have whose laws agree within a deviation."""
+        """The least size of a table whose distributions agree within a deviation."""
         caps = settled_lengths(arms, deviation, deviation, LONGEST_CAP)
         return JointBeliefs.count((arms.n_states * (caps - 1) + 1).tolist(), states, plays)
 

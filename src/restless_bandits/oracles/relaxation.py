@@ -1,4 +1,4 @@
-"""The Lagrangian relaxation as an oracle: its bound of μ*, and the policy of its index. See ``lagrangian``."""
+"""The Lagrangian relaxation as an oracle: an upper bound of μ*, and the policy of its index. See ``lagrangian``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an oracle is, and what it returns: a policy and a proved bracket of the best long-run reward."""
+"""Oracles, and their answers: a policy and a proved bracket of the best long-run reward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from restless_bandits.policies import JointPolicy, Policy
 from restless_bandits.problem import Problem
 
 CERTIFIED_WIDTH = 1e-4
-"""A policy counts as a certified optimum when it is proved to be this close, or as close as was asked for."""
+"""The largest gap to the optimum of a certified policy, unless another tolerance is requested."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,11 @@ class Solution:
     """The answer of an oracle to a problem.
 
     ``lower`` ≤ μ* ≤ ``upper`` always holds, rounding included; μ* is the best long-run reward a slot from the problem's
-    initial states. ``gain`` is the policy's own long-run reward, ``None``
-    where the problem is too large for that and nobody has simulated it.
-    ``certified`` means that this policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the tolerance
-    that was asked for: its gain is at least ``lower``, and ``upper`` is no further away than that. Both are shares of
-    the range of rewards where that is not (0, 1). Gains and bounds are in the units of the problem; the numbers of the
-    policy, its bias among them, are in shares, and those of ``details`` too.
+    initial states. ``gain`` is the policy's own long-run reward, ``None`` if the problem is too large and no simulation
+    was made. ``certified`` means that the policy is proved to be optimal up to ``CERTIFIED_WIDTH``, or up to the
+    requested tolerance: the gain is at least ``lower``, and ``upper`` exceeds ``lower`` by at most the tolerance. Both
+    tolerances are normalized by the range of rewards if the range is not (0, 1). Gains and bounds are in the units of
+    the problem. The numbers of the policy, its bias among them, and of ``details`` are normalized.
     """
 
     problem: Problem
@@ -38,19 +37,19 @@ class Solution:
     seconds: float
     multichain: bool = False
     ratio: float | None = None
-    """A proved share of μ* that the policy earns at least, for oracles that come with one."""
+    """A proved share of μ* that the policy earns at least, for oracles with a ratio."""
     details: Mapping[str, Any] = field(default_factory=dict)
     gain_stderr: float | None = None
-    """The standard error of a gain that was simulated; None where it was computed. No bound rests on such a gain."""
+    """The standard error of a simulated gain; None for a computed gain. No bound rests on a simulated gain."""
     why: str | None = None
-    """Why this oracle was taken, where ``auto`` has chosen it."""
+    """The reason why ``auto`` chose this oracle."""
 
     @property
     def bias(self) -> Array | None:
         """The bias over ``policy.beliefs``: relative values whose one-step differences price every choice.
 
-        ``None`` for policies that are not optimal over joint beliefs, and for multichain problems, which have no
-        single bias.
+        ``None`` for policies that are not optimal over joint beliefs, and for multichain problems, which have no single
+        bias.
         """
         if isinstance(self.policy, JointPolicy) and not self.multichain:
             return self.policy.bias
@@ -58,7 +57,7 @@ class Solution:
 
     @property
     def remark(self) -> str | None:
-        """What is to be said of an answer for a model that its own log rejects."""
+        """The warning about an answer for a model that its own log rejects."""
         return self.problem.findings.remark("certified for" if self.certified else "solved for")
 
     @property
@@ -67,7 +66,7 @@ class Solution:
         return self.upper - self.lower
 
     def as_dict(self, stored: str | None = None) -> dict[str, Any]:
-        """Return what ``restless solve --json`` prints; ``stored`` is the file that holds the policy, if one does."""
+        """Return the output of ``restless solve --json``; ``stored`` is the file of the policy, if any."""
         bracket = ("oracle", "gain", "gain_stderr", "lower", "upper", "width", "certified")
         others = ("seconds", "how", "why", "multichain", "ratio")
         return {
@@ -89,19 +88,19 @@ class Solution:
 
 @dataclass(frozen=True)
 class Oracle:
-    """A way to solve problems, under its name; called with a problem it solves it."""
+    """A method to solve problems, under its name; a call with a problem returns the solution."""
 
     name: str
     solve: Callable[..., Solution]
-    """From a problem, and options of its own, to a policy with a bracket around it."""
+    """A function from a problem, with options, to a policy with a bracket."""
     policy: Callable[[Problem], Policy]
     """The policy alone."""
     plan: Callable[[Problem, int, int], Policy] | None = None
-    """The policy for a learner: as precise as is worth it after so many slots, and for so many to come."""
+    """The policy for a learner: as precise as worthwhile after so many slots, for so many slots to come."""
     accepts: Callable[[Problem], None] = lambda problem: None
-    """Raises ``ProblemError`` for a problem that it cannot take, before any work."""
+    """Raises ``ProblemError`` for a problem that the oracle cannot solve, before any work."""
     ordered: bool = False
-    """Whether it takes only arms whose better states come first."""
+    """Whether the oracle takes only arms whose better states come first."""
 
     def __call__(self, problem: Problem, **options: Any) -> Solution:
         return self.solve(problem, **options)

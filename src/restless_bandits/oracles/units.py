@@ -1,13 +1,13 @@
-"""Oracles work on shares of one range that holds the rewards of all arms; here problems go there and answers come back.
+"""Normalized rewards: oracles work on shares of a common reward range, and solutions are converted back.
 
-An affine map of all rewards leaves every choice what it is, and maps gains alike. So tolerances, ties and certificates
-mean the same in any unit: the tolerance of ``exact``, for one, is a share of the range. Policies stay in shares.
-Nothing is done to a problem whose rewards have the range (0, 1).
+An affine map of all rewards leaves every choice unchanged, and maps gains alike. So tolerances, ties and certificates
+have the same meaning in any unit: the tolerance of ``exact``, for example, is a share of the range. Policies stay
+normalized. A problem whose rewards have the range (0, 1) is not changed.
 
-*Rounding.* Rewards r become shares (r − low)/(high − low) by two subtractions and a division, so every share is within
-3u of the true one, u the unit roundoff, and a gain of all plays within 3u for each play. ``SHARE_ROUNDING`` is a third
-more, for terms of second order. The way back is computed in rational numbers and rounded outward, so that an end of a
-bracket stays an end: a range such as (1e9, 1e9 + 1) has units of 1e-7 in its last digit.
+*Rounding.* Rewards r become shares (r − low)/(high − low) by two subtractions and a division. Every share is therefore
+within 3u of the true share, u the unit roundoff, and a gain of all plays within 3u for each play. ``SHARE_ROUNDING`` is
+a third more, for terms of second order. The conversion back uses rational numbers and rounds outward, so that an end of
+a bracket stays an end: a range such as (1e9, 1e9 + 1) has units of 1e-7 in its last digit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 
 
 def gain_of(problem: Problem, share: float) -> float:
-    """Return a gain in shares, of all plays together, in the units of a problem."""
+    """Return a normalized gain of all plays together, in the units of the problem."""
     low, high = problem.reward_range
     return share if problem.reward_range == ZERO_TO_ONE else problem.plays * low + (high - low) * share
 
@@ -58,7 +58,7 @@ def _outward(problem: Problem, share: float, side: int) -> float:
 
 
 def rounding_of(problem: Problem, gain: float) -> float:
-    """Return a bound of what the conversion of a gain to the units of a problem, or back, puts it off by, in them."""
+    """Return a bound of the error of converting a gain to the units of a problem, or back, in these units."""
     if problem.reward_range == ZERO_TO_ONE:
         return 0.0
     low, high = problem.reward_range
@@ -67,13 +67,13 @@ def rounding_of(problem: Problem, gain: float) -> float:
 
 
 def share_of(problem: Problem, gain: float) -> float:
-    """Return a gain in shares."""
+    """Return a gain as a normalized gain."""
     low, high = problem.reward_range
     return gain if problem.reward_range == ZERO_TO_ONE else (gain - problem.plays * low) / (high - low)
 
 
 def difference_of(problem: Problem, share: float) -> float:
-    """Return a difference of gains that is given in shares."""
+    """Return a normalized difference of gains in the units of the problem."""
     low, high = problem.reward_range
     return share if problem.reward_range == ZERO_TO_ONE else (high - low) * share
 
@@ -81,7 +81,7 @@ def difference_of(problem: Problem, share: float) -> float:
 def on_shares(
     plan: Callable[Concatenate[Problem, Options], Answer],
 ) -> Callable[Concatenate[Problem, Options], Answer]:
-    """Let a function plan on shares; what it answers stays in them."""
+    """Decorate a planning function to work on normalized rewards; its answer stays normalized."""
 
     @wraps(plan)
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Answer:
@@ -94,7 +94,7 @@ def on_shares(
 def solved_on_shares(
     solve: Callable[Concatenate[Problem, Options], Solution],
 ) -> Callable[Concatenate[Problem, Options], Solution]:
-    """Let a function solve on shares, and return its answer in the units of the problem."""
+    """Decorate a solver to work on normalized rewards, with its answer in the units of the problem."""
 
     @wraps(solve)
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
@@ -105,7 +105,7 @@ def solved_on_shares(
 
 
 def in_units(problem: Problem, found: Solution) -> Solution:
-    """Return a solution of ``problem.in_shares()`` as one of the problem."""
+    """Return a solution of ``problem.in_shares()`` as a solution of the problem."""
     if problem.reward_range == ZERO_TO_ONE:
         return found
     low, high = problem.reward_range
@@ -114,7 +114,7 @@ def in_units(problem: Problem, found: Solution) -> Solution:
         changed["gain"] = gain_of(problem, found.gain)
     if found.gain_stderr is not None:
         changed["gain_stderr"] = difference_of(problem, found.gain_stderr)
-    # A share of μ* is one in any unit, but not from any zero.
+    # A ratio to μ* is the same in any unit, but depends on the zero of the scale.
     changed["ratio"] = found.ratio if low == 0.0 else None
     changed["how"] = f"{found.how}; on shares of the rewards' range from {low:.12g} to {high:.12g}"
     return replace(found, problem=problem, **changed)

@@ -1,5 +1,5 @@
-"""The decision service: agents kept by a process that never forgets what it has acknowledged.
+"""The decision service: a process that keeps agents and never loses an acknowledged operation.
 
-``restless serve`` starts it and ``rb.Client`` speaks to it. Importing this package loads nothing: web framework and
-database come with the extra ``service``, and with the modules that need them.
+``restless serve`` starts the service and ``rb.Client`` connects to it. Importing this package loads nothing: the web
+framework and the database come with the extra ``service``, and are loaded by the modules that need them.
 """

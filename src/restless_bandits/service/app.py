@@ -1,4 +1,4 @@
-"""The service over HTTP: every route, what it takes and answers, and the API's description at ``/openapi.json``."""
+"""The HTTP application: every route with its request and its reply, and the API description at ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from restless_bandits.service.views import belief_of, estimate_of
 from restless_bandits.service.waiting import Bridge, ThreadPool
 
 DESCRIPTION = (
-    "Agents that decide which of several drifting arms to use, kept by a process that never forgets what it has "
-    "acknowledged. Requests carry `Authorization: Bearer TOKEN`. Every refusal is one sentence in `error`."
+    "Agents that decide which of several drifting arms to pull, kept by a service that never loses an acknowledged "
+    "operation. Requests carry `Authorization: Bearer TOKEN`. Every refusal is one sentence in `error`."
 )
 STATUSES = {
-    400: "The request makes no sense as it was sent.",
-    401: "There is no token, or nobody knows it.",
-    403: "The token's role is too small.",
-    404: "There is no such agent, decision or path.",
-    409: "It contradicts what is there already.",
+    400: "The request is malformed.",
+    401: "The token is missing or unknown.",
+    403: "The role of the token does not permit the request.",
+    404: "The agent, decision or path does not exist.",
+    409: "The request contradicts the stored state.",
     413: "The body is too long.",
     422: "A field is wrong; `field` names it.",
     429: "A limit is reached; try again after the seconds of Retry-After.",
     503: "The service cannot answer now; try again after the seconds of Retry-After.",
 }
 ACCESS_THREADS = 4
-"""Threads in which tokens and the health of the store are looked up, and nothing else."""
+"""The number of threads reserved for lookups of tokens and of the store's health."""
 Name = Annotated[str, Path(description="The agent's name.")]
 DIGITS = BeforeValidator(messages.digits_of)
-After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last event that is known.")]
+After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last known event.")]
 Begin = Annotated[
-    int | None, DIGITS, Query(ge=0, le=MOST, description="As Last-Event-ID; without either only what comes.")
+    int | None, DIGITS, Query(ge=0, le=MOST, description="Like Last-Event-ID; without both, new events only.")
 ]
 PageLength = Annotated[int, DIGITS, Query(ge=1, le=LIMITS.page, description="Events of a page.")]
 
@@ -70,7 +70,7 @@ def build(
     page: bool = True,
     codes: Codes | None = None,
 ) -> Gate:
-    """Return the whole service as an ASGI application; ``stop()`` ends what would not end by itself."""
+    """Return the whole service as an ASGI application; ``stop()`` ends open streams and unfinished bodies."""
     limits = limits or Limits()
     access = ThreadPool("access", ACCESS_THREADS)
     doorkeeper, meter = Doorkeeper(tokens, access), Meter(keeper)
@@ -103,7 +103,7 @@ def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def _handle_errors(app: FastAPI) -> None:
-    """Answer every error in the same shape."""
+    """Answer all errors in the same shape."""
 
     def refused(error: ServiceError) -> Response:
         return _json({"error": str(error), "field": error.field}, error.status, headers_of(error))
@@ -121,7 +121,7 @@ def _handle_errors(app: FastAPI) -> None:
     async def not_found(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code in (404, 405):
-            return refused(ServiceError(404, f"there is no {request.method} here; /openapi.json tells what there is"))
+            return refused(ServiceError(404, f"there is no {request.method} here; /openapi.json lists the routes"))
         return refused(ServiceError(400, str(error.detail)))
 
     async def problem(_: Request, error: Exception) -> Response:
@@ -131,7 +131,7 @@ def _handle_errors(app: FastAPI) -> None:
         return refused(gone())
 
     async def failed(_: Request, error: Exception) -> Response:
-        return refused(fault())  # the gate finds the error too, and logs it
+        return refused(fault())  # The middleware finds the error too, and logs it.
 
     app.add_exception_handler(ServiceError, service_error)
     app.add_exception_handler(RequestValidationError, wrong_parameter)
@@ -142,13 +142,13 @@ def _handle_errors(app: FastAPI) -> None:
 
 
 def _takes(model: type[BaseModel]) -> dict[str, Any]:
-    """How a route's body is described; it is read by the route itself, from its bytes."""
+    """Return the description of a request body; the route itself reads the body from its bytes."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals that a route may answer with, besides those of every route."""
+    """Return the refusals of a route, besides the refusals that all routes share."""
     always = (400, 401, 403, 503)
     return {
         status: {"model": messages.ErrorReply, "description": STATUSES[status]}
@@ -157,7 +157,7 @@ def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
-    """What changes an agent."""
+    """Add the routes that change an agent."""
 
     async def done(name: str, operations: Sequence[Operation]) -> list[Answer]:
         results: list[Answer] = await bridge.waiting(keeper.submit(name, operations))
@@ -199,7 +199,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
     async def delete(name: Name) -> Response:
         return _json((await done(name, [Delete()]))[0])
 
-    # Ask, tell and batch are answered by the gate, where nothing stands between them and the keeper.
+    # The middleware answers ask, tell and batch directly, without the web framework in between.
     @post("/agents/{name}/ask", messages.AskMessage, messages.DecisionReply, summary="Which arms to pull.")
     async def ask(request: Request, name: Name) -> Response:
         message = messages.read(messages.AskMessage, await request.body())
@@ -215,7 +215,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
         message = messages.read(messages.SkipMessage, await request.body())
         return _json((await done(name, [message.operation()]))[0])
 
-    @post("/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary="Many of these, all or nothing.")
+    @post("/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary="Operations, all or nothing.")
     async def batch(request: Request, name: Name) -> Response:
         message = messages.read(messages.BatchMessage, await request.body())
         return _json({"answers": await done(name, message.each())})
@@ -224,7 +224,7 @@ def _play_routes(app: FastAPI, keeper: Any, bridge: Bridge) -> None:
 def _read_routes(
     app: FastAPI, keeper: Any, reader: AgentReader, streams: Streams, meter: Meter, access: ThreadPool
 ) -> None:
-    """What changes nothing."""
+    """Add the routes that change nothing."""
 
     def get(path: str, answer: type[BaseModel], *refusals: int, **more: Any) -> Callable[[Callable[..., Any]], Any]:
         responses = _refusals(404, 422, *refusals) if "{name}" in path else _refusals()
@@ -254,7 +254,7 @@ def _read_routes(
         if said and not (said.isascii() and said.isdigit() and len(said) < 17):
             raise ServiceError(422, "Last-Event-ID is not the number of an event", "Last-Event-ID")
         if said or after is not None:
-            await asyncio.to_thread(keeper.events, name, 0, 1)  # an agent that is not there is told before we stream
+            await asyncio.to_thread(keeper.events, name, 0, 1)  # a missing agent is refused before the stream begins
             begin = int(said) if said else int(after or 0)
         else:
             begin = await reader.look(name, lambda hosted: hosted.seq)
@@ -268,7 +268,7 @@ def _read_routes(
     async def estimate(name: Name) -> Response:
         return Response(await reader.compute(estimate_of, name), media_type="application/json")
 
-    @get("/agents/{name}/belief", messages.Reply, 429, summary="The present law of every arm.")
+    @get("/agents/{name}/belief", messages.Reply, 429, summary="The present state distribution of every arm.")
     async def belief(name: Name) -> Response:
         return Response(await reader.compute(belief_of, name), media_type="application/json")
 
@@ -294,7 +294,7 @@ def _read_routes(
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """The API's description, with the messages that routes read by themselves."""
+    """Return the API description, with the messages that routes read by themselves."""
     if app.openapi_schema is None:
         described = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=list(app.routes)

@@ -1,35 +1,42 @@
-"""Does the log hold what would happen? It is played again from its first event, and every decision compared.
+"""Audit of a store: replay of every event log from the first event, with a check of every decision.
 
-Decisions follow the stored plans. Where a plan was made by this release on this kind of processor, it is made again
-from the record of its time and must be the same; where it was not, the stored one is followed and the audit says so.
+Replayed decisions follow the stored plans. A plan of this release and this kind of processor is recomputed from the
+record of its time and must be equal. Any other plan is followed as stored, and the audit counts such plans. Every
+snapshot is loaded and compared with the replayed agent.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from restless_bandits.errors import ProblemError, UntrustedModuleError
+from restless_bandits.errors import ProblemError, UntrustedModuleError, shortened
+from restless_bandits.service.cabinet import DAMAGE, of_snapshot
 from restless_bandits.service.hosted import Hosted
 from restless_bandits.service.planning import Planner, origin
-from restless_bandits.service.session import AgentRow, Session
+from restless_bandits.service.schema import SNAPSHOT_VERSION
+from restless_bandits.service.session import AgentRow, Session, Snapshot
 from restless_bandits.service.store import Store
 from restless_bandits.service.stored_plans import make_packed_plan
 
 
 @dataclass
 class Audit:
-    """What an audit found."""
+    """Result of an audit: counts, and the first difference."""
 
     agents: int = 0
     events: int = 0
     decisions: int = 0
     plans: int = 0
+    snapshots: int = 0
     foreign: int = 0
-    """Plans of another release or processor, which were followed as they are stored."""
+    """Plans of another release or processor, followed as stored."""
     difference: str | None = None
-    """The first thing that differs, in a sentence."""
+    """The first difference in a sentence, or None."""
 
     @property
     def same(self) -> bool:
@@ -43,9 +50,11 @@ class Audit:
             f"{count} {word}{'' if count == 1 else 's'}"
             for count, word in ((self.agents, "agent"), (self.events, "event"), (self.decisions, "decision"))
         )
-        done = f"{counted}: all as they would be made again; plans made anew: {self.plans}"
+        done = f"{counted}: all reproduced; plans recomputed: {self.plans}"
+        if self.snapshots:
+            done += f"; snapshots equal to the log: {self.snapshots}"
         if self.foreign:
-            done += f", followed as they are stored, of another release or processor: {self.foreign}"
+            done += f"; plans of another release or processor, followed as stored: {self.foreign}"
         return done
 
 
@@ -56,10 +65,10 @@ def audit(
     trust_modules: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Audit:
-    """Play the whole log of a store again; ``plans=False`` makes no plan anew, which takes most of the time.
+    """Replay all event logs of a store; ``plans=False`` skips the recomputation of plans, the slowest part.
 
     ``trust_modules`` accepts learners and oracles named by ``module:Class``, and imports the modules.
-    ``progress`` is called with the number of events so far, now and then.
+    ``progress`` is called from time to time with the number of events so far.
     """
     found = Audit()
     with store.reading() as session:
@@ -70,7 +79,7 @@ def audit(
                 found.difference = _audit_agent(session, row, planner, found, plans, progress)
             except UntrustedModuleError as error:
                 raise ProblemError(f"cannot audit agent {row.name!r}: {error}") from None
-            except (ProblemError, KeyError, TypeError, ValueError) as error:
+            except DAMAGE as error:
                 found.difference = f"agent {row.name!r}, after event {found.events} of the store: {error}"
             if found.difference is not None:
                 return found
@@ -88,37 +97,87 @@ def _audit_agent(
     number, name, last = row.id, row.name, row.seq
     hosted: Hosted | None = None
     seq = 0
+    # The snapshot is read first; events written meanwhile by other processes come after the snapshot.
+    snapshot = session.snapshot(number)
+    if snapshot is not None and snapshot.version > SNAPSHOT_VERSION:
+        snapshot = None
     for event in session.events(number):
         seq += 1
         found.events += 1
         if progress is not None and found.events % 10_000 == 0:
             progress(found.events)
-        where = f"agent {name!r}, event {event['seq']}"
         if event["seq"] != seq:
             return f"agent {name!r}: event {seq} is missing"
         if hosted is None:
             hosted = Hosted.created_by(number, name, event, planner)
-            continue
-        if hosted.ended:
-            return f"{where} comes after the agent was deleted"
-        if event["kind"] == "plan":
-            differs = _audit_plan(hosted, event, found, plans)
+        else:
+            differs = _audit_event(hosted, event, found, plans)
             if differs:
-                return f"{where}: {differs}"
-        if event["kind"] == "ask" and not event.get("again"):
-            found.decisions += 1
-            if event["decision"] != hosted.decision_id(event["slot"]) or event["plan"] != hosted.player.plans:
-                return f"{where}: decision {event['decision']} is not that of slot {event['slot']} and its plan"
-        if not hosted.repeat(event, check=True):
-            chosen = list(hosted.player._choice())
-            return f"{where}: slot {event['slot']} was decided as arms {event['arms']}, and is {chosen} today"
+                return f"agent {name!r}, event {seq}: {differs}"
+        if snapshot is not None and seq == snapshot.seq:
+            differs = _audit_snapshot(hosted, snapshot, planner, found)
+            if differs:
+                return f"agent {name!r}: the snapshot of event {seq} {differs}; the service uses the log"
     if seq != last:
-        return f"agent {name!r}: the log ends at event {seq}, and {last} were written"
+        return f"agent {name!r}: the log ends at event {seq}, and the store counts {last} events"
+    if snapshot is not None and snapshot.seq > seq:
+        return f"agent {name!r}: the log ends at event {seq}, and there is a snapshot of event {snapshot.seq}"
     return None
 
 
+def _audit_event(hosted: Hosted, event: dict[str, Any], found: Audit, plans: bool) -> str | None:
+    """Apply an event of the log; return the difference between the event and the replay, or None."""
+    if hosted.ended:
+        return "the event comes after the deletion of the agent"
+    if event["kind"] == "plan":
+        differs = _audit_plan(hosted, event, found, plans)
+        if differs:
+            return differs
+    if event["kind"] == "ask" and not event.get("again"):
+        found.decisions += 1
+        if event["decision"] != hosted.decision_id(event["slot"]) or event["plan"] != hosted.player.plans:
+            return f"decision {event['decision']} does not match slot {event['slot']} and its plan"
+    if not hosted.repeat(event, check=True):
+        chosen = list(hosted.player._choice())
+        return f"slot {event['slot']} was decided as arms {event['arms']}, and the replay chooses arms {chosen}"
+    return None
+
+
+def _audit_snapshot(hosted: Hosted, snapshot: Snapshot, planner: Planner, found: Audit) -> str | None:
+    """Load a snapshot; return its difference from the replayed agent, or None."""
+    found.snapshots += 1
+    try:
+        stored = of_snapshot(hosted.number, snapshot, planner)
+    except UntrustedModuleError:
+        raise
+    except DAMAGE as error:
+        return f"cannot be loaded: {error}"
+    # Another processor may round results computed from the record differently.
+    tolerance = 1e-6 if found.foreign else 0.0
+    differs = first_difference(_plain(stored), _plain(hosted), tolerance)
+    return None if differs is None else f"differs from the replay of the log: {differs}"
+
+
+def _plain(hosted: Hosted) -> Any:
+    return json.loads(json.dumps(hosted.to_dict()))
+
+
+def first_difference(one: Any, other: Any, tolerance: float = 0.0, where: str = "") -> str | None:
+    """Return the path and the values of the first difference of two JSON-compatible values; None if equal."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        pairs = [(f"{where}.{key}" if where else key, one[key], other[key]) for key in one]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = [(f"{where}[{i}]", *pair) for i, pair in enumerate(zip(one, other, strict=True))]
+    elif isinstance(one, float) and isinstance(other, float):
+        same = math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+        return None if same else f"{where} is {one!r}, and {other!r} in the log"
+    else:
+        return None if one == other else f"{where} is {shortened(one)}, and {shortened(other)} in the log"
+    return next(filter(None, (first_difference(a, b, tolerance, place) for place, a, b in pairs)), None)
+
+
 def _audit_plan(hosted: Hosted, event: dict[str, object], found: Audit, plans: bool) -> str | None:
-    """Make a plan again, where that must give the same one."""
+    """Recompute a plan of this release and processor; return its difference from the stored plan, or None."""
     made_by = {key: event[key] for key in ("release", "processor")}
     if made_by != origin():
         found.foreign += 1

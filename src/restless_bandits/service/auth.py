@@ -1,7 +1,7 @@
-"""Who may do what: tokens and their roles, and which names of this machine a request may call it by.
+"""Authentication and authorization: tokens, sessions and their roles, and the host names that a request may use.
 
-Roles are ``read`` < ``play`` < ``admin``. The store keeps hashes of tokens; what it said of one is remembered for a
-second, so that a request costs no query, and a token that is revoked, by whatever process, is dead a second later.
+Roles are ``read`` < ``play`` < ``admin``. The store keeps hashes of tokens. The role of a token is cached for a second,
+so a request usually costs no query. A token that any process revokes is therefore refused at most a second later.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ PLAYS = ("ask", "tell", "skip", "batch")
 
 
 class Tokens(Protocol):
-    """What is asked of the store."""
+    """The part of the token store that the authenticator reads."""
 
     def role_of(self, token: str) -> str | None: ...
 
 
 class Doorkeeper:
-    """Tells the role of a token."""
+    """The token authenticator: maps a token to its role."""
 
     def __init__(self, tokens: Tokens, threads: ThreadPool) -> None:
         self._tokens, self._threads = tokens, threads
         self._known: dict[bytes, tuple[str | None, float]] = {}
 
     async def role(self, token: str) -> str | None:
-        """Return the role of a token, None where nobody has it."""
+        """Return the role of a token, None for an unknown token."""
         key = _hash(token)
         known = self._known.get(key)
         now = time.monotonic()
@@ -56,7 +56,7 @@ class Doorkeeper:
 
 @dataclass(frozen=True)
 class Session:
-    """A browser that is logged in."""
+    """A browser session after login."""
 
     token: str
     until: float
@@ -66,7 +66,7 @@ class Sessions:
     """Sessions of browsers by random ids, with the role ``read``.
 
     A session ends when it expires, at logout, when its token is revoked, and with the process. Sessions are kept in
-    memory under the hashes of their ids. A new session beyond a limit ends the oldest session of its token, or of all
+    memory under the hashes of their ids. A new session beyond a quota ends the oldest session of its token, or of all
     tokens.
     """
 
@@ -88,11 +88,11 @@ class Sessions:
         return name
 
     def end(self, name: str) -> None:
-        """End a session, if there is such."""
+        """End a session; an unknown id changes nothing."""
         self._sessions.pop(_hash(name), None)
 
     async def role(self, name: str) -> str | None:
-        """Return ``read`` for a session whose token is still good, else None."""
+        """Return ``read`` for a session whose token is still valid, else None."""
         session = self._sessions.get(_hash(name))
         if session is None:
             return None
@@ -108,7 +108,7 @@ def cookie_name(scheme: str) -> str:
 
 
 def session_in(scope: Mapping[str, Any]) -> str | None:
-    """Return the session id that a request carries as a cookie."""
+    """Return the session id in the cookie of a request."""
     wanted = cookie_name(scope["scheme"])
     for key, value in scope["headers"]:
         if key == b"cookie":
@@ -120,7 +120,7 @@ def session_in(scope: Mapping[str, Any]) -> str | None:
 
 
 def _hash(secret: str) -> bytes:
-    # The time of a lookup by hash tells nothing about secrets that are nearly right.
+    # A lookup by hash reveals nothing about nearly correct secrets through its duration.
     return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
@@ -129,7 +129,7 @@ def enough(role: str, needed: str) -> bool:
 
 
 def needed_role(method: str, path: str) -> str | None:
-    """Return the least role that a request needs, None where it needs none."""
+    """Return the least role that a request needs, None for a public path."""
     if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
         return None
     if method in ("GET", "HEAD"):
@@ -141,10 +141,11 @@ def needed_role(method: str, path: str) -> str | None:
 
 
 class Names:
-    """The names that a request may call this machine by.
+    """The allowed host names of this machine.
 
-    A page of somebody else's, opened in a browser, can have its own name lead to this machine and speak to it as if it
-    were its own (DNS rebinding). So a name must be known; an address is no name, and is always taken.
+    In a DNS rebinding attack, a page of a foreign site points its own host name at this machine. The browser then sends
+    requests of the page here. The ``Host`` header must therefore hold an allowed name. An IP address cannot be rebound
+    and is always allowed.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -178,7 +179,7 @@ def is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host to listen on is reached from this machine alone."""
+    """Return whether a listening address is reachable from this machine only."""
     if host.lower() == "localhost":
         return True
     return is_address(host) and ipaddress.ip_address(host).is_loopback

@@ -1,12 +1,12 @@
-"""``rb.Client``: agents that a service keeps, with the methods of ``Agent``.
+"""``rb.Client``: agents kept by a service, with the methods of ``Agent``.
 
     client = rb.Client("http://127.0.0.1:8787", token=token)
     agent = client.create("downlink", arms=["a", "b", "c"], n_states=2)
     arm = agent.ask()
     agent.tell(state=1, reward=0.0)
 
-Every request that changes something carries an id or can be told from a repetition by what it says, so it is sent again
-where no answer came: a connection that is lost, or a service that starts anew, costs time and nothing else.
+Every request that changes an agent carries an id, or its content shows that it is a repetition. A request without an
+answer is therefore sent again. A lost connection or a restart of the service costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VARIABLE = "RESTLESS_TOKEN"
 PATIENCE = 120.0
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
 AGAIN = (429, 502, 503, 504)
-"""Statuses after which the same request may be answered a little later."""
+"""Statuses after which the same request may succeed a little later."""
 Json = dict[str, Any]
 Arm = str | Mapping[str, Any]
 
@@ -66,17 +66,17 @@ class Client:
     Parameters
     ----------
     url
-        Where it listens, as ``restless serve`` prints it.
+        The address of the service, as ``restless serve`` prints it.
     token
-        What it lets us in with; None takes that of the environment variable ``RESTLESS_TOKEN``.
+        The access token; None reads the environment variable ``RESTLESS_TOKEN``.
     timeout
-        Seconds to wait for one answer before the request is sent again.
+        Seconds to wait for an answer before the request is sent again.
     patience
-        Seconds to go on trying where the service does not answer or cannot, before that is an error.
+        Seconds of further attempts while the service is unreachable or unavailable, before an error is raised.
     insecure
-        Send the token over ``http`` to another machine all the same, where everyone on the way can read it.
+        Send the token over ``http`` to another machine, although the network in between can read the token.
     verify
-        A file of certificates to trust instead of those of the system.
+        A file of certificates to trust instead of the certificates of the system.
 
     """
 
@@ -125,7 +125,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections of the client."""
         self._http.close()
 
     def create(
@@ -138,11 +138,11 @@ class Client:
         clock: str = "ask",
         **more: Any,
     ) -> RemoteAgent:
-        """Make an agent, and return it; the same again returns the one that is there.
+        """Make an agent and return it; a repetition with the same arguments returns the existing agent.
 
-        ``arms`` are names, or mappings with ``name``, ``n_states``, ``reward_law`` and ``reward_range`` where arms
+        ``arms`` are names, or mappings with ``name``, ``n_states``, ``reward_law`` and ``reward_range`` for arms that
         differ. ``more`` is any of ``reward_law``, ``reward_range``, ``plays``, ``seed``, ``late``, ``on_change``,
-        ``memory`` and ``horizon``, which mean what they mean for ``Task`` and ``Agent``.
+        ``memory`` and ``horizon``, with the meanings that ``Task`` and ``Agent`` give them.
         """
         listed = [arm if isinstance(arm, str) else dict(arm) for arm in arms]
         body = {"name": name, "arms": listed, "n_states": n_states, "learner": learner, "clock": clock, **more}
@@ -150,13 +150,13 @@ class Client:
         return self.agent(name)
 
     def agent(self, name: str) -> RemoteAgent:
-        """Return an agent that is there."""
+        """Return an existing agent."""
         found = RemoteAgent(self, name)
         found.state()
         return found
 
     def agents(self) -> list[Json]:
-        """Return what there is to say of all agents, as dictionaries."""
+        """Return the descriptions of all agents, as dictionaries."""
         agents: list[Json] = self._send("GET", "/agents")["agents"]
         return agents
 
@@ -165,11 +165,11 @@ class Client:
         self._send("DELETE", _path(name), again=lambda error: error.status == 404)
 
     def health(self) -> Json:
-        """Return how the service is, or raise that it cannot be reached."""
+        """Return the health of the service; an unreachable service is an error."""
         return self._send("GET", "/health")
 
     def _is_there(self, name: str, body: Json) -> bool:
-        """Whether the agent is there as it was to be made."""
+        """Return whether the agent exists with the requested arguments."""
         there = self._send("GET", _path(name))
         names = [arm if isinstance(arm, str) else arm["name"] for arm in body["arms"]]
         same = ("clock", "late", "on_change", "seed", "memory")
@@ -185,10 +185,10 @@ class Client:
         *,
         again: Callable[[ServiceError], bool] = lambda _: False,
     ) -> Json:
-        """Send a request until it is answered, and return the answer; a refusal is a ``ServiceError``.
+        """Send a request until an answer arrives, and return the answer; a refusal is a ``ServiceError``.
 
-        Where a request was sent before, and nobody knows whether it arrived, ``again`` says of a refusal whether it
-        only says that it did.
+        An earlier attempt may have arrived although its answer was lost. ``again`` tells whether a refusal only means
+        that the earlier attempt was carried out.
         """
         import httpx
 
@@ -212,7 +212,7 @@ class Client:
                     raise refused
                 doubtful = doubtful or response.status_code in (502, 504)
                 pause = max(wait, min(refused.retry_after or 0.0, 5.0))
-            # At random, so that many clients of a service that starts do not come all at once.
+            # A random wait, so that many clients of a restarting service do not return all at once.
             pause *= random.uniform(0.5, 1.0)
             if time.monotonic() + pause > deadline:
                 raise refused
@@ -239,10 +239,10 @@ class Client:
 
 
 class RemoteAgent:
-    """An agent that a service keeps. ``Client.create`` and ``Client.agent`` make it.
+    """An agent kept by a service. ``Client.create`` and ``Client.agent`` make it.
 
-    It has the methods of ``Agent``. Several programs, or threads with an object each, may play one agent at the same
-    time: each ``decide`` is then a decision of its own, and ``tell`` names it.
+    A remote agent has the methods of ``Agent``. Several programs, or threads with an object each, may play one agent at
+    the same time. Each ``decide`` then makes a separate decision, and ``tell`` names the decision.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -254,7 +254,7 @@ class RemoteAgent:
         return f"RemoteAgent({self.name!r} of {self._client.url!r})"
 
     def state(self) -> Json:
-        """Return all there is to say of the agent, as a dictionary."""
+        """Return the full description of the agent, as a dictionary."""
         return self._client._send("GET", self._path)
 
     def _arms(self) -> list[Json]:
@@ -263,12 +263,12 @@ class RemoteAgent:
 
     @property
     def slots(self) -> int:
-        """Slots that have passed."""
+        """The number of slots that have passed."""
         return int(self.state()["slots"])
 
     @property
     def late(self) -> int:
-        """How many slots after its own an answer still counts; may be set."""
+        """The number of slots for which feedback may be late and still counts; may be set."""
         return int(self.state()["late"])
 
     @late.setter
@@ -277,7 +277,7 @@ class RemoteAgent:
 
     @property
     def learner(self) -> str:
-        """The spec of the learner; another one may take its place at any slot, and finds what was seen."""
+        """The spec of the learner; may be set at any slot, and the new learner reads the existing record."""
         return str(self.state()["learner"])
 
     @learner.setter
@@ -286,7 +286,7 @@ class RemoteAgent:
 
     @property
     def on_change(self) -> str:
-        """What is done when an arm has changed; may be set."""
+        """The reaction to a detected change of an arm; may be set."""
         return str(self.state()["on_change"])
 
     @on_change.setter
@@ -295,32 +295,32 @@ class RemoteAgent:
 
     @property
     def alarms(self) -> list[Json]:
-        """Changes that were found, in the order in which they were."""
+        """The detected changes, in the order of detection."""
         return list(self.state()["alarms"])
 
     @property
     def open(self) -> list[RemoteDecision]:
-        """Decisions whose answers are missing and may still come, the oldest first."""
+        """Decisions with pending feedback, the oldest first."""
         state = self.state()
         numbers = {arm["name"]: number for number, arm in enumerate(state["task"]["arms"])}
         return [RemoteDecision.of(one | {"numbers": [numbers[name] for name in one["arms"]]}) for one in state["open"]]
 
     @property
     def in_service(self) -> tuple[str, ...]:
-        """The names of the arms that may be pulled."""
+        """The names of the available arms."""
         return tuple(arm["name"] for arm in self._arms() if arm["in_service"])
 
     def ask(self) -> int | tuple[int, ...]:
-        """Return the arm to pull in the coming slot, a tuple where several are; asking again repeats the answer."""
+        """Return the arm to pull in the coming slot, a tuple for several plays; asking again repeats the answer."""
         if self._present is None:
             self._present = self.decide()
         arms = self._present.arms
         return arms[0] if len(arms) == 1 else arms
 
     def decide(self, request: str | None = None) -> RemoteDecision:
-        """Return a new decision, for those who have several open at a time.
+        """Return a new decision, for callers with several open decisions at a time.
 
-        ``request`` is an id of your own: the same one gets the same decision, for ever, even from another program.
+        ``request`` is an id chosen by the caller. The same id always gets the same decision, from any program.
         """
         body = {"request": request if request is not None else uuid.uuid4().hex}
         return RemoteDecision.of(self._client._send("POST", f"{self._path}/ask", body))
@@ -335,9 +335,10 @@ class RemoteAgent:
         decision: RemoteDecision | str | None = None,
         lost: bool = False,
     ) -> Json:
-        """Tell what was seen: in the slot that was asked for last, or in that of a decision or a number.
+        """Report the observation of the last decision, or of the decision or slot that an argument names.
 
-        As ``Agent.tell``; an answer that comes too late to count is kept, and what is returned says so.
+        The arguments are those of ``Agent.tell``. Feedback that arrives too late to count is kept, and the return value
+        says so.
         """
         body: Json = {}
         if decision is not None:
@@ -362,14 +363,14 @@ class RemoteAgent:
         return answer
 
     def skip(self, slots: int = 1) -> None:
-        """Let slots pass in which nothing was pulled; a decision that was asked for stays open."""
+        """Let slots pass without a pull; open decisions stay open."""
         self._client._send("POST", f"{self._path}/skip", {"slots": slots, "request": uuid.uuid4().hex})
         self._present = None
 
     def batch(self, operations: Sequence[Mapping[str, Any]]) -> list[Json]:
         """Carry out many operations, all or nothing, and return their answers.
 
-        Each is a mapping with one key: ``{"ask": {"request": …}}``, ``{"tell": {…}}`` or ``{"skip": {…}}``.
+        Each operation is a mapping with one key: ``{"ask": {"request": …}}``, ``{"tell": {…}}`` or ``{"skip": {…}}``.
         """
         body = {"operations": [dict(one) for one in operations]}
         answers: list[Json] = self._client._send("POST", f"{self._path}/batch", body)["answers"]
@@ -381,23 +382,23 @@ class RemoteAgent:
         return [arm["name"] for arm in self._arms()].index(name)
 
     def retire_arm(self, arm: str | int) -> None:
-        """Take an arm out of service; what is known of it is kept."""
+        """Take an arm out of service: later decisions do not pull the arm, and its observations are kept."""
         self._patch(retire_arm=self._name_of(arm))
 
     def restore_arm(self, arm: str | int) -> None:
-        """Take an arm that was retired into service again, with what is known of it."""
+        """Take a retired arm into service again, with its earlier observations."""
         self._patch(restore_arm=self._name_of(arm))
 
     def estimate(self) -> Json:
-        """Return the chains and rewards of all arms as they look, with standard errors."""
+        """Return the estimated chains and rewards of all arms, with standard errors."""
         return self._client._send("GET", f"{self._path}/estimate")
 
     def belief(self) -> Json:
-        """Return the present law of the state of every arm."""
+        """Return the present distribution of the state of every arm."""
         return self._client._send("GET", f"{self._path}/belief")
 
     def events(self, after: int = 0) -> Iterator[Json]:
-        """Yield the events of the log that are numbered above ``after``, up to the present."""
+        """Yield the events of the log with numbers above ``after``, up to the present."""
         while True:
             page = self._client._send("GET", f"{self._path}/events?after={after}")
             yield from page["events"]
@@ -408,7 +409,7 @@ class RemoteAgent:
     history = events
 
     def follow(self, after: int | None = None) -> Iterator[Json]:
-        """Yield events as they happen, for ever: those numbered above ``after``, or those to come."""
+        """Yield events as they happen, without end: from number ``after`` on, by default only new events."""
         last = self.state()["seq"] if after is None else after
         while True:
             for line in self._client._lines(f"{self._path}/stream", last):
@@ -416,7 +417,7 @@ class RemoteAgent:
                     event: Json = json.loads(line[6:])
                     last = event["seq"]
                     yield event
-            self.state()  # waits until the service answers again, and raises if the agent is gone
+            self.state()  # waits until the service answers again; a missing agent is an error
 
     def delete(self) -> None:
         """Delete the agent; the service keeps its log."""
@@ -432,7 +433,7 @@ class RemoteAgent:
 
     def _patch(self, **changes: Any) -> None:
         def happened(_: ServiceError) -> bool:
-            """Whether the change is there: a repetition of one that was carried out is refused."""
+            """Whether the change is in effect: the service refuses the repetition of a completed change."""
             arms = {arm["name"]: arm["in_service"] for arm in self._arms()}
             return any(
                 (
@@ -450,12 +451,12 @@ def _path(name: str) -> str:
 
 
 def _encoded(body: Json) -> bytes:
-    # Numbers that are not finite are sent as they are, so that they are refused as what they are.
+    # Non-finite numbers are sent unchanged, so that the service refuses them by their value.
     return json.dumps(body, separators=(",", ":"), default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know as what it does: NumPy's numbers and arrays."""
+    """Convert NumPy numbers and arrays for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise ProblemError(f"{shortened(value)} cannot be sent; give numbers, texts, or lists of them")
@@ -467,12 +468,14 @@ def _decoded(response: httpx.Response) -> Json:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ProblemError(f"{response.url.host} answered {response.status_code}, but not as a service does")
+        raise ProblemError(
+            f"{response.url.host} answered {response.status_code}, but is not this service; check the url"
+        )
     return found
 
 
 def _refusal(response: httpx.Response) -> ServiceError:
-    """What a refusal says; one of a proxy in between has no sentence."""
+    """Return the message of a refusal; the refusal of a proxy in between has no message."""
     try:
         said = response.json()
         sentence, field = str(said["error"]), said.get("field")

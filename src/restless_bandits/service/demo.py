@@ -1,7 +1,7 @@
-"""A simulated world that asks and tells, so that there is something to look at: ``restless serve --demo PROBLEM``.
+"""A simulated user program that asks and tells, with data for the dashboard: ``restless serve --demo PROBLEM``.
 
-It plays the part of a user's program, beside the server and through the same keeper: some slots a second, with an
-answer now and then that comes late or is lost.
+The demo runs beside the server and sends its operations through the same command queue. It plays some slots a second,
+and some of its feedback is late or lost.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.operations import Ask, Create, Operation, ServiceError, Skip, Tell
 
 LOST, LATE, LATEST = 0.02, 0.1, 10
-"""The shares of answers that are lost and late, and by how many slots the latest come."""
+"""The shares of lost and of late feedback, and the longest delay in slots."""
 PAUSE = 1000
-"""Slots that pass where a demo goes on with an agent that is there already: its world is drawn anew."""
+"""Slots that pass when a demo continues with an existing agent: the world is drawn anew."""
 FASTEST = 200.0
 
 log = logging.getLogger("restless_bandits.service")
 
 
 class World:
-    """The arms of a problem, drifting."""
+    """The simulated arms of a problem, which drift."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self._problem, self._rng, self._slot = problem, rng, 0
@@ -43,7 +43,7 @@ class World:
         ]
 
     def look(self, slot: int, numbers: list[int]) -> tuple[list[int], list[float]]:
-        """Return the states and rewards of arms in a slot, to which the world moves on."""
+        """Advance the world to a slot, and return the states and rewards of arms there."""
         arms = self._problem.arms
         for now in range(self._slot + 1, slot + 1):
             arms = [piece for piece in self._problem.pieces if piece.first <= now][-1].problem.arms
@@ -62,7 +62,7 @@ class World:
 
 
 class Demo:
-    """A thread that plays a problem for as long as it is entered."""
+    """A thread that plays a problem, as a context manager."""
 
     def __init__(self, keeper: Keeper, problem: str, speed: float) -> None:
         if not 0 < speed <= FASTEST:
@@ -70,7 +70,7 @@ class Demo:
         self._keeper, self._pause = keeper, 1 / speed
         self._problem = load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self._problem.arms):
-            raise ProblemError("a demo needs chains, and a table of laws is none; give problems made of Arm")
+            raise ProblemError("a demo needs arms with chains, not tables of distributions; give problems made of Arm")
         self._problem.require_drawn()
         self.name = re.sub(r"[^A-Za-z0-9._~-]+", "-", self._problem.name or "demo").strip("-._~")[:100] or "demo"
         self._stopping = threading.Event()
@@ -92,7 +92,7 @@ class Demo:
         return future.result(60)[0]
 
     def _prepare(self) -> None:
-        """Make the agent, or let some time pass for the one that is there."""
+        """Make the agent, or let some time pass for the existing agent."""
         try:
             found = self._keeper.agent(self.name)
         except ServiceError:
@@ -116,12 +116,12 @@ class Demo:
                 if self._stopping.wait(wait):
                     return
         except Exception as error:
-            # While the service stops, the demo is refused as everybody is.
+            # While the service stops, the demo is refused like every client.
             if not self._stopping.is_set() and getattr(error, "status", None) != 503:
                 log.exception("the demo has ended")
 
     def _play(self) -> Iterator[float]:
-        """Play slot by slot; what is yielded is how long to wait."""
+        """Play slot by slot; yield the seconds to wait before the next step."""
         rng = np.random.default_rng()
         world = World(self._problem, rng)
         underway: dict[int, list[Tell]] = {}

@@ -1,4 +1,4 @@
-"""What the service needs beyond the library, what brings it, and how its store is called."""
+"""The optional dependencies of the service, the extras that install them, and the display name of a store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
 
 
 def check_installed(what: str, *modules: str) -> None:
-    """Refuse to begin what needs packages that are not installed."""
+    """Refuse to start without the packages that the service needs."""
     for module in modules:
         if find_spec(module) is None:
             raise ProblemError(
@@ -19,7 +19,7 @@ def check_installed(what: str, *modules: str) -> None:
 
 
 def shown_store(place: str) -> str:
-    """A store's place without the password of a database."""
+    """Return the place of a store without the password of a database."""
     scheme, mark, rest = place.partition("://")
     user, at, host = rest.rpartition("@")
     return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}" if mark and at else place

@@ -1,7 +1,7 @@
-"""Named places at which a test has the process killed, to show that nothing acknowledged is lost there.
+"""Named points for crash tests: a test kills the process there, to show that acknowledged operations survive.
 
-``RESTLESS_FAILPOINT=after-commit:3`` kills the process by SIGKILL when it passes that place for the third time. Without
-the variable a place is a call of a function that does nothing.
+``RESTLESS_FAILPOINT=after-commit:3`` kills the process by SIGKILL at the third pass of the point ``after-commit``.
+Without the variable, a point is a call of a function that does nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIABLE = "RESTLESS_FAILPOINT"
 
 
 def _nothing(name: str) -> None:
-    """Pass a place."""
+    """Pass a point without effect."""
 
 
 def _from_environment() -> Callable[[str], None]:
@@ -38,7 +38,7 @@ def _from_environment() -> Callable[[str], None]:
     if not wanted:
         return _nothing
     if wanted not in NAMES:
-        raise ValueError(f"{VARIABLE} names no place: {wanted!r}")
+        raise ValueError(f"{VARIABLE} names no failpoint: {wanted!r}")
     left = [int(number or "1")]
 
     def maybe_die(name: str) -> None:
@@ -51,4 +51,4 @@ def _from_environment() -> Callable[[str], None]:
 
 
 passed: Callable[[str], None] = _from_environment()
-"""To be called where the process may die, with the name of the place."""
+"""The function to call, with the name of a point, wherever the process may die."""

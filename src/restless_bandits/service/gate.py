@@ -1,7 +1,7 @@
-"""What every request passes before anything else: the name it calls us by, its token, its size, the number of others.
+"""The ASGI middleware: checks the host name, token and size of every request, and the number of requests in progress.
 
-Written straight onto ASGI. ``ask``, ``tell`` and ``batch``, which come thousands a second, are answered here too, past
-the web framework; ``app.py`` declares them for the API's description, and everything else is served there.
+The middleware also answers ``ask``, ``tell`` and ``batch``, which arrive thousands of times a second, without the web
+framework. ``app.py`` declares these routes for the API description and serves all other requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 BODY_SECONDS, HURRY = 30.0, 0.5
-"""Seconds that a part of a body has to come, and how many when the service stops."""
+"""Seconds to wait for a part of a body, in operation and while the service stops."""
 HOT: dict[str, Callable[[bytes], Sequence[Operation]]] = {
     "ask": lambda body: [messages.read(messages.AskMessage, body).operation()],
     "tell": lambda body: [messages.read(messages.TellMessage, body).operation()],
@@ -52,7 +52,7 @@ _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circul
 
 
 class Gate:
-    """The outermost application."""
+    """The outermost ASGI application."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Gate:
         try:
             self._busy += 1
             if self._busy > self._limits.clients:
-                raise ServiceError(503, "too many requests are being answered; try again", retry_after=1.0)
+                raise ServiceError(503, "too many requests are in progress; try again", retry_after=1.0)
             size = await self._admit(scope, path)
             if size > self._limits.body:
                 raise too_large(self._limits.body)
@@ -107,7 +107,7 @@ class Gate:
                 await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))
         except asyncio.CancelledError:
             raise
-        except Exception:  # a mistake of ours, whatever it is: the log tells it, the answer does not
+        except Exception:  # an internal error of any kind: the log shows the details, the answer does not
             log.exception("a request failed: %s %s", scope["method"], route)
             if not answer.status:
                 await refuse(answer, fault())
@@ -117,14 +117,14 @@ class Gate:
             self._meter.note(route, answer.status, seconds)
 
     def stop(self) -> None:
-        """End what would not end by itself: streams, and bodies that do not come."""
+        """End open streams and unfinished bodies, which would not end by themselves."""
         self._stopping = True
         self.streams.stop()
         for limit in self._reading:
             limit.reschedule(asyncio.get_running_loop().time() + HURRY)
 
     async def _admit(self, scope: Scope, path: str) -> int:
-        """Refuse who may not ask for this; return the length of the body that was announced."""
+        """Refuse a request without permission; return the announced length of the body."""
         host = authorization = None
         size = 0
         for key, value in scope["headers"]:
@@ -140,7 +140,7 @@ class Gate:
                 size = int(value) if value.isdigit() and len(value) < 20 else self._limits.body + 1
         if host not in self._names:
             raise ServiceError(
-                400, "this service is not known by the name of the Host header; start it with --allow-host NAME"
+                400, "the name in the Host header is not allowed; start the service with --allow-host NAME"
             )
         method: str = scope["method"]
         needed = needed_role(method, path)
@@ -163,14 +163,14 @@ class Gate:
         return size
 
     async def _part(self, receive: Receive) -> MutableMapping[str, Any]:
-        """Return the next part of a body, if it comes in time."""
+        """Return the next part of a body, if the part arrives in time."""
         limit = asyncio.timeout(HURRY if self._stopping else BODY_SECONDS)
         self._reading.add(limit)
         try:
             async with limit:
                 return await receive()
         except TimeoutError:
-            raise ServiceError(400, "the body of the request did not come in time") from None
+            raise ServiceError(400, "the body of the request did not arrive in time; send it faster") from None
         finally:
             self._reading.discard(limit)
 
@@ -190,12 +190,12 @@ class Gate:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _measured(self, receive: Receive) -> Receive:
-        """A body that is refused where it becomes too long, or does not come."""
+        """Return a receiver for the parts of a body, which refuses a body that is too long or too slow."""
         size, more = 0, True
 
         async def measured() -> MutableMapping[str, Any]:
             nonlocal size, more
-            # After the body there is nothing to come but the end of the connection, which takes as long as it takes.
+            # Only the end of the connection follows the body, after an unbounded time.
             message = await (self._part(receive) if more else receive())
             size += len(message.get("body", b""))
             more = message.get("more_body", False)
@@ -207,7 +207,7 @@ class Gate:
 
 
 class _Noting:
-    """Sends, keeps the status, and adds the headers that every answer has."""
+    """A wrapper of ``send`` that records the status and adds the common headers of every answer."""
 
     __slots__ = ("_send", "status")
 
@@ -234,7 +234,7 @@ async def reply(send: Send, status: int, answer: Any, more: Iterable[Header] = (
 
 
 async def refuse(send: Send, error: ServiceError) -> None:
-    """Send why a request is refused."""
+    """Send the reason of a refusal."""
     more = [(key.encode(), value.encode()) for key, value in headers_of(error).items()]
     if error.status in (413, 503):
         more.append((b"connection", b"close"))
@@ -242,7 +242,7 @@ async def refuse(send: Send, error: ServiceError) -> None:
 
 
 def headers_of(error: ServiceError) -> dict[str, str]:
-    """The headers that belong to a refusal."""
+    """Return the headers of a refusal."""
     found = {}
     if error.retry_after is not None or error.status in (429, 503):
         found["retry-after"] = str(max(1, round(error.retry_after or 1)))
@@ -256,11 +256,11 @@ def too_large(most: int) -> ServiceError:
 
 
 def gone() -> ServiceError:
-    return ServiceError(400, "the client went away before the body was there")
+    return ServiceError(400, "the client disconnected before the end of the body")
 
 
 def fault() -> ServiceError:
-    """A mistake of ours. What is told says nothing of where; the log does."""
+    """Return the refusal for an internal error: the answer gives no location, the log does."""
     return ServiceError(503, "the service failed on this request, and its log says why; try again", retry_after=1.0)
 
 

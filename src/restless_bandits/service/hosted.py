@@ -1,7 +1,7 @@
-"""An agent as the service keeps it: a player with a name, a clock, decisions by their ids, and a log in a store.
+"""Agent of the service: agent state machine, name, clock, decision ids and totals, rebuilt from an event log.
 
-Every operation answers with what JSON can hold and leaves its events in ``pending``. One that raises may leave a part
-of them; whoever keeps the agent then makes it anew from the store. Nothing here writes.
+Every operation returns a JSON-compatible answer and appends its events to ``pending``. A failed operation may leave
+some of its events there; the caller then rebuilds the agent from the store. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from restless_bandits.service.planning import Planner
 from restless_bandits.service.schema import LOG_VERSION
 from restless_bandits.service.views import Known
 
+LARGE = 5_000
+"""Slots of feedback above which rebuilding the agent takes about 100 ms."""
 RECENT = 256
-"""Request ids that are kept at hand; older ones are in the store."""
+"""Number of request ids in memory; older request ids are in the store."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 PATCHES = ("learner", "late", "on_change", "add_arm", "retire_arm", "restore_arm")
 
 
 @dataclass
 class Totals:
-    """What has happened, in numbers."""
+    """Counters of the events of an agent, with the sum of its rewards."""
 
     asked: int = 0
     told: int = 0
@@ -47,7 +49,7 @@ class Totals:
     reward: float = 0.0
 
     def count(self, event: Event) -> None:
-        """Take note of an event."""
+        """Count an event."""
         kind = event["kind"]
         if kind == "ask":
             self.asked += not event.get("again", False)
@@ -62,14 +64,14 @@ class Totals:
 
 
 class Lookup:
-    """What an agent asks its store for, because it is too long ago to be at hand."""
+    """Queries of an agent for old events, by request id and by slot; an agent holds recent events only."""
 
     def __init__(self, request: Callable[[str], Event | None], slot: Callable[[int], list[Event]]) -> None:
         self.request, self.slot = request, slot
 
 
 class Hosted:
-    """One agent of a store."""
+    """Agent of a store, with the events not yet committed."""
 
     def __init__(self, number: int, name: str, made: int, clock: str, player: HostedPlayer) -> None:
         self.number, self.name, self.made, self.clock, self.player = number, name, made, clock, player
@@ -85,7 +87,7 @@ class Hosted:
 
     @classmethod
     def create(cls, number: int, given: Create, seed: int, now: int, planner: Planner, limits: Limits) -> Self:
-        """Return a new agent, whose creation is its first event."""
+        """Return a new agent; its first event is ``create``."""
         check_created(given, limits)
         settings = settings_of(given, seed)
         hosted = cls(number, given.name, now, given.clock, player_of(settings, planner))
@@ -96,27 +98,44 @@ class Hosted:
 
     @classmethod
     def created_by(cls, number: int, name: str, event: Event, planner: Planner) -> Self:
-        """Return the agent that an event of the log has made."""
+        """Return the agent of a ``create`` event from the log."""
         if event["kind"] != "create" or event["version"] > LOG_VERSION:
-            raise ProblemError(f"the log of agent {name!r} is of a later release, or does not begin with its creation")
+            raise ProblemError(f"the log of agent {name!r} is of a later release, or its first event is not create")
         hosted = cls(number, name, event["at"], event["clock"], player_of(event, planner))
         hosted.seq = 1
         return hosted
 
     @property
     def weight(self) -> int:
-        """Bytes that the agent takes in memory, roughly."""
+        """Approximate memory of the agent in bytes."""
         record, window = self.player.record, self.player._window
         return 4 * (record.flat_counts.nbytes + record.flat_visits.nbytes) + 700 * len(window._entries) + 20_000
 
+    @property
+    def is_large(self) -> bool:
+        """Whether rebuilding the agent delays other requests noticeably."""
+        return len(self.player._window._entries) > LARGE
+
     def made_by(self, given: Create, first: Event) -> bool:
-        """Whether the agent was made by the same words."""
+        """Return whether the agent was created with the same settings."""
         seed = first["seed"] if given.seed is None and not first["seeded"] else given.seed
         told = json.loads(json.dumps({"clock": given.clock, **settings_of(given, seed)}))  # type: ignore[arg-type]
         return all(first[key] == value for key, value in told.items())
 
+    def check_gathered(self) -> None:
+        """Raise if the player has events missing from ``pending``: a commit would omit these events from the log."""
+        if self.player.events:
+            kinds = ", ".join(event["kind"] for event in self.player.events)
+            raise RuntimeError(f"agent {self.name!r} has events that were not gathered: {kinds}")
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the agent as JSON can hold it: what a snapshot is made of."""
+        """Return the JSON-compatible state of the agent: the content of a snapshot.
+
+        Every event must be in the log. Recovery from a snapshot with an unlogged event would apply the event twice.
+        """
+        self.check_gathered()
+        if self.pending:
+            raise RuntimeError(f"agent {self.name!r} has {len(self.pending)} events that are not in the log")
         stored = self.player.stored
         return {
             "name": self.name,
@@ -131,7 +150,7 @@ class Hosted:
 
     @classmethod
     def from_dict(cls, number: int, data: dict[str, Any], planner: Planner) -> Self:
-        """Return the agent that ``to_dict`` wrote."""
+        """Return the agent from the result of ``to_dict``."""
         plan = None if data["digest"] is None else planner.stored(data["digest"])
         player = HostedPlayer._restored(
             data["player"], None, trust_modules=planner.trust_modules, planner=planner, plan=plan
@@ -143,7 +162,7 @@ class Hosted:
         return hosted
 
     def repeat(self, event: Event, *, check: bool = False) -> bool:
-        """Let an event of the log happen again; whether it is what would be decided today, if that is asked."""
+        """Apply an event of the log. With ``check``, return whether the present code would make the same decision."""
         if event["seq"] != self.seq + 1:
             raise ProblemError(f"the log of agent {self.name!r} lacks event {self.seq + 1}")
         self.seq += 1
@@ -165,25 +184,25 @@ class Hosted:
         return same
 
     def ask(self, given: Ask, now: int, lookup: Lookup, limits: Limits) -> Answer:
-        """Decide on a slot."""
+        """Return the decision of the next slot, or the earlier decision of the same request id."""
         check_word("request", given.request, limits)
         known = self._recent.get(given.request) or lookup.request(given.request)
         if known is not None:
             if known["kind"] != "ask":
                 raise ServiceError(
-                    409, f"request {given.request!r} was no ask; give every request its own id", "request"
+                    409, f"request {given.request!r} was not an ask; give every request its own id", "request"
                 )
             return self._decision(known)
         player = self.player
-        self._pass_to(now)
-        slot = player.slots + 1
+        slot = player.slots + self._behind(now) + 1
         passes = bool(player._window.look(slot).asked)
         if passes and self.length is not None:
             return self._again(given, slot, lookup, now)
         if self.length is not None and slot > self._slot_by_clock(now) and player._window.look(slot - 1).asked:
-            # Its answer has come already, within its slot.
+            # The decision of this slot has its feedback already.
             return self._again(given, slot - 1, lookup, now)
         self._check_open(limits.open_decisions, slots=slot - 1 + passes)
+        self._pass_to(now)
         if passes:
             player.skip()
         player.ask()
@@ -191,7 +210,7 @@ class Hosted:
         return self._decision(self.pending[-1])
 
     def _again(self, given: Ask, slot: int, lookup: Lookup, now: int) -> Answer:
-        """Answer with the decision that a slot of the clock has."""
+        """Return the existing decision of a slot of the clock."""
         self._gather(now)
         asked = [e for e in (*lookup.slot(slot), *self.pending) if e["kind"] == "ask" and e["slot"] == slot]
         kept = {key: asked[0][key] for key in ("slot", "arms", "plan", "decision")}
@@ -199,7 +218,7 @@ class Hosted:
         return self._decision(self.pending[-1])
 
     def tell(self, given: Tell, now: int, lookup: Lookup) -> Answer:
-        """Take what was seen in a slot."""
+        """Record the feedback of a slot."""
         slot = self._slot_of(given)
         player = self.player
         if slot <= player._window.edge:
@@ -207,20 +226,26 @@ class Hosted:
         entry = player._window.look(slot)
         if given.decision is not None and not entry.asked:
             raise ServiceError(404, f"agent {self.name!r} has no decision {shortened(given.decision)}", "decision")
+        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
         complete = bool(entry.asked or entry.told) and not entry.missing(player.task.plays)
+        if given.lost and entry.told:
+            arms = list(entry.asked) if given.arm is None else player._arms_of(_named(given.arm))
+            _check_nothing_seen(given)
+            if _lost_before(lookup.slot(slot), arms, entry.told, named=given.arm is not None):
+                return answer
         if complete and given.lost and not entry.lost:
             raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
         if not complete:
-            # What has all its answers is repeated or refused, and no slot passes.
+            # Feedback of a complete slot is a duplicate or a conflict; slots do not advance.
             self._pass_to(now)
             if slot <= player._window.edge:
                 return self._tell_old(given, slot, now, lookup.slot(slot))
         player.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost)
         self._gather(now)
-        return {"decision": self.decision_id(slot), "slot": slot, "used": True}
+        return answer
 
     def _tell_old(self, given: Tell, slot: int, now: int, events: list[Event]) -> Answer:
-        """Keep an answer that comes too late to be used, unless it was told in time."""
+        """Log feedback received too late for use, unless the feedback duplicates an earlier report."""
         player = self.player
         asked: list[int] = next((event["arms"] for event in events if event["kind"] == "ask"), [])
         told = {
@@ -229,49 +254,52 @@ class Hosted:
             if event["kind"] == "tell"
             for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True)
         }
-        lost = {arm for event in events if event["kind"] == "lost" for arm in event["arms"]}
         arms = player._arms_of(_named(given.arm)) if given.arm is not None else list(asked)
         if not arms:
             raise ServiceError(404, f"agent {self.name!r} has no decision of slot {slot}", "decision")
-        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
-        unused = {
-            **answer,
-            "used": False,
-            "reason": f"slot {slot} is more than {player.late} slots ago; the answer is kept in the log and not used",
-        }
+        unused = {"slot": slot, "unused": True, "late": player.late, "decision": self.decision_id(slot)}
         if given.lost:
-            if given.state is not None or given.reward is not None:
-                raise ProblemError("an answer that is lost has no state and no reward; give these or lost")
+            _check_nothing_seen(given)
+            before = _lost_before(events, arms, told, named=given.arm is not None)
+            if before:
+                return self._stored(slot, before)
             if (any(arm in told for arm in arms) and given.arm is not None) or (told and set(asked) <= told.keys()):
                 raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
-            new = [arm for arm in arms if arm not in told]
-            if set(new) <= lost:
-                return unused if any(e.get("unused") for e in events if e["kind"] == "lost") else answer
-            self._note({"kind": "lost", "slot": slot, "arms": new, "unused": True, "decision": answer["decision"]}, now)
-            return unused
+            self._note({"kind": "lost", "arms": [arm for arm in arms if arm not in told], **unused}, now)
+            return self._stored(slot, self.pending[-1:])
         seen = player._seen(arms, _named(given.arm), given.state, given.reward)
         for arm, state, reward in seen:
             player._check_possible(arm, state, reward)
         fresh = player._new_answers(slot, seen, told)
         if not fresh:
-            return unused if any(e.get("unused") for e in events if e["kind"] == "tell") else answer
+            return self._stored(slot, [event for event in events if event["kind"] == "tell"])
         columns = dict(zip(("arms", "states", "rewards"), map(list, zip(*fresh, strict=True)), strict=True))
-        event = {"kind": "tell", "slot": slot, **columns, "unused": True, "decision": answer["decision"]}
-        self._note(event, now)
-        return unused
+        self._note({"kind": "tell", **columns, **unused}, now)
+        return self._stored(slot, self.pending[-1:])
+
+    def _stored(self, slot: int, events: list[Event]) -> Answer:
+        """Return the answer to feedback from the logged events of its slot; a repeated request has the same answer."""
+        answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
+        unused = next((event for event in events if event.get("unused")), None)
+        if unused is None:
+            return answer
+        # Events of earlier releases lack the value of ``late`` at the time of the event.
+        late = unused.get("late", self.player.late)
+        reason = f"slot {slot} is more than {late} slots ago; the answer is kept in the log and not used"
+        return {**answer, "used": False, "reason": reason}
 
     def skip(self, given: Skip, now: int, lookup: Lookup, limits: Limits) -> Answer:
-        """Let slots pass in which nobody asked."""
+        """Advance by slots without a decision."""
         if given.request is not None:
             check_word("request", given.request, limits)
             known = self._recent.get(given.request) or lookup.request(given.request)
             if known is not None:
                 if known["kind"] != "skip" or known["slots"] != given.slots:
-                    raise ServiceError(409, f"request {given.request!r} was another one; give every request its own id")
+                    raise ServiceError(409, f"request {given.request!r} was another request; give each its own id")
                 return {"slots": known["until"]}
         if self.length is not None:
             raise ServiceError(
-                409, f"slots of agent {self.name!r} pass by its clock, of {self.clock}; do not skip them"
+                409, f"agent {self.name!r} has a clock of {self.clock}, which advances the slots; do not skip slots"
             )
         self.player.skip(given.slots)
         self.player.events[-1]["until"] = self.player.slots
@@ -279,7 +307,7 @@ class Hosted:
         return {"slots": self.player.slots}
 
     def patch(self, given: Patch, now: int, limits: Limits) -> Answer:
-        """Change what is asked to be changed; what is so already stays so."""
+        """Apply the requested changes; a change to the present value has no effect."""
         player = self.player
         unknown = sorted(set(given.changes) - set(PATCHES))
         if unknown:
@@ -315,17 +343,17 @@ class Hosted:
             if usual | arm == dict(zip(usual, there, strict=True)):
                 return
         if task.n_arms >= limits.arms:
-            raise ServiceError(422, f"agent {self.name!r} has {task.n_arms} arms, the most that it may have", "add_arm")
+            raise ServiceError(422, f"agent {self.name!r} has {task.n_arms} arms, the maximum allowed", "add_arm")
         player.add_arm(name, **arm)
 
     def delete(self, now: int) -> Answer:
-        """End the agent; its log stays."""
+        """Delete the agent; the event log remains."""
         self._note({"kind": "delete"}, now)
         self.ended = True
         return {"deleted": self.name}
 
     def view(self) -> Answer:
-        """Return what may be shown of the agent."""
+        """Return the public state of the agent."""
         player, task = self.player, self.player.task
         stored = player.stored
         return {
@@ -371,7 +399,7 @@ class Hosted:
         }
 
     def packed_known(self) -> bytes:
-        """Return ``Known``, pickled for a worker: unlike a copy, the pickle of a record leaves out its zeros."""
+        """Return ``Known``, pickled for a worker: the pickle of a record omits the zeros, unlike a copy."""
         player = self.player
         known: Known = (player.record, player.task.names, player.task.reward_ranges, list(player._service))
         return pickle.dumps(known)
@@ -380,7 +408,7 @@ class Hosted:
         return f"{self.number}-{slot}"
 
     def _decision(self, event: Event) -> Answer:
-        """The answer to an ask, from its event."""
+        """Return the answer to an ask from its event."""
         names = self.player.task.names
         arms = event["arms"]
         return {
@@ -392,10 +420,10 @@ class Hosted:
         }
 
     def _slot_of(self, given: Tell) -> int:
-        """The slot that an answer is for."""
+        """Return the slot of the feedback."""
         if given.decision is None:
             if given.slot is None:
-                raise ServiceError(422, "name the decision that was carried out, or its slot", "decision")
+                raise ServiceError(422, "the feedback has no decision and no slot; give decision or slot", "decision")
             if given.slot < 1:
                 raise ServiceError(422, f"slot is {given.slot}; slots are counted from 1", "slot")
             return given.slot
@@ -411,13 +439,22 @@ class Hosted:
         return 0 if self.length is None else slot_at(now, self.made, self.length)
 
     def _pass_to(self, now: int) -> None:
-        """Let the slots pass that the clock has left behind; one that goes backwards changes nothing."""
-        missing = self._slot_by_clock(now) - 1 - self.player.slots
-        if missing > 0:
+        """Advance to the present slot of the clock and log the skipped slots; a backward clock changes nothing."""
+        missing = self._behind(now)
+        if missing:
             self.player.skip(missing)
+            self._gather(now)
+
+    def _behind(self, now: int) -> int:
+        """Return the number of slots that are over by the clock and not yet passed by the agent."""
+        return max(0, self._slot_by_clock(now) - 1 - self.player.slots)
+
+    def may_fail_half_way(self, operations: int, now: int) -> bool:
+        """Return whether a request with this number of operations may be refused after a partial change."""
+        return operations > 1 or self._behind(now) > 0
 
     def _follow_open(self, slot: int) -> None:
-        """Keep track of which decisions are open."""
+        """Update the set of open decisions after an event of a slot."""
         window, plays = self.player._window, self.player.task.plays
         if slot > window.edge and window.look(slot).missing(plays):
             self._open[slot] = None
@@ -425,21 +462,21 @@ class Hosted:
             self._open.pop(slot, None)
 
     def _check_open(self, most: int, slots: int) -> None:
-        """Refuse one more open decision than there may be, when so many slots have passed."""
-        # Those whose answers would come too late are no longer open.
+        """Raise if the agent has the maximum number of open decisions after ``slots`` slots."""
+        # A decision closes when its feedback would be too late.
         edge = max(self.player._window.edge, slots - self.player.late)
         while self._open and next(iter(self._open)) <= edge:
             del self._open[next(iter(self._open))]
         if len(self._open) >= most:
             raise ServiceError(
                 429,
-                f"agent {self.name!r} has {len(self._open)} open decisions, the most that it may have; tell what they "
-                "gave, or that they are lost",
+                f"agent {self.name!r} has {len(self._open)} open decisions, the maximum; send their feedback, or "
+                "report the feedback as lost",
                 retry_after=1.0,
             )
 
     def _gather(self, now: int, request: str | None = None) -> None:
-        """Take over the events of the player; a request id belongs to the last of them."""
+        """Move the events of the player to ``pending``; the last event receives the request id."""
         events, self.player.events = self.player.events, []
         for event in events:
             if event["kind"] in ("ask", "tell", "lost"):
@@ -463,13 +500,13 @@ class Hosted:
 
     def _remember(self, request: str, event: Event) -> None:
         self._recent[request] = event
-        # What is not written yet is found nowhere else.
+        # Events not yet committed are in this cache only.
         if len(self._recent) > RECENT + len(self.pending):
             del self._recent[next(iter(self._recent))]
 
 
-class blamed:  # noqa: N801 — reads as a word of the language
-    """Turn what a player refuses into an answer that names the field to blame."""
+class blamed:  # noqa: N801 — lower case, like the context managers of contextlib
+    """Context manager that translates errors of the player into a ``ServiceError`` with the name of the field."""
 
     def __init__(self, field: str | None = None) -> None:
         self.field = field
@@ -483,7 +520,7 @@ class blamed:  # noqa: N801 — reads as a word of the language
 
 
 def event_row(agent: int, event: Event) -> dict[str, Any]:
-    """Return the row of an event."""
+    """Return an event as a row of the table ``events``."""
     aside = ("seq", "kind", "request", "at")
     body = _encode({key: value for key, value in event.items() if key not in aside})
     return {
@@ -495,6 +532,21 @@ def event_row(agent: int, event: Event) -> dict[str, Any]:
         "at": event["at"],
         "body": body,
     }
+
+
+def _check_nothing_seen(given: Tell) -> None:
+    if given.state is not None or given.reward is not None:
+        raise ProblemError("lost feedback has no state and no reward; give state and reward, or lost")
+
+
+def _lost_before(events: list[Event], arms: list[int], told: Mapping[int, Any], *, named: bool) -> list[Event]:
+    """Return the events that mark the feedback of all these arms as lost; an empty list otherwise.
+
+    Feedback received after a loss report does not change the result. Without ``named``, arms with feedback are ignored.
+    """
+    found = [event for event in events if event["kind"] == "lost" and set(event["arms"]) & set(arms)]
+    lost = {arm for event in found for arm in event["arms"]}
+    return found if set(arms) <= (lost if named else lost | told.keys()) else []
 
 
 def _named(arm: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The player of an agent that the service keeps: its events go into a list, its plans are made by workers."""
+"""Agent state machine of the service: events go to a list, and worker processes compute the plans."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from restless_bandits.stored_player import StoredPlayer
 Event = dict[str, Any]
 LOG = logging.getLogger(__name__)
 TRY_AGAIN = 1_000
-"""Slots after which a learner that failed to plan is asked again."""
+"""Slots between a failed plan of a learner and the next attempt."""
 
 
 class HostedPlayer(StoredPlayer):
-    """A player whose events go into a list, and whose plans are made by workers and kept by their digests."""
+    """Player with a list of events and with plans from worker processes, stored under their digests."""
 
     def __init__(
         self, learner: Learner | str, task: Task, *, planner: Planner, plan: StoredPlan | None = None, **options: Any
@@ -37,15 +37,15 @@ class HostedPlayer(StoredPlayer):
         self.planner = planner
         super().__init__(learner, task, **options | {"planning": "background"})
         self.stored = plan
-        """The present plan."""
+        """The plan in use."""
         self.events: list[Event] = []
         self.new_plans: list[StoredPlan] = []
         self.plans = 0
-        """How many plans were begun."""
+        """The number of plans begun so far."""
         self._try_at = 0
 
     def _checked_learner(self, learner: Learner | str, task: Task) -> Learner:
-        """The learner, if it can play these arms; every spec comes from a message or a store."""
+        """Return the learner after a check against the arms; every spec comes from a request or a store."""
         return super()._checked_learner(as_learner(learner, trust_modules=self.planner.trust_modules), task)
 
     def _log(self, kind: str, **content: Any) -> None:
@@ -61,11 +61,11 @@ class HostedPlayer(StoredPlayer):
         self._log("learner", spec=learner.spec)
 
     def _warn(self, alarm: Alarm) -> None:
-        """Say nothing: alarms are shown to whoever looks at the agent."""
+        """Do nothing: the view of the agent shows the alarms."""
 
     def _plan_now(self, record: Record) -> Plan:
         if self._replaying:
-            raise ProblemError(f"no plan is there in slot {self.slots + 1}")
+            raise ProblemError(f"slot {self.slots + 1} has no plan")
         return self._follow(self.planner.now(self._ingredients(record)))
 
     def _submit(self) -> None:
@@ -88,10 +88,10 @@ class HostedPlayer(StoredPlayer):
         try:
             plan = self.planner.result(promise)
         except (BrokenExecutor, CancelledError):
-            due.promise = None  # To be asked for again, of another worker.
+            due.promise = None  # The next submission goes to another worker.
             self._submit()
             return
-        except Exception:  # of a learner, maybe somebody else's: the old plan goes on, and it may try again
+        except Exception:  # from a learner, perhaps a user's: the old plan stays in use until the next attempt
             LOG.exception("%s failed to plan", self.learner.name)
             self.planner.failed += 1
             due.promise, self._try_at = None, self.slots + TRY_AGAIN
@@ -112,10 +112,10 @@ class HostedPlayer(StoredPlayer):
         return self.stored.plan
 
     def _try_planning(self) -> None:
-        """Make nothing here: the writer's time is everybody's."""
+        """Do nothing: planning in the writer thread would delay every agent."""
 
     def repeat(self, event: Event, *, check: bool = False) -> bool:
-        """Let an event of the log happen again; whether it is what would be decided today, if that is asked."""
+        """Apply an event of the log. With ``check``, return whether the present code would make the same decision."""
         kind = event["kind"]
         if kind == "plan":
             self._repeat_plan(event)
@@ -145,27 +145,27 @@ _ASIDE = ("at", "request", "decision", "plan")
 
 
 def is_word(word: object, limits: Limits) -> bool:
-    """Whether this is a name or an id that is not too long, and that every database can hold."""
+    """Return whether a value is a valid name or id: a text within the length limit that every database can store."""
     if not isinstance(word, str) or not 1 <= len(word) <= limits.name or "\0" in word:
         return False
-    # Half of a pair of surrogates is no letter.
+    # A lone surrogate is not a character.
     return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 def check_word(field: str, word: object, limits: Limits) -> None:
-    """Refuse what is no name and no id."""
+    """Raise if a value is not a valid name or id."""
     if not is_word(word, limits):
         raise ServiceError(422, f"{field} is {shortened(word)}; give a text of 1 to {limits.name} letters", field)
 
 
 def check_late(late: object, limits: Limits) -> None:
-    """Refuse a window that would take all memory."""
+    """Raise if the buffer for delayed feedback would exceed the limit on memory."""
     if is_whole(late) and late > limits.late:  # type: ignore[operator]
         raise ServiceError(422, f"late is {late} slots; the service takes at most {limits.late}", "late")
 
 
 def check_created(given: Create, limits: Limits) -> None:
-    """Refuse an agent that is too large, or that has no name to be called by."""
+    """Raise if a new agent exceeds the size limits or has an invalid name."""
     check_word("name", given.name, limits)
     check_late(given.late, limits)
     arms = given.arms
@@ -184,7 +184,7 @@ def check_created(given: Create, limits: Limits) -> None:
 
 
 def settings_of(given: Create, seed: int) -> dict[str, Any]:
-    """Return what an agent is made of, as its first event holds it."""
+    """Return the settings of a new agent in the form of its first event."""
     arms: Sequence[Mapping[str, Any]] = [{"name": arm} if isinstance(arm, str) else arm for arm in given.arms]
     return {
         "task": {

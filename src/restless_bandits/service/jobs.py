@@ -1,4 +1,4 @@
-"""Requests on their way through the keeper, and the sentences with which they are refused."""
+"""Requests to the command processor, and their refusals as errors with a status."""
 
 from __future__ import annotations
 
@@ -10,30 +10,27 @@ from typing import Any
 
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.service.hosted import Hosted
-from restless_bandits.service.operations import Operation, ServiceError
-
-RETRY_AFTER = 1.0
-"""Seconds after which it is worth to ask again."""
+from restless_bandits.service.operations import RETRY_AFTER, Operation, ServiceError
 
 
 @dataclass(eq=False)
 class Job:
-    """A request on its way."""
+    """Request to the command processor, with a future and the result so far."""
 
     agent: str
     operations: Sequence[Operation] = ()
     look: Callable[[Hosted], Any] | None = None
-    """What to read of the agent, where nothing is to be changed."""
+    """Function that reads the agent, for a request without changes."""
     future: Future[Any] = field(default_factory=Future)
     answers: Any = None
     error: BaseException | None = None
     now: int | None = None
-    """When it was first begun: what is begun again goes the same way."""
+    """Time of the first execution; a repeated execution uses the same time and gives the same result."""
     _seed: int | None = None
 
     @property
     def seed(self) -> int:
-        """The seed of an agent that asks for none: drawn once, so that what is begun again goes the same way."""
+        """Seed of a new agent without a given seed; drawn once, because repeated executions must agree."""
         if self._seed is None:
             self._seed = secrets.randbits(32)
         return self._seed
@@ -41,13 +38,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Resume:
-    """The requests of an agent that were put aside can go on."""
+    """Message to the writer thread: the deferred requests of an agent can continue."""
 
     agent: str
 
 
 class NextGroupError(Exception):
-    """What is asked for can be done after the commit."""
+    """Signal to defer a request until the commit of the present group."""
 
 
 def refuse(job: Job, error: BaseException) -> None:
@@ -60,19 +57,15 @@ def unknown(name: str) -> ServiceError:
 
 
 def busy() -> ServiceError:
-    return ServiceError(503, "the writer is busy with other requests; ask again", retry_after=RETRY_AFTER)
-
-
-def unavailable(error: Exception) -> ServiceError:
-    return ServiceError(503, f"the store does not take anything now: {error}; ask again", retry_after=RETRY_AFTER)
+    return ServiceError(503, "the writer is busy with other requests; send again", retry_after=RETRY_AFTER)
 
 
 def as_refusal(error: BaseException) -> BaseException:
     if isinstance(error, BrokenExecutor | CancelledError):
-        return ServiceError(503, "the workers that make plans died; ask again", retry_after=RETRY_AFTER)
+        return ServiceError(503, "the planning workers died; send the request again", retry_after=RETRY_AFTER)
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, ProblemError):
         return ServiceError(422, str(error))
-    why = f"the agent or its learner failed: {shortened(error, 200)}; look into the log of the service"
+    why = f"the agent or its learner failed: {shortened(error, 200)}; read the log of the service"
     return ServiceError(503, why, retry_after=RETRY_AFTER)

@@ -1,23 +1,22 @@
-"""The keeper: one thread that carries out all requests of a process, many in one transaction.
+"""Command processor with a single writer: one thread executes all requests of a process, many in one transaction.
 
-Whoever asks gets a future, which is done after the commit is on disk. The thread takes all requests that wait, carries
-each out in memory, writes all events at once, and only then answers. If the commit fails, every request of the group is
-told so, and the agents that it touched are made anew from the store: what was never acknowledged never was.
+``submit`` returns a future, completed after the commit is on disk. The thread takes all queued requests as a group and
+executes each request in memory. The thread then writes all events in one transaction and completes the futures. After
+a failed commit, every request of the group receives the error, and its agents are rebuilt from the store. Changes
+of a failed group therefore have no effect.
 
-An agent in memory is a cache. Its number of events is compared to the store's at every group, and what other processes
-have added is played after. A request that needs a plan which is not there is put aside, and the others go on.
+An agent in memory is a cache entry. Every group compares the number of events with the store and applies events of
+other processes. A request without its plan is deferred, and other requests continue.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
 import threading
 import time
-import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
@@ -25,69 +24,79 @@ from typing import Any, Literal
 
 from restless_bandits.errors import ProblemError
 from restless_bandits.service import clock, failpoints
-from restless_bandits.service.cabinet import CACHE, Cabinet, Group
+from restless_bandits.service.cabinet import CACHE, Cabinet, Group, snapshot_of
 from restless_bandits.service.hosted import Hosted, Lookup, blamed, event_row
 from restless_bandits.service.hosted_player import is_word
 from restless_bandits.service.jobs import (
-    RETRY_AFTER,
     Job,
     NextGroupError,
     Resume,
     as_refusal,
     busy,
     refuse,
-    unavailable,
     unknown,
 )
 from restless_bandits.service.limits import Limits
 from restless_bandits.service.listeners import Listeners
-from restless_bandits.service.operations import Answer, Ask, Create, Delete, Operation, Patch, ServiceError, Skip, Tell
-from restless_bandits.service.planning import PlanNeededError, Planner, Promise, warm_up_here
-from restless_bandits.service.schema import SNAPSHOT_VERSION
-from restless_bandits.service.session import Session
-from restless_bandits.service.store import Store, StoreError
+from restless_bandits.service.operations import (
+    RETRY_AFTER,
+    Answer,
+    Ask,
+    Create,
+    Delete,
+    Operation,
+    Patch,
+    ServiceError,
+    Skip,
+    Tell,
+)
+from restless_bandits.service.planning import Planner, WaitError, warm_up_here
+from restless_bandits.service.session import Session, Snapshot
+from restless_bandits.service.store import Store, StoreError, unavailable
 from restless_bandits.service.waiting import stopping
 
 LOG = logging.getLogger(__name__)
 MOST_AT_ONCE = 2_000
-"""Operations of one transaction, unless one request has more."""
+"""Maximum number of operations in a transaction; a single larger request is still one transaction."""
 TIDY_EVERY = 1_000
-"""Commits after which what was written ahead is copied to its place."""
+"""Commits between two checkpoints of the write-ahead log."""
 SNAPSHOT_EVERY = 2_000
-"""Events of an agent after which a snapshot is made of it."""
+"""Events of an agent between two snapshots."""
 GLANCE = 1.0
-"""Seconds after which somebody who listens hears of what another process has done."""
+"""Seconds between two checks for commits of other processes, on behalf of listeners."""
 LOOK_TIMEOUT_SECONDS = 30.0
-"""Seconds after which the writer is too busy for a reader."""
+"""Timeout of a read through the writer thread."""
 PATIENCE = "RESTLESS_WAIT_FOR_PLANS"
-"""Set in the environment, it has decisions wait for plans that are due, so that a run can be repeated exactly."""
+"""Environment variable; if set, decisions wait for due plans, so that a run is exactly reproducible."""
 
 
 class Keeper:
-    """Keeps the agents of a store."""
+    """Command processor for the agents of a store, with a single writer thread and an agent cache."""
 
     def __init__(
         self,
         store: Store,
         limits: Limits | None = None,
         *,
-        now: Callable[[], int] = clock.now,
+        now: Callable[[], int] | None = None,
         snapshot_every: int | None = None,
         cache: int = CACHE,
         trust_modules: bool = False,
     ) -> None:
         self.store, self.limits = store, limits or Limits()
-        self._now, self._snapshot_every = now, snapshot_every or SNAPSHOT_EVERY
+        # Jumps of a caller's clock are followed without a bound.
+        self._clock = clock.BoundedClock() if now is None else clock.BoundedClock(now, now)
+        self._snapshot_every = snapshot_every or SNAPSHOT_EVERY
         patient = bool(os.environ.get(PATIENCE))
         self.planner = Planner(self._read_plan, patient=patient, trust_modules=trust_modules)
         self._queue: queue.SimpleQueue[Job | Resume | None] = queue.SimpleQueue()
         self._parked: dict[str, list[Job]] = {}
         self._snapshots: queue.SimpleQueue[tuple[Hosted, dict[str, Any]] | Literal["tidy"] | None] = queue.SimpleQueue()
-        self._ready: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        self._ready: OrderedDict[int, Snapshot] = OrderedDict()
         self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
-        self._cabinet = Cabinet(self.planner, self._counts, self._times, cache)
+        self._cabinet = Cabinet(store, self.planner, self._counts, self._times, cache)
         self._stopping = False
         self._accepting = threading.Lock()
         self._ended = threading.Event()
@@ -95,14 +104,14 @@ class Keeper:
         self._session: Session | None = None
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the writer thread and the maintenance thread."""
         for work in (self._write, self._tidy):
             thread = threading.Thread(target=work, name=f"keeper{work.__name__}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Finish and answer what was accepted, and end; what waits for a plan longer than that is refused."""
+        """Complete the accepted requests and stop. Requests still deferred after the timeout are refused."""
         with self._accepting:
             self._stopping = True
         deadline = time.monotonic() + timeout
@@ -118,7 +127,7 @@ class Keeper:
                 refuse(job, stopping())
 
     def submit(self, agent: str, operations: Sequence[Operation]) -> Future[list[Answer]]:
-        """Carry out operations on an agent, all or none; the future is done when they are on disk."""
+        """Return a future of the answers to operations on an agent: all or none, completed when on disk."""
         job = Job(agent, list(operations))
         if len(operations) > self.limits.batch:
             most = self.limits.batch
@@ -134,7 +143,7 @@ class Keeper:
         if not is_word(job.agent, self.limits):
             refuse(job, unknown(job.agent))
             return
-        # Nothing is accepted behind the mark that ends the writer.
+        # No request may follow the end marker in the queue.
         with self._accepting:
             if not self._stopping:
                 self._queue.put(job)
@@ -142,7 +151,7 @@ class Keeper:
         refuse(job, stopping())
 
     def agents(self) -> list[Answer]:
-        """Return all agents, with what their rows tell of them."""
+        """Return a summary of every agent from its row."""
         with self._reading() as session:
             return [
                 {
@@ -158,12 +167,12 @@ class Keeper:
             ]
 
     def agent(self, name: str) -> Answer:
-        """Return what may be shown of an agent."""
+        """Return the public state of an agent."""
         shown: Answer = self.look(name, Hosted.view)
         return shown
 
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
-        """Return a page of the log of an agent."""
+        """Return a page of the event log of an agent."""
         with self._reading() as session:
             row = session.rows_of([name], for_us=False).get(name) if is_word(name, self.limits) else None
             if row is None:
@@ -175,25 +184,31 @@ class Keeper:
         return {"events": page, "next": page[-1]["seq"] if page else max(0, after)}
 
     def listen(self, name: str, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call back with the number of the last event after each commit that touched an agent; returns how to stop.
+        """Register a callback for commits to an agent, and return a function that removes the callback.
 
-        What another process commits is heard of within a second or so.
+        The argument of the callback is the number of the last event. Commits of other processes take about a second.
         """
         return self._listeners.add(name, callback)
 
     def stats(self) -> dict[str, Any]:
-        """Return counters and durations."""
+        """Return counters and total durations."""
         return {
             **{f"{name}_total": count for name, count in sorted(self._counts.items())},
             **{f"{name}_seconds_total": spent for name, spent in sorted(self._times.items())},
             "plans_made_total": self.planner.made,
             "plans_failed_total": self.planner.failed,
             "agents_in_memory": len(self._cabinet),
+            "clock_jump_seconds": self._clock.jump / 1e6,
+            "agents_unreadable": len(self._cabinet.unreadable),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._parked.values()))),
         }
 
     def health(self) -> Answer:
-        """Return that all is well, or raise."""
+        """Return the health report; raise ``ServiceError`` if the writer or the store does not work.
+
+        ``status`` is ``degraded`` in two cases. The log of an agent is damaged: ``unreadable`` lists such agents, and
+        other agents are not affected. Or the wall clock jumped by ``clock_jump`` seconds, and the jump is ignored.
+        """
         from restless_bandits.service.planning import origin
 
         alive = bool(self._threads) and self._threads[0].is_alive()
@@ -201,21 +216,24 @@ class Keeper:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
         with self._reading() as session:
             session.count_agents()
+        unreadable = sorted(self._cabinet.unreadable)
         return {
-            "status": "ok",
+            "status": "degraded" if unreadable or self._clock.jump else "ok",
+            "unreadable": unreadable,
+            "clock_jump": self._clock.jump / 1e6,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
         }
 
     def look(self, name: str, what: Callable[[Hosted], Any]) -> Any:
-        """Return what a function finds in an agent, between two commits; it must be quick, and take only copies."""
+        """Return the result of a function of an agent between two commits; the function must be fast and copy data."""
         try:
             return self.look_later(name, what).result(timeout=LOOK_TIMEOUT_SECONDS)
         except TimeoutError:
             raise busy() from None
 
     def look_later(self, name: str, what: Callable[[Hosted], Any]) -> Future[Any]:
-        """Promise what ``look`` returns."""
+        """Return a future of the result of ``look``."""
         job = Job(name, look=what)
         self._accept(job)
         return job.future
@@ -229,7 +247,7 @@ class Keeper:
             raise unavailable(error) from None
 
     def _write(self) -> None:
-        """Carry out requests until the end."""
+        """Execute requests until the end marker."""
         ending = False
         while not (ending and self._queue.empty()):
             jobs: list[Job] = []
@@ -244,7 +262,7 @@ class Keeper:
                 elif isinstance(found, Resume):
                     jobs += self._parked.pop(found.agent, [])
                 elif found.agent in self._parked and found.look is None:
-                    # Requests of one agent are carried out in the order in which they came.
+                    # Requests to an agent are executed in the order of arrival.
                     self._parked[found.agent].append(found)
                 else:
                     jobs.append(found)
@@ -253,10 +271,10 @@ class Keeper:
                 self._carry_out(jobs)
 
     def _carry_out(self, jobs: list[Job], tries: int = 3) -> None:
-        """Carry out a group of requests in one transaction, and answer them."""
+        """Execute a group of requests in one transaction, and complete their futures."""
         begun = time.perf_counter()
         parked: set[Job] = set()
-        waited_for: list[tuple[Promise, str]] = []
+        waited_for: list[tuple[Future[Any], str]] = []
         try:
             with self.store.writing() as session:
                 self._session = session
@@ -271,7 +289,7 @@ class Keeper:
                         continue
                     try:
                         self._work(job, group)
-                    except PlanNeededError as needed:
+                    except WaitError as needed:
                         self._park(job)
                         parked.add(job)
                         waited_for.append((needed.promise, job.agent))
@@ -291,7 +309,7 @@ class Keeper:
             for job in left:
                 refuse(job, unavailable(error))
             return
-        except BaseException as error:  # whatever it is, nobody waits for ever, and the writer goes on
+        except BaseException as error:  # after any error, complete the futures and keep the writer thread alive
             self._counts["failed_groups"] += 1
             self._cabinet.drop({job.agent for job in jobs})
             LOG.exception("a group of requests failed")
@@ -327,18 +345,26 @@ class Keeper:
             if hosted.ended:
                 self._cabinet.drop([hosted.name])
             elif hosted.seq - hosted.snapshot_seq >= self._snapshot_every:
-                hosted.snapshot_seq = hosted.seq
-                self._snapshots.put((hosted, hosted.to_dict()))
+                self._take_snapshot(hosted)
         if wrote and self._counts["commits"] % TIDY_EVERY == 0:
             self._snapshots.put("tidy")
         self._cabinet.make_room()
 
+    def _take_snapshot(self, hosted: Hosted) -> None:
+        """Queue the state of an agent for a snapshot; a failure costs the cache entry only."""
+        hosted.snapshot_seq = hosted.seq
+        try:
+            self._snapshots.put((hosted, hosted.to_dict()))
+        except Exception:  # an internal error; the next request rebuilds the agent from the store
+            LOG.exception("no snapshot of agent %r can be taken", hosted.name)
+            self._cabinet.drop([hosted.name])
+
     def _work(self, job: Job, group: Group) -> None:
-        """Carry out one request in memory; its answers or its error wait for the commit."""
+        """Execute a request in memory; the answers or the error wait for the commit."""
         name = job.agent
         job.answers, job.error = None, None
         if job.now is None:
-            job.now = self._now()
+            job.now = self._clock()
         hosted: Hosted | None = None
         before = 0
         try:
@@ -349,11 +375,19 @@ class Keeper:
                     raise unknown(name)
                 job.answers = job.look(hosted)
                 return
+            if (
+                hosted is not None
+                and hosted.pending
+                and hosted.is_large
+                and hosted.may_fail_half_way(len(job.operations), job.now)
+            ):
+                # A refusal would rebuild the agent and repeat the earlier requests of the group.
+                raise NextGroupError
             answers = []
             for operation in job.operations:
                 if isinstance(operation, Create):
                     if hosted is not None and hosted.ended and hosted.seq != before:
-                        raise ServiceError(409, f"agent {name!r} is deleted by this batch; make it anew in the next")
+                        raise ServiceError(409, f"agent {name!r} is deleted by this batch; create it in the next batch")
                     if hosted is not None and hosted.ended:
                         raise NextGroupError
                     answers.append(self._create(operation, job, hosted, group))
@@ -364,18 +398,20 @@ class Keeper:
                 group.touched[name] = hosted
                 with blamed():
                     answers.append(self._operate(hosted, operation, job.now, group.session))
+            if hosted is not None:
+                hosted.check_gathered()
             job.answers = answers
-        except (PlanNeededError, ProblemError, BrokenExecutor, CancelledError) as error:
+        except (WaitError, ProblemError, BrokenExecutor, CancelledError) as error:
             hosted = group.touched.get(name) or hosted
             if hosted is not None and (hosted.seq != before or hosted.player.events):
                 self._cabinet.undo(name, before, group)
-            if isinstance(error, PlanNeededError):
+            if isinstance(error, WaitError):
                 raise
             job.error = as_refusal(error)
         except (StoreError, NextGroupError, *self.store.errors):
             raise
         except Exception as error:
-            # Of a learner, or a mistake of ours: this request fails, and the agent is what it was.
+            # Error of a learner, or an internal error: the request fails, and the agent keeps its former state.
             hosted = group.touched.get(name) or hosted
             if hosted is not None:
                 self._cabinet.undo(name, before, group)
@@ -397,7 +433,7 @@ class Keeper:
         return hosted.delete(now)
 
     def _create(self, given: Create, job: Job, hosted: Hosted | None, group: Group) -> Answer:
-        """Make an agent; the same again is answered the same."""
+        """Create an agent. A repeated request with the same settings receives the same answer."""
         session = group.session
         if hosted is not None and not hosted.ended:
             first = next((e for e in hosted.pending if e["kind"] == "create"), None)
@@ -406,16 +442,16 @@ class Keeper:
                 raise ServiceError(409, f"there is an agent {given.name!r} already; choose another name", "name")
             return hosted.view()
         if session.count_agents() >= self.limits.agents:
-            raise ServiceError(429, f"there are {self.limits.agents} agents, the most that this service keeps", "name")
+            raise ServiceError(429, f"there are {self.limits.agents} agents, the maximum; delete an agent", "name")
         assert job.now is not None
         now, seed = job.now, job.seed if given.seed is None else given.seed
         with blamed():
-            # Once without a number, so that what is refused leaves no row.
+            # The first construction has no number, so that a refusal leaves no row.
             made = Hosted.create(0, given, seed, now, self.planner, self.limits)
         row = {"name": given.name, "made": now, "seq": 0, "slots": 0, "clock": given.clock, "learner": given.learner}
         number = session.add_agent(row | {"arms": len(given.arms)})
         if number is None:
-            # Another process was sooner; the next look at the store shows what it has made.
+            # Another process created the agent first; the next group reads its row.
             raise NextGroupError
         made.number = number
         group.touched[given.name] = made
@@ -423,7 +459,7 @@ class Keeper:
         return made.view()
 
     def _write_events(self, group: Group) -> int:
-        """Write what a group has done; return the number of events."""
+        """Write the events, plans and snapshots of a group; return the number of events."""
         session = group.session
         changed = [hosted for hosted in group.touched.values() if hosted.pending]
         events = [event_row(hosted.number, event) for hosted in changed for event in hosted.pending]
@@ -436,16 +472,16 @@ class Keeper:
         if plans:
             failpoints.passed("after-plan")
         while self._ready:
-            number, (seq, content) = self._ready.popitem(last=False)
+            number, snapshot = self._ready.popitem(last=False)
             failpoints.passed("before-snapshot")
-            session.put_snapshot(number, seq, SNAPSHOT_VERSION, content)
+            session.put_snapshot(number, *snapshot)
             failpoints.passed("after-snapshot")
         return len(events)
 
     def _tidy(self) -> None:
-        """Do what takes longer than a decision may: copy what was written ahead, make bytes of snapshots.
+        """Run slow maintenance outside the writer thread: checkpoints of the write-ahead log, and encoded snapshots.
 
-        The writer enters these.
+        The writer thread stores the encoded snapshots.
         """
         warm_up_here()
         while True:
@@ -460,14 +496,13 @@ class Keeper:
                 self.store.tidy()
                 continue
             hosted, data = found
-            content = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
-            self._ready[hosted.number] = (data["seq"], content)
+            self._ready[hosted.number] = snapshot_of(data)
 
     def _park(self, job: Job) -> None:
-        """Put a request aside until its agent can go on."""
+        """Defer a request until its agent is ready."""
         self._parked.setdefault(job.agent, []).append(job)
 
-    def _resume_with(self, promise: Promise, agent: str) -> None:
+    def _resume_with(self, promise: Future[Any], agent: str) -> None:
         promise.add_done_callback(lambda _: self._queue.put(Resume(agent)))
 
     def _read_plan(self, digest: str) -> bytes | None:
@@ -478,7 +513,7 @@ class Keeper:
 
 
 def _lookup(hosted: Hosted, session: Session) -> Lookup:
-    """What an agent may look up: in the store, and of a slot also in what the group has not written yet."""
+    """Return the queries of an agent to the store; the query by slot includes events of the present group."""
 
     def of_slot(slot: int) -> list[dict[str, Any]]:
         waiting = [e for e in hosted.pending if e.get("slot") == slot and e["kind"] in ("ask", "tell", "lost")]

@@ -1,4 +1,4 @@
-"""How much the service takes: every number that a client could otherwise make as large as it likes."""
+"""Quotas of the service: bounds on every number that a client could otherwise make arbitrarily large."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ class Limits:
 
     - ``agents``: agents of a store at a time
     - ``arms``, ``states``, ``plays``: arms of an agent, states of an arm, pulls in a slot
-    - ``open_decisions``: decisions of an agent whose answers may still come
-    - ``late``: slots after which an answer may still come
+    - ``open_decisions``: decisions of an agent with pending feedback
+    - ``late``: slots after which feedback may still arrive
     - ``batch``: operations of a request
     - ``head``, ``header_lines``: bytes and lines of the request line, headers and trailers of a request
     - ``body``: bytes of the body of a request
     - ``name``: letters of a name or a request id
     - ``page``: events of an answer
-    - ``clients``: requests that are being answered
-    - ``streams``: streams that are open
-    - ``estimates``: estimates and beliefs that are being computed
-    - ``sessions``, ``token_sessions``: sessions of browsers, and those of one token
-    - ``queue``: operations that wait for the writer
+    - ``clients``: requests in progress
+    - ``streams``: open streams
+    - ``estimates``: estimates and beliefs in computation
+    - ``sessions``, ``token_sessions``: sessions of browsers, and sessions of a single token
+    - ``queue``: operations in the command queue
     """
 
     agents: int = 10_000

@@ -1,4 +1,4 @@
-"""Those who want to hear of every change of an agent."""
+"""Listeners: callbacks after every change of an agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Callback = Callable[[int], None]
 
 
 class Listeners:
-    """Who listens to which agent, and what they have heard."""
+    """The callbacks of every agent, with the number of the last event that they received."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -21,7 +21,7 @@ class Listeners:
         self._heard: dict[str, int] = {}
 
     def add(self, name: str, callback: Callback) -> Callable[[], None]:
-        """Call back with the number of the last event after each commit that touched an agent; returns how to stop."""
+        """Call back with the last event number after each commit to an agent; return a function that ends the calls."""
         with self._lock:
             self._callbacks.setdefault(name, []).append(callback)
 
@@ -35,7 +35,7 @@ class Listeners:
         return stop
 
     def tell(self, name: str, seq: int) -> None:
-        """Tell those who listen to an agent that its log has grown."""
+        """Notify the listeners of an agent that its log has grown."""
         with self._lock:
             callbacks = list(self._callbacks.get(name, ()))
             if callbacks:
@@ -45,7 +45,7 @@ class Listeners:
                 callback(seq)
 
     def glance(self) -> None:
-        """Tell those who listen what other processes have done to the same store."""
+        """Notify listeners of changes that other processes made to the same store."""
         with self._lock:
             heard = {name: self._heard.get(name, 0) for name in self._callbacks}
         if not heard:

@@ -1,8 +1,8 @@
-"""What clients send and are sent, as pydantic models: the shape is checked here, the sense by the keeper.
+"""Requests and replies as pydantic models: the models check the shape, the writer checks the meaning.
 
-A message is read from bytes in one go: what is no JSON is answered by 400; a field that is unknown, missing, of another
-kind, not finite or too long by 422, in one sentence that names it. Kinds are strict: "1" is no number, and neither is
-true. No field holds objects of any shape, so nothing can be nested deeper than is written here.
+A message is read from its bytes in one pass. Bytes that are not JSON are refused with 400. A field that is unknown,
+missing, too long, not finite or of a wrong type is refused with 422, in a sentence that names the field. Types are
+strict: "1" and true are not numbers. No field holds objects of arbitrary shape, so the nesting depth is bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from restless_bandits.service.operations import Ask, Create, Operation, Patch, S
 
 LIMITS = Limits()
 MOST = 2**53 - 1
-"""The largest whole number that every JSON reader keeps as it is."""
+"""The largest whole number that every JSON reader represents exactly."""
 
 AgentName = Annotated[
     str,
@@ -52,7 +52,7 @@ _DIGITS = re.compile(r"-?[0-9]{1,20}")
 
 
 def checked_learner(spec: str) -> str:
-    """Return a learner's spec, if it is a name: by one of a module a client would choose what code is loaded here."""
+    """Return a learner's spec if it is a name: a module path would let clients choose the code to load."""
     from restless_bandits.registry import learner_names
 
     name, _, rest = spec.partition(":")
@@ -63,13 +63,13 @@ def checked_learner(spec: str) -> str:
 
 
 class Message(BaseModel):
-    """What every message keeps to."""
+    """The base class of all requests: strict types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ArmMessage(Message):
-    """An arm: its name, and what differs from the agent's other arms."""
+    """An arm: its name, and its differences from the agent's other arms."""
 
     name: Text
     n_states: States | None = None
@@ -81,7 +81,7 @@ class ArmMessage(Message):
 
 
 class CreateMessage(Message):
-    """A new agent."""
+    """A request for a new agent."""
 
     name: AgentName
     arms: Annotated[list[Text | ArmMessage], Field(min_length=1, max_length=LIMITS.arms)]
@@ -105,7 +105,7 @@ class CreateMessage(Message):
 
 
 class AskMessage(Message):
-    """The coming slot's decision, or the one that was made for this request id."""
+    """A request for the decision of the coming slot, or for the earlier decision of the same request id."""
 
     request: Text
 
@@ -114,7 +114,7 @@ class AskMessage(Message):
 
 
 class TellMessage(Message):
-    """What was seen in a decision's slot; lists where several arms are pulled."""
+    """The observation in a decision's slot; lists for several pulled arms."""
 
     decision: Text | None = None
     slot: Count | None = None
@@ -128,7 +128,7 @@ class TellMessage(Message):
 
 
 class SkipMessage(Message):
-    """Slots in which nobody asked."""
+    """Slots without a decision."""
 
     slots: Count = 1
     request: Text | None = None
@@ -138,7 +138,7 @@ class SkipMessage(Message):
 
 
 class Step(Message):
-    """One operation of a batch: exactly one of the three."""
+    """A single operation of a batch: exactly one field is given."""
 
     ask: AskMessage | None = None
     tell: TellMessage | None = None
@@ -146,7 +146,7 @@ class Step(Message):
 
 
 class BatchMessage(Message):
-    """Many operations, all or nothing, in this order."""
+    """Many operations, all or nothing, in the given order."""
 
     operations: Annotated[list[Step], Field(min_length=1, max_length=LIMITS.batch)]
 
@@ -162,7 +162,7 @@ class BatchMessage(Message):
 
 
 class PatchMessage(Message):
-    """What is to be changed of an agent; what is left out stays."""
+    """Changes of an agent; an omitted field stays as it is."""
 
     learner: Text | None = None
     late: Whole | None = None
@@ -180,7 +180,7 @@ class PatchMessage(Message):
     def _some(self) -> PatchMessage:
         if not any(getattr(self, name) is not None for name in type(self).model_fields):
             known = ", ".join(type(self).model_fields)
-            raise PydanticCustomError("sentence", "{s}", {"s": f"nothing is to be changed; give any of {known}"})
+            raise PydanticCustomError("sentence", "{s}", {"s": f"the request changes nothing; give any of {known}"})
         return self
 
     def operation(self) -> Patch:
@@ -193,13 +193,13 @@ class PatchMessage(Message):
 
 
 class Reply(BaseModel):
-    """What every answer keeps to: fields may join, none will go."""
+    """The base class of all replies: later versions may add fields and never remove fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class ErrorReply(Reply):
-    """Why a request was refused, in one sentence, and the field that is to blame."""
+    """The reason of a refusal in one sentence, and the invalid field."""
 
     error: str
     field: str | None = None
@@ -236,23 +236,25 @@ class EventReply(Reply):
 
 
 class EventsReply(Reply):
-    """A page of events; ``next`` is what ``after`` of the next page is."""
+    """A page of events; ``next`` is the value of ``after`` for the following page."""
 
     events: list[EventReply]
     next: int
 
 
 class HealthReply(Reply):
-    """That the service can answer and write."""
+    """The health of the service: its status, the names of agents with damaged logs, and a jump of the clock."""
 
     status: str
+    unreadable: list[str]
+    clock_jump: float
 
 
 M = TypeVar("M", bound=Message)
 
 
 def read(model: type[M], body: bytes) -> M:
-    """Return the message that a body holds, or refuse it in one sentence."""
+    """Return the message in a body, or refuse the body in one sentence."""
     try:
         message = model.model_validate_json(body)
     except ValidationError as error:
@@ -262,7 +264,7 @@ def read(model: type[M], body: bytes) -> M:
 
 
 def check_keys(text: str) -> None:
-    """Refuse JSON with an object that holds a key twice: readers differ on which of the two counts."""
+    """Refuse JSON with an object that holds a key twice: readers differ on the value that counts."""
     _KEYS.decode(text)
 
 
@@ -270,11 +272,11 @@ def _check_pairs(pairs: list[tuple[str, None]]) -> None:
     if len(dict(pairs)) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for number, key in enumerate(keys) if key in keys[:number])
-        raise ServiceError(400, f"the key {shortened(twice)} is there twice; send it once", twice[: LIMITS.name])
+        raise ServiceError(400, f"the key {shortened(twice)} occurs twice; send it once", twice[: LIMITS.name])
 
 
 def _no_value(_: str) -> None:
-    """Numbers are read by the model."""
+    """Skip a number; the model reads numbers."""
 
 
 _KEYS = json.JSONDecoder(
@@ -283,12 +285,12 @@ _KEYS = json.JSONDecoder(
 
 
 def refusal(error: ValidationError) -> ServiceError:
-    """Return why a body is no message: its first fault."""
+    """Return the first reason why a body is not a valid message."""
     faults = error.errors(include_url=False)
     if faults[0]["type"] == "json_invalid":
         why = str(faults[0].get("ctx", {}).get("error", "it cannot be read"))
         return ServiceError(400, f"the body is not JSON: {why}; send one JSON object")
-    # Of a field that may be of several kinds, the fault of the kind that came nearest is told.
+    # For a field of several possible types, report the fault of the closest type.
     fault = max(faults, key=lambda one: (one["loc"][:1] == faults[0]["loc"][:1], _depth(one["loc"])))
     field = ".".join(map(str, _place(fault["loc"]))) or None
     return ServiceError(422, sentence(fault, field), field)
@@ -306,7 +308,7 @@ _KINDS = {
 
 
 def _place(loc: tuple[int | str, ...]) -> list[int | str]:
-    """Where in the message a fault is, without the names of the kinds that were tried."""
+    """Return the place of a fault in the message, without the names of the attempted types."""
     kinds = ("ArmMessage", "str", "int", "float", "constrained-str", "constrained-int")
     return [part for part in loc if isinstance(part, int) or not (part in kinds or "[" in part)]
 
@@ -316,7 +318,7 @@ def _depth(loc: tuple[int | str, ...]) -> int:
 
 
 def sentence(fault: ErrorDetails, field: str | None) -> str:
-    """Return what is wrong with a field, in one sentence."""
+    """Return the fault of a field, in one sentence."""
     kind, context, value = fault["type"], fault.get("ctx", {}), shortened(fault["input"])
     where = field or "the body"
     if kind == "sentence":
@@ -340,4 +342,4 @@ def sentence(fault: ErrorDetails, field: str | None) -> str:
     wanted = _KINDS.get(kind.removesuffix("_type").removesuffix("_parsing").removesuffix("_from_float"))
     if kind == "finite_number":
         wanted = "a finite number"
-    return f"{where} is {value}; give {wanted or 'what the API describes, see /openapi.json'}"
+    return f"{where} is {value}; give {wanted or 'a value as /openapi.json describes'}"

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the service: requests by route and status, their seconds, and the keeper's own counters."""
+"""Prometheus metrics: requests by route and status, their durations, and the counters of the writer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class RouteTable:
-    """The routes of an application, by which requests are counted."""
+    """The routes of an application, as labels of request counts."""
 
     def __init__(self, routes: Iterable[str]) -> None:
         self._by_length: dict[int, list[tuple[str, list[str]]]] = {}
@@ -23,7 +23,7 @@ class RouteTable:
             self._by_length.setdefault(len(parts), []).append((route, parts))
 
     def label(self, path: str) -> str:
-        """Return the route of a path, ``other`` where there is none: a client cannot make new labels."""
+        """Return the route of a path, ``other`` for an unknown path: a client cannot make new labels."""
         parts = path.split("/")
         for route, template in self._by_length.get(len(parts), ()):
             if all(part == own or own.startswith("{") for part, own in zip(parts, template, strict=True)):
@@ -32,7 +32,7 @@ class RouteTable:
 
 
 class Meter:
-    """Counts requests, and shows them together with what the keeper counts."""
+    """Counts requests, and exports the counts together with the counters of the writer."""
 
     def __init__(self, keeper: Any) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ class Meter:
         self._timers: dict[str, Any] = {}
 
     def note(self, route: str, status: int, seconds: float | None) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         child = self._children.get((route, status))
         if child is None:
             child = self._children[route, status] = self._requests.labels(route, str(status))
@@ -68,7 +68,7 @@ class Meter:
 
 
 class _Keeper:
-    """The keeper's counters, read when somebody asks for them."""
+    """A collector of the writer's counters, which are read at every scrape."""
 
     def __init__(self, keeper: Any) -> None:
         self._keeper = keeper

@@ -1,4 +1,4 @@
-"""A store copied into another one, of whatever kind: how a service moves from SQLite to PostgreSQL, and back."""
+"""A copy of a store into a store of any kind: the way from SQLite to PostgreSQL, and back."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from restless_bandits.service.schema import about, agents, metadata, tokens
 from restless_bandits.service.store import Store, open_store
 
 ROWS = 2_000
-"""Rows that are written at a time."""
+"""Rows of a single write."""
 
 
 def copy_store(source: Store, where: str) -> int:
-    """Copy agents, logs, plans and tokens as they are now into a store that is empty; return the number of rows.
+    """Copy agents, logs, plans and tokens into an empty store; return the number of rows.
 
-    All or nothing: one transaction writes, and what it reads is of one moment.
+    All or nothing: a single transaction writes, and all reads see the store at the same moment.
     """
     with contextlib.closing(open_store(where)) as target:
         if target.engine.url == source.engine.url:
@@ -50,7 +50,7 @@ def _copied(source: Store, target: Store) -> int:
                 writer.execute(insert(table), [dict(row) for row in rows])
                 count += len(rows)
         if not target.is_sqlite:
-            # New agents get numbers above those that came along.
+            # New agents get numbers above the copied numbers.
             writer.execute(
                 text("SELECT setval(pg_get_serial_sequence('agents', 'id'), (SELECT coalesce(max(id), 1) FROM agents))")
             )

@@ -1,7 +1,7 @@
-"""What may be asked of an agent that the service keeps, as data: the words between HTTP and the keeper.
+"""Operations on agents as data: the interface between the HTTP layer and the command processor.
 
-The HTTP side checks the shape of a message and makes one of these; the keeper carries them out, many in one
-transaction, and answers with what JSON can hold. Nothing here imports a web framework or a database.
+The HTTP layer validates a message and creates operations. The command processor executes many operations in one
+transaction, and returns JSON-compatible answers. This module imports no web framework and no database.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Any
 from restless_bandits.errors import ProblemError
 
 Answer = dict[str, Any]
+RETRY_AFTER = 1.0
+"""Seconds before a client should repeat a refused request."""
 
 
 class ServiceError(ProblemError):
-    """A request that is refused: one sentence, the HTTP status it is sent with, and the field that is to blame."""
+    """Refusal of a request: a sentence, the HTTP status, the invalid field, and the seconds before a retry."""
 
     def __init__(self, status: int, sentence: str, field: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(sentence)
@@ -44,14 +46,14 @@ class Create:
 
 @dataclass(frozen=True)
 class Ask:
-    """Decide on the coming slot, or repeat the decision that was made for this request id."""
+    """Return the decision of the next slot, or the earlier decision of the same request id."""
 
     request: str
 
 
 @dataclass(frozen=True)
 class Tell:
-    """What was seen in a decision's slot, or that its answer is lost; ``arm`` is what was really pulled."""
+    """Feedback of a decision, or a report of lost feedback; ``arm`` names the arms pulled in fact."""
 
     decision: str | None = None
     slot: int | None = None
@@ -63,7 +65,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Skip:
-    """Slots in which nobody asked; the request id makes a repetition harmless."""
+    """Advance by slots without a decision; the request id makes a repeated request harmless."""
 
     slots: int = 1
     request: str | None = None
@@ -71,14 +73,14 @@ class Skip:
 
 @dataclass(frozen=True)
 class Patch:
-    """Exchange the learner, the late window, what is done on a change, or the arms in service."""
+    """Change the learner, the maximum delay of feedback, the reaction to a detected change, or the arms in service."""
 
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete an agent; its log is kept, marked as ended, and its name may be used again."""
+    """Delete an agent; the event log is kept and marked as ended, and the name may be used again."""
 
 
 Operation = Create | Ask | Tell | Skip | Patch | Delete

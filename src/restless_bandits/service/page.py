@@ -1,12 +1,12 @@
-"""The live page: logging in, its files, and what it reads.
+"""The dashboard: login, static files, and the data routes.
 
-The page is plain HTML, CSS and JavaScript in ``assets``, served as files under a policy that lets a browser run nothing
-else and ask nobody else. What is slow to find out is found out by processes of low priority (``thinking``) and kept
-for a moment, so that ten people who look cost as much as one. What happens now comes as a stream, a few frames a
-second, however many slots pass in one.
+The dashboard is plain HTML, CSS and JavaScript in ``assets``. A content security policy forbids foreign scripts and
+foreign requests. Worker processes of low priority do the slow analyses (``thinking``), and results are cached briefly.
+Ten viewers therefore cost as much as a single viewer. Current events arrive as a stream, a few frames a second,
+whatever the number of slots in a frame.
 
-The cookie holds the id of a session, not the token. It is sent by pages of this host alone (SameSite=Strict), no script
-can read it, and the gate takes it for GET requests only, with the role ``read``.
+The cookie holds the id of a session, not the token. Only pages of this host send the cookie (SameSite=Strict), and no
+script can read it. The middleware accepts the cookie for GET requests only, with the role ``read``.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ EVERY, EVERY_OVERVIEW = 0.2, 1.0
 PAGE_THREADS = 4
 SHOWN_SLOTS, READ_EVENTS = 300, 900
 SHOWN_AGENTS, LATELY = 50, 200
-"""Agents at a glance, and the events from which their rate and reward lately are found."""
+"""Agents of an overview, and the events that give their recent rate and reward."""
 LONGEST_TOKEN, LONGEST_CHANGE = 500, 50_000
 CODE_SECONDS = 120.0
 MOST_TRIED, MOST_STATES = 8, 8
-"""Arms and states of a problem that somebody tries."""
+"""Largest numbers of arms and states of a hypothetical problem."""
 
 
 class Codes:
-    """Codes that log in once each, for a browser that the service itself opens: no address shows a token."""
+    """Single-use login codes for a browser that the service opens, so that no address shows a token."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, tuple[str, float]] = {}
 
     def make(self, token: str) -> str:
-        """Return a code that stands for a token, once and for two minutes."""
+        """Return a login code for a token, valid once and for two minutes."""
         code = secrets.token_urlsafe(24)
         self._tokens[code] = token, time.monotonic() + CODE_SECONDS
         return code
 
     def take(self, code: str) -> str | None:
-        """Return the token of a code that has not been used."""
+        """Return the token of an unused code."""
         token, until = self._tokens.pop(code, (None, 0.0))
         return token if time.monotonic() < until else None
 
 
 def present_of(hosted: Hosted) -> dict[str, Any]:
-    """Return what changes with every slot."""
+    """Return the values that change with every slot."""
     player, totals = hosted.player, hosted.totals
     record = player.record
     shown = min(record.n_arms, 4 * thinking.SHOWN_ARMS)
@@ -94,7 +94,7 @@ def present_of(hosted: Hosted) -> dict[str, Any]:
 
 
 def recent(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what happened in each slot that events speak of: of each arm the state, or that it is open or lost."""
+    """Return the outcome of each slot in the events: the state of each arm, or the mark open or lost."""
     found: dict[int, dict[str, Any]] = {}
     for event in events:
         kind = event["kind"]
@@ -112,11 +112,11 @@ def recent(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def glance(row: Mapping[str, Any], present: Mapping[str, Any], events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one line of the overview."""
+    """Return the line of an agent in the overview."""
     asked = [event["at"] for event in events if event["kind"] == "ask" and not event.get("again")]
     rewards = [reward for event in events if event["kind"] == "tell" for reward in event["rewards"]]
     quiet = time.time() - asked[-1] if asked else 0.0
-    # A pause counts: an agent that nobody has asked for a minute has no rate of a minute ago.
+    # A pause counts: an agent without decisions for a minute does not keep the rate of a minute ago.
     span = (asked[-1] - asked[0] if len(asked) > 1 else 0.0) + (quiet if quiet > 2.0 else 0.0)
     return {
         **{key: row[key] for key in ("name", "learner", "arms", "clock")},
@@ -128,7 +128,7 @@ def glance(row: Mapping[str, Any], present: Mapping[str, Any], events: list[dict
 
 
 class Page:
-    """What the page is served."""
+    """The handlers of the dashboard's routes."""
 
     def __init__(
         self, keeper: Keeper, doorkeeper: Doorkeeper, sessions: Sessions, streams: Streams, codes: Codes
@@ -194,14 +194,14 @@ class Page:
         return answer
 
     def _end(self, request: Request) -> None:
-        """End the session of a browser, if it has one."""
+        """End the session of a browser, if a session exists."""
         session = session_in(request.scope)
         if session is not None:
             self._sessions.end(session)
 
     def _entered(self, request: Request, token: str) -> Response:
-        # A browser that came by a link from elsewhere keeps a strict cookie back at the next step, so that is a page
-        # of ours which goes on by itself.
+        # A browser that follows a foreign link withholds a strict cookie in the next redirect. So the answer is a page
+        # of this host that goes on by itself.
         self._end(request)
         answer = self._html("entered.html")
         scheme = request.url.scheme
@@ -237,7 +237,7 @@ class Page:
         return _json(await self._aside(self._overview, request.query_params.get("search", "")))
 
     def _overview(self, search: str) -> dict[str, Any]:
-        """All agents, or those of a name, at a glance; kept for a moment, as several may be looking."""
+        """Return the overview of all agents, or of agents by name; cached briefly for several viewers."""
         at, known = self._glance
         if not search and time.monotonic() - at < EVERY_OVERVIEW / 2:
             return known
@@ -272,7 +272,7 @@ class Page:
     async def what_if(self, request: Request) -> Response:
         given = request.query_params.get("arms", "")
         if len(given) > LONGEST_CHANGE:
-            raise ServiceError(413, "these are too many arms to try")
+            raise ServiceError(413, f"the text of the arms is longer than {LONGEST_CHANGE} characters; give fewer arms")
         arms, plays = _tried(given, request.query_params.get("plays", "1"))
         return _json(await self._thinker.what_if(arms, plays))
 
@@ -296,14 +296,14 @@ class Page:
     async def _agent_frames(self, name: str, request: Request) -> Callable[[], Awaitable[dict[str, Any] | None]]:
         after = request.query_params.get("after", "")
         known = int(after) if after.isascii() and after.isdigit() and len(after) < 17 else -1
-        await self._aside(self._keeper.look, name, present_of)  # one that is not there is told before we stream
+        await self._aside(self._keeper.look, name, present_of)  # a missing agent is refused before the stream begins
 
         def read() -> dict[str, Any] | None:
             nonlocal known
             present = self._keeper.look(name, present_of)
             if present["seq"] == known:
                 return None
-            # However much has happened, a frame shows the end of it.
+            # After any number of events, a frame shows the latest events.
             begin = max(known, present["seq"] - READ_EVENTS)
             events = self._keeper.events(name, begin, READ_EVENTS + 100)["events"]
             known = _last(events, present["seq"])
@@ -328,7 +328,7 @@ def _name(request: Request) -> str:
 
 
 def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
-    """The arms of a problem that somebody tries; what is no problem is refused when it is made."""
+    """Return the arms of a problem that a viewer tries; an invalid problem is refused at construction."""
     try:
         arms = json.loads(given)
         fine = isinstance(arms, list) and 1 <= len(arms) <= MOST_TRIED and 0 < len(plays) < 4
@@ -343,14 +343,14 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
         fine = False
     if not fine:
         raise ServiceError(
-            422, "arms are not a list of {name, transitions, rewards, reward_range} of a few small arms", "arms"
+            422, "arms are not a short list of small arms; give [{name, transitions, rewards, reward_range}, …]", "arms"
         )
     check_keys(given)
     return arms, int(plays)
 
 
 def _from_here(request: Request) -> bool:
-    """Whether a form was sent by a page of ours; browsers say so, other programs have no cookies to be misused."""
+    """Whether a page of this host sent a form; browsers report the origin, other programs hold no cookies to abuse."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         return site in ("same-origin", "none")
@@ -364,7 +364,7 @@ def _json(answer: Any) -> Response:
 def routes(
     keeper: Keeper, doorkeeper: Doorkeeper, sessions: Sessions, streams: Streams, codes: Codes
 ) -> list[BaseRoute]:
-    """Return the routes of the page."""
+    """Return the routes of the dashboard."""
     return Page(keeper, doorkeeper, sessions, streams, codes).routes()
 
 

@@ -1,7 +1,7 @@
-"""Who makes the plans of hosted agents: worker processes, while the writer goes on with other agents.
+"""Plans of the agents of the service, computed by worker processes while the writer continues with other agents.
 
-A plan that nothing can go on without is asked for by raising ``PlanNeededError``; whoever asked is asked again when it
-is there. What is needed is known by a digest of all that a plan is made of, so that the second time finds it.
+A request without its plan raises ``PlanNeededError`` and is repeated after the plan is ready. The key of a plan is a
+digest of all inputs of the computation, so that the repeated request finds the plan.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 from restless_bandits import background
 from restless_bandits._compile import is_kept
@@ -30,21 +31,28 @@ from restless_bandits.service.stored_plans import StoredPlan, make_packed_plan, 
 Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
 Promise = Future[tuple[tuple[str, bytes], background.Warned]]
 KEPT = 256
-"""Plans that are kept at hand, of those that were made and of those that were read."""
+"""Number of plans in memory, separately for computed plans and for plans read from the store."""
 TRIES = 3
 
 
-class PlanNeededError(Exception):
-    """Nothing goes on without a plan that is being made."""
+class WaitError(Exception):
+    """Signal to defer a request until a future is complete."""
+
+    def __init__(self, promise: Future[Any], what: str) -> None:
+        super().__init__(what)
+        self.promise = promise
+
+
+class PlanNeededError(WaitError):
+    """Signal to defer a request until its plan is computed."""
 
     def __init__(self, promise: Promise) -> None:
-        super().__init__("a plan is being made")
-        self.promise = promise
+        super().__init__(promise, "a plan is being made")
 
 
 @cache
 def origin() -> dict[str, str]:
-    """Return by what plans are made here: the same release on the same kind of processor makes the same ones."""
+    """Return the release and processor of this process; the same release and kind of processor give equal plans."""
     numpy = metadata.version("numpy")
     return {"release": metadata.version("restless-bandits"), "processor": f"{_processor()}, numpy {numpy}"}
 
@@ -59,16 +67,16 @@ def _processor() -> str:
 
 
 class Planner:
-    """Has plans made, and finds those that were."""
+    """Submission of plans to worker processes, with a cache of computed and stored plans."""
 
     def __init__(
         self, read: Callable[[str], bytes | None], *, patient: bool = False, trust_modules: bool = False
     ) -> None:
         self._read = read
         self.trust_modules = trust_modules
-        """Whether learners of the store may be named by ``module:Class``, which imports the module."""
+        """Whether learners of the store may be named by ``module:Class``, with an import of the module."""
         self.patient = patient
-        """Whether decisions wait for plans that are due: slower, but a run is then the same whenever it is repeated."""
+        """Whether decisions wait for due plans: slower, but a run is exactly reproducible."""
         self.made = 0
         self.failed = 0
         self._coming: dict[str, Promise] = {}
@@ -76,10 +84,10 @@ class Planner:
         self._tries: dict[str, int] = {}
         self._known: OrderedDict[str, StoredPlan] = OrderedDict()
         self.took: OrderedDict[str, float] = OrderedDict()
-        """Seconds from asking for a plan until it was there, by its digest, of those that were made here lately."""
+        """Seconds between submission and completion of recent plans of this process, by digest."""
 
     def stored(self, digest: str) -> StoredPlan:
-        """Return a plan of the store."""
+        """Return a plan from the store."""
         found = self._known.get(digest)
         if found is None:
             content = self._read(digest)
@@ -91,13 +99,13 @@ class Planner:
         return found
 
     def keep(self, plan: StoredPlan) -> None:
-        """Keep a plan at hand."""
+        """Add a plan to the cache."""
         self._known[plan.digest] = plan
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
 
     def now(self, given: Ingredients) -> StoredPlan:
-        """Return a plan that was asked for before, or ask for it and raise ``PlanNeededError``."""
+        """Return the plan of an earlier submission; otherwise submit the plan and raise ``PlanNeededError``."""
         key = _key(given)
         if key in self._used:
             return self._used[key]
@@ -107,7 +115,7 @@ class Planner:
             try:
                 plan = self._used[key] = self.result(promise)
             except (BrokenExecutor, CancelledError):
-                # The worker died, maybe for lack of memory; another one may live.
+                # The worker died, perhaps of a lack of memory; another worker may succeed.
                 self._tries[key] = self._tries.get(key, 0) + 1
                 promise = None
                 if self._tries[key] >= TRIES:
@@ -119,12 +127,12 @@ class Planner:
                     self._used.popitem(last=False)
                 return plan
         if promise is None:
-            # Kept until whoever waits for it comes back: he always does.
+            # Kept until the deferred request is repeated; a deferred request is always repeated.
             promise = self._coming[key] = self.later(given)
         raise PlanNeededError(promise)
 
     def later(self, given: Ingredients) -> Promise:
-        """Have a plan made that nobody waits for."""
+        """Submit a plan to a worker and return its future; no request waits for the plan."""
         asked = time.perf_counter()
         promise = background.submit(make_packed_plan, *given)
         promise.add_done_callback(lambda done: self._note_time(done, time.perf_counter() - asked))
@@ -139,7 +147,7 @@ class Planner:
             self.took.popitem(last=False)
 
     def result(self, promise: Promise) -> StoredPlan:
-        """Return the plan of a promise that is kept, or raise what was raised."""
+        """Return the plan of a completed future, or raise the exception of the worker."""
         (digest, content), _ = promise.result()
         plan = self._known.get(digest) or unpacked(digest, content)
         self.keep(plan)
@@ -155,7 +163,7 @@ def _key(given: Ingredients) -> str:
 
 @cache
 def warm_up() -> None:
-    """Load the kernels that answers need, before anybody waits for them."""
+    """Load the compiled kernels of requests before the first request."""
     player = Player("round-robin", Task((2, 2), 1, ("bernoulli",) * 2, (None, None), ("x", "y")))
     for slot in range(3 * GRID):
         player.ask()
@@ -163,8 +171,8 @@ def warm_up() -> None:
 
 
 def warm_up_here() -> None:
-    """Load these kernels into this process; one that was never compiled is compiled by a worker, and kept on disk."""
+    """Load the kernels into this process; a worker compiles missing kernels and keeps the result on disk."""
     if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
-        with contextlib.suppress(Exception):  # A worker that cannot do it leaves it to us.
+        with contextlib.suppress(Exception):  # After a failure in the worker, the call below compiles the kernels.
             background.submit(warm_up).result()
     warm_up()

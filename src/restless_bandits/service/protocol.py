@@ -2,7 +2,7 @@
 
 The parser collects a request line, a header or a trailer until its end arrives, in quadratic time and without a bound.
 This protocol counts bytes before the parser receives them. Bytes that complete a head, belong to a body or complete a
-request reset the count, so every request of a connection has its own. Too long a head is answered by 431.
+request reset the count, so the count of every request starts anew. A head beyond the bound is answered by 431.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from restless_bandits.service.limits import Limits
 
 LIMITS = Limits()
 PIECE_BYTES = 1 << 14
-"""Bytes that the parser receives at a time. A pipelined head may exceed the limit by as many."""
+"""Bytes that the parser receives at a time. A pipelined head may exceed the bound by the same number."""
 PIPELINED_REQUESTS = 100
 """Requests of a connection that wait for the answer to an earlier one."""
 
@@ -34,7 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _unanswered: tuple[RequestResponseCycle, ...] = ()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, piece by piece, until a bound is exceeded."""
+        """Parse the received bytes, piece by piece, until a bound is exceeded."""
         rest = memoryview(data)
         while rest and not (self._refused or self.transport.is_closing()):
             room = LIMITS.head - self._pending_bytes
@@ -81,8 +81,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no HTTP, in the shape of every refusal."""
-        self._refuse("these bytes are no HTTP request; send HTTP/1.1", HTTPStatus.BAD_REQUEST)
+        """Answer bytes that are not HTTP, in the common shape of refusals."""
+        self._refuse("the bytes are not an HTTP request; send HTTP/1.1", HTTPStatus.BAD_REQUEST)
 
     def _refuse(self, sentence: str, status: HTTPStatus = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE) -> None:
         """Answer with a refusal and close; where an earlier answer is under way, close only."""

@@ -1,7 +1,7 @@
-"""Reads of agents that block no thread: looks, answered by the writer, and estimates, computed by worker processes.
+"""Reads of agents that block no thread: lookups by the writer, and estimates by worker processes.
 
-The number of estimates that are computed at a time is bounded. Requests for the same estimate of the same events share
-a computation, so a client that repeats a request adds no work.
+The number of simultaneous estimates is bounded. Requests for the same estimate of the same events share a computation,
+so a client that repeats a request adds no work.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AgentReader:
             self._running += 1
             coming = self._coming[key] = asyncio.ensure_future(self._run(view, name))
             coming.add_done_callback(lambda done: self._forget(key, done))
-        # A reader who goes away does not cancel the computation of the others.
+        # A cancelled reader does not cancel the computation of the others.
         return await asyncio.shield(coming)
 
     async def _run(self, view: Callable[..., Answer], name: str) -> bytes:
@@ -75,7 +75,7 @@ class AgentReader:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._release)
 
-        # A computation that its readers no longer wait for still takes a worker.
+        # A computation without remaining readers still occupies a worker.
         computed.add_done_callback(release)
         return await self._pools.result(POOL, asyncio.wrap_future(computed))
 
@@ -85,7 +85,7 @@ class AgentReader:
     def _forget(self, key: Key, done: asyncio.Future[bytes]) -> None:
         del self._coming[key]
         if not done.cancelled():
-            done.exception()  # retrieved, as every reader may have gone away
+            done.exception()  # retrieved, because all readers may have been cancelled
 
     def close(self) -> None:
         self._starts.close()

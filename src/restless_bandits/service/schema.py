@@ -1,7 +1,7 @@
-"""The tables of a store, for SQLite and PostgreSQL alike, and how one of an earlier release is brought up to date.
+"""Tables of a store for SQLite and PostgreSQL, and the migration of stores of earlier releases.
 
-The events are the truth. Everything else follows from them or is kept so that it need not be made again: the last
-number of each agent, plans by their digest, snapshots from which a recovery begins.
+The event log is the source of truth (event sourcing). All other tables derive from the log or cache results: the last
+event number of each agent, plans by digest, and snapshots for recovery.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from restless_bandits.service import failpoints
 
 VERSION = 1
 LOG_VERSION = 1
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+"""Snapshots of version 1 of agents with a wall clock may hold slots that passed without an event in the log."""
 
 metadata = MetaData()
 _number = BigInteger().with_variant(Integer, "sqlite")
@@ -109,18 +110,18 @@ tokens = Table(
 )
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {}
-"""The statements that lead from a version to the next one."""
+"""SQL statements of the migration from each version to the next version."""
 
 
 def bring_up_to_date(connection: Connection, where: str) -> None:
-    """Make the tables of a store that has none, and change those of an earlier version, all or nothing."""
+    """Create the tables of an empty store, or migrate tables of an earlier version; atomic."""
     if connection.dialect.name == "postgresql":
-        # Two processes that start at once: the second one finds what the first has made.
+        # With two processes starting at once, the second process finds the tables of the first process.
         connection.execute(text("SELECT pg_advisory_xact_lock(7261730)"))
     if not inspect(connection).has_table("about"):
         failpoints.passed("before-migration")
         if inspect(connection).get_table_names():
-            raise ProblemError(f"{where} holds something else than a store of agents; name a new file or database")
+            raise ProblemError(f"{where} holds tables of another application; name a new file or database")
         metadata.create_all(connection)
         rows = {"schema": VERSION, "log": LOG_VERSION}
         connection.execute(insert(about), [{"key": key, "value": str(value)} for key, value in rows.items()])
@@ -128,7 +129,7 @@ def bring_up_to_date(connection: Connection, where: str) -> None:
     found = int(connection.execute(select(about.c.value).where(about.c.key == "schema")).scalar_one())
     if found > VERSION:
         raise ProblemError(
-            f"{where} was written by a later release (version {found} of the tables, this one knows {VERSION}); "
+            f"{where} was written by a later release (schema version {found}, this release reads {VERSION}); "
             "use that release"
         )
     for version in range(found, VERSION):

@@ -1,7 +1,7 @@
-"""The process behind ``restless serve``: opens the store, listens, and ends in order when it is told to.
+"""The process behind ``restless serve``: opens the store, listens, and shuts down in order.
 
-On SIGTERM or Ctrl-C it takes no more requests, answers those it has taken, ends the streams, and is gone within five
-seconds; what was acknowledged was on disk before.
+On SIGTERM or Ctrl-C, the service takes no more requests, answers the accepted requests, ends the streams, and exits
+within five seconds. Every acknowledged operation is on disk before its acknowledgment.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from restless_bandits.service.waiting import ThreadPool
 PORT = 8787
 STORE = "restless.db"
 ANSWERING, WRITING = 3.0, 1.5
-"""Seconds that requests and, among them, the writer have to end."""
+"""Seconds in which all requests have to end, and the part of them for the writer."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the service listens, and where it keeps what it knows."""
+    """The address of the service, the place of its store, and its options."""
 
     store: str = STORE
     host: str = "127.0.0.1"
@@ -69,7 +69,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Started:
-    """What there is to say once the service answers; the token only where it was made just now."""
+    """The facts to announce once the service answers; the token is present only if this start made it."""
 
     url: str
     store: str
@@ -79,7 +79,7 @@ class Started:
 
 
 def serve(settings: Settings, started: Callable[[Started], None]) -> None:
-    """Run the service until somebody stops it."""
+    """Run the service until it is stopped."""
     check(settings)
     configure_logs()
     listener = listen(settings.host, settings.port)
@@ -104,12 +104,12 @@ def serve(settings: Settings, started: Callable[[Started], None]) -> None:
         finally:
             if server is None or not server.stopped:
                 keeper.stop(WRITING)
-            # Plans that are still being made are made again when they are needed; Python would wait for them.
+            # Interrupted plans are made again on demand; Python would wait for the workers.
             background.close()
 
 
 def check(settings: Settings) -> None:
-    """Refuse settings that contradict each other or would let tokens travel in the clear."""
+    """Refuse settings that contradict each other or would send tokens unencrypted over the network."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ProblemError("--tls-cert and --tls-key belong together; give both or none")
     if settings.tls_cert is not None:
@@ -118,7 +118,7 @@ def check(settings: Settings) -> None:
         except (OSError, ssl.SSLError) as error:
             reason = error.strerror or error
             raise ProblemError(
-                f"{settings.tls_cert} and {settings.tls_key} are no certificate and key: {reason}"
+                f"{settings.tls_cert} and {settings.tls_key} are not a certificate and its key: {reason}"
             ) from None
     elif not is_loopback(settings.host) and not settings.behind_proxy:
         raise ProblemError(
@@ -130,7 +130,7 @@ def check(settings: Settings) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that takes connections; whatever prevents it is one sentence."""
+    """Return a socket that accepts connections; every obstacle is an error of one sentence."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
             0
@@ -145,7 +145,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def first_token(store: Any, place: str) -> tuple[str | None, str | None]:
-    """Make the first token of a store that has none, and keep it beside the store for its owner alone."""
+    """Make the first token of a store without tokens, in a file beside the store that only the owner can read."""
     if store.tokens.list():
         return None, None
     token: str = store.tokens.make("admin", "made at the first start")
@@ -160,21 +160,21 @@ def first_token(store: Any, place: str) -> tuple[str | None, str | None]:
 
 
 def kept_token(place: str) -> str | None:
-    """Return the first token of a store where it is still kept beside it."""
+    """Return the first token of a store, if its file beside the store still exists."""
     with contextlib.suppress(OSError):
         return Path(f"{place.removeprefix('sqlite:///')}.token").read_text(encoding="utf-8").strip() or None
     return None
 
 
 def open_page(url: str, codes: Codes, token: str | None) -> None:
-    """Show the page in a browser, which is logged in if there is a token: by a code that works once."""
+    """Open the dashboard in a browser; with a token, a single-use code logs the browser in."""
     address = url if token is None else f"{url}/login?code={codes.make(token)}"
-    # Some browsers keep whoever opens them waiting.
+    # Some browsers block the calling process.
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 def configure_logs() -> None:
-    """Warnings and errors go to stderr, a line each; nobody logs a request, so no token can be in there."""
+    """Send warnings and errors to stderr, a line each; requests are not logged, so no log holds a token."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
@@ -184,7 +184,7 @@ def configure_logs() -> None:
 
 
 def http_protocol() -> type[asyncio.Protocol] | Literal["h11"]:
-    """Return the protocol of connections; that of h11, which is slower, bounds heads by itself."""
+    """Return the protocol class of connections; the slower h11 protocol bounds heads by itself."""
     if not _is_installed("httptools"):
         return "h11"
     from restless_bandits.service.protocol import BoundedProtocol
@@ -197,7 +197,7 @@ def _is_installed(module: str) -> bool:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which tells when it answers, and ends streams and itself in order."""
+    """Uvicorn with a start notification, which ends streams and the process in order."""
 
     def __init__(self, settings: Settings, gate: Gate, keeper: Keeper, ready: Callable[[], None]) -> None:
         super().__init__(
@@ -229,7 +229,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gate.stop()
-        # Meanwhile, so that requests which wait for a plan that is not made in time are told so.
+        # The writer stops meanwhile, so that requests waiting for an unfinished plan are refused.
         ended = asyncio.ensure_future(ThreadPool("stop", 1)(self._keeper.stop, WRITING))
         await super().shutdown(sockets=sockets)
         await ended
@@ -237,7 +237,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn, but a service that was told to stop and did so has ended well: nothing is raised again."""
+        """Handle signals as uvicorn does, but a stop by signal is a success: the signal is not raised again."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,7 +1,7 @@
-"""The statements that the service makes, compiled once for the database at hand.
+"""Statements of the service, compiled once for the database in use.
 
-A decision costs a few of them, so they go straight to the driver: SQLAlchemy writes them, for SQLite and PostgreSQL
-alike, and the driver is handed the text and the values.
+SQLAlchemy generates the text for SQLite or PostgreSQL. The driver executes the text directly, because every decision
+costs a few statements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 class AgentRow(NamedTuple):
-    """An agent as its table has it; the fields are its columns."""
+    """Row of the table ``agents``; the fields are the columns."""
 
     id: int
     name: str
@@ -34,13 +34,15 @@ class AgentRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
+    """Compressed state of an agent after the event ``seq``."""
+
     seq: int
     version: int
     content: bytes
 
 
 class Statements:
-    """The texts of all statements for one kind of database."""
+    """SQL texts of all statements for one kind of database."""
 
     def __init__(self, engine: Engine) -> None:
         self._dialect = engine.dialect
@@ -70,7 +72,12 @@ class Statements:
         self.plan = self._text(select(plans.c.content).where(plans.c.digest == bindparam("digest")))
         mine = snapshots.c.agent == bindparam("agent")
         self.remove_snapshot = self._text(delete(snapshots).where(mine))
-        self.add_snapshot = self._text(insert(snapshots), [column.name for column in snapshots.c])
+        placed: Any = upsert(snapshots)
+        newer = {key: placed.excluded[key] for key in ("seq", "version", "content")}
+        self.put_snapshot = self._text(
+            placed.on_conflict_do_update(index_elements=[snapshots.c.agent], set_=newer),
+            [column.name for column in snapshots.c],
+        )
         self.snapshot = self._text(select(snapshots.c.seq, snapshots.c.version, snapshots.c.content).where(mine))
 
     def _text(self, statement: Any, columns: list[str] | None = None) -> str:
@@ -78,7 +85,7 @@ class Statements:
 
 
 class Session:
-    """A connection of the driver, with what the service asks of it."""
+    """Queries and updates of the service on a connection of the driver."""
 
     def __init__(self, driver: Any, texts: Statements) -> None:
         self._driver, self._texts = driver, texts
@@ -89,11 +96,11 @@ class Session:
         return cursor
 
     def checkpoint(self) -> None:
-        """Copy what SQLite has written ahead to its place, as far as nobody is in the way."""
+        """Copy the write-ahead log of SQLite to the database file, as far as no reader blocks the copy."""
         self._driver.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def rows_of(self, names: Iterable[str], *, for_us: bool) -> dict[str, AgentRow]:
-        """Return the rows of agents by their names; taken for ourselves, in ascending order, if they are to change."""
+        """Return the rows of agents by name; ``for_us`` locks the rows for an update, in ascending order of names."""
         found = {}
         text = self._texts.row_for_us if for_us else self._texts.row
         for name in sorted(names):
@@ -106,32 +113,32 @@ class Session:
         return [AgentRow(*row) for row in self._run(self._texts.all_rows).fetchall()]
 
     def ever_rows(self) -> list[AgentRow]:
-        """Return the rows of all agents that there ever were, in the order in which they were made."""
+        """Return the rows of all agents, deleted agents included, in order of creation."""
         return [AgentRow(*row) for row in self._run(self._texts.ever_rows).fetchall()]
 
     def count_agents(self) -> int:
         return int(self._run(self._texts.count).fetchone()[0])
 
     def add_agent(self, row: dict[str, Any]) -> int | None:
-        """Enter an agent and return its number; None where there is one of its name."""
+        """Insert an agent and return its number; None if the name is in use."""
         found = self._run(self._texts.add_agent, **row).fetchone()
         return None if found is None else int(found[0])
 
     def remove_agent(self, number: int) -> None:
-        """Take back an agent that was entered in this transaction."""
+        """Delete the row of an agent inserted in this transaction."""
         self._run(self._texts.remove_agent, number=number)
 
     def update_agents(self, rows: Sequence[dict[str, Any]]) -> None:
         self._driver.cursor().executemany(self._texts.update_agent, rows)
 
     def events(self, agent: int, after: int = 0, until: int | None = None) -> Iterator[Event]:
-        """Yield the events of an agent numbered above ``after``, up to ``until`` if that is given."""
+        """Yield the events of an agent with numbers above ``after`` and at most ``until`` (None: to the end)."""
         while until is None or after < until:
             end = after + PAGE if until is None else min(after + PAGE, until)
             page = self._run(self._texts.log, agent=agent, after=after, until=end).fetchall()
             for row in page:
                 yield _event(*row)
-            # Events are numbered without a gap.
+            # Event numbers have no gaps.
             if len(page) < end - after:
                 return
             after = end
@@ -155,9 +162,12 @@ class Session:
         return None if row is None else bytes(row[0])
 
     def put_snapshot(self, agent: int, seq: int, version: int, content: bytes) -> None:
-        """Put a snapshot in the place of an older one."""
+        """Insert or replace the snapshot of an agent in one statement, because other processes store snapshots too."""
+        self._run(self._texts.put_snapshot, agent=agent, seq=seq, version=version, content=content)
+
+    def remove_snapshot(self, agent: int) -> None:
+        """Delete the snapshot of an agent; the event log suffices for recovery."""
         self._run(self._texts.remove_snapshot, agent=agent)
-        self._run(self._texts.add_snapshot, agent=agent, seq=seq, version=version, content=content)
 
     def snapshot(self, agent: int) -> Snapshot | None:
         row = self._run(self._texts.snapshot, agent=agent).fetchone()

@@ -1,7 +1,7 @@
-"""Where the service keeps its agents: a SQLite file, or a PostgreSQL database that several processes share.
+"""Store of the agents of a service: a SQLite file, or a PostgreSQL database shared by several processes.
 
-SQLite writes ahead and waits for the disk at every commit. Whoever writes takes the rows of the agents that it touches
-for itself, in ascending order, until the commit: in PostgreSQL one by one, in SQLite all at once.
+SQLite uses a write-ahead log and waits for the disk at every commit. A writing transaction locks the rows of its agents
+until the commit. PostgreSQL locks row by row in ascending order, SQLite all rows at once.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from sqlalchemy.pool import NullPool
 from restless_bandits.errors import ProblemError, shortened
 from restless_bandits.files import check_writable
 from restless_bandits.service import failpoints
+from restless_bandits.service.operations import RETRY_AFTER, ServiceError
 from restless_bandits.service.schema import bring_up_to_date
 from restless_bandits.service.session import Session, Statements
 from restless_bandits.service.tokens import Tokens
 
 BUSY = 5.0
-"""Seconds to wait for another process that writes to the same SQLite file."""
+"""Seconds to wait for another process with a write lock on the same SQLite file."""
 
 IN_EACH_OTHERS_WAY = ("40001", "40P01")
-"""What PostgreSQL calls a serialization failure and a deadlock."""
+"""PostgreSQL error codes of a serialization failure and of a deadlock."""
 LONGEST_WAL = 8_000
-"""Pages of the write-ahead log at which a commit copies them to their places; it is done aside long before."""
+"""Pages of the write-ahead log that force a checkpoint at a commit; maintenance makes checkpoints much earlier."""
 
 
 class StoreError(Exception):
-    """What was to be written is not, and not in part: the disk is full, the connection lost, the file locked.
+    """Failed transaction without any effect: full disk, lost connection or locked file.
 
-    ``passing`` says that two processes were in each other's way or that the connection was gone before anything was
-    done, and that the same will do when it is tried again.
+    ``passing`` marks an error to retry: a conflict with another process, or a connection lost before any effect.
     """
 
     def __init__(self, reason: str, *, passing: bool = False) -> None:
@@ -47,13 +47,18 @@ class StoreError(Exception):
         self.passing = passing
 
 
+def unavailable(error: Exception) -> ServiceError:
+    """Return the refusal of a request to a store that does not work."""
+    return ServiceError(503, f"the store is unavailable now: {error}; send the request again", retry_after=RETRY_AFTER)
+
+
 def open_store(where: str | Path) -> Store:
-    """Open a store, and make it where there is none: a file, or a URL such as ``postgresql+psycopg://host/name``."""
+    """Open or create a store: a file, or a URL such as ``postgresql+psycopg://host/name``."""
     text = str(where)
     try:
         url = make_url(text if "://" in text else f"sqlite:///{text}")
     except (ArgumentError, ValueError):
-        raise ProblemError(f"the store {shortened(text)} is no file and no URL of a database") from None
+        raise ProblemError(f"the store {shortened(text)} is no file and no database URL; give one of these") from None
     shown = url.render_as_string(hide_password=True) if "://" in text else text
     name = url.get_backend_name()
     if name == "sqlite":
@@ -61,10 +66,10 @@ def open_store(where: str | Path) -> Store:
             raise ProblemError("a store in memory would lose everything; name a file")
         check_writable(url.database)
         if not Path(url.database).exists():
-            # The tokens' hashes and all that was told: for the owner alone.
+            # The file holds the hashes of tokens and all feedback: access for the owner only.
             os.close(os.open(url.database, os.O_CREAT | os.O_RDWR, 0o600))
     elif name != "postgresql":
-        raise ProblemError(f"the store {shown} is of a kind that is not known; give a file or postgresql+psycopg://…")
+        raise ProblemError(f"the store {shown} has an unknown kind of database; give a file or postgresql+psycopg://…")
     try:
         engine = create_engine(url, **_options(name))
     except (NoSuchModuleError, ImportError, SQLAlchemyError):
@@ -72,9 +77,8 @@ def open_store(where: str | Path) -> Store:
             f"the driver of {shown} is not installed; pip install 'restless-bandits[postgres]' and write "
             "postgresql+psycopg://…"
         ) from None
-    if name == "sqlite":
-        _set_up_sqlite(engine)
-    store = Store(engine, shown)
+    file = _set_up_sqlite(engine, shown) if name == "sqlite" else None
+    store = Store(engine, shown, file)
     try:
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             bring_up_to_date(connection, shown)
@@ -90,7 +94,7 @@ def open_store(where: str | Path) -> Store:
 
 def _options(name: str) -> dict[str, Any]:
     if name == "sqlite":
-        # A connection costs little, and one that is kept by a thread of the web server would keep old pages alive.
+        # A connection is cheap, and a connection kept by a thread of the web server would keep old pages alive.
         return {
             "poolclass": NullPool,
             "paramstyle": "named",
@@ -99,10 +103,16 @@ def _options(name: str) -> dict[str, Any]:
     return {"pool_pre_ping": True, "pool_size": 8, "max_overflow": 32, "connect_args": {"connect_timeout": 5}}
 
 
-def _set_up_sqlite(engine: Engine) -> None:
+def _set_up_sqlite(engine: Engine, shown: str) -> StoreFile:
+    file = StoreFile(str(engine.url.database), shown)
+
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _: Any, __: Any, options: dict[str, Any]) -> Any:
+        return dialect.dbapi.connect(file.uri, **options, uri=True)
+
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: Any) -> None:
-        # Transactions are begun below, not by the driver's guess.
+        # Transactions begin explicitly below, not by heuristics of the driver.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
@@ -112,16 +122,80 @@ def _set_up_sqlite(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        # One that reads and then writes would fail where somebody has written in between.
+        # A transaction that reads before a write would fail after a write of another process.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")
+
+    return file
+
+
+class StoreFile:
+    """File of a SQLite store, with checks of its identity.
+
+    A service holds the file open and would keep writing to a deleted or replaced file. Commits acknowledged after the
+    replacement would be lost at the next start.
+    """
+
+    def __init__(self, path: str, shown: str) -> None:
+        self._path, self._shown = Path(path).absolute(), shown
+        self._log = self._path.with_name(f"{self._path.name}-wal")
+        self.uri = f"{self._path.as_uri()}?mode=rw"
+        """URI of the file for SQLite; the mode forbids the creation of a new file."""
+        found = self._path.stat()
+        self._identity, self._size = _identity(found), found.st_size
+        self._log_identity: tuple[int, int] | None = None
+        self._lost: StoreError | None = None
+
+    def check(self) -> None:
+        """Raise ``StoreError`` if the file is missing, replaced or truncated."""
+        if self._lost is not None:
+            raise self._lost
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            raise self._error(f"cannot be found ({error.strerror})") from None
+        if _identity(found) != self._identity:
+            raise self._error("is another file than the one that was opened")
+        if found.st_size < self._size and not self._is_whole(found.st_size):
+            raise self._error("is shorter than it was")
+        self._size = found.st_size
+
+    def expect_new_log(self) -> None:
+        """Accept a new write-ahead log: the first connection creates the log, and the last connection removes it."""
+        self._log_identity = None
+
+    def check_log(self) -> None:
+        """Raise ``StoreError``, now and at every later check, if the write-ahead log is not the connection's log."""
+        found = None
+        with contextlib.suppress(OSError):
+            found = _identity(self._log.stat())
+        if self._log_identity not in (None, found):
+            self._lost = self._error(f"has lost {self._log.name}, which held the last commits")
+            raise self._lost
+        self._log_identity = found
+
+    def _is_whole(self, size: int) -> bool:
+        """Return whether the header agrees with the size, as after a VACUUM."""
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            head = file.read(32)
+            page = int.from_bytes(head[16:18], "big")
+            pages = int.from_bytes(head[28:32], "big")
+            return head.startswith(b"SQLite format 3\0") and size >= (65536 if page == 1 else page) * pages
+        return False
+
+    def _error(self, what: str) -> StoreError:
+        return StoreError(f"{self._shown} {what}; stop the service and put the store back")
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 class Store:
-    """An open store; made by ``open_store``."""
+    """Open store, returned by ``open_store``."""
 
-    def __init__(self, engine: Engine, shown: str) -> None:
-        self.engine, self.shown = engine, shown
-        self.tokens = Tokens(engine)
+    def __init__(self, engine: Engine, shown: str, file: StoreFile | None = None) -> None:
+        self.engine, self.shown, self._file = engine, shown, file
+        self.tokens = Tokens(self._connected)
         self._texts = Statements(engine)
         assert engine.dialect.dbapi is not None
         self.errors = (SQLAlchemyError, engine.dialect.dbapi.Error)
@@ -133,15 +207,30 @@ class Store:
         return self.engine.dialect.name == "sqlite"
 
     def close(self) -> None:
-        # A writer that does not end, as on a disk that does not answer, keeps its connection: it ends with the process.
+        # A blocked writer, for example on a disk without response, keeps its connection until the end of the process.
         if self._busy.acquire(timeout=BUSY):
             self._let_go()
             self._busy.release()
         self.engine.dispose()
 
     @contextlib.contextmanager
+    def _connected(self, *, writes: bool = False) -> Iterator[Connection]:
+        """Yield a connection within a transaction; errors of the store become a ``ServiceError``."""
+        try:
+            self._check_there()
+            with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
+                yield connection
+        except (StoreError, *self.errors) as error:
+            raise unavailable(error if isinstance(error, StoreError) else StoreError(_reason(error))) from error
+
+    def _check_there(self) -> None:
+        if self._file is not None:
+            self._file.check()
+
+    @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
-        """Read what is committed."""
+        """Yield a session that reads committed data."""
+        self._check_there()
         try:
             with self.engine.connect() as connection:
                 yield Session(connection.connection.driver_connection, self._texts)
@@ -150,19 +239,24 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Session]:
-        """Write, all or nothing: when this ends without an error, everything is on disk. One at a time does."""
+        """Yield the session of an atomic transaction, on disk after a normal exit; a lock permits a single writer."""
         failpoints.passed("before-begin")
         self._busy.acquire()
         driver: Any = None
         committing = False
         try:
+            self._check_there()
             if self._writer is None:
                 self._writer = self.engine.raw_connection()
+                if self._file is not None:
+                    self._file.expect_new_log()
             driver = self._writer.driver_connection
             if self.is_sqlite:
-                # The driver begins nothing by itself. One that reads first and then writes would fail where somebody
-                # has written in between.
+                # The driver begins no transaction. A transaction that reads before a write would fail after a write
+                # of another process.
                 driver.execute("BEGIN IMMEDIATE")
+            if self._file is not None:
+                self._file.check_log()
             failpoints.passed("after-begin")
             yield Session(driver, self._texts)
             failpoints.passed("before-commit")
@@ -171,10 +265,12 @@ class Store:
                 driver.execute("COMMIT")
             else:
                 driver.commit()
+            # Commits to an unlinked file are lost to every process.
+            self._check_there()
             failpoints.passed("after-commit")
         except self.errors as error:
             state = getattr(getattr(error, "orig", None) or error, "sqlstate", None)
-            # A database that was started anew has closed our connection; before the commit nothing can be there.
+            # A restarted database has closed the connection; before the commit, the transaction has no effect.
             cut_off = not committing and bool(getattr(driver, "closed", False))
             self._let_go()
             raise StoreError(_reason(error), passing=cut_off or state in IN_EACH_OTHERS_WAY) from error
@@ -185,7 +281,7 @@ class Store:
             self._busy.release()
 
     def _let_go(self) -> None:
-        """Close the connection of the writer: whatever is wrong with it, the next one is new."""
+        """Close the connection of the writer; the next transaction opens a new connection."""
         if self._writer is not None:
             with contextlib.suppress(*self.errors):
                 self._writer.driver_connection.rollback()  # type: ignore[union-attr]
@@ -194,14 +290,14 @@ class Store:
             self._writer = None
 
     def tidy(self) -> None:
-        """Copy what was written ahead to its place, without anybody waiting for it."""
+        """Copy the write-ahead log to the database file without blocking a writer."""
         if self.is_sqlite:
             with contextlib.suppress(StoreError), self.reading() as session:
                 session.checkpoint()
 
     def backup(self, path: str | Path) -> None:
-        """Copy the store to a file while it is being written to; the file appears whole or not at all."""
-        if not self.is_sqlite:
+        """Copy the store to a file during normal operation; the file appears complete or not at all."""
+        if self._file is None:
             raise ProblemError("a PostgreSQL database is backed up by its own tools; use pg_dump")
         check_writable(path)
         target = Path(path)
@@ -211,7 +307,8 @@ class Store:
         failpoints.passed("before-backup")
         try:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            mine = sqlite3.connect(str(self.engine.url.database), timeout=BUSY)
+            self._file.check()
+            mine = sqlite3.connect(self._file.uri, timeout=BUSY, uri=True)
             with contextlib.closing(mine) as source, contextlib.closing(sqlite3.connect(part)) as copy:
                 source.backup(copy, pages=512)
                 copy.execute("PRAGMA journal_mode=DELETE")
@@ -221,13 +318,13 @@ class Store:
             folder = os.open(target.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, StoreError) as error:
             part.unlink(missing_ok=True)
             raise ProblemError(f"cannot back up {self.shown} to {path}: {error}") from None
         failpoints.passed("after-backup")
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what the driver says."""
+    """Return the first line of the error message of the driver."""
     cause = getattr(error, "orig", None) or error
     return " ".join(str(cause).split("\n")[0].split()) or type(cause).__name__

@@ -1,7 +1,7 @@
-"""Plans as bytes, under the digest of what they say: written once, followed by every process, never made again.
+"""Plans as bytes under the digest of their content: written once, read by every process, never recomputed.
 
-A plan is a line of JSON, its policy, rule and notes without arrays, and then the arrays one after the other, all
-compressed. The digest is of what is compressed. Nothing of it is code.
+The format is a line of JSON with policy, rule and notes, followed by the arrays in sequence, all compressed. The
+digest is of the uncompressed bytes. The format contains no code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_OF_ARRAYS, *_OF_NUM
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A plan and the bytes that it was read from."""
+    """Plan with its encoded bytes and their digest."""
 
     plan: Plan
     digest: str
@@ -38,7 +38,7 @@ class StoredPlan:
 
 
 def packed(plan: Plan) -> tuple[str, bytes]:
-    """Return the digest of a plan, and the plan as bytes."""
+    """Return the digest of a plan, and the encoded plan."""
     arrays = {name: np.asarray(array) for name, array in _arrays_of(plan.policy).items()}
     head = {
         "format": FORMAT,
@@ -54,7 +54,7 @@ def packed(plan: Plan) -> tuple[str, bytes]:
 
 
 def unpacked(digest: str, content: bytes) -> StoredPlan:
-    """Return the plan that ``packed`` wrote; bytes that are not those of the digest are refused."""
+    """Return the plan from the bytes of ``packed``; bytes with another digest are refused."""
     try:
         raw = zlib.decompress(content)
     except zlib.error:
@@ -80,7 +80,7 @@ def unpacked(digest: str, content: bytes) -> StoredPlan:
 
 
 def make_packed_plan(*ingredients: Any) -> tuple[str, bytes]:
-    """Make a plan and return it as bytes: what a worker is asked to do."""
+    """Return the digest and bytes of a new plan; worker processes execute this function."""
     return packed(make_plan(*ingredients))
 
 

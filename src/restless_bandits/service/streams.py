@@ -1,7 +1,7 @@
-"""An agent's events as they happen: server-sent events, which a reader can take up again where it left off.
+"""Server-sent events of agents: a reader can resume a stream after the last received event.
 
-What is sent is read from the log a page at a time, so a reader that is slow costs no memory, and one that comes back
-with the number of its last event misses none.
+The log is read page by page, so a slow reader costs no memory. A reader that reconnects with the number of its last
+event misses no event.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any
 from restless_bandits.service.operations import ServiceError
 
 RoleOf = Callable[[], Awaitable[str | None]]
-"""The role that a reader has now, None where the token is revoked or the session has ended: its stream ends then."""
+"""The present role of a reader, None after revocation or the end of the session: the stream then ends."""
 ROUTES = ("/agents/{name}/stream", "/page/live")
 LOOK_AGAIN = 1.0
-"""Seconds after which the log is read without a sign: another process may have written to it."""
+"""Seconds after which the log is read without a notification: another process may have written to the log."""
 QUIET = 15.0
-"""Seconds after which a line is sent that says nothing, so that nobody on the way takes the connection for dead."""
+"""Seconds after which a comment line is sent, so that no proxy takes the connection for dead."""
 TOGETHER = 0.05
-"""Seconds in which events are gathered."""
+"""Seconds in which events are collected."""
 
 
 class Streams:
-    """The streams that are open; all of them end when the service stops."""
+    """The open streams; all of them end when the service stops."""
 
     def __init__(self, keeper: Any, most: int, page: int) -> None:
         self._keeper, self._most, self._page = keeper, most, page
         self.open = 0
-        """How many places are held."""
+        """The number of reserved places."""
         self._stopping = False
         self._wakers: set[asyncio.Event] = set()
         self.at_stop: list[Callable[[], None]] = []
-        """What else is to be ended with the streams."""
+        """Further actions at the stop of the streams."""
 
     def stop(self) -> None:
-        """Let every stream send what it has and end."""
+        """Let every stream send its remaining events and end."""
         self._stopping = True
         for wake in self._wakers:
             wake.set()
@@ -47,7 +47,7 @@ class Streams:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Hold one of the places for streams, from before the request is looked at until its answer has ended."""
+        """Reserve a place in the stream quota, from before the check of the request to the end of the answer."""
         if self.open >= self._most:
             raise ServiceError(429, f"{self._most} streams are open already; close one", retry_after=5.0)
         self.open += 1
@@ -57,9 +57,9 @@ class Streams:
             self.open -= 1
 
     async def lines(self, name: str, after: int, role_of: RoleOf) -> AsyncIterator[bytes]:
-        """Yield the events that are numbered above ``after``, for ever."""
+        """Yield the events with numbers above ``after``, without end."""
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
-        # Each is registered before the log is read: what is committed in between wakes it.
+        # Registration precedes the read of the log: a commit in between wakes the stream.
         unlisten = self._keeper.listen(name, _waker(loop, wake))
         self._wakers.add(wake)
         try:
@@ -69,7 +69,9 @@ class Streams:
                 wake.clear()
                 try:
                     page = await asyncio.to_thread(self._keeper.events, name, after, self._page)
-                except ServiceError:  # it was deleted, or the store does not answer: the reader comes again and is told
+                except (
+                    ServiceError
+                ):  # the agent was deleted or the store fails: a reader gets the error at reconnection
                     return
                 if page["events"]:
                     yield b"".join(map(framed, page["events"]))
@@ -91,9 +93,9 @@ class Streams:
     async def frames(
         self, name: str | None, make: Callable[[], Awaitable[dict[str, Any] | None]], every: float, role_of: RoleOf
     ) -> AsyncIterator[bytes]:
-        """Yield what ``make`` returns, if anything, when an agent has changed, and once in ``every`` seconds at most.
+        """Yield results of ``make`` other than None after changes of an agent, at most once in ``every`` seconds.
 
-        Without a name nobody says when something has changed, and it is asked every so often.
+        Without an agent's name no notification exists, and ``make`` is called at regular intervals.
         """
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
         unlisten = (lambda: None) if name is None else self._keeper.listen(name, _waker(loop, wake))
@@ -123,14 +125,14 @@ class Streams:
 
 
 def framed(event: dict[str, Any]) -> bytes:
-    """An event as a stream holds it."""
+    """Return an event in the format of a stream."""
     data = json.dumps(event, separators=(",", ":"), allow_nan=False)
     return f"id: {event['seq']}\nevent: {event['kind']}\ndata: {data}\n\n".encode()
 
 
 def _waker(loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> Callable[[int], None]:
     def called(_: int) -> None:
-        # From the writer's thread, after every commit: the loop is disturbed only if it does not know yet.
+        # Called by the writer's thread after every commit; a loop that is already notified is not woken again.
         if not wake.is_set():
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(wake.set)

@@ -1,4 +1,4 @@
-"""Who finds out what is slow for the live page: two processes of low priority."""
+"""The worker processes of the dashboard: two processes of low priority for slow analyses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from restless_bandits.service.waiting import ThreadPool
 from restless_bandits.service.worker_pools import ProcessPools
 
 FRESH = 1.0
-"""Seconds for which thoughts are kept."""
+"""Seconds for which an analysis is cached."""
 POOLS = {"follow": 1, "solve": 1}
-"""Processes: one follows logs, the other one solves."""
+"""Processes: the first follows logs, the second solves problems."""
 
 
 class Thinker:
-    """Two processes that find out what is slow, begun when somebody looks: one follows logs, the other one solves."""
+    """Two processes for slow analyses, started at the first view: one follows logs, the other solves problems."""
 
     def __init__(self, keeper: Keeper, aside: ThreadPool) -> None:
         self._keeper, self._aside = keeper, aside
@@ -35,19 +35,19 @@ class Thinker:
         self._optima: OrderedDict[str, _Optimum] = OrderedDict()
 
     def begin(self) -> None:
-        """Begin the processes, for somebody who will ask in a moment."""
+        """Start the processes ahead of the first analysis."""
         if not self._begun:
             self._begun = True
             for pool in POOLS:
                 self._pools.submit(pool, thinking.awake)
 
     async def think(self, name: str) -> dict[str, Any]:
-        """Return the thoughts of an agent, made now or a moment ago; whoever asks meanwhile gets the same."""
+        """Return the recent or a new analysis of an agent; simultaneous requests share the computation."""
         age, found = self._found.get(name, (0.0, {}))
         if time.monotonic() - age < FRESH:
             return found
         coming = await self._aside(self._thoughts_of, name)
-        # Who goes away does not take the thought with him: others may wait for it.
+        # A cancelled request does not cancel the analysis: other requests may wait for it.
         found = await self._pools.result("follow", asyncio.shield(asyncio.wrap_future(coming)))
         for plan in found["plans"]:
             plan["seconds"] = self._keeper.planner.took.get(plan["digest"])
@@ -72,7 +72,7 @@ class Thinker:
         return coming
 
     def _solve_if_due(self, mind: Mind) -> None:
-        """Have the learned problem solved, if enough has been learned since that was done last."""
+        """Solve the learned problem in the background, if enough observations arrived since the last solution."""
         slots, service = mind.record.slots, mind.service
         if len(service) > thinking.MOST_SOLVED or len(service) < mind.task.plays or not mind.record.pulls.any():
             self._optima.pop(mind.name, None)
@@ -87,18 +87,18 @@ class Thinker:
             known.promise = self._pools.submit("solve", thinking.optimum, mind)
 
     async def what_if(self, arms: list[dict[str, Any]], plays: int) -> dict[str, Any]:
-        """Return what would be best if the arms were such."""
+        """Return the optimum of the given hypothetical arms."""
         coming = await self._aside(self._pools.submit, "solve", thinking.what_if, arms, plays)
         return await self._pools.result("solve", asyncio.wrap_future(coming))
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes, even in the middle of an analysis."""
         self._pools.close()
 
 
 @dataclass
 class _Optimum:
-    """The optimum of what an agent has learned: the last that was found, and the next one on its way."""
+    """The optimum of an agent's learned problem: the last result, and the computation in progress."""
 
     found: dict[str, Any] | None = None
     promise: Future[dict[str, Any]] | None = None
@@ -109,13 +109,13 @@ class _Optimum:
         return service != self.service or slots >= thinking.GROWTH * self.slots
 
     def take(self) -> dict[str, Any] | None:
-        """Return the last one that was found; a solver that failed leaves the one before."""
+        """Return the last result; a failed solver leaves the previous result."""
         if self.promise is not None and self.promise.done() and not self.promise.cancelled():
             self.found = self.found if self.promise.exception() is not None else self.promise.result()
         return self.found
 
 
 def mind_of(hosted: Hosted) -> Mind:
-    """Return a copy of what an agent knows."""
+    """Return a snapshot of an agent."""
     player = hosted.player
     return Mind(hosted.name, hosted.seq, player.record.copy(), player.task, tuple(player._service))

@@ -1,8 +1,8 @@
-"""What the live page shows of an agent's mind, made in processes of its own so that no decision waits for it.
+"""The analysis behind the dashboard, made in separate processes so that no decision waits for it.
 
-Two sources: a copy of the agent's record as it is now, from the keeper, and the log, which is read once from its
-beginning and then followed. What is kept of the log does not grow with it: rewards in at most ``MOST_BINS`` bins, the
-last plans, and estimates at slots that lie apart by a constant factor.
+The analysis has two sources: a snapshot of the agent's record from the writer, and the log, which is read from its
+beginning and then followed. The summary of the log has a bounded size: rewards in at most ``MOST_BINS`` bins, the last
+plans, and estimates at slots that grow by a constant factor.
 """
 
 from __future__ import annotations
@@ -32,31 +32,30 @@ from restless_bandits.solving import forecast, solve
 MOST_BINS = 400
 KEPT_PLANS, KEPT_MARKS, KEPT_TRAILS = 100, 100, 16
 FIRST_MARK, APART = 25, 1.5
-"""The slot of the first estimate that is kept, and how many times later the next one is."""
+"""The slot of the first stored estimate, and the factor between the slots of successive estimates."""
 READING = 1.0
-"""Seconds of one answer that go into reading the log; a long one is read in several."""
+"""Seconds that a request spends on reading the log; several requests share the reading of a long log."""
 SHOWN_ARMS = 24
 MOST_SOLVED = 64
-"""Arms above which the optimum of the learned problem is not asked for."""
+"""Arms above which the optimum of the learned problem is not computed."""
 FEWEST_DRAWS, DRAWS, DRAWING = 5, 24, 2.0
-"""Problems drawn from what is believed, for the uncertainty of the optimum, and the seconds after which the fewest will
-do.
+"""Problems drawn from the posterior for the uncertainty of the optimum, and the seconds after which the fewest suffice.
 """
 GROWTH = 1.05
-"""How many times more slots there must be before the optimum is computed anew."""
+"""The growth factor of the number of slots before the optimum is computed anew."""
 COLUMNS = 24
-"""Slots since an arm was seen, of which indices and policies are shown."""
+"""The number of slots since an observation, for which indices and policies are shown."""
 TOLERANCE = 1e-5
 
 
 def awake() -> dict[str, Any]:
-    """Do nothing: what a process loads before it can do that takes a while."""
+    """Do nothing: the call makes a new process load its modules."""
     return {}
 
 
 @dataclass(frozen=True)
 class Mind:
-    """What the keeper tells of an agent: a copy, made between two commits."""
+    """A snapshot of an agent, copied between two commits."""
 
     name: str
     seq: int
@@ -66,7 +65,7 @@ class Mind:
 
     @property
     def shown(self) -> list[int]:
-        """The arms that are shown: all, or those in service that were pulled most, in their order."""
+        """The displayed arms: all arms, or the most pulled arms in service, in their order."""
         if self.task.n_arms <= SHOWN_ARMS:
             return list(range(self.task.n_arms))
         pulls = self.record.pulls
@@ -75,7 +74,7 @@ class Mind:
 
 @dataclass
 class Trail:
-    """What the log of an agent has told up to some event."""
+    """A summary of an agent's log up to an event."""
 
     number: int
     seq: int = 0
@@ -85,16 +84,16 @@ class Trail:
     record: Record | None = None
     width: int = 1
     bins: list[list[float]] = field(default_factory=lambda: [[0.0, 0, 0]])
-    """Rewards, answers and lost answers of ``width`` slots each."""
+    """Rewards, feedback and lost feedback, in bins of ``width`` slots."""
     plans: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_PLANS))
     marks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_MARKS))
     cause: str = ""
-    """Why the present plan will end, where something other than its rule has ended it."""
+    """The reason for the end of the present plan, if the reason is not the plan's own rule."""
     next_mark: float = FIRST_MARK
     tightening: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take note of an event."""
+        """Add an event to the summary."""
         self.seq = event["seq"]
         getattr(self, f"_{event['kind']}", lambda _: None)(event)
 
@@ -116,7 +115,7 @@ class Trail:
         for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True):
             into[0] += reward
             into[1] += 1
-            # One that came after a later one of its arm is left out of what is kept of the past.
+            # An observation older than the last observation of its arm is omitted from the record.
             if self.record is not None and slot > self.record.last_slot[arm] and not event.get("unused"):
                 self.record.see(arm, slot, state, reward)
 
@@ -151,7 +150,7 @@ class Trail:
         self.marks.append({"slot": self.slots, "at": event["at"] / 1e6, "kind": event["kind"], "text": text})
 
     def _reach(self, slot: int) -> None:
-        """Go on to a slot: wider bins where there would be too many, and an estimate where one is due."""
+        """Advance to a slot: widen bins beyond the maximal number, and make an estimate when due."""
         if slot <= self.slots:
             return
         if self.slots >= self.next_mark and self.record is not None:
@@ -184,7 +183,7 @@ def _store(url: str) -> Store:
 
 
 def think(url: str, mind: Mind) -> dict[str, Any]:
-    """Return all that is shown of an agent beside what happens in this moment."""
+    """Return all displayed analyses of an agent, without the events of the present moment."""
     store = _store(url)
     trail, behind = _follow(store, url, mind)
     shown = mind.shown
@@ -208,7 +207,7 @@ def think(url: str, mind: Mind) -> dict[str, Any]:
 
 
 def _follow(store: Store, url: str, mind: Mind) -> tuple[Trail, int]:
-    """Read on in the log of an agent, for a while; the second number is how many events are still to be read."""
+    """Read the next part of an agent's log, for a limited time; the second number counts the unread events."""
     key, deadline = (url, mind.name), time.monotonic() + READING
     with store.reading() as session:
         row = session.rows_of([mind.name], for_us=False).get(mind.name)
@@ -255,7 +254,7 @@ def _estimated(record: Record, task: Task, numbers: Sequence[int]) -> tuple[ArmE
 
 
 def _learned(found: Sequence[ArmEstimate], task: Task, numbers: Sequence[int]) -> list[Arm]:
-    """The arms as they are believed to be; a state that was never seen is taken to pay the middle of the range."""
+    """Return the arms as estimated; a state without observations gets the middle of the reward range."""
     arms = []
     for number, arm in zip(numbers, found, strict=True):
         low, high = task.reward_ranges[number]
@@ -265,25 +264,25 @@ def _learned(found: Sequence[ArmEstimate], task: Task, numbers: Sequence[int]) -
 
 
 def _law(transitions: Array) -> Array:
-    # Far from 0 and 1, where a chain would take for ever and a bound with it.
+    # Away from 0 and 1, at which a chain and a bound would need unbounded time.
     safe = np.clip(transitions, 1e-6, None) * (np.asarray(transitions) > 0)
     return np.asarray(safe / safe.sum(axis=1, keepdims=True))
 
 
 def _indices(arm: Arm) -> Array:
-    """Whittle's index by last seen state, and never seen, and slots since."""
+    """Return Whittle's index by last seen state, or never seen, and slots since."""
     return whittle_index(arm, length=COLUMNS).table[:, :COLUMNS]
 
 
 def optimum(mind: Mind) -> dict[str, Any]:
-    """Return the optimum of the learned problem, certified or in a bracket, and how uncertain it is."""
+    """Return the optimum of the learned problem, certified or in a bracket, and its uncertainty."""
     service = mind.service
     record = mind.record.only(service)
     found = _estimated(record, mind.task, service)
     arms = _learned(found, mind.task, service)
     solved = best(Problem(arms, plays=mind.task.plays, name="learned"))
     drawn = _bounds_of_draws(record, found, arms, mind.task.plays)
-    # Where the optimum is only bracketed, its upper bound tells how much it may move.
+    # For an optimum in a bracket, the upper bound shows the possible change.
     below, above = np.quantile(drawn, [0.025, 0.975]) - solved.upper
     return _shown_solution(solved) | {
         "at": mind.record.slots,
@@ -294,7 +293,7 @@ def optimum(mind: Mind) -> dict[str, Any]:
 
 
 def best(problem: Problem) -> Solution:
-    """Solve a problem exactly where that is a matter of a moment, else by Whittle's index, with a proved bracket."""
+    """Solve a small problem exactly, a larger problem by Whittle's index, with a proved bracket."""
     try:
         if forecast(problem, "exact") is None:
             return solve(problem, "exact", tolerance=TOLERANCE)
@@ -315,7 +314,7 @@ def _shown_solution(found: Solution) -> dict[str, Any]:
 
 
 def _bounds_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequence[Arm], plays: int) -> list[float]:
-    """Upper bounds of the optima of problems drawn from what is believed: how uncertain the optimum is."""
+    """Upper bounds of the optima of problems drawn from the posterior: the uncertainty of the optimum."""
     rng, deadline = np.random.default_rng(0), time.monotonic() + DRAWING
     bounds: list[float] = []
     record = record.copy()
@@ -380,7 +379,7 @@ def _thinned(values: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 
 def what_if(arms: Sequence[dict[str, Any]], plays: int) -> dict[str, Any]:
-    """Return the optimum and the indices of a problem of somebody's choice, and for two arms the optimal policy."""
+    """Return the optimum and the indices of a given problem, and for two arms the optimal policy."""
     made = [
         Arm(
             np.array(arm["transitions"], dtype=np.float64),
@@ -399,7 +398,7 @@ def what_if(arms: Sequence[dict[str, Any]], plays: int) -> dict[str, Any]:
 
 
 def _policy_map(found: Solution, arms: Sequence[Arm]) -> list[dict[str, Any]]:
-    """Which of two arms is pulled, by the one pulled last and its state, the other's, and how long ago that was."""
+    """Return the arms that a two-arm policy pulls: by the last pulled arm, its state, the other arm's state and age."""
     rows = []
     for last in (0, 1):
         for state in range(arms[last].n_states):

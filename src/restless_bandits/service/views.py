@@ -1,4 +1,4 @@
-"""What is known of an agent's arms, as JSON holds it: made in a worker, as fits take longer than a decision may."""
+"""Estimates and beliefs of an agent's arms as JSON: made in a worker, because a fit can take longer than a decision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def estimate_of(
 
 
 def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], service: Sequence[int]) -> dict[str, Any]:
-    """Return the present law of every arm, by the estimated chains; none for an arm that was never seen."""
+    """Return the present state distribution of every arm by the estimated chains; None for an arm never seen."""
     found = estimate(record, names=names, strict=False, reward_ranges=ranges)
     arms = []
     for number, arm in enumerate(found.arms):

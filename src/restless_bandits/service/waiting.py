@@ -1,4 +1,4 @@
-"""How the event loop waits for threads: for the keeper's by one wake-up of a group of answers, for others by pools."""
+"""Waiting of the event loop for threads: a single wake-up per group of the writer's answers, pools for other work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 class Bridge:
     """Hands the results of futures of other threads to the event loop.
 
-    A commit answers many requests at once. Waking the loop costs a system call, so the first answer of a group wakes it
-    and the others only queue up behind.
+    A commit answers many requests at once. Waking the loop costs a system call, so the first answer of a group wakes
+    the loop and the others only join the queue.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Bridge:
         self._woken = False
 
     def waiting(self, future: Future[Any]) -> asyncio.Future[Any]:
-        """Return what to await for a future of another thread."""
+        """Return an awaitable for a future of another thread."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
         mine: asyncio.Future[Any] = loop.create_future()
 
@@ -35,21 +35,22 @@ class Bridge:
             self._done.append((theirs, mine))
             if not self._woken:
                 self._woken = True
-                with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and no request waits
                     loop.call_soon_threadsafe(self._hand_over)
 
         future.add_done_callback(done)
         return mine
 
     def _hand_over(self) -> None:
-        # First, so that what is done from here on wakes the loop again: an answer may be found twice early, never late.
+        # This assignment comes first, so that later answers wake the loop again: an answer may be found twice, never
+        # missed.
         self._woken = False
         while self._done:
             theirs, mine = self._done.popleft()
             if mine.done():
                 continue
             try:
-                # In one go: each question to a future of another thread takes its lock.
+                # In one pass: every query of a foreign future takes its lock.
                 mine.set_result(theirs.result())
             except CancelledError:
                 mine.cancel()
@@ -58,7 +59,7 @@ class Bridge:
 
 
 class ThreadPool:
-    """Threads for one kind of blocking work: other kinds cannot take them."""
+    """Threads for a single kind of blocking work: other kinds cannot occupy them."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -73,7 +74,7 @@ class ThreadPool:
             raise
 
     def close(self) -> None:
-        """Drop work that has not begun."""
+        """Drop the work that has not begun."""
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 

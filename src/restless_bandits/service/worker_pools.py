@@ -58,10 +58,10 @@ class ProcessPools:
                 self._pools.pop(pool, None)
             raise _died() from None
         except TimeoutError:
-            raise ServiceError(503, "this takes too long now; ask again", retry_after=5.0) from None
+            raise ServiceError(503, "the computation takes too long now; ask again", retry_after=5.0) from None
 
     def close(self) -> None:
-        """End all processes, whatever they do."""
+        """End all processes, even during work."""
         with self._lock:
             self._closed = True
             pools, self._pools = list(self._pools.values()), {}
@@ -79,4 +79,4 @@ def _begin_low_priority() -> None:
 
 
 def _died() -> ServiceError:
-    return ServiceError(503, "the process that computes this has died; ask again", retry_after=1.0)
+    return ServiceError(503, "the worker process of the computation died; ask again", retry_after=1.0)

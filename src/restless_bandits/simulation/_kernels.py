@@ -1,12 +1,12 @@
-"""The compiled engine: slots of a plan, one after the other, with everything recorded.
+"""The compiled engine: plays the slots of a plan and records all results.
 
-Arrays come in tuples, which have names where they are made. The state of an arm is drawn when it is pulled, from the
-exact law of its last seen state and elapsed slots; arms nobody looks at cost nothing. Each pull takes two draws, one
-for the state and one for the reward, whatever the reward law, so that the stream of draws depends on the pulls alone.
-Beta variables take more than one draw; what they take beyond it comes from a stream of their own, begun with that draw.
+Arrays come in named tuples. The state of an arm is drawn at a pull, from the exact distribution given its last observed
+state and elapsed slots; arms without a pull cost nothing. Each pull takes two draws, for the state and for the reward,
+whatever the reward distribution: the stream of draws depends on the pulls alone. Beta variables need more than one
+draw; the further draws come from a separate stream, seeded by the second draw of the pull.
 
-Draws come from xoshiro256++ (Blackman, Vigna 2021), whose four words are the stream's state: a few instructions a draw
-where a call into a bit generator would cost more than the rest of the slot.
+Draws come from xoshiro256++ (Blackman, Vigna 2021), with four words as the stream's state. A draw takes a few
+instructions, where a call into a bit generator would cost more than the rest of the slot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits._compile import inlined, njit
+from restless_bandits._compile import helper, inlined, njit
 from restless_bandits.arrays import ActionArray, Array, IntArray
 from restless_bandits.beliefs import JointTable, column_of
 from restless_bandits.policies import TIE, FlatTables
@@ -27,36 +27,41 @@ Words = npt.NDArray[np.uint64]
 Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 
 PAIR, INDEX, INDICES, JOINT, SINGLE, CYCLE, UCB = range(7)
-"""Kinds of policies. The arm of highest index is pulled: ``PAIR`` is for two arms, ``INDEX`` for any number, of which
-it keeps those whose index has stopped moving in a tournament tree. ``INDICES`` is for several plays."""
+"""Kinds of policies. The arm of highest index is pulled: ``PAIR`` is for two arms, ``INDEX`` for any number, with a
+tournament tree of the arms whose index is constant by now. ``INDICES`` is for several plays.
+"""
 
 at = np.uint64
-"""For places in arrays: of one that could be negative Numba asks so at every access, a third of the time of a slot."""
+"""For array positions: Numba checks the sign of a signed position at every access, a third of the time of a slot."""
 
 STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, PAYS = map(at, range(8))
-"""Columns of ``World.arms``: numbers of states, cap and period of the laws, where its laws, states, rows of visits and
-counts begin, and how rewards are drawn."""
+"""Columns of ``World.arms``: number of states; truncation and period of the distributions; offsets of the
+distributions, states, rows of visits and counts; and the kind of reward draws.
+"""
 
 PAYS_ONE, PAYS_MEAN, PAYS_END, PAYS_BETA = range(4)
-"""How rewards are drawn: 1 or 0; always the mean; one of the two ends of a range; a beta variable on a range."""
+"""Kinds of reward draws: 1 or 0; always the mean; one of the two ends of a range; a beta variable on a range."""
 
 LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = map(at, range(8, 14))
-"""Columns that a plan adds: the belief, and where the arm's laws and its indices begin."""
+"""Columns that a plan adds: the belief, and the offsets of the arm's distributions and indices."""
 
 WIDTH = at(16)
-"""Columns of an arm in all, side by side because a slot needs nearly all of them for one arm; two spare ones make it a
-power of two, quick to multiply by."""
+"""The number of columns of an arm, side by side because a slot needs nearly all of them for an arm. Two spare
+columns make the width a power of two, quick to multiply by.
+"""
 
-_column_of, _bin_of = inlined(column_of), njit(elapsed_bin)
+_column_of, _bin_of = inlined(column_of), helper(elapsed_bin)
 
 
 class World(NamedTuple):
-    """The true arms: laws of what is seen after s and τ slots, mean rewards of states, and how these are drawn.
+    """The true arms: distributions of the state τ slots after s, mean rewards of states, and parameters of reward
+    draws.
 
-    Row ``s · cap + τ − 1`` of an arm's laws holds, for k below the last state, the chance to see a state up to k, and
-    in place of the last one, which would be 1, the mean reward. Beyond the cap τ steps back by the period. Rows of
-    ``draws`` are for states of arms that pay otherwise than 1 or 0 or the mean: the lowest and the highest
-    reward, and the two shapes of the beta law, or in the first one's place the chance of the highest reward.
+    Row ``s · cap + τ − 1`` of an arm's distributions holds cumulative probabilities of the states k below the last
+    state. The last entry, which would be 1, is replaced by the mean reward. Beyond the truncation τ steps back by the
+    period. Rows of ``draws`` are for states of arms with rewards other than 1 or 0 or the mean: the lowest and the
+    highest reward, and the two shapes of the beta distribution, or in place of the first shape the probability of the
+    highest reward.
     """
 
     arms: IntArray
@@ -66,14 +71,14 @@ class World(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a world will be from some slots on, and what of that has happened in a run.
+    """The later changes of a world, and their progress in a run.
 
-    Change c is at ``slot[c]``, of ``arm[c]``, whose laws then begin at ``law[c]`` of ``World.law``, with ``cap[c]`` and
-    ``period[c]``, and whose rewards and draws are those from ``state[c]`` on of ``reward`` and ``draws``. The arms,
-    rewards and draws of the world are the run's own, and are written over. The first ``done[0]`` changes have happened.
+    Change c happens at ``slot[c]``, to ``arm[c]``. The arm's distributions then begin at ``law[c]`` of ``World.law``,
+    with ``cap[c]`` and ``period[c]``, and its rewards and draws at ``state[c]`` of ``reward`` and ``draws``. The arms,
+    rewards and draws of the world belong to the run, and are overwritten. The first ``done[0]`` changes have happened.
 
-    An arm that has not been seen since it changed has laws of its own, from ``base[arm]`` of ``crossed`` on, counted
-    from slot ``since[arm]``, the last one before the change; −1 for all other arms.
+    An arm not observed since its change has separate distributions, from ``base[arm]`` of ``crossed`` on, counted from
+    slot ``since[arm]``, the last slot before the change; −1 for all other arms.
     """
 
     slot: IntArray
@@ -102,7 +107,7 @@ class Memory(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A policy: its kind and what that kind needs."""
+    """A policy: its kind and the data of the kind."""
 
     kind: int
     plays: int
@@ -110,13 +115,13 @@ class Choice(NamedTuple):
     width: float = 0.0
     action: ActionArray = np.zeros(1, dtype=np.int16)
     start: int = 0
-    """The action before anything was seen, where the table over joint beliefs has no entry for it."""
+    """The action before any observation, if the table over joint beliefs has no entry for the start."""
     ranges: Array = np.zeros(1)
-    """What the highest reward of each arm exceeds its lowest by, where the policy needs it."""
+    """Widths of the arms' reward ranges, if the policy needs them."""
 
 
 class Blocks(NamedTuple):
-    """What of a ``JointTable`` tells where a joint belief lies."""
+    """The fields of a ``JointTable`` that give the position of a joint belief."""
 
     actions: IntArray
     offsets: IntArray
@@ -131,11 +136,11 @@ class Blocks(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A stop rule, see ``plans.RuleTable``, and where the counts within a plan are kept.
+    """A stop rule, see ``plans.RuleTable``, with the counts within a plan.
 
-    ``left`` says for each count (arm, state, bin) how many more of it end the plan, and is 0 until the plan meets it;
-    a pool lies at its first bin. ``touched`` is room for the numbers of those met, so that nothing need be done for all
-    the others, neither before a plan nor after it.
+    ``left`` is, for each count (arm, state, bin), the number of further observations that end the plan, and is 0 until
+    the plan's first observation of the kind; a pool uses its first bin. ``touched`` holds the positions of observed
+    counts: other counts need no work before or after a plan.
     """
 
     slots: int
@@ -149,10 +154,10 @@ class Ending(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What a run is charged: sums so far, and their values at the checkpoints.
+    """The accounts of a run: sums so far, and their values at the checkpoints.
 
-    ``sums`` are realised reward, expected reward, gap; ``gap[z, a]`` is what action a costs in joint belief z, and
-    ``start_gap[a]`` what it costs before anything was seen.
+    ``sums`` are realised reward, expected reward, gap; ``gap[z, a]`` is the gap of action a in joint belief z, and
+    ``start_gap[a]`` the gap before any observation.
     """
 
     sums: Array
@@ -163,7 +168,7 @@ class Account(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Slot by slot: arms pulled, states seen, rewards. Of no length where it is not wanted."""
+    """Slot by slot: pulled arms, observed states, rewards. Empty if not requested."""
 
     arms: IntArray
     states: IntArray
@@ -175,11 +180,11 @@ NO_TABLES = FlatTables(np.zeros(1), *3 * [np.zeros(1, dtype=np.int64)])
 
 
 def plain(named: Tuple) -> Tuple:
-    """Return a named tuple as a plain one: Numba takes those apart in a third of the time."""
+    """Return a named tuple as a plain tuple: Numba unpacks plain tuples in a third of the time."""
     return cast(Tuple, tuple(named))
 
 
-@njit
+@helper
 def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Word, Word]:
     """Draw a double in [0, 1) and step the stream, whose words stay in registers between draws."""
     mixed = s0 + s3
@@ -194,9 +199,11 @@ def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Wor
     return np.int64(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
 
 
-@njit
+@helper
 def _mixed(word: Word) -> tuple[float, Word]:
-    """Draw a double in (0, 1] from a stream of one word (SplitMix64: Steele, Lea, Flood 2014), and step it."""
+    """Draw a double in (0, 1] from a stream with a one-word state (SplitMix64: Steele, Lea, Flood 2014), and step
+    the stream.
+    """
     word += np.uint64(0x9E3779B97F4A7C15)
     mixed = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -204,7 +211,7 @@ def _mixed(word: Word) -> tuple[float, Word]:
     return (np.int64(mixed >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0), word
 
 
-@njit
+@helper
 def _log_gamma_variable(shape: float, word: Word) -> tuple[float, Word]:
     """Draw the logarithm of a gamma variable: Marsaglia, Tsang (2000), for shape + 1, times u^(1/shape)."""
     d = shape + 2.0 / 3.0
@@ -223,16 +230,16 @@ def _log_gamma_variable(shape: float, word: Word) -> tuple[float, Word]:
 
 @njit
 def beta_variable(u: float, first: float, second: float) -> float:
-    """Return a beta variable that follows from a uniform draw, which begins a stream of its own."""
+    """Return a beta variable determined by a uniform draw, the seed of a separate stream."""
     word = np.uint64(u * 9007199254740992.0)
     one, word = _log_gamma_variable(first, word)
     other, word = _log_gamma_variable(second, word)
     return float(1.0 / (1.0 + np.exp(other - one)))
 
 
-@njit
+@helper
 def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
-    """A reward of an arm that pays otherwise than 1 or 0."""
+    """A reward of an arm whose rewards are not 1 or 0."""
     if pays == PAYS_MEAN:
         return mean
     low, high, first, second = draws[state, 0], draws[state, 1], draws[state, 2], draws[state, 3]
@@ -244,9 +251,9 @@ def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
     return reward
 
 
-@njit
+@helper
 def _change(c: int, changes: Changes, now: IntArray, arms: IntArray, law: Array, reward: Array, draws: Array) -> None:
-    """Let a change happen: the slot before it has passed."""
+    """Apply a change; the slot before the change has passed."""
     i, before = changes.arm[c], changes.slot[c] - 1
     own = at(i) * WIDTH
     states, s = now[own + STATES], now[own + LAST_STATE]
@@ -254,7 +261,7 @@ def _change(c: int, changes: Changes, now: IntArray, arms: IntArray, law: Array,
     chances = np.zeros(states)
     unseen = now[own + LAST_SLOT] < before
     if unseen:
-        # Its law in the last slot before the change, from running sums whose last one, 1, is not kept.
+        # The distribution in the last slot before the change, from cumulative sums without the final 1.
         crossing = since >= 0
         source = changes.crossed if crossing else law
         begin = base if crossing else now[own + LAW_ROW]
@@ -295,7 +302,7 @@ def _place(
     cap: IntArray,
     period: IntArray,
 ) -> int:
-    """Where the present joint belief lies in a table over them, given the action of the slot before."""
+    """The position of the present joint belief in a table, given the action of the slot before."""
     place: int = offsets[at(block)]
     for i in range(n_arms):
         own = at(i) * WIDTH
@@ -310,9 +317,9 @@ def _place(
     return place
 
 
-@njit
+@helper
 def _number_of(chosen: IntArray, actions: IntArray) -> int:
-    """The number of an action, its arms in ascending order."""
+    """The number of an action with arms in ascending order."""
     for a in range(actions.shape[0]):
         for p in range(actions.shape[1]):
             if actions[a, p] != chosen[p]:
@@ -334,7 +341,7 @@ def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
         while scores[at(best)] < most - TIE and scores[at(best)] != most:
             best += 1
         scores[at(best)] = -np.inf
-        # The arms so far are in order: the new one goes where it belongs.
+        # The arms so far are sorted: insert the new arm.
         place = p
         while place > 0 and chosen[place - 1] > best:
             chosen[place] = chosen[place - 1]
@@ -342,9 +349,9 @@ def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
         chosen[place] = best
 
 
-@njit
+@helper
 def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
-    """Set a leaf of the tournament tree and the winners above it."""
+    """Set a leaf of the tournament tree, and update the winners above."""
     node = leaves + arm
     tree[node] = value
     while node > 1:
@@ -352,9 +359,9 @@ def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
         tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
 
-@njit
+@helper
 def _first_leaf(tree: Array, leaves: int, at_least: float) -> int:
-    """The lowest arm in the tree whose value is at least so much; there must be one."""
+    """The lowest arm in the tree whose value is at least the bound; there must be such an arm."""
     node = 1
     while node < leaves:
         node = 2 * node if tree[2 * node] >= at_least else 2 * node + 1
@@ -380,9 +387,9 @@ def run_plan(
 ) -> tuple[int, int]:
     """Play a plan from the end of ``slot`` until its rule is met or the horizon is reached.
 
-    ``block`` is the action of the last slot, −1 before the first where no block holds the start. ``joint`` is the table
-    of the policy, ``pricing`` that of the gaps; both number actions alike. Returns the last slot played and its action.
-    All tuples come ``plain``, but for ``changes``: where there are none the kernel is compiled without them.
+    ``block`` is the action of the last slot, −1 before the first if no block holds the start. ``joint`` is the table of
+    the policy, ``pricing`` the table of the gaps; both number actions alike. Returns the last played slot and its
+    action. All tuples are ``plain``, except ``changes``: without changes the kernel is compiled without their code.
     """
     arms, law, state_reward, draws = world
     counts, visits, seen, reward_sums, last_state, last_slot = memory
@@ -409,7 +416,8 @@ def run_plan(
         checkpoint += 1
     next_checkpoint = checkpoints[checkpoint] if checkpoint < checkpoints.shape[0] else horizon + 1
 
-    # States of each watched arm that still lack transitions. A plan that lacks none lasts for one slot.
+    # States of each watched arm that still lack transitions. A plan without lacking transitions lasts for a single
+    # slot.
     lacking = np.zeros(every.shape[0], dtype=np.int64)
     for e in range(every.shape[0]):
         for s in range(arms[every[e, 0], STATES]):
@@ -427,7 +435,7 @@ def run_plan(
         now[own + LAW_ROW] = arms[i, LAW] + last_state[i] * arms[i, CAP] * arms[i, STATES]
         if indexed:
             now[own + INDEX_LENGTH], now[own + INDEX_PERIOD] = table_length[i], table_period[i]
-            # One before τ = 1, so that the elapsed slots are added as they are.
+            # One column before τ = 1: the number of elapsed slots is then added directly.
             now[own + INDEX_ROW] = table_base[i] + last_state[i] * table_length[i] - 1
     pulls = np.zeros(n_arms if kind == UCB else 0, dtype=np.int64)
     if kind == UCB:
@@ -435,7 +443,7 @@ def run_plan(
             for k in range(arms[i, STATES]):
                 pulls[i] += seen[arms[i, STATE] + k]
 
-    # Arms that wait below the end of their table have moving indices; the others rest in the tree.
+    # Arms with waits below the end of their table have changing indices; the others stay in the tree.
     leaves, n_moving = 1, 0
     if kind == INDEX:
         while leaves < n_arms:
@@ -602,7 +610,7 @@ def run_plan(
                 for e in range(seen_in.shape[0]):
                     done = done or (pulled == seen_in[e, 0] and k == seen_in[e, 1])
             if kind == INDEX and tree[at(leaves + pulled)] > -np.inf:
-                # In the tree it has a place only while it rests.
+                # An arm is in the tree only while its index is constant.
                 _raise_leaf(tree, leaves, pulled, -np.inf)
                 moving[at(n_moving)] = pulled
                 n_moving += 1

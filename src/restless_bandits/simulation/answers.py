@@ -1,9 +1,9 @@
-"""Runs in which answers get lost and come late, as they do in the field: what that costs, before it happens.
+"""Runs with lost and delayed feedback, to estimate the cost in advance.
 
-In each slot the arms are pulled, whether their answer arrives or not, so all that is earned and lost is counted as in
-any other run. The answer is lost with the chance ``lost``; otherwise it takes 0, 1, … or ``late`` further slots, each
-as likely as the others: after d of them it is known to the decisions from d + 1 slots after its own on. Played by an
-``Agent``, a slot at a time, so at the speed of Python.
+The arms are pulled in each slot, whether or not their feedback arrives: rewards and regret are counted as in any other
+run. Feedback is lost with probability ``lost``; otherwise its delay is uniform on 0, 1, … ``late`` slots. With a delay
+of d slots, decisions know the feedback from d + 1 slots after its own slot on. An ``Agent`` plays the run slot by slot,
+at the speed of Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LATEST = 1_000_000
 
 @dataclass(frozen=True)
 class Answers:
-    """How answers come: the chance that one is lost, and the most slots that one is late."""
+    """The distribution of delays: the probability of a loss, and the largest delay in slots."""
 
     lost: float = 0.0
     late: int = 0
@@ -37,11 +37,11 @@ class Answers:
 
     @property
     def prompt(self) -> bool:
-        """Whether every answer is there at once."""
+        """Whether all feedback is immediate."""
         return self.lost == 0.0 and self.late == 0
 
     def fates(self, seed: int, content: str, run: int, slots: int) -> IntArray:
-        """Return how many slots the answer of each slot takes, −1 where it is lost."""
+        """Return the delay of each slot's feedback in slots, −1 for a loss."""
         draws: Array = answer_generator(seed, content, run).random((slots, 2))
         delays = (draws[:, 1] * (self.late + 1)).astype(np.int64)
         return np.where(draws[:, 0] < self.lost, -1, delays)
@@ -60,7 +60,7 @@ def play_answered(
     run: int,
     answers: Answers,
 ) -> Run:
-    """Play one run of a learner to the horizon, with answers that come as they come; the run has its trace."""
+    """Play a run of a learner to the horizon, with delayed feedback; the run has its trace."""
     problem = world.problem
     played = Run(world, horizon, checkpoints, world_words(seed, problem.content, run), trace=True)
     task = learner.task(problem, horizon)
@@ -90,6 +90,6 @@ def play_answered(
 
 @lru_cache(maxsize=1024)
 def _pull(n_states: tuple[int, ...], arms: tuple[int, ...]) -> Plan:
-    """Pull these arms in one slot."""
+    """Pull given arms in a slot."""
     tables = tuple(np.full((n + 1, 1), float(arm in arms)) for arm, n in enumerate(n_states))
     return Plan(IndexPolicy(tables, len(arms)), Slots(1))

@@ -1,8 +1,8 @@
-"""How fast this machine plays: nanoseconds a slot, and the same in draws, which compare between machines.
+"""The speed of this machine: nanoseconds a slot, and slots in units of draws, comparable between machines.
 
-A *draw* is one ``Generator.random()`` of NumPy's PCG64 in a compiled loop. A slot is one of an index policy with
-everything recorded: transition counts, rewards, pulls, realised and expected reward. Times are the best of several
-short rounds, each ratio from rounds taken in turn, because machines are shared and noisy.
+A *draw* is a ``Generator.random()`` of NumPy's PCG64 in a compiled loop. A slot is a slot of an index policy with full
+records: transition counts, rewards, pulls, realised and expected reward. Times are the best of several short rounds,
+each ratio from alternating rounds, because machines are shared and noisy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLAIN_SLOTS = 3_000
 
 @dataclass(frozen=True)
 class Bench:
-    """What ``restless bench`` prints."""
+    """The results of ``restless bench``."""
 
     draw_ns: float
     slot_ns: dict[str, float]
@@ -48,7 +48,7 @@ def bench(rounds: int = ROUNDS) -> Bench:
         times = []
         for run in range(rounds if world.problem.n_arms <= 100 else max(3, rounds // 8)):
             played = Run(world, 2 * SLOTS, np.array([SLOTS]), world_words(0, world.problem.content, run))
-            # The first slots, in which every index still moves, are played before the clock starts.
+            # The first slots, with changing indices, are played before the measurement.
             played.horizon = SLOTS
             played.play(Plan(policy, Forever()))
             played.horizon = 2 * SLOTS
@@ -71,7 +71,7 @@ def _draws(generator: np.random.Generator, count: int) -> float:
 
 
 def _game(n_arms: int) -> tuple[World, IndexPolicy]:
-    """Two arms are those of paper-1, more are random ones that satisfy the paper's assumptions."""
+    """Two arms are the arms of paper-1; more arms are random and satisfy the paper's assumptions."""
     problem = Problem.builtin("paper-1") if n_arms == 2 else Problem.random(n_arms, 2, seed=n_arms, floor=0.1)
     policy = oracles.policy("whittle", problem)
     assert isinstance(policy, IndexPolicy)
@@ -79,7 +79,7 @@ def _game(n_arms: int) -> tuple[World, IndexPolicy]:
 
 
 def plain_loop(problem: Problem, policy: IndexPolicy, slots: int) -> float:
-    """The same slot loop as a person would write it with NumPy: choose, draw the state from P^τ, pay, record."""
+    """The same slot loop in plain NumPy: choose, draw the state from P^τ, pay, record."""
     rng = np.random.default_rng(0)
     n = problem.n_arms
     length = 600

@@ -1,8 +1,8 @@
-"""What simulations are made of: cells, and the runs of a cell.
+"""Cells, the units of simulations, and the runs of a cell.
 
-A cell is all runs of one learner on one problem. Run r depends on the seed, the problem's content and r alone, so a
-cell can be played in any pieces, in any order, by anybody: ``play_runs`` is a function of its arguments, and what it
-returns are the same bytes in a thread, in another process and on another machine.
+A cell is all runs of a learner on a problem. Run r depends on the seed, the problem's content and r alone: a cell can
+be played in any pieces, in any order, by any worker. ``play_runs`` is a function of its arguments, with the same bytes
+in a thread, in another process and on another machine.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ MOST_RUNS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """All runs of one learner on one problem."""
+    """All runs of a learner on a problem."""
 
     problem: Problem
     learner: Learner
     label: str
-    """How results name the learner: its spec, where it has one."""
+    """The name of the learner in results: its spec, if any."""
     horizon: int
     checkpoints: tuple[int, ...]
-    """Ascending slots, the last of them the horizon."""
+    """Ascending slots; the last is the horizon."""
     seed: int
     runs: int
     trace: bool = False
@@ -82,17 +82,17 @@ def _play(cell: Cell, player: Learner, world: World, checkpoints: IntArray, numb
 
 @lru_cache(maxsize=2)
 def world_of(problem: Problem) -> World:
-    """Return the world of a problem, priced where it is small enough; the last two are remembered."""
+    """Return the world of a problem, with gaps if small enough; the last two worlds are cached."""
     solution = exact_if_small(problem)
     world = World(problem, None if solution is None else Pricing.of(solution))
-    # Loads the compiled engine, so that its time is not charged to whoever plays first.
+    # Loads the compiled engine: its time is not charged to the first learner.
     play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
     return world
 
 
 @lru_cache(maxsize=256)
 def is_priced(problem: Problem) -> bool:
-    """Whether every choice of a run is priced, so that there is gap regret."""
+    """Whether gaps are known for every choice of a run, as gap regret needs them."""
     return world_of(problem).pricing is not None
 
 
@@ -108,7 +108,7 @@ class _Settled(Learner):
 
 @lru_cache(maxsize=8)
 def _settled(player: Informed, problem: Problem, horizon: int) -> Learner:
-    """An informed player, whose plans are the same in every run, with them made once for all."""
+    """A learner with a known problem, whose plans are the same in every run, with its plans made once for all runs."""
     task = player.task(problem, horizon)
     record, rng = Record.of(task), np.random.default_rng(0)
     plans = []

@@ -1,8 +1,8 @@
-"""What regret is measured against, and how well that is known.
+"""The reference gain of regret, with its accuracy.
 
-``auto`` takes the best that can be had: the certified optimum that ships with the package for the built-in problems,
-else the exact solution where the problem is small, else the bracket from the best policy evaluated (or the best fixed
-arms) to the bound of the relaxation. Every comparator names its kind, so no regret goes without one.
+``auto`` takes the best available comparator: the certified optimum of the package for the built-in problems, else the
+exact solution for a small problem, else the bracket from the best evaluated policy (or the best fixed arms) to the
+bound of the relaxation. Every comparator, and therefore every regret, names its kind.
 
 ``python -m restless_bandits.simulation.comparator`` solves the built-in problems again and rewrites the shipped gains.
 """
@@ -30,24 +30,26 @@ from restless_bandits.problem_files import builtin_problems
 from restless_bandits.registry import COMPARATORS
 
 MOST_BELIEFS = 2_000_000
-"""Joint beliefs up to which a simulation solves its problem: some seconds."""
+"""The largest number of joint beliefs that a simulation solves: some seconds."""
+CERTIFYING_WORK = 60e9
+"""The outcomes that certification of a built-in problem may take in: some minutes for the largest tables."""
 HOPELESS = 1e9
-"""Joint beliefs from which on certifying a built-in problem is not even tried."""
+"""The number of joint beliefs from which on certification of a built-in problem is not tried."""
 LARGEST_GAIN = 1e20
-"""Far beyond what arms can pay, see ``rewards``, and far below what overflows."""
+"""Far beyond the rewards of arms, see ``rewards``, and far below overflow."""
 
 CERTIFIED = resources.files("restless_bandits").joinpath("problems", "certified.json")
 
 
 @dataclass(frozen=True)
 class Comparator:
-    """A long-run reward a slot that regret is measured against.
+    """A long-run reward a slot, the reference of regret.
 
-    ``gain`` is known to lie between ``lower`` and ``upper``. The ends of a ``bracket`` are far apart; its ``gain`` is
-    the upper one, so that regret is never understated, and regret against either end can be asked for.
+    ``gain`` lies between ``lower`` and ``upper``. The ends of a ``bracket`` are far apart; its ``gain`` is the upper
+    end, for a regret that is never understated. Regret against either end is available.
 
-    A problem that changes has a comparator for each of its ``pieces``, with the slot in which it begins; gain and ends
-    are then means over the slots of the run, and the kind is that of the piece that is known least.
+    A problem with changes has a comparator for each of its ``pieces``, with the first slot of the piece. Gain and ends
+    are then means over the slots of the run, and the kind is the kind of the least accurate piece.
     """
 
     kind: str
@@ -58,7 +60,7 @@ class Comparator:
 
     @classmethod
     def over(cls, pieces: tuple[tuple[int, Comparator], ...], horizon: int) -> Comparator:
-        """Return the comparator of the pieces of a problem, of which all begin within the horizon."""
+        """Return the comparator of the pieces of a problem; all pieces begin within the horizon."""
         kinds = {one.kind for _, one in pieces}
         kind = next((kind for kind in ("bracket", "exact") if kind in kinds), pieces[0][1].kind)
         bare, slots = cls(kind, 0.0, 0.0, 0.0, pieces), np.array([horizon])
@@ -67,22 +69,22 @@ class Comparator:
 
     @property
     def optimal(self) -> bool:
-        """Whether this is the optimum, known but for rounding, so that the gaps to it add up to the regret."""
+        """Whether the comparator is the optimum up to rounding: the gaps then add up to the regret."""
         return self.kind in ("certified", "exact")
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The ends that are far apart, so that every regret is to be seen against both: those of a bracket."""
+        """The ends of a bracket, for regret against both ends; empty for other kinds."""
         return ("lower", "upper") if self.kind == "bracket" else ()
 
     def against(self, end: str) -> float:
-        """Return the gain, or one of the ends."""
+        """Return the gain, or an end."""
         known = {"gain": self.gain, "lower": self.lower, "upper": self.upper}
         check_known(end, known, "cannot measure regret against")
         return known[end]
 
     def earned(self, slots: IntArray, end: str = "gain") -> Array:
-        """Return what the comparator earns up to given slots, or what an end of its bracket would."""
+        """Return the cumulative reward of the comparator, or of an end of its bracket, at given slots."""
         if not self.pieces:
             return np.asarray(self.against(end) * slots)
         firsts = [first for first, _ in self.pieces]
@@ -110,18 +112,18 @@ class Comparator:
 
 @cache
 def certified_gains() -> dict[str, dict[str, Any]]:
-    """Return the gains that ship with the package, by the content of the problem."""
+    """Return the certified gains of the package, by the content of the problem."""
     found: dict[str, dict[str, Any]] = json.loads(CERTIFIED.read_text(encoding="utf-8"))
     return found
 
 
 @lru_cache(maxsize=8)
 def exact_if_small(problem: Problem) -> Solution | None:
-    """Return the exact solution if a simulation can afford it and it is certified, else None.
+    """Return the exact solution if cheap enough for a simulation and certified, else None.
 
-    A function of the problem alone, never of the memory that happens to be free: stored results depend on it. None for
-    a problem that changes: its pieces have solutions, and what is known of an arm not seen since a change is in none of
-    their tables.
+    A function of the problem alone, never of the free memory: stored results depend on the solution. None for a problem
+    with changes: its pieces have solutions, but their tables do not contain the belief of an arm not observed since a
+    change.
     """
     if problem.changes or joint_beliefs_needed(problem) > MOST_BELIEFS:
         return None
@@ -133,10 +135,10 @@ def exact_if_small(problem: Problem) -> Solution | None:
 
 
 def comparator_over(problem: Problem, wanted: str | float, horizon: int) -> Comparator:
-    """Return the comparator of a run: of each piece that the horizon reaches, where the problem changes.
+    """Return the comparator of a run: for a problem with changes, of each piece within the horizon.
 
-    The optimum of a piece is that of a problem of its own, started as the whole is; where chains forget their start, as
-    most do, that makes no difference.
+    The optimum of a piece is the optimum of a separate problem with the start of the full problem; for chains that
+    forget their start, as most do, the start does not matter.
     """
     if not problem.changes or is_number(wanted):
         return comparator_for(problem, wanted, exact_if_small(problem))
@@ -146,7 +148,7 @@ def comparator_over(problem: Problem, wanted: str | float, horizon: int) -> Comp
 
 
 def comparator_for(problem: Problem, wanted: str | float, solution: Solution | None) -> Comparator:
-    """Return the comparator that was asked for; ``solution`` is that of ``exact_if_small``."""
+    """Return the requested comparator; ``solution`` is the result of ``exact_if_small``."""
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
         if not abs(wanted) <= LARGEST_GAIN:
             most = f"a finite number of at most {LARGEST_GAIN:g}"
@@ -176,14 +178,15 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
 
 
 def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:
-    """Solve built-in problems and return the certified gains as they ship, by content; equal problems share one."""
+    """Solve built-in problems and return the certified gains in the form of the package's file, by content."""
     found: dict[str, dict[str, Any]] = {}
     for name in builtin_problems() if names is None else names:
         problem = Problem.builtin(name)
         needed = joint_beliefs_needed(problem)
         if problem.content in found or needed > HOPELESS:
             continue
-        solution = oracles.exact(problem, tolerance=1e-11 if needed <= MOST_BELIEFS else 1e-10)
+        tolerance = 1e-11 if needed <= MOST_BELIEFS else 1e-10
+        solution = oracles.exact(problem, tolerance=tolerance, work=CERTIFYING_WORK)
         if not solution.certified or solution.gain is None:
             continue
         known = {key: getattr(solution, key) for key in ("gain", "lower", "upper")}

@@ -1,21 +1,20 @@
-"""Who plays: the workers of a Dask cluster, on this machine or on others.
+"""A pool of the workers of a Dask cluster, on this machine or on others.
 
-What goes over is text, bytes and numbers, so that the scheduler needs nothing but Dask, and a worker that cannot read
-the bytes can say so. A problem and a cell go over once each, as tasks of their own; a piece names them and brings
-nothing but the numbers of its runs. A worker that has none of them fetches them from another one, and where the one
-that had them has died, the scheduler has them still.
+Messages are text, bytes and numbers: the scheduler needs only Dask, and a worker reports bytes that it cannot decode. A
+problem and a cell are sent once each, as separate tasks; a piece names both and adds only the numbers of its runs. A
+worker without the problem fetches its data from another worker, or from the scheduler if the other worker has died.
 
-What may go wrong on the way to the same numbers as here, and what is done about it:
+Failures on the way to equal numbers, and their treatment:
 
-* A worker dies. Dask gives its pieces to others. It gives up on a piece under which several workers have died, lest the
-  piece be what kills them; on machines that are taken away at will that happens to innocent pieces, so such a piece is
-  sent again a few times before it is an error.
-* A worker has another version of this package, or of a library whose arithmetic or random streams its runs depend on.
+* A worker dies. Dask gives its pieces to other workers. After the death of several workers under a piece, Dask gives up
+  on the piece, as a possible cause. On preemptible machines innocent pieces are affected too: a piece is therefore sent
+  again a few times before an error.
+* A worker has another version of this package, or of a library that determines arithmetic or random streams.
   All workers are asked at the start, and every piece asks again, because workers come and go.
-* A learner is somebody else's. Its module goes along with it where it is not installed.
-* All workers are gone, or the scheduler is: the pieces under way fail with a sentence, and what is finished is stored.
+* A learner is third-party code. Its module is sent along unless installed.
+* All workers or the scheduler are gone: the pieces under way fail with a sentence, and finished runs are stored.
 
-Imported only where it is asked for: Dask is an extra of this package.
+Imported on demand only: Dask is an optional dependency.
 """
 
 from __future__ import annotations
@@ -58,41 +57,41 @@ except ImportError as missing:
     ) from None
 
 CONNECT_SECONDS = 10.0
-"""How long to wait for a scheduler to answer, and then for it to have a worker."""
+"""Seconds to wait for an answer of the scheduler, and then for its first worker."""
 WORKERLESS_SECONDS = 60.0
-"""How long a cluster may be without workers, or its scheduler silent, before the simulation gives up."""
+"""Seconds without workers, or without an answer of the scheduler, after which the simulation gives up."""
 LOOK_SECONDS = 1.0
 """How often the workers are counted."""
 CLOSE_SECONDS = 3.0
 SENT_AGAIN = 3
-"""How often a piece is sent again on which Dask has given up."""
+"""The number of repetitions of a piece on which Dask has given up."""
 ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):(\d{1,5})")
 LOGGERS = ("distributed", "distributed.client", "distributed.gc", "tornado", "tornado.application")
-"""Those to which Dask gives a handler on stderr."""
+"""Loggers to which Dask adds a handler on stderr."""
 ASK = f"__import__({__name__!r}, fromlist=['versions']).versions()"
 PLAY = f"__import__({__name__!r}, fromlist=['play_piece']).play_piece(wanted, problem, rest, numbers)"
-"""What workers evaluate."""
+"""The expression that workers evaluate."""
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return what the numbers of a run depend on."""
+    """Return the versions that the numbers of a run depend on."""
     found = {"restless-bandits": f"{__version__}, code {fingerprint()}"}
     found |= {name: version(name) for name in ("numpy", "scipy", "numba")}
-    # What cloudpickle makes of a function given as an option is bytecode.
+    # cloudpickle turns a function among the options into bytecode.
     return found | {"Python": ".".join(platform.python_version_tuple()[:2])}
 
 
 def dask_setup(_: object) -> None:
-    """Begin a worker of a local cluster: Dask calls this by its name."""
+    """Start a worker of a local cluster: Dask calls this function by its name."""
     begin_worker()
 
 
 class DaskPool:
-    """The workers of a cluster; one of this machine, in processes that end with this one, where no address is given.
+    """The workers of a cluster; without an address a local cluster, in processes that end with this process.
 
-    All that is sent and all that is known of it lives in the event loop of Dask's client, which is a thread of its own;
-    the methods here are called from outside of it.
+    All messages and their states live in the event loop of Dask's client, in a separate thread; the methods here are
+    called from other threads.
     """
 
     def __init__(self, address: str | None, jobs: int) -> None:
@@ -108,13 +107,15 @@ class DaskPool:
         self._watch: asyncio.Task[None] | None = None
         self._hushed = contextlib.ExitStack()
         if self._address is not None:
-            # At once, because a cluster that is not there should be known before anything is computed; a local one
-            # is started when there is something to play.
+            # At once: a missing cluster should be reported before any computation. A local cluster is started with the
+            # first piece.
             self._open(partial(self._connect, self._address))
 
     @property
     def width(self) -> int:
-        """The threads of all workers, which may come and go; never none, because work must be at hand for the next."""
+        """The number of threads of all workers, which may come and go; at least 1, to keep work ready for the next
+        worker.
+        """
         return self._jobs if self._address is None else max(1, self._threads)
 
     def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
@@ -123,13 +124,13 @@ class DaskPool:
         if self._client is None:
             self._open(self._start)
         promised: Future[list[PlayedRun]] = Future()
-        # Dask does not tell which pieces have begun, and one that has should be awaited for a while after a Ctrl-C.
+        # Dask does not report the start of a piece, and a running piece is awaited for a while after Ctrl-C.
         promised.set_running_or_notify_cancel()
         self._client.loop.add_callback(self._begin, promised, cell, list(numbers))
         return promised
 
     def close(self) -> None:
-        """Give up what is being played; a local cluster ends."""
+        """Abandon running pieces; a local cluster ends."""
         ends = [] if self._client is None else [partial(self._client.sync, self._end, callback_timeout=CLOSE_SECONDS)]
         ends += [partial(one.close, timeout=CLOSE_SECONDS) for one in (self._client, self._cluster) if one is not None]
         try:
@@ -150,13 +151,14 @@ class DaskPool:
 
     def _start(self) -> None:
         settings = {
-            # Dask's own measurements take a few percent of what they measure.
+            # Dask's own measurements cost a few percent of the run time.
             "distributed.worker.profile.enabled": False,
             "distributed.admin.system-monitor.gil.enabled": False,
         }
-        # It may have something to say of a worker that ends after the pool, when all else has its old level again.
+        # Its message about a worker that ends after the pool may come when all other loggers have their old levels
+        # again.
         logging.getLogger("distributed.process").setLevel(logging.CRITICAL + 1)
-        # What is started with Ctrl-C held back never sees it, and a Ctrl-C that comes now is seen when all is there.
+        # Processes started during the block never receive Ctrl-C; a Ctrl-C during the block takes effect afterwards.
         with _held_back(), dask.config.set(settings):
             try:
                 self._cluster = distributed.LocalCluster(
@@ -164,7 +166,7 @@ class DaskPool:
                     threads_per_worker=1,
                     processes=True,
                     host="127.0.0.1",
-                    # Any free port, because Dask opens one even for no dashboard, and warns if its usual one is taken.
+                    # Any free port: Dask opens a port even without a dashboard, and warns if its usual port is taken.
                     dashboard_address="127.0.0.1:0",
                     scheduler_kwargs={"dashboard": False},
                     memory_limit=0,
@@ -178,13 +180,13 @@ class DaskPool:
                 ) from None
 
     def _connect(self, address: str) -> None:
-        """Find the scheduler, and workers that play as we do."""
+        """Connect to the scheduler, and check that workers have the same versions."""
         within = {"distributed.comm.timeouts.connect": CONNECT_SECONDS}
         with dask.config.set(within), warnings.catch_warnings():
-            # Of the versions that matter here, a worker is asked below.
+            # The check below covers the relevant versions of workers.
             warnings.simplefilter("ignore", VersionMismatchWarning)
             try:
-                # Asked first, in a loop of its own: Dask's client waits for ever for one who listens and is mute.
+                # Asked first, in a separate loop: Dask's client waits for ever for a listener that does not answer.
                 with ThreadPoolExecutor(1) as apart:
                     found = apart.submit(asyncio.run, _who_is_at(address)).result()
                 if found.get("type") != "Scheduler":
@@ -243,21 +245,21 @@ class DaskPool:
                 "numbers": numbers,
             }
             try:
-                # In the order in which pieces were asked for, which the way to the scheduler does not keep.
+                # In order of submission; the connection to the scheduler does not keep the order.
                 piece = self._client.submit(eval, PLAY, names, key=f"play-{uuid.uuid4()}", priority=-number)
                 played: list[PlayedRun] = await piece
                 return played
             except distributed.KilledWorker:
-                # What the piece needs may be what Dask has given up on.
+                # Dask may have given up on the inputs of the piece.
                 self._sent.clear()
             except (CancelledError, CommClosedError, ClosedClientError):
                 raise ProblemError(
-                    f"the connection to {self._scheduler} is lost, or somebody has restarted it; "
-                    "what was finished is kept, see to the cluster and run the same again"
+                    f"the connection to {self._scheduler} is lost, or the scheduler was restarted; "
+                    "finished runs are kept; check the cluster and run the same again"
                 ) from None
             except ImportError as error:
                 raise ProblemError(
-                    f"a worker cannot load what it is to play ({_line(error)}); install there what is installed here"
+                    f"a worker cannot load its task ({_line(error)}); install there what is installed here"
                 ) from None
         raise ProblemError(
             f"every worker that took up run {numbers[0]} of {cell.label} has died, {1 + SENT_AGAIN} times over; "
@@ -265,16 +267,16 @@ class DaskPool:
         )
 
     def _once(self, which: object, what: object) -> distributed.Future:
-        """Send something that many pieces need, unless it has been sent."""
+        """Send an input of many pieces, unless sent before."""
         if which not in self._sent:
             with warnings.catch_warnings():
-                # A large problem is large; it goes over once.
+                # A large problem is sent once; the warning does not apply.
                 warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
                 self._sent[which] = self._client.submit(bytes, _pickled(what), key=f"bytes-{uuid.uuid4()}")
         return self._sent[which]
 
     async def _look_after(self) -> None:
-        """Count the workers, and break all promises when there have been none for long."""
+        """Count the workers, and fail all futures after a long time without workers."""
         seen = time.monotonic()
         while True:
             try:
@@ -287,7 +289,7 @@ class DaskPool:
             elif time.monotonic() - seen >= WORKERLESS_SECONDS:
                 error = ProblemError(
                     f"{self._scheduler} {why} for {WORKERLESS_SECONDS:g} s; "
-                    "what was finished is kept, see to the cluster and run the same again"
+                    "finished runs are kept; check the cluster and run the same again"
                 )
                 for promised in list(self._playing.values()):
                     _break(promised, error)
@@ -317,12 +319,12 @@ def play_piece(wanted: dict[str, str], problem: bytes, rest: bytes, numbers: Seq
 
 @lru_cache(maxsize=64)
 def _loaded(content: bytes) -> Any:
-    """Return what some bytes stand for, the same object for many pieces."""
+    """Return the object of some bytes, the same object for many pieces."""
     return pickle.loads(content)
 
 
 def _pickled(what: object) -> bytes:
-    """Return a problem or the rest of a cell as bytes, with the module of a learner that is nowhere installed."""
+    """Return a problem or the rest of a cell as bytes, with the module of a learner that is not installed."""
     classes = type(what["learner"]).__mro__ if isinstance(what, dict) else ()
     modules = {sys.modules[one.__module__] for one in classes if is_foreign(one) and one.__module__ != "__main__"}
     along = [module for module in modules if not is_installed(module)]
@@ -358,13 +360,13 @@ def _compare(wanted: dict[str, str], found: dict[str, str], worker: str) -> None
 
 
 def _line(error: BaseException) -> str:
-    """The first line of an error, or its name where it says nothing."""
+    """The first line of an error, or the name of an error without text."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Keep Dask's log off stderr: what of it matters to the user is an error here."""
+    """Keep Dask's log off stderr: messages relevant to the user are errors here."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -376,7 +378,7 @@ def _hushed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Hold Ctrl-C back in this thread and in all that it starts, where the system can."""
+    """Hold Ctrl-C back in this thread and in its new processes, if the system can."""
     if sys.platform == "win32":
         yield
         return

@@ -1,4 +1,4 @@
-"""One run of a learner on a problem: plans made in Python, slots played in compiled code."""
+"""A run of a learner on a problem: plans made in Python, slots played in compiled code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LARGEST_GAP_TABLE = 40_000_000
 
 @dataclass(frozen=True)
 class Pricing:
-    """The exact solution of the problem, in the form that prices every choice of a run."""
+    """The exact solution of the problem, in the form of a table of gaps for every choice of a run."""
 
     beliefs: JointBeliefs
     gap: Array
@@ -49,7 +49,7 @@ class Pricing:
 
     @classmethod
     def of(cls, solution: Solution) -> Pricing | None:
-        """Return the prices of a solution, or None where it has no bias or its table would be too large."""
+        """Return the gaps of a solution, or None without a bias or if the table would be too large."""
         if solution.bias is None or not isinstance(solution.policy, JointPolicy):
             return None
         beliefs = solution.policy.beliefs
@@ -58,7 +58,7 @@ class Pricing:
         parts = np.array_split(beliefs.everywhere(), 64)
         values = np.concatenate([solution.policy.action_values(part) for part in parts])
         gap = values.max(axis=1, keepdims=True) - values
-        # Choices that tie up to rounding cost nothing.
+        # Choices equal up to rounding have no gap.
         gap[gap <= TIE] = 0.0
         start = solution.policy.action_values(beliefs.start[None])[0]
         # A policy's numbers are in shares of the range of rewards.
@@ -67,7 +67,7 @@ class Pricing:
 
 
 class World:
-    """A problem made ready for the engine. An arm whose rewards are bounded by an unknown law pays its means."""
+    """A problem in the layout of the engine. An arm with ``bounded`` rewards of unknown distribution pays its means."""
 
     def __init__(self, problem: Problem, pricing: Pricing | None = None) -> None:
         self.problem = problem
@@ -98,7 +98,7 @@ class World:
         if changed:
             slots, numbers, later = zip(*changed, strict=True)
             caps = np.array([arm.cap for arm in arms])
-            # Room for the laws of each arm that is not seen across a change: as much as the longest of them takes.
+            # Space for the distributions of each arm not observed across a change: the largest need of any change.
             room = np.zeros(n, dtype=np.int64)
             np.maximum.at(room, list(numbers), caps[n:] * table[list(numbers), kernels.STATES])
             self.changes = kernels.Changes(
@@ -120,7 +120,9 @@ class World:
 
     @cached_property
     def first_block(self) -> int:
-        """The action in whose block the start lies: its arms all have known initial states; −1 if there is none."""
+        """The action of the block that contains the start, for arms with known initial states; −1 without such a
+        block.
+        """
         known = [i for i, state in enumerate(self.problem.initial) if state is not None][: self.problem.plays]
         same = np.flatnonzero((self.priced.actions == np.array(known)).all(axis=1)) if known else np.zeros(0)
         return int(same[0]) if len(known) == self.problem.plays and same.size else -1
@@ -138,7 +140,7 @@ def _pays(arm: AnyArm) -> int:
 
 
 def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:
-    """The mean rewards of all states of some arms, and what is needed to draw them: see ``_kernels.World``."""
+    """The mean rewards of all states of some arms, and the parameters of their draws: see ``_kernels.World``."""
     rows = []
     for arm in arms:
         low, high = arm.reward_range
@@ -149,9 +151,9 @@ def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:
 
 
 def _no_blocks(problem: Problem) -> kernels.Blocks:
-    """The actions of a problem alone, in the place of a table over joint beliefs."""
+    """The actions of a problem alone, in place of a table over joint beliefs."""
     n, plays = problem.n_arms, problem.plays
-    # Too many choices for any table over joint beliefs: then nobody asks for their numbers.
+    # Too many choices for any table over joint beliefs: action numbers are then not needed.
     listed = itertools.combinations(range(n), plays) if math.comb(n, plays) <= MOST_CHOICES else ()
     flat, square, cube = (np.zeros((1,) * axes, dtype=np.int64) for axes in (1, 2, 3))
     actions = np.array(list(listed), dtype=np.int64).reshape(-1, plays)
@@ -159,11 +161,11 @@ def _no_blocks(problem: Problem) -> kernels.Blocks:
 
 
 class UnplayablePolicyError(ProblemError):
-    """A policy of a kind that the compiled engine does not know."""
+    """A policy of a kind unknown to the compiled engine."""
 
 
 class Run:
-    """One run: its record, its accounts, and the plans played so far."""
+    """A run: its record, its accounts, and the plans played so far."""
 
     def __init__(self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False) -> None:
         problem = world.problem
@@ -178,14 +180,14 @@ class Run:
         self._memory = kernels.plain(kernels.Memory(*flat, record.last_state, record.last_slot))
         self._arms, self._changes = kernels.plain(world.arrays), world.changes
         if world.changes is not None:
-            # What a change writes over is the run's own.
+            # Arrays that a change overwrites belong to the run.
             arms, law, *paid = world.arrays
             self._arms = kernels.plain(kernels.World(arms.copy(), law, *(array.copy() for array in paid)))
             own = ("done", "since", "crossed")
             self._changes = world.changes._replace(**{name: getattr(world.changes, name).copy() for name in own})
         self._priced = kernels.plain(world.priced)
         self._outcomes = kernels.plain(self.account), kernels.plain(self.trace)
-        # Two numbers for each count, of which the system hands out only those that are used.
+        # Two numbers for each count; the system allocates only the used pages.
         size = len(record.flat_visits)
         self._tally = np.zeros(size, dtype=np.int64), np.empty(size, dtype=np.int64)
 
@@ -207,7 +209,7 @@ class Run:
 def play_run(
     learner: Learner, world: World, horizon: int, checkpoints: IntArray, *, seed: int, run: int, trace: bool = False
 ) -> Run:
-    """Play one run of a learner to the horizon; ``checkpoints`` are slots in ascending order."""
+    """Play a run of a learner to the horizon; ``checkpoints`` are slots in ascending order."""
     problem = world.problem
     task = learner.task(problem, horizon)
     played = Run(world, horizon, checkpoints, world_words(seed, problem.content, run), trace=trace)
@@ -220,9 +222,9 @@ def play_run(
 def _choice(
     policy: Policy, problem: Problem, *, at_start: bool
 ) -> tuple[kernels.Choice, FlatTables, kernels.Blocks | None]:
-    """A policy as the engine takes it, with its tables of indices and its joint beliefs, if it has any.
+    """A policy in the layout of the engine, with its tables of indices and its joint beliefs, if any.
 
-    ``at_start`` where a table over joint beliefs may have no entry yet.
+    ``at_start`` marks a start for which a table over joint beliefs may have no entry yet.
     """
     plays = problem.plays
     flat, blocks = kernels.NO_TABLES, None

@@ -1,4 +1,4 @@
-"""Which pool plays: one by its name, or one that the caller has made."""
+"""The choice of a pool: by name, or a pool of the caller."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def open_pool(
     often: bool = False,
     learners: Iterable[Learner] = (),
 ) -> Iterator[Pool]:
-    """Open a pool by its name, and close it in the end; one that is given is used as it is and stays open.
+    """Open a pool by its name, and close the pool in the end; a pool of the caller stays open.
 
-    ``auto`` is the cluster where there is an address; else processes where the learners make plans ``often``, there is
-    more than one job, and nothing can go wrong with them; else threads. Jobs are all cores where nothing is said.
+    ``auto`` is the cluster if an address is given. Otherwise ``auto`` is processes if the learners make plans
+    ``often``, there is more than one job, and processes are safe; else threads. By default jobs are all cores.
     """
     if not isinstance(engine, str) and isinstance(engine, Pool):
         if jobs is not None or address is not None:
@@ -43,7 +43,7 @@ def open_pool(
     jobs = cores() if jobs is None else jobs
     pool: Pool
     if engine == "dask" or address is not None:
-        # Dask is an extra of this package, and takes a second to load.
+        # Dask is an optional dependency, and takes a second to load.
         from restless_bandits.simulation.dask_pool import DaskPool
 
         pool = DaskPool(address, jobs)
@@ -57,10 +57,10 @@ def open_pool(
 
 
 def script_is_guarded() -> bool:
-    """Whether a new process would not run anew what this one is running.
+    """Whether new processes would not run the main script again.
 
-    A process that is started imports the main script first. Safe are those who have none, as in a notebook, and those
-    whose main part, from which this call has come, stands under ``if __name__ == "__main__":``.
+    A new process imports the main script first. Sessions without a script are safe, such as notebooks, and so are
+    scripts whose main part, the origin of this call, stands under ``if __name__ == "__main__":``.
     """
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
@@ -85,7 +85,7 @@ def script_is_guarded() -> bool:
 
 
 def _can_travel(learner: Learner) -> bool:
-    """Whether a learner can be sent to another process: one made of a class typed into a notebook cannot."""
+    """Whether a learner can be sent to another process: a learner of a class typed into a notebook cannot."""
     if type(learner).__module__ == "__main__" and getattr(sys.modules["__main__"], "__file__", None) is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Says beforehand how long a simulation will take: from its first runs, or from the beginning of one played aside."""
+"""Estimates of the duration of a simulation: from its first runs, or from the beginning of a separate trial run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from restless_bandits.simulation.playing import Book
 from restless_bandits.streams import plan_generator, world_words
 
 PATIENCE = 1.5
-"""Seconds after which a learner that has not finished a run is tried aside."""
+"""Seconds after which a learner without a finished run gets a trial run."""
 TRIAL_SECONDS, TRIAL_SLOTS = 1.0, 100_000
 ANSWERED_SLOTS = 1000
-"""Slots played aside of a run that an agent plays."""
+"""Slots of a trial run played by an agent."""
 FIRST_SLOTS = 300
 """Slots by which learners have made plans of every kind."""
 PLANS_POWER = 0.7
-"""The number of plans grows with this power of the slots at most, in the long run: about that of ``likelihood-ucb``."""
+"""The largest long-run exponent of the number of plans as a power of the slots: about the exponent of
+``likelihood-ucb``.
+"""
 MINUTE = 60.0
-"""Seconds of a single run of which even somebody who wants no reports is warned."""
+"""Seconds of a single run from which on a warning is given even without reports."""
 
 
 class Outlook:
-    """Looks at the books of a simulation now and then, and says once how long it will take if that is long."""
+    """Monitors the results of a simulation, and reports its duration once if long."""
 
     def __init__(self, books: Sequence[Book], width: int, report: Report | None) -> None:
         self._books, self._width, self._report = books, width, report
@@ -63,10 +65,10 @@ class Outlook:
         self._told = True
 
     def _seconds_a_run(self, n: int, passed: float) -> float | None:
-        """What a run of a book takes, or None where that is not known yet."""
+        """The seconds of a run of a cell, or None if not known yet."""
         finished = [float(one.seconds[0]) for one in self._books[n].finished.values()]
         if compiling.is_set():
-            # A first run, or one played aside, would be charged for what is compiled only once.
+            # A first run, or a trial run, would include one-time compilation.
             return min(finished) if len(finished) > 1 else None
         if finished:
             return sum(finished) / len(finished)
@@ -76,16 +78,16 @@ class Outlook:
 
 
 def seconds_by_trial(cell: Cell) -> float:
-    """Return about how long a run of a cell takes, from its first second."""
+    """Return the approximate seconds of a run of a cell, from its first second."""
     if not cell.answers.prompt:
-        # A slot takes longer than its share of a plan, so the first ones stand for all.
+        # A slot takes longer than its share of a plan: the first slots represent all slots.
         slots, begun = min(cell.horizon, ANSWERED_SLOTS), time.thread_time()
         beginning = dataclasses.replace(cell, horizon=slots, checkpoints=(slots,))
         play_runs(beginning, [0])
         return (time.thread_time() - begun) * cell.horizon / slots
     task = cell.learner.task(cell.problem, cell.horizon)
     run = _beginning(cell, TRIAL_SLOTS)
-    # Slots take the same time always, plans get rarer. The first one has also loaded what they need.
+    # Slots take constant time, plans get rarer. The first plan has also loaded all modules.
     pace = Pace(cell.horizon, PLANS_POWER)
     first, planning, playing = 0.0, 0.0, 0.0
     until = time.monotonic() + TRIAL_SECONDS
@@ -104,11 +106,11 @@ def seconds_by_trial(cell: Cell) -> float:
 
 
 def play_beginning(cell: Cell) -> None:
-    """Play the first slots of a cell, for nothing but what is compiled on the way."""
+    """Play the first slots of a cell, to trigger compilation only."""
     task = cell.learner.task(cell.problem, cell.horizon)
     run = _beginning(cell, FIRST_SLOTS)
     with warnings.catch_warnings():
-        # Whatever there is to warn of will be said when it counts.
+        # Warnings are repeated in the real run.
         warnings.simplefilter("ignore")
         while not run.done:
             run.play(_next_plan(cell, run, task))

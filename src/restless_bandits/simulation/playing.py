@@ -1,8 +1,8 @@
 """Plays cells in a pool, and keeps their accounts.
 
 The calling thread alone enters finished runs and writes to the disk. Groups of cells are played one after the other.
-The cells of a group are played side by side, run by run, so that when somebody interrupts, all learners have finished
-about the same runs.
+The cells of a group are played side by side, run by run: at an interrupt all learners have finished about the same
+runs.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from restless_bandits.simulation.results import Outcomes
 from restless_bandits.simulation.storage import Store
 
 BLOCK = 25
-"""Runs of a cell that are stored together, and the most that are played as one piece."""
+"""The number of runs of a cell in a stored block, and the largest piece."""
 PATIENCE = 5.0
-"""Seconds after which finished runs are stored even if they are fewer."""
+"""Seconds after which finished runs are stored even as an incomplete block."""
 PIECE_SECONDS = 0.2
-"""About how long one piece of a cell is played."""
+"""The approximate duration of a piece of a cell in seconds."""
 LAST_WAIT = 1.0
-"""Seconds that an interrupted simulation waits for runs that are nearly done."""
+"""Seconds that an interrupted simulation waits for nearly finished runs."""
 
 
 @dataclass(eq=False)
 class Book:
-    """A cell, and what of it is finished."""
+    """A cell with its finished runs."""
 
     cell: Cell
     store: Store | None = None
@@ -52,7 +52,7 @@ class Book:
 
     @property
     def seconds_a_run(self) -> float | None:
-        """What a run has taken on average, if any is finished."""
+        """The mean seconds of a finished run, if any."""
         if not self.finished:
             return None
         return sum(float(one.seconds[0]) for one in self.finished.values()) / len(self.finished)
@@ -68,7 +68,7 @@ class Book:
                 self.save()
 
     def save(self) -> None:
-        """Store all that is not yet stored."""
+        """Store all runs that are not yet stored."""
         if self.store is not None and self._unstored:
             self.store.save(self._unstored)
             self._unstored = {}
@@ -85,24 +85,24 @@ def play_books(
     entered: Callable[[Book], None] | None = None,
     look: Callable[[], None] | None = None,
 ) -> None:
-    """Play all that is missing; ``entered`` is told of each book that has got new runs.
+    """Play all missing runs; ``entered`` is called with each book that has new runs.
 
-    ``look`` is called about twice a second, as long as something is played.
+    ``look`` is called about twice a second during play.
 
-    What is finished is stored whatever happens: an interrupt, an error in a run, a disk that is full.
+    Finished runs are stored in all cases: after an interrupt, an error in a run, a full disk.
     """
     books = [book for group in groups for book in group]
     playing: dict[Future[list[PlayedRun]], Book] = {}
     pieces = _pieces(groups)
     try:
         while True:
-            # Twice as many as are played at a time, so that nobody waits for the next.
+            # Twice the number of parallel pieces: no worker waits for the next piece.
             while len(playing) < 2 * pool.width and (piece := next(pieces, None)) is not None:
                 book, numbers = piece
                 playing[pool.submit(book.cell, numbers)] = book
             if not playing:
                 break
-            # With a timeout, because a wait without one cannot be interrupted on every system.
+            # With a timeout, because on some systems an unlimited wait cannot be interrupted.
             done, _ = wait(playing, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in done:
                 book = playing.pop(future)
@@ -127,7 +127,7 @@ def play_books(
     except BaseException:
         for future in playing:
             future.cancel()
-        # The first error is the one to tell; a disk that is full stays full.
+        # The first error is reported; a full disk stays full.
         with contextlib.suppress(ProblemError):
             for book in books:
                 book.save()
@@ -135,7 +135,7 @@ def play_books(
 
 
 def _pieces(groups: Sequence[Sequence[Book]]) -> Iterator[tuple[Book, list[int]]]:
-    """What is missing, in pieces that grow to ``PIECE_SECONDS`` as it is seen how long a run takes."""
+    """The missing runs, in pieces that grow to ``PIECE_SECONDS`` by the measured duration of a run."""
     for group in groups:
         waiting = [(book, deque(book.missing)) for book in group]
         while any(numbers for _, numbers in waiting):

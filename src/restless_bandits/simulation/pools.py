@@ -1,10 +1,9 @@
-"""Who plays: threads of this process, processes of this machine, or a cluster.
+"""Pools of workers: threads of this process, processes of this machine, or a cluster.
 
-A pool takes a piece of a cell and promises its runs. Threads start at once and share the tables of the problem; they
-serve learners that think rarely, whose runs are nearly all compiled code without the interpreter lock. Learners that
-make thousands of plans a run hold that lock most of the time, and two threads are then slower than one; processes
-start in about a second and do not get in each other's way. A Dask cluster (``dask_pool``) has the workers of many
-machines.
+A pool takes a piece of a cell and returns a future of its runs. Threads start at once and share the tables of the
+problem; threads suit learners with rare plans, whose runs are nearly all compiled code without the interpreter lock.
+Learners with thousands of plans a run hold the lock most of the time, and two threads are then slower than one thread.
+Processes start in about a second and are independent. A Dask cluster (``dask_pool``) has the workers of many machines.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from restless_bandits.workers import begin_worker, listen_to_workers
 
 @runtime_checkable
 class Pool(Protocol):
-    """What plays pieces of cells."""
+    """A pool of workers for pieces of cells."""
 
     @property
     def width(self) -> int:
@@ -34,21 +33,21 @@ class Pool(Protocol):
         """Promise some runs of a cell."""
 
     def close(self) -> None:
-        """Begin nothing new; what is being played is left to itself."""
+        """Start no further pieces; running pieces continue."""
 
 
 def cores() -> int:
-    """Return the cores that this process may use, which a container makes fewer than there are."""
+    """Return the number of cores available to this process, fewer than all cores in a container."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class ThreadPool:
-    """Threads that do not hold up the end of the program.
+    """Threads that do not delay the end of the program.
 
-    Daemons, unlike those of the standard library: somebody who interrupts does not want to wait for a run of a minute
-    to end.
+    Daemons, unlike the threads of the standard library: after an interrupt the program does not wait for the end of a
+    run.
     """
 
     def __init__(self, width: int) -> None:
@@ -80,7 +79,7 @@ class ThreadPool:
 
 
 class ProcessPool:
-    """Processes that end with this one, however it ends."""
+    """Processes that end with this process, however it ends."""
 
     def __init__(self, width: int) -> None:
         self.width = width

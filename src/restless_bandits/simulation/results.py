@@ -1,10 +1,10 @@
 """The result of a simulation: labelled numbers, three regrets, tables.
 
 Axes are (learner, run, checkpoint). Regret is ``ratio · t · gain − Σ reward`` against the gain of the comparator:
-``realised`` takes the rewards received, ``expected`` their means given the true belief, and ``gap`` adds up what each
-choice fell short of the best one by the exact solution. All three have the same mean, up to a bounded start and end
-term, and each is less noisy than the one before. ``gap`` is there only where the comparator is the optimum, the exact
-solution is at hand, and the ratio is 1.
+``realised`` takes the received rewards, ``expected`` their means given the true belief, and ``gap`` adds up the
+shortfall of each choice from the best choice by the exact solution. All three have the same mean, up to a bounded start
+and end term, and each is less noisy than the kind before. ``gap`` exists only if the comparator is the optimum, the
+exact solution is available, and the ratio is 1.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from restless_bandits.rewards import ZERO_TO_ONE, Range, checked_range, outside
 from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
 
 REALISED, EXPECTED, GAP = range(3)
-"""Places in the last axis of ``Outcomes.at``, as the engine keeps its accounts."""
+"""Positions in the last axis of ``Outcomes.at``, in the engine's order."""
 KINDS = ("realised", "expected", "gap")
 FORMAT = "restless-bandits simulation result, format 1"
 LABELS = ("problem", "content", "arms", "learners", "horizon", "seed", "ratio", "priced")
-"""What is stored of a result beside its arrays and its comparator, under its own name."""
+"""The fields of a result stored under their own names, besides its arrays and its comparator."""
 LARGEST_RATIO = 1e9
 COLUMNS = ("at", "pulls", "seconds")
 TRACED = ("arms", "states", "rewards")
@@ -39,7 +39,7 @@ TRACED = ("arms", "states", "rewards")
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What is kept of some runs of one learner; the first axis of everything is the run."""
+    """The outcomes of some runs of a learner; the first axis of all arrays is the run."""
 
     at: Array
     """Realised reward, expected reward and gap, summed up to each checkpoint: (run, checkpoint, 3)."""
@@ -52,7 +52,7 @@ class Outcomes:
         return len(self.at)
 
     def arrays(self) -> dict[str, Any]:
-        """Return the outcomes as plain arrays, plans one after the other."""
+        """Return the outcomes as plain arrays, plans concatenated."""
         return {
             **{name: getattr(self, name) for name in COLUMNS},
             "plans": np.array([len(lengths) for lengths in self.plan_lengths], dtype=np.int64),
@@ -65,12 +65,12 @@ class Outcomes:
         return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
 
     def check(self, checkpoints: IntArray, n_arms: int, reward_range: Range) -> None:
-        """Raise ``ValueError`` for what no runs leave behind, to these checkpoints and with so many arms."""
+        """Raise ``ValueError`` for arrays that no runs produce, given checkpoints and the number of arms."""
         runs, horizon = len(self.plan_lengths), int(checkpoints[-1])
         shapes = {"at": (runs, len(checkpoints), 3), "pulls": (runs, n_arms), "seconds": (runs,)}
         for name, shape in shapes.items():
             column, kind = getattr(self, name), np.int64 if name == "pulls" else np.float64
-            # So far below infinity that their squares are numbers too.
+            # Far enough below infinity for finite squares.
             if column.shape != shape or column.dtype != kind or not (np.abs(column) < 1e100).all():
                 raise ValueError(f"{name} are no {shape} numbers")
         plays = self.pulls.sum(axis=1) / horizon
@@ -79,7 +79,7 @@ class Outcomes:
         )
         if not whole_runs or self.pulls.min() < 0 or (self.seconds < 0).any() or (plays % 1).any() or np.ptp(plays):
             raise ValueError("pulls or plans do not add up to the horizon")
-        # Rewards lie within their range; what was expected is rounded.
+        # Rewards lie within their range; expected rewards are rounded.
         earned = self.at[:, :, :GAP] / checkpoints[:, None]
         low, high = (plays[0] * end for end in reward_range)
         off = 1e-9 * max(abs(low), abs(high))
@@ -97,7 +97,7 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Traces:
-    """Every slot of every run of one learner: arrays (run, slot, play)."""
+    """Every slot of every run of a learner: arrays (run, slot, play)."""
 
     arms: IntArray
     states: IntArray
@@ -106,7 +106,7 @@ class Traces:
 
 @dataclass(frozen=True, eq=False)
 class SimulationResult:
-    """Many runs of several learners on one problem."""
+    """Many runs of several learners on a problem."""
 
     problem: str
     """The problem's name."""
@@ -121,26 +121,26 @@ class SimulationResult:
     comparator: Comparator
     ratio: float
     priced: bool
-    """Whether gaps were kept."""
+    """Whether gaps were recorded."""
     outcomes: tuple[Outcomes, ...]
     traces: Mapping[str, Traces] = field(default_factory=dict)
     findings: Findings = NO_FINDINGS
-    """What the fit of the problem to a log found out."""
+    """Findings of the fit of the problem to a log."""
     lost: float = 0.0
-    """The chance with which answers were lost."""
+    """The probability of lost feedback."""
     late: int = 0
-    """The most slots that answers were late."""
+    """The largest delay of feedback in slots."""
     reward_range: Range = ZERO_TO_ONE
-    """The range that holds the rewards of all arms."""
+    """The smallest range that contains the rewards of all arms."""
 
     @property
     def remark(self) -> str | None:
-        """What is to be said of runs in a model that its own log rejects."""
+        """The remark on runs in a model rejected by its own log."""
         return self.findings.remark("simulated in")
 
     @property
     def how_answered(self) -> str:
-        """What a title adds where answers were lost or late."""
+        """The addition to a title for lost or delayed feedback."""
         lost = f", {100 * self.lost:g} % of answers lost" if self.lost else ""
         return lost + (f", answers up to {self.late} slots late" if self.late else "")
 
@@ -160,7 +160,7 @@ class SimulationResult:
 
     @property
     def gap(self) -> Array | None:
-        """Sums of the gaps to the best choice: (learner, run, checkpoint); None where the problem is too large."""
+        """Sums of the gaps to the best choice: (learner, run, checkpoint); None for a problem that is too large."""
         return self._account(GAP) if self.priced else None
 
     @property
@@ -170,7 +170,7 @@ class SimulationResult:
 
     @property
     def seconds(self) -> Array:
-        """Seconds that each run took: (learner, run)."""
+        """Seconds of each run: (learner, run)."""
         return np.stack([one.seconds for one in self.outcomes])
 
     @property
@@ -188,11 +188,11 @@ class SimulationResult:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of regret that this result has, the noisiest first."""
+        """The available kinds of regret, the noisiest first."""
         return KINDS[:GAP] if self._why_no_gap() else KINDS
 
     def regret(self, kind: str | None = None, *, learner: str | None = None, against: str = "gain") -> Array:
-        """Return regrets, by default of the best kind there is: (learner, run, checkpoint), or of one learner alone.
+        """Return regrets, by default of the best available kind: (learner, run, checkpoint), or of a single learner.
 
         ``against`` is ``gain``, or ``lower`` or ``upper`` for an end of the comparator's bracket.
         """
@@ -202,7 +202,7 @@ class SimulationResult:
             raise ProblemError(f"there is no gap regret here: {self._why_no_gap()}; ask for expected")
         gain = self.comparator.against(against)
         if kind == "gap":
-            # The gaps are measured from the optimum; the ends of its bracket differ from it by a known rate.
+            # The gaps are measured from the optimum; the ends of its bracket differ from the optimum by a known rate.
             found = self._account(GAP) + self.checkpoints * (gain - self.comparator.gain)
         elif self.comparator.pieces:
             found = self.ratio * self.comparator.earned(self.checkpoints, against) - self._account(KINDS.index(kind))
@@ -212,7 +212,7 @@ class SimulationResult:
 
     def _why_no_gap(self) -> str:
         if self.comparator.pieces:
-            return "the problem changes, and what is known of an arm not seen since has no price"
+            return "the problem changes, and beliefs of arms not observed since have no gap"
         if not self.priced:
             return "the problem is too large to price every choice"
         if not self.comparator.optimal:
@@ -220,9 +220,9 @@ class SimulationResult:
         return "" if self.ratio == 1.0 else f"it is defined for ratio 1, not {self.ratio:g}"
 
     def summary(self, learner: str) -> dict[str, Any]:
-        """Return means and spreads of one learner, lists along checkpoints; with one run spreads are not numbers.
+        """Return means and spreads of a learner, lists along checkpoints; with a single run spreads are NaN.
 
-        ``seconds`` is the sum over runs, and ``slots_per_second`` what one core does.
+        ``seconds`` is the sum over runs, and ``slots_per_second`` the speed of a single core.
         """
         one = self.outcomes[self.number(learner)]
         kind = self.kinds[-1]
@@ -260,7 +260,7 @@ class SimulationResult:
         return [self.summary(learner) for learner in self.learners]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what ``restless simulate --json`` prints."""
+        """Return the output of ``restless simulate --json``."""
         return {
             **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed", "lost", "late")},
             "comparator": self.comparator.as_dict(),
@@ -303,14 +303,14 @@ class SimulationResult:
         attributes = {
             **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio", "lost", "late")},
             "regret_kind": self.kinds[-1],
-            # Attributes are single values, so pieces are told by their slots and gains.
+            # Attributes are single values: pieces are given by their slots and gains.
             **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items() if key != "pieces"},
             "changes": [first for first, _ in self.comparator.pieces[1:]],
         }
         return xarray.Dataset(variables, coords=labels, attrs=attributes)
 
     def save(self, path: str | Path) -> None:
-        """Write the result to an .npz file, without pickle; traces too. It appears whole or not at all."""
+        """Write the result with traces to an .npz file, atomically and without pickle."""
         label = {name: getattr(self, name) for name in LABELS}
         label |= {"format": FORMAT, "comparator": self.comparator.as_dict(), "traced": list(self.traces)}
         label |= {
@@ -329,7 +329,7 @@ class SimulationResult:
 
     @classmethod
     def load(cls, path: str | Path) -> SimulationResult:
-        """Read a result that ``save`` wrote."""
+        """Return the result of a file that ``save`` wrote."""
         try:
             arrays = read_archive(path)
             label = json.loads(str(arrays["label"]))
@@ -343,8 +343,8 @@ class SimulationResult:
 
     @classmethod
     def _restored(cls, label: dict[str, Any], arrays: dict[str, Any]) -> SimulationResult:
-        """The result of what was stored; nothing of it is taken on trust."""
-        # JSON has lists where a result has tuples.
+        """The result of stored data, with every field validated."""
+        # JSON lists become tuples.
         stored: dict[str, Any] = {name: label[name] for name in LABELS}
         stored |= {name: tuple(label[name]) for name in ("arms", "learners")}
         own: dict[str, dict[str, Any]] = {spec: {} for spec in label["learners"]}
@@ -367,7 +367,7 @@ class SimulationResult:
         return found
 
     def _check(self) -> None:
-        """Raise ``ValueError`` for numbers and words that do not fit each other."""
+        """Raise ``ValueError`` for inconsistent numbers and words."""
         whole("seed", self.seed, 0)
         positive("ratio", self.ratio, LARGEST_RATIO)
         probability("lost", self.lost)
@@ -405,9 +405,9 @@ class SimulationResult:
             if not (trace.arms.dtype == trace.states.dtype == np.int64 and trace.rewards.dtype == np.float64):
                 raise ValueError("traces are no numbers of arms and states")
             if trace.arms.min() < 0 or trace.arms.max() >= len(self.arms) or trace.states.min() < 0:
-                raise ValueError("traces name arms that there are not")
+                raise ValueError("traces name unknown arms")
             if outside(trace.rewards, self.reward_range).any():
-                raise ValueError("traces hold what no reward is")
+                raise ValueError("traces hold invalid rewards")
 
     def __repr__(self) -> str:
         kind = self.kinds[-1]
@@ -426,7 +426,7 @@ class SimulationResult:
 
 
 def _sd(values: Array) -> Array:
-    """The standard deviation over runs; not a number where there is one run."""
+    """The standard deviation over runs; NaN for a single run."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
     spread: Array = values.std(axis=0, ddof=1)

@@ -1,7 +1,7 @@
 """Many learners, many runs, all cores.
 
-Run r of a learner depends on the seed, the problem's content and r alone, so nothing here changes a number: not how
-many threads, processes or machines there are, nor which runs were found on disk, nor who else is playing.
+Run r of a learner depends on the seed, the problem's content and r alone. Numbers are therefore independent of the
+number of threads, processes or machines, of stored runs, and of the other learners.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from restless_bandits.simulation.storage import Store, open_folder
 
 MOST_CHECKPOINTS = 1_000_000
 MOST_NUMBERS = 200_000_000
-"""Numbers that a result may hold: 1.6 GB."""
+"""The largest number of values in a result: 1.6 GB."""
 MANY_SLOTS = 1_000_000
-"""Slots of all runs of a learner from which on the start of processes is worth its second."""
+"""Slots of all runs of a learner from which on processes pay off."""
 
 MANY_ANSWERS = 20_000
-"""The same where agents play, which hold the interpreter's lock all the time."""
+"""The same for runs of agents, which hold the interpreter's lock all the time."""
 
 
 class SimulationInterrupted(KeyboardInterrupt):
-    """Ctrl-C in the middle of a simulation, with what was finished.
+    """Ctrl-C in the middle of a simulation, with the finished runs.
 
-    ``result`` holds the first runs, as many as every learner has finished, or is None where that is none; ``finished``
-    counts the finished runs of each learner.
+    ``result`` holds the first runs finished by every learner, or None without any; ``finished`` counts the finished
+    runs of each learner.
     """
 
     def __init__(self, finished: dict[str, int], total: int, result: SimulationResult | None, out: Path | None) -> None:
@@ -83,41 +83,42 @@ def simulate(
     horizon
         Slots of every run.
     runs
-        Runs of every learner. Run r is the same whatever else is run.
+        Runs of every learner. Run r does not depend on the number of runs or the other learners.
     seed
-        The seed of the whole.
+        The seed of the simulation.
     jobs
-        How many play at a time; all cores by default.
+        The number of parallel runs; all cores by default.
     engine
-        ``threads``; ``processes``, which start slower and are faster for learners that make thousands of plans a run;
-        ``dask``, a cluster; or ``auto``, which takes the cluster where there is an address, and processes where they
-        pay and cannot go wrong. A script that asks for processes, or for a cluster without an address, must guard its
-        main part by ``if __name__ == "__main__":``; ``auto`` takes threads where it does not. A ``Pool`` of your own
-        does as well, and stays open.
+        ``threads``; ``processes``, with a slower start and more speed for learners with thousands of plans a run;
+        ``dask``, a cluster; or ``auto``: the cluster if an address is given, processes if they pay off and are safe,
+        else threads. A script that asks for processes, or for a cluster without an address, must guard its main part by
+        ``if __name__ == "__main__":``; without the guard ``auto`` takes threads. A ``Pool`` of your own is accepted as
+        well, and stays open.
     address
-        The scheduler of a Dask cluster, as in ``tcp://127.0.0.1:8786``; it brings its own workers, so there are no
-        jobs to give. The engine ``dask`` without one starts a cluster of this machine with ``jobs`` workers.
+        The scheduler of a Dask cluster, as in ``tcp://127.0.0.1:8786``. The cluster brings its own workers: ``jobs``
+        does not apply. The engine ``dask`` without an address starts a local cluster with ``jobs`` workers.
     checkpoints
-        So many, evenly spaced and ending at the horizon; ``"log:20"`` for logarithmic ones; or a list of slots, to
-        which the horizon is added.
+        The number of checkpoints, evenly spaced up to the horizon; ``"log:20"`` for logarithmic spacing; or a list of
+        slots, to which the horizon is added.
     comparator
-        What regret is measured against: ``auto`` (the optimum, or its bracket), ``exact``, ``whittle``, ``myopic``,
+        The reference of regret: ``auto`` (the optimum, or its bracket), ``exact``, ``whittle``, ``myopic``,
         ``guha``, ``best-arm``, or a number.
     ratio
         Approximation regret: ``ratio · t · gain − Σ reward``.
     trace
         Keep every slot in ``result.traces``.
     lost, late
-        The chance that the answer of a slot is lost, and the most slots that one comes late; each delay up to that is
-        as likely as the others (``simulation.answers``). Such runs are played by an ``Agent``, thousands of slots a
-        second instead of millions, against the same comparator, who sees everything at once.
+        The probability that the feedback of a slot is lost, and the largest delay in slots; delays are uniform up to
+        the largest (``simulation.answers``). An ``Agent`` plays such runs, thousands of slots a second instead of
+        millions, against the same comparator, which has immediate feedback.
     out
-        A folder in which finished runs are kept; the same call again resumes, and more runs use those that are there.
+        A folder for finished runs; a repeated call resumes, and a call with more runs uses the stored runs.
     progress
-        Called with the number of finished runs and of all runs.
+        A function of the numbers of finished runs and of all runs.
     announce
-        Called with a line for what should be known at once: how long all will take, if that is long, and what a learner
-        will not get done. Without it a single run that takes longer than a minute is a ``RuntimeWarning``.
+        A function for a line of immediate interest: the expected duration of the simulation, if long, and the cautions
+        of learners (``Learner.caution``). Without ``announce``, a single run longer than a minute is a
+        ``RuntimeWarning``.
 
     """
     check_problem(problem)
@@ -137,7 +138,7 @@ def simulate(
     if kept > MOST_NUMBERS:
         what = "with traces" if trace else f"with {len(marks)} checkpoints"
         raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
-    # A learner that cannot play this problem says so before any work is done.
+    # A learner that cannot play this problem raises before any work is done.
     for player in players.values():
         caution = player.caution(player.task(problem, horizon), problem)
         if announce is not None and caution is not None:
@@ -163,7 +164,7 @@ def simulate(
         tell()
         try:
             if isinstance(pool, ProcessPool) and not is_kept(run_plan):
-                # What takes most of the time is compiled here, and taken from disk by all: else each would do it anew.
+                # Compile here the code with the longest compile time; all workers then load the code from disk.
                 play_beginning(books[0].cell)
             play_books([books], pool, tell, Outlook(books, pool.width, announce).look)
         except KeyboardInterrupt:
@@ -175,7 +176,7 @@ def simulate(
 
 
 def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: float = 1.0) -> SimulationResult:
-    """Return the first runs of some cells of one problem, seed, horizon and list of checkpoints as a result."""
+    """Return the first runs of some cells of equal problem, seed, horizon and checkpoints as a result."""
     first = books[0].cell
     traces = {}
     for book in books if first.trace else ():

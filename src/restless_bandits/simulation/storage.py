@@ -1,9 +1,9 @@
-"""Finished runs on disk: written as they come, found again, never half there.
+"""Finished runs on disk: written atomically on completion, and reused.
 
-A results folder holds ``manifest.json``, which says what the folder is, and for each *key* (problem content, learner,
-seed, horizon, checkpoints, answers, version, code, source of a learner of somebody else's) a folder with ``key.json``
-and block files. A block file holds some runs with their numbers. It is written under a temporary name, flushed to the
-disk and then renamed, so that a block is there whole or not at all; what was killed in the middle is played again.
+A results folder holds ``manifest.json``, the description of the folder. For each *key* (problem content, learner, seed,
+horizon, checkpoints, feedback delays, version, code, source of a third-party learner) the folder has a subfolder with
+``key.json`` and block files. A block file holds some runs with their numbers. A block is written under a temporary
+name, flushed to the disk and then renamed, and is therefore complete or absent; interrupted runs are played again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ WHAT = "results of restless simulate"
 FORMAT = 1
 BLOCKS = "runs-*.npz"
 HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
-"""What file browsers leave in a folder that is otherwise empty."""
+"""Files of file browsers in an otherwise empty folder."""
 NO_PART_IN_RUNS = ("cli", "data", "experiments", "plots.py", "service", "testing.py")
 """Parts of the package that cannot change a run."""
 
 
 def open_folder(path: str | Path) -> Path:
-    """Return a results folder, made if it is not there; refuse one that holds anything else."""
+    """Return a results folder, created if missing; refuse a folder with other content."""
     folder = Path(path)
     manifest = folder / "manifest.json"
     try:
@@ -67,7 +67,7 @@ def open_folder(path: str | Path) -> Path:
 
 @cache
 def fingerprint() -> str:
-    """Return a mark of the code that plays: a run stored by other code, of whatever version, is not taken for ours."""
+    """Return a digest of the simulation code: runs stored by other code, of any version, are not reused."""
     package = Path(__file__).resolve().parent.parent
     mark = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -78,7 +78,7 @@ def fingerprint() -> str:
 
 
 def _parts_of(learner: Learner) -> list[Any]:
-    """The classes and functions that make a learner's plans, its oracle's included."""
+    """The classes and functions that determine a learner's plans, its oracle's included."""
     parts: list[Any] = list(type(learner).__mro__)
     word = getattr(learner, "oracle", None)
     if isinstance(word, str) and ":" in word:
@@ -88,7 +88,7 @@ def _parts_of(learner: Learner) -> list[Any]:
 
 @dataclass(frozen=True)
 class Store:
-    """The stored runs of one learner under one key."""
+    """The stored runs of a learner under a key."""
 
     folder: Path
     key: str
@@ -132,7 +132,7 @@ class Store:
     def load(self, runs: int) -> dict[int, Outcomes]:
         """Return the stored runs below ``runs``, each by its number.
 
-        A block that cannot be read is dropped with a warning; its runs then count as not played.
+        An unreadable block is dropped with a warning; its runs then count as not played.
         """
         found: dict[int, Outcomes] = {}
         for path in sorted(self.folder.glob(BLOCKS)):
@@ -160,7 +160,7 @@ class Store:
         return numbers, block
 
     def save(self, finished: dict[int, Outcomes]) -> None:
-        """Write some finished runs as one block."""
+        """Write some finished runs as a block."""
         numbers = sorted(finished)
         arrays = Outcomes.stack([finished[number] for number in numbers]).arrays()
         arrays |= {"runs": np.array(numbers, dtype=np.int64), "key": np.array(self.key)}
@@ -169,6 +169,6 @@ class Store:
             write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
         except OSError as error:
             raise ProblemError(
-                f"cannot write {path}: {error.strerror or error}; what was stored before is intact, "
+                f"cannot write {path}: {error.strerror or error}; stored runs are intact; "
                 "make room and run the same again to resume"
             ) from None

@@ -1,4 +1,4 @@
-"""The paper's mathematics as code that can be run and doubted; each module says which of its names stand here."""
+"""The paper's mathematics as executable code; ``__all__`` of each module defines the names exported here."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """The bias between successors, Lemma 16 and Appendix B of the paper (Wang, Huang, Lui 2020).
 
-After a pull the next joint belief is one of M, which differ in the state seen. Appendix B says that the bias of the
+After a pull the next joint belief is one of M beliefs, different in the observed state. By Appendix B the bias of the
 optimal policy differs between them by at most U = 2M/(1 − λ_max), and not by a diameter that is exponential in the
-problem; so the regret bounds O(U√T) of colored-UCRL2 and Thompson sampling are polynomial as well. The exact oracle has
-the bias over all beliefs; ``bias_between_successors`` reads U off it.
+problem. The regret bounds O(U√T) of colored-UCRL2 and Thompson sampling are therefore polynomial as well. The exact
+oracle has the bias over all beliefs; ``bias_between_successors`` computes U from the bias.
 
-What is proved, for two states: the law of a state not looked at, from whichever start, lies between the rows of P, so
-after a pull the two lines of a coupling agree but for |λ|, and U ≤ |λ|(1 + U), U ≤ |λ|/(1 − |λ|). That is less than a
-quarter of the paper's. For more states see Lemma 5 of docs/theory/likelihood-dominance.md.
+Proved for two states: the distribution of an unobserved state, from any start, lies between the rows of P. After a pull
+the two lines of a coupling therefore agree except with probability |λ|, and U ≤ |λ|(1 + U), U ≤ |λ|/(1 − |λ|): less
+than a quarter of the paper's bound. For more states see Lemma 5 of docs/theory/likelihood-dominance.md.
 
-Differs from the paper: its proof sums over slots what laws that nobody looks at differ by, while the arm is looked at
-whenever the policy says, which depends on what was seen; and it uses the inequality of Lemma 13, which is false (see
-``perturbation``). No problem is known to us on which the statement fails.
+Differs from the paper: its proof sums over slots the differences between distributions of an unobserved arm. The
+policy, however, pulls the arm at times that depend on observations. The proof also uses the inequality of Lemma 13,
+which is false (see ``perturbation``). No counterexample to the statement is known to us.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["bias_between_successors", "bias_bound", "policy_bias_span"]
 
 
 def bias_between_successors(solution: Solution) -> float:
-    """Return U: the most by which the bias of an exact solution differs between the outcomes of one pull."""
+    """Return U: the largest difference of an exact solution's bias between the outcomes of a pull."""
     bias = solution.bias
     if bias is None or not isinstance(solution.policy, JointPolicy):
         raise ProblemError(f"the {solution.oracle} solution has no bias function; solve with the exact oracle")
@@ -43,8 +43,8 @@ def bias_between_successors(solution: Solution) -> float:
         raise ProblemError(f"plays is {beliefs.plays}; Appendix B is about one pull a slot")
     widest = 0.0
     for block, (arm,) in enumerate(beliefs.actions):
-        # A block holds the beliefs after a pull of one arm, whose digit is the state seen. Those in which another arm
-        # was seen in the same slot do not occur: others have let a slot pass.
+        # A block holds the beliefs after a pull of one arm, whose digit is the observed state. Beliefs with another arm
+        # observed in the same slot do not occur: other arms have had a slot without a pull.
         part = bias[beliefs.offsets[block] : beliefs.offsets[block + 1]]
         table: Array = part.reshape(beliefs.radix[block, beliefs.order])
         met = [
@@ -57,7 +57,7 @@ def bias_between_successors(solution: Solution) -> float:
 
 
 def bias_bound(problem: Problem) -> float:
-    """2M/(1 − λ_max), with the attained end of λ_max; infinite where λ_max is 1 or not defined.
+    """2M/(1 − λ_max), with the attained end of λ_max; infinite if λ_max is 1 or undefined.
 
     In widths of the range of rewards.
     """
@@ -67,11 +67,11 @@ def bias_bound(problem: Problem) -> float:
 
 
 def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> float:
-    """Return the span of a policy's bias over all joint beliefs it can meet from the start.
+    """Return the span of a policy's bias over all joint beliefs reachable from the start.
 
-    Theorem 2 needs it of the approximate policy in R'; the paper bounds it by a diameter of which it says that it is
-    "probably exponential". Infinite where the policy may end in different places. ``ProblemError`` where the policy can
-    meet more than ``most`` joint beliefs.
+    Theorem 2 needs the span for the approximate policy in R'; the paper's bound is a diameter, called "probably
+    exponential" there. Infinite if the policy may end in different recurrent classes. ``ProblemError`` if the policy
+    can reach more than ``most`` joint beliefs.
     """
     problem.require_steady("the bias of a policy")
     joint = joint_beliefs(problem.in_shares(), [cap_for(arm, 1e-9) for arm in problem.arms], forget=False)

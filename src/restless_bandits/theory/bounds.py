@@ -1,32 +1,34 @@
 """The regret bounds of Theorems 1 and 2 of the paper (Wang, Huang, Lui 2020), term by term, with every constant.
 
-The paper ends with Õ((N/d_min + M³/(1 − λ_max)²) T^(2/3)). Followed line by line, its proof says that for rad(T) ≤ c1/3
-the regret of Restless-UCB with an optimal oracle is at most
+The paper ends with Õ((N/d_min + M³/(1 − λ_max)²) T^(2/3)). Followed line by line, its proof gives for rad(T) ≤ c1/3 the
+following bound of the regret of Restless-UCB with an optimal oracle:
 
     E[T₁]  +  T (2 rad(T) + M gap(T))  +  T M² gap(T) / (1 − λ_max)  +  8NM  +  C :
 
-what exploring takes (Fact 1; here the upper bound of ``exploration``); what the rewards of a slot may be off by (Lemma
-12); what the laws may be off by, ½ M gap(T) times the bias between successors U = 2M/(1 − λ_max) (Lemmas 11 and 16);
-the event E failing, T times 8NM/T (Lemma 17); and a constant. In Theorem 2 the oracle is approximate, U is the span of
-the bias of its policy in R', which the paper bounds by a diameter and gives no number for, and the regret is λTμ* − Σ x
-(the paper's Definition 2 lacks the T).
+The terms are: exploration (Fact 1; here the upper bound of ``exploration``); the error of a slot's rewards (Lemma 12);
+the error of distributions, ½ M gap(T) times the bias between successors U = 2M/(1 − λ_max) (Lemmas 11 and 16); the
+failure of the event E, T times 8NM/T (Lemma 17); and a constant. In Theorem 2 the oracle is approximate, and the regret
+is λTμ* − Σ x (the paper's Definition 2 lacks the T). There U is the span of the bias of the oracle's policy in R'; the
+paper bounds the span by a diameter and gives no number.
 
 Differs from the paper:
 
-- C is "the diameter of applying π*' in R", a constant in T but not a number. It can be had. Summing
-  μ' = r'(z) + E'[h'(z⁺)] − h'(z) over the slots played in R leaves h' at the end less h' at the beginning. These differ
-  in τ as well as in states, and C = N U is Lemma 16 extended to that, not proved. It replaces the paper's detour by
-  V_t − V'_t.
-- ``constants="proved"`` leaves out what the proofs do not carry (``perturbation``, ``bias``) and puts in what they do:
+- C is "the diameter of applying π*' in R", a constant in T but not a number. A number exists. Summing μ' = r'(z) +
+  E'[h'(z⁺)] − h'(z) over the slots played in R leaves h' at the end less h' at the beginning. These differ in τ as well
+  as in states, and C = N U is an extension of Lemma 16, not proved. The number replaces the paper's detour by V_t −
+  V'_t.
+- ``constants="proved"`` leaves out the parts without a valid proof (``perturbation``, ``bias``) and uses proved parts
+  instead:
 
       E[T₁]  +  T (2 rad + g)  +  T g (Φ − 1)  +  8NM  +  Σ_i (Φ_i − 1),     g = 2 rad max_i Σ_τ δ(P_i^τ),
 
-  where g bounds the total variation between laws and Φ_i − 1 the bias between the states of arm i in R'. For two states
-  Φ_i = 1/(1 − |λ_i| − 2 rad). Where P(k,k+1) + P(k+1,k) ≤ 1 − 2 rad, so that P' is certain to be stochastically
-  monotone, Φ_i is also at most the largest number of pulls until the best state is seen (``least_potential``; Lemma 5
-  of docs/theory/likelihood-dominance.md). A chain with neither has Φ_i = ∞, and the bound says nothing.
-- c1 is the largest that Assumption 4 allows. The proof holds with any smaller one of at least 3 rad(T), for which a
-  smaller λ_max may be given.
+  where g bounds the total variation between distributions and Φ_i − 1 the bias between the states of arm i in R'. For
+  two states Φ_i = 1/(1 − |λ_i| − 2 rad). If P(k,k+1) + P(k+1,k) ≤ 1 − 2 rad, P' is certain to be stochastically
+  monotone. Then Φ_i is also at most the largest number of pulls until an observation of the best state
+  (``least_potential``; Lemma 5 of docs/theory/likelihood-dominance.md). A chain with neither has Φ_i = ∞, and the bound
+  is vacuous.
+- c1 is the largest that Assumption 4 allows. The proof holds with any smaller c1 of at least 3 rad(T); a smaller c1 may
+  have a smaller λ_max.
 """
 
 from __future__ import annotations
@@ -69,9 +71,9 @@ class RegretBound:
     exploration: float
     """E[T₁], at the width of the range of rewards a slot."""
     rewards: float
-    """From rewards of a slot that are off."""
+    """The term of the error of a slot's rewards."""
     laws: float
-    """From laws that are off, at the price of the bias between successors."""
+    """The term of the error of distributions, times the bias between successors."""
     failure: float
     """From the event E failing."""
     ends: float
@@ -81,7 +83,7 @@ class RegretBound:
     span: float
     """U, the bias between successors."""
     applies: bool
-    """Whether rad(T) ≤ c1/3, without which the proof says nothing."""
+    """Whether rad(T) ≤ c1/3; otherwise the proof does not apply."""
 
     @property
     def terms(self) -> dict[str, float]:
@@ -90,12 +92,12 @@ class RegretBound:
 
     @property
     def total(self) -> float:
-        """The bound; infinite where the horizon is too short for it."""
+        """The bound; infinite if the horizon is too short for the proof."""
         return sum(self.terms.values()) if self.applies else math.inf
 
     @property
     def per_slot(self) -> float:
-        """What a slot of the exploitation phase may lose, Lemma 2: μ(π*', R') − μ(π*', R)."""
+        """The possible loss of a slot of the exploitation phase, Lemma 2: μ(π*', R') − μ(π*', R)."""
         return (self.rewards + self.laws) / self.horizon if self.applies else math.inf
 
     def __str__(self) -> str:
@@ -111,8 +113,8 @@ def regret_bound(
 ) -> RegretBound:
     """Return the bound of Theorem 1.
 
-    ``constants`` are those of the paper, or what is ``proved``. ``lambda_max`` saves computing it where it is known; by
-    default it is the proved end of its bracket.
+    ``constants`` are the ``paper``'s, or the ``proved`` constants. ``lambda_max`` avoids its computation if known; the
+    default is the proved end of its bracket.
     """
     problem.task(horizon)
     return _bound_of(problem, constants, lambda_max)(horizon)
@@ -123,8 +125,8 @@ def regret_bound_from(
 ) -> int | None:
     """Return the first T from which on the bound is below T times a gain; None if there is none below 10^36.
 
-    With the optimal gain: before that a player who earns nothing at all would obey it too. Where rewards do not begin
-    at 0, earning nothing is earning the least.
+    The gain is the optimal gain: before that T even a player without any reward would satisfy the bound. For rewards
+    that do not begin at 0, the reference is the least reward.
     """
     return _first_below(_bound_of(problem, constants, lambda_max), gain - problem.reward_range[0])
 
@@ -151,7 +153,7 @@ def approximation_bound_from(
 
 
 def slot_loss(problem: Problem, optimistic: Problem) -> float:
-    """Return μ(π*', R') − μ(π*', R): how much less than it promises the best policy of R' earns in R (Lemma 2)."""
+    """Return μ(π*', R') − μ(π*', R): the gain of the best policy of R' in R', less its gain in R (Lemma 2)."""
     solution = exact(optimistic)
     return solution.upper - evaluate(problem, solution.policy).gain
 
@@ -159,7 +161,7 @@ def slot_loss(problem: Problem, optimistic: Problem) -> float:
 def _bound_of(
     problem: Problem, constants: str, lambda_max: float | None, span: float | None = None
 ) -> Callable[[int], RegretBound]:
-    """Return the bound of Theorem 1 by horizon, or with the span of a policy's bias that of Theorem 2."""
+    """Return the bound of Theorem 1 by horizon, or of Theorem 2 if the span of a policy's bias is given."""
     check_known(constants, ("paper", "proved"), "there are no constants")
     problem.require_steady("the theory")
     if problem.plays != 1:
@@ -173,7 +175,7 @@ def _bound_of(
     contraction, phis = (max(map(total_contraction, chains)), [*map(_phi, chains)]) if proved else (math.inf, [])
     bounds = lambda_max_bounds(problem) if lambda_max is None and not proved else None
     rate = lambda_max if lambda_max is not None else 1.0 if bounds is None else bounds[1]
-    # The theorems are for rewards between 0 and 1; regret, and the bias in it, grow with the width of the range.
+    # The theorems are for rewards between 0 and 1; regret and bias scale with the width of the range.
     width = difference_of(problem, 1.0)
 
     def bound(horizon: int) -> RegretBound:
@@ -209,7 +211,7 @@ def _bound_of(
 
 
 def _phi(chain: Array) -> Callable[[float], float]:
-    """Φ of an arm by radius: one more than the bias between its states in R', however it is proved; 1 for one state."""
+    """Φ of an arm by radius: one more than the proved bias between its states in R'; 1 for a single state."""
     rate = abs(second_eigenvalue(chain)) if len(chain) <= 2 else math.inf
     pulls = float(least_potential(chain)[-1])
     slack = 1 - (np.diagonal(chain, 1) + np.diagonal(chain, -1)).max(initial=0.0)

@@ -1,26 +1,26 @@
 """The simulated policies of the paper's proofs, as programs (Wang, Huang, Lui 2020, appendix A, Algorithms 2 to 4).
 
-Lemma 1 says that the best policy of the optimistic instance R' earns at least as much there as the best policy of R
-earns in R. The proof plays π*, the policy of R, inside R': a player in R' sees *real* states, invents from each a
-*virtual* state that has the law it would have in R, and lets π* choose from the virtual belief. Then
+Lemma 1 says that the best policy of the optimistic instance R' earns at least as much in R' as the best policy of R
+earns in R. The proof plays π*, the policy of R, inside R'. A player in R' sees *real* states, draws for each a
+*virtual* state with its distribution in R, and lets π* choose from the virtual belief. Then
 
-- the virtual trajectory is one of π* in R, exactly: ``correspond`` spreads each real state over virtual ones so that
-  the virtual law is row s of P^τ, whatever happened before;
-- the virtual state is never better than the real one. This needs P' ≽ P, and that P keeps the order of laws, which
-  Assumptions 2 and 3 imply.
+- the virtual trajectory has exactly the distribution of π* in R: ``correspond`` maps each real state to a random
+  virtual state, and the virtual state has distribution row s of P^τ, whatever happened before;
+- the virtual state is never better than the real state. The proof needs P' ≽ P, and that P preserves the order of
+  distributions, as Assumptions 2 and 3 imply.
 
-``couple`` is Algorithm 2, ``correspond`` Algorithm 3, ``couple_starts`` Algorithm 4 (both players in one instance, one
-arm started in different states), ``lemma_1`` the conclusion by the exact oracle, ``check_coupling`` all in one
-summary. docs/theory/coupling.md has the argument and examples. As everywhere here, states count from 0, the best.
+``couple`` is Algorithm 2, ``correspond`` Algorithm 3, ``couple_starts`` Algorithm 4 (both players in the same instance,
+with an arm started in different states), ``lemma_1`` the conclusion by the exact oracle, ``check_coupling`` all in a
+summary. docs/theory/coupling.md has the argument and examples. As in the whole package, states count from 0, the best.
 
 Differs from the paper:
 
-- Algorithm 3 as printed gives no probabilities: its denominator has the wrong sign, its numerator belongs to state
-  j + 1, does not start at ``start``, and is negative for intervals beyond ``end``. What the proof needs is the overlap
-  of ``[p_{j−1}, p_j]`` with ``[start, end]``, divided by ``end − start``;
-- Algorithm 4 copies the real state of every other arm. With equal laws ``correspond`` does that by itself, so the
-  algorithm is Algorithm 2 with R = R' and different starts;
-- several arms may be pulled in a slot, each coupled by itself;
+- Algorithm 3 as printed gives no probabilities: its denominator has the wrong sign, its numerator belongs to state j +
+  1, does not start at ``start``, and is negative for intervals beyond ``end``. The proof needs the overlap of
+  ``[p_{j−1}, p_j]`` with ``[start, end]``, divided by ``end − start``;
+- Algorithm 4 copies the real state of every other arm. With equal distributions ``correspond`` copies the state by
+  itself: the algorithm is Algorithm 2 with R = R' and different starts;
+- several arms may be pulled in a slot, each coupled separately;
 - rewards are their means, ``r(i, s)``, as in the paper's pseudo-code.
 """
 
@@ -61,9 +61,9 @@ __all__ = [
 HORIZON = 100_000
 SLOTS = 10_000
 FIRST = 20
-"""Slots that are shown one by one."""
+"""The number of slots shown individually."""
 COUPLING, SPREAD = 3, 4
-"""Streams of draws: of the two players, and of the test of what they saw."""
+"""Numbers of random streams: of the two players, and of the test of their observations."""
 DECISIONS = 1 << 16
 CHAINS = "the coupling is for Markov chains"
 Cuts = tuple[list[float], list[list[float]]]
@@ -72,8 +72,8 @@ Cuts = tuple[list[float], list[list[float]]]
 def joint_law(virtual_law: Array, real_law: Array) -> Array:
     """Return Pr(real = k, virtual = j) under Correspond: the overlap of two cuts of [0, 1] into intervals.
 
-    Row sums are the real law and column sums the virtual one, whatever the two laws are. If the real law dominates,
-    nothing lies where j < k.
+    Row sums are the real distribution and column sums the virtual distribution. If the real distribution dominates,
+    entries with j < k are zero.
     """
     p, real = _edges(virtual_law), _edges(real_law)[:, None]
     return np.asarray(np.maximum(0.0, np.minimum(p[1:], real[1:]) - np.maximum(p[:-1], real[:-1])))
@@ -86,7 +86,7 @@ def _edges(law: Array) -> Array:
 
 
 def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
-    """Return the law of the virtual state, given the real one: Algorithm 3.
+    """Return the distribution of the virtual state, given the real state: Algorithm 3.
 
     >>> correspond(np.array([0.2, 0.8]), np.array([0.5, 0.5]), 0).round(12).tolist()
     [0.4, 0.6]
@@ -96,27 +96,27 @@ def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
     if len(virtual_law) != len(real_law) or not 0 <= real_state < len(real_law):
         raise ProblemError(
             f"state {real_state} under laws of {len(real_law)} and {len(virtual_law)} states; "
-            "give two laws over the same states, and one of these"
+            "give two distributions over the same states, and one of these states"
         )
     shares = joint_law(virtual_law, real_law)[real_state]
     total = shares.sum()
     if not total > 0:
-        raise ProblemError(f"real_state is {real_state}, which has no room under the real law; it is never seen")
-    # end − start, as rounding leaves it.
+        raise ProblemError(f"real_state is {real_state}, which has probability zero under the real distribution")
+    # The rounded value of end − start.
     return np.asarray(shares / total)
 
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """One run of a simulated policy: what the real and the virtual player saw and earned in every slot.
+    """A run of a simulated policy: observations and rewards of the real and the virtual player in every slot.
 
-    Arrays have one row a slot and one column a play. Rewards are means.
+    Arrays have a row for each slot and a column for each play. Rewards are means.
     """
 
     problem: Problem
-    """R, in which the virtual player lives."""
+    """R, the problem of the virtual player."""
     optimistic: Problem
-    """R', in which the real player lives."""
+    """R', the problem of the real player."""
     policy: Policy
     arms: IntArray
     elapsed: IntArray
@@ -138,17 +138,17 @@ class Coupling:
 
     @property
     def violations(self) -> BoolArray:
-        """Where the virtual state is better than the real one."""
+        """Positions with a virtual state better than the real state."""
         return self.virtual_states < self.real_states
 
     @property
     def setbacks(self) -> BoolArray:
-        """Where the virtual state is worse than the real one."""
+        """Positions with a virtual state worse than the real state."""
         return self.virtual_states > self.real_states
 
     @property
     def never_better(self) -> bool:
-        """Whether the virtual state never beats the real one: the claim inside the proof of Lemma 1."""
+        """Whether the virtual state is never better than the real state: the claim inside the proof of Lemma 1."""
         return not self.violations.any()
 
     @property
@@ -158,7 +158,7 @@ class Coupling:
 
     @property
     def met(self) -> int | None:
-        """The first slot from which on both see the same states; None if they differ in the last one."""
+        """The first slot from which on both observe the same states; None if they differ in the last slot."""
         differ = np.flatnonzero((self.real_states != self.virtual_states).any(axis=1))
         if not differ.size:
             return 1
@@ -182,24 +182,24 @@ def couple(
     seed: int = 0,
     checked: bool = True,
 ) -> Coupling:
-    """Play the policy of a problem inside an optimistic one, by virtual states: Algorithm 2.
+    """Play the policy of a problem inside an optimistic problem, by virtual states: Algorithm 2.
 
     Parameters
     ----------
     problem
         R: birth-death, positively correlated, rewards that do not increase with the state.
     optimistic
-        R': chains that dominate those of R row by row, rewards at least as high, started in states at least as good.
-        By default that of Restless-UCB at ``horizon`` where every estimate is the truth.
+        R': chains that dominate the chains of R row by row, rewards at least as high, and initial states at least as
+        good. The default is R' of Restless-UCB at ``horizon`` with every estimate equal to the truth.
     policy
-        What to simulate: a policy for R, or the name of an oracle to be asked for one. The coupling holds for any; by
-        default it is optimal where the table of joint beliefs is small, and Whittle's index elsewhere.
+        The simulated policy: a policy for R, or the name of an oracle. The coupling holds for any policy; the default
+        is optimal for a small table of joint beliefs, and Whittle's index otherwise.
     horizon
         T of the default R'; the run itself takes ``slots`` slots.
     slots, seed
-        How long to play, and what the draws depend on.
+        The length of the run, and the seed of the draws.
     checked
-        Whether to refuse instances for which the order of states is not proved.
+        Whether to refuse instances without a proof of the order of states.
 
     """
     better = optimistic_problem(problem, horizon) if optimistic is None else optimistic
@@ -216,11 +216,12 @@ def couple_starts(
     slots: int = SLOTS,
     seed: int = 0,
 ) -> Coupling:
-    """Play a policy as if an arm had been seen in another state than it was, within one instance: Algorithm 4.
+    """Play a policy from two different states of an arm, within the same instance: Algorithm 4.
 
-    The virtual player starts with that arm in state ``virtual``, the real one in ``real``, and both earn the same
-    rewards. They differ in that arm only, and never again once they have seen it in the same state. Needs no
-    assumption; where the chain of the arm keeps the order of laws, whoever starts better never falls behind.
+    The virtual player starts with the arm in state ``virtual``, the real player in ``real``, and both earn the same
+    rewards. The players differ in this arm only, and never again after an observation of the same state. No assumption
+    is needed; if the chain of the arm preserves the order of distributions, the player with the better start never
+    falls behind.
     """
     if not 0 <= arm < problem.n_arms:
         raise ProblemError(f"arm is {arm!r}; the arms are 0 to {problem.n_arms - 1}")
@@ -235,7 +236,7 @@ def couple_starts(
 
 
 def _pairs(problem: Problem, better: Problem, *, ordered: bool) -> list[tuple[Arm, Arm]]:
-    """Return the arms of both, or refuse them; with ``ordered`` also where the proof of Lemma 1 does not hold."""
+    """Return the arms of both, or refuse them; ``ordered`` also refuses arms outside the proof of Lemma 1."""
     if (problem.n_states, problem.plays) != (better.n_states, better.plays):
         raise ProblemError(
             f"the optimistic problem has states {list(better.n_states)} and plays {better.plays}, the problem "
@@ -291,20 +292,20 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
 
 
 def _transitions(arm: Arm, better: Arm) -> Callable[[int | None, int | None, int], Cuts]:
-    """From the last virtual and real state and the slots since: where to cut [0, 1] to draw the two states."""
+    """From the last virtual and real state and the slots since: the cuts of [0, 1] for the draws of the two states."""
     virtual_laws, real_laws = _laws(arm), _laws(better)
 
     @cache
     def step(virtual: int | None, real: int | None, tau: int) -> Cuts:
         v, v_real = virtual_laws(virtual, tau), real_laws(real, tau)
-        # Correspond for every real state; one too rare for doubles to leave it any room is never drawn.
+        # Correspond for every real state; a state too rare for doubles is never drawn.
         return _cuts(v_real), [_cuts(row) if row.any() else [] for row in joint_law(v, v_real)]
 
     return step
 
 
 def _laws(arm: Arm) -> Callable[[int | None, int], Array]:
-    """The law of the state seen τ slots after s, or of an arm never seen."""
+    """The distribution of the state τ slots after s, or of an arm never observed."""
 
     @cache
     def law(state: int | None, tau: int) -> Array:
@@ -315,7 +316,7 @@ def _laws(arm: Arm) -> Callable[[int | None, int], Array]:
 
 
 def _cuts(law: Array) -> list[float]:
-    """The inner edges of the intervals of a law: a uniform draw falls behind as many as its state's number."""
+    """The inner edges of the intervals of a distribution: the state is the number of edges below a uniform draw."""
     cuts: list[float] = _edges(law)[1:-1].tolist()
     # An uncut tail of rounding must not make a state of probability zero.
     last = int(np.flatnonzero(law)[-1])
@@ -324,10 +325,11 @@ def _cuts(law: Array) -> list[float]:
 
 @dataclass(frozen=True)
 class TrajectoryFit:
-    """How well a trajectory fits the law it should have.
+    """The fit of a trajectory to its theoretical distribution.
 
-    ``statistic`` is the largest √n·D over cells (arm, last state seen), D the Kolmogorov distance between n randomised
-    probability transforms and the uniform law. ``p_value`` bounds the chance of one so large, without asymptotics.
+    ``statistic`` is the largest √n·D over cells (arm, last observed state), D the Kolmogorov distance between n
+    randomised probability transforms and the uniform distribution. ``p_value`` bounds the tail probability, without
+    asymptotics.
     """
 
     cells: int
@@ -343,17 +345,17 @@ class TrajectoryFit:
 
     @property
     def alarm(self) -> float:
-        """The statistic from which on the p-value is below ``FALSE_ALARM``."""
+        """The least statistic with a p-value below ``FALSE_ALARM``."""
         return math.sqrt(math.log(2 * self.cells * self.pulls / FALSE_ALARM) / 2)
 
 
 def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int = 0) -> TrajectoryFit:
-    """Hold pulled arms and seen states against a problem: was this state drawn from row s of P^τ, every time?
+    """Test pulled arms and observed states against a problem: was every state drawn from row s of P^τ?
 
-    If it was, F(k − 1) + W v_k, with W uniform and F the running sums of the law v of the state k, is uniform given
-    all that came before. So within a cell these numbers are independent and uniform, in their order, however many
-    there come to be, and the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each number of them:
-    Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are worked out from the trajectory alone.
+    Under the hypothesis F(k − 1) + W v_k is uniform given the past, with W uniform and F the cumulative sums of the
+    distribution v of the state k. Within a cell these numbers are therefore independent and uniform, in their order,
+    whatever their total number. The inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each possible
+    number: Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are computed from the trajectory alone.
     """
     laws = [_laws(arm) for arm in chain_arms(problem, CHAINS)]
     last: list[int | None] = list(problem.initial)
@@ -371,7 +373,7 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
 
 
 def _scaled_distance(values: list[float]) -> float:
-    """√n times the Kolmogorov distance between n values and the uniform law."""
+    """√n times the Kolmogorov distance between n values and the uniform distribution."""
     n = len(values)
     ordered = np.sort(values)
     steps = np.arange(n + 1) / n
@@ -380,7 +382,7 @@ def _scaled_distance(values: list[float]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CouplingCheck:
-    """One coupling and what it shows: nobody's virtual state is better, and both players live where they should."""
+    """A coupling with its tests: no virtual state is better, and both trajectories fit their problems."""
 
     coupling: Coupling
     horizon: int
@@ -388,7 +390,7 @@ class CouplingCheck:
     virtual_fit: TrajectoryFit
     """The virtual trajectory against π* in R."""
     real_fit: TrajectoryFit
-    """The real one against R'."""
+    """The real trajectory against R'."""
 
     @property
     def radius(self) -> float:
@@ -415,7 +417,7 @@ class CouplingCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether order held in every slot, of states and of rewards, and no law looks wrong."""
+        """Whether order held in every slot, for states and for rewards, and both distributions fit."""
         return not self.violations and self.coupling.rewards_ordered and self.p_value > FALSE_ALARM
 
     @property
@@ -423,7 +425,7 @@ class CouplingCheck:
         return "the optimal policy" if isinstance(self.coupling.policy, JointPolicy) else "Whittle's index policy"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what ``restless check --coupling --json`` prints; lists in ``first`` have one entry a play."""
+        """Return the output of ``restless check --coupling --json``; lists in ``first`` have an entry for each play."""
         run = self.coupling
         columns = ("arms", "elapsed", "real_states", "virtual_states", "real_rewards", "virtual_rewards")
         return {
@@ -449,7 +451,7 @@ class CouplingCheck:
 
 
 def check_coupling(problem: Problem, horizon: int = HORIZON, seed: int = 0, *, slots: int = SLOTS) -> CouplingCheck:
-    """Run Algorithm 2 once, against the optimistic instance of Restless-UCB at that horizon, and look at it."""
+    """Run Algorithm 2 once, against the optimistic instance of Restless-UCB at the given horizon, with all tests."""
     run = couple(problem, horizon=horizon, slots=slots, seed=seed)
     virtual_fit = trajectory_fit(run.problem, run.arms, run.virtual_states, seed)
     real_fit = trajectory_fit(run.optimistic, run.arms, run.real_states, seed)
@@ -470,7 +472,9 @@ class Lemma1:
 
     @property
     def verdict(self) -> Literal["certified", "undecided", "refuted"]:
-        """``certified``: the brackets prove the lemma; ``refuted``: its opposite; ``undecided``: they meet."""
+        """``certified``: the brackets prove the lemma; ``refuted``: its opposite; ``undecided``: the brackets
+        overlap.
+        """
         if self.optimistic_lower >= self.upper:
             return "certified"
         return "refuted" if self.optimistic_upper < self.lower else "undecided"
@@ -479,9 +483,9 @@ class Lemma1:
 def lemma_1(
     problem: Problem, horizon: int = HORIZON, optimistic: Problem | None = None, *, checked: bool = True
 ) -> Lemma1:
-    """Compare the best gains of a problem and of an optimistic one, by default that of ``optimistic_problem``.
+    """Compare the optimal gains of a problem and of an optimistic problem, by default ``optimistic_problem``.
 
-    With ``checked=False`` also where the lemma claims nothing, to see it fail.
+    ``checked=False`` also accepts problems outside the lemma, to show its failure.
     """
     better = optimistic_problem(problem, horizon) if optimistic is None else optimistic
     _pairs(problem, better, ordered=checked)

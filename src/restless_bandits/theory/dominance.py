@@ -1,15 +1,14 @@
-"""The regret bound of ``likelihood-dominance``, term by term, and the constants in it
-(docs/theory/likelihood-dominance.md).
+"""The regret bound of ``likelihood-dominance``, term by term, with its constants (docs/theory/likelihood-dominance.md).
 
 Theorem 1, for arms of two states: with N arms, c = min P_i(worst, best), β₂ = 9 ln(T + 1) + 2e, regret after T slots
 is at most
 
     (1 + √2) √(β₂ T) N √(2 (1 + ln T)) / c  +  reward, episode, failure and planning terms.
 
-Theorem 2, for more states, is that of bounds by colour, (last state, elapsed slots): with C colours, C' = C + ΣM_i
-cells, β = ln(2MC'T²), S = min(√C, Σ_i √(M_i (1 + ln L_i))), and Φ the largest number of pulls it takes to see an arm in
-its best state, *whatever the gaps between pulls*, the first term is (2 + √2) √(βT) S Φ. Φ comes from the least f with
-f(best) = 0 and f = 1 + sup_τ P^τ f elsewhere; for two states it is 1/c.
+Theorem 2, for more states, uses bounds by colour, (last state, elapsed slots). With C colours, C' = C + ΣM_i cells, β =
+ln(2MC'T²), S = min(√C, Σ_i √(M_i (1 + ln L_i))), and Φ the largest number of pulls until an observation of an arm's
+best state, *whatever the gaps between pulls*, the first term is (2 + √2) √(βT) S Φ. Φ comes from the least f with
+f(best) = 0 and f = 1 + sup_τ P^τ f elsewhere; for two states Φ = 1/c.
 """
 
 from __future__ import annotations
@@ -45,21 +44,21 @@ LONGEST = 1 << 14
 
 @dataclass(frozen=True)
 class DominanceBound:
-    """The regret bound at a horizon, term by term; it holds from as many slots on as there are cells."""
+    """The regret bound at a horizon, term by term; valid from ``cells`` slots on."""
 
     horizon: int
     laws: float
-    """From the widths of the laws."""
+    """The term of the widths of the distributions."""
     rewards: float
     """From the widths of the rewards."""
     episodes: float
-    """What changing the plan costs."""
+    """The term of plan changes."""
     failure: float
-    """From the event that some bound fails; for more than two states the caps' slack, too."""
+    """The term of the failure of a bound; for more than two states with the slack of the truncations."""
     planning: float
-    """From plans that are optimal to 1/√t only."""
+    """The term of plans that are optimal to 1/√t only."""
     caps: tuple[int, ...]
-    """Elapsed slots from which on observations are pooled; none for two states."""
+    """Truncations, the elapsed slots from which on observations are pooled; none for two states."""
     cells: int
     """The least horizon; 0 for two states."""
     level: float
@@ -69,28 +68,28 @@ class DominanceBound:
 
     @property
     def total(self) -> float:
-        """The bound; infinite where the horizon is too short for it."""
+        """The bound; infinite if the horizon is too short for the theorem."""
         if self.horizon < self.cells:
             return math.inf
         return sum(float(getattr(self, name)) for name in TERMS)
 
 
 def dominance_bound(problem: Problem, horizon: int) -> DominanceBound:
-    """Return the bound of Theorem 1, or of Theorem 2 where an arm has more than two states."""
+    """Return the bound of Theorem 1, or of Theorem 2 if an arm has more than two states."""
     return _bound_of(problem)(horizon)
 
 
 def dominance_bound_from(problem: Problem, gain: float) -> int | None:
     """Return the first T from which on the bound is below T times the optimal gain; None if there is none below 10^18.
 
-    Before that a player who earns nothing at all, or the least there is, would obey it too.
+    Before that T even a player with the least possible reward would satisfy the bound.
     """
     bound, gain = _bound_of(problem), gain - problem.plays * problem.reward_range[0]
     return first_horizon(lambda horizon: bound(horizon).total < horizon * gain)
 
 
 def _bound_of(problem: Problem) -> Callable[[int], DominanceBound]:
-    """Return the bound by horizon, of a problem for which the theorems hold."""
+    """Return the bound by horizon, for a problem that satisfies the theorems' assumptions."""
     problem.require("monotone")
     arms = chain_arms(problem, "the bound is for Markov chains")
     for arm in arms:
@@ -114,8 +113,9 @@ def _bound_of(problem: Problem) -> Callable[[int], DominanceBound]:
 def likelihood_width(horizon: int) -> float:
     """Return β₂ = 9 ln(T + 1) + 2e.
 
-    With probability 1 − 1/T it bounds Σ n (G_θ − G)² over all (last state, elapsed slots) of a two-state arm, n the
-    number of observations there, G the chance of good and G_θ that of any chain θ in the confidence set, in every slot.
+    With probability 1 − 1/T the level bounds Σ n (G_θ − G)² over all (last state, elapsed slots) of a two-state arm in
+    every slot, with n the number of observations there, G the probability of good and G_θ the probability of good for
+    any chain θ in the confidence set.
 
     >>> round(likelihood_width(10**6), 1)
     129.8
@@ -176,14 +176,14 @@ def _colour_bound(problem: Problem, arms: Sequence[Arm], pulls: float, horizon: 
 
 
 def is_stochastically_monotone(chain: Array) -> bool:
-    """Whether Pr(next ≤ k | s) falls with s for every k; Assumptions 2 and 3 imply it."""
+    """Whether Pr(next ≤ k | s) falls with s for every k; Assumptions 2 and 3 imply the property."""
     return monotone_margin(chain) >= -1e-12
 
 
 def forgetting_cap(arm: Arm, memory: float) -> int:
-    """Return the first τ at which the last state changes no Pr(≤ k) by more than so much.
+    """Return the first τ at which the last state changes no Pr(≤ k) by more than a given amount.
 
-    For a monotone chain that is the difference between the best and the worst state, and falls with τ.
+    For a monotone chain the change is the difference between the best and the worst state, and falls with τ.
     """
     chain = arm.chain
 
@@ -204,8 +204,8 @@ def forgetting_cap(arm: Arm, memory: float) -> int:
 def least_potential(chain: Array) -> Array:
     """Return the least f with f(best) = 0 and f = 1 + sup_τ P^τ f elsewhere, by policy iteration.
 
-    f(x) is the expected number of pulls until state 0 is seen, from x, if the gaps between pulls are chosen to make it
-    last. Infinite where that never need happen.
+    f(x) is the expected number of pulls until an observation of state 0, from x, for the worst choice of gaps between
+    pulls. Infinite if state 0 may never be observed.
     """
     n = len(chain)
     if n == 1:
@@ -236,9 +236,10 @@ def least_potential(chain: Array) -> Array:
 
 
 def explicit_potential(chain: Array) -> Array:
-    """Return φ of Lemma 6: ψ(x) + E_π[ψ]/π(best) for x other than the best, ψ the one-step hitting time of it.
+    """Return φ of Lemma 6: ψ(x) + E_π[ψ]/π(best) for x other than the best, ψ the one-step hitting time of the best
+    state.
 
-    For a stochastically monotone chain it is at least ``least_potential``.
+    For a stochastically monotone chain φ is at least ``least_potential``.
     """
     hitting, _ = hitting_moments(chain, 0)
     stationary = markov.stationary(chain)

@@ -2,15 +2,15 @@
 
 E says that every estimate is within rad(T) of the truth, transition probabilities and mean rewards alike, once every
 state of every arm was observed m(T) times. Hoeffding's inequality for at most 3 transition probabilities and a reward
-a state, 2/T for each, gives Pr(E) ≥ 1 − 8NM/T.
+for each state, 2/T for each, gives Pr(E) ≥ 1 − 8NM/T.
 
-After m observations the counts of a row are multinomial, so Pr(E) can be computed: ``event_probability`` does.
-``check_event`` draws.
+After m observations the counts of a row are multinomial: ``event_probability`` computes Pr(E). ``check_event``
+simulates.
 
-Differs from the paper: exploration stops when the last state has its m(T) observations, so the others have more, a
-random number that depends on what was seen, which Hoeffding's inequality does not cover. The lemma holds all the same:
-p̂_n from the first n observations is a martingale read backwards, so by Doob's inequality exp(−2m rad²) bounds the
-chance that p̂_n − p exceeds rad for *any* n ≥ m. (The paper's last line has Pr[|r − r̂| ≤ rad] where ≥ is meant.)
+Differs from the paper: exploration stops when the last state has its m(T) observations. The others have more, a random
+number that depends on observations, which Hoeffding's inequality does not cover. The lemma holds all the same: p̂_n
+from the first n observations is a martingale read backwards. By Doob's inequality exp(−2m rad²) bounds the probability
+that p̂_n − p exceeds rad for *any* n ≥ m. (The paper's last line has Pr[|r − r̂| ≤ rad] where ≥ is meant.)
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["EventCheck", "check_event", "event_bound", "event_probability"]
 STREAM = 0
 ROUNDING = 1e-9
 FALSE_ALARM = 1e-6
-"""The chance that a check by simulation refutes what is true."""
+"""The probability that a check by simulation refutes a true statement."""
 
 
 @dataclass(frozen=True)
 class EventCheck:
-    """How often E held in so many runs, against what the lemma says and what is computed."""
+    """The frequency of E in a number of runs, against the lemma's bound and the computed probability."""
 
     horizon: int
     observations: int
@@ -71,7 +71,7 @@ class EventCheck:
 
 
 def event_bound(problem: Problem, horizon: int) -> float:
-    """1 − 8NM/T, a lower bound of Pr(E); 0 where that is negative."""
+    """1 − 8NM/T, a lower bound of Pr(E); 0 if negative."""
     return max(0.0, 1 - 8 * problem.n_arms * max(problem.n_states) / horizon)
 
 
@@ -90,7 +90,7 @@ def event_probability(problem: Problem, horizon: int) -> float:
 
 
 def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 0) -> EventCheck:
-    """Draw the estimates of so many runs and count those in which all are within rad(T)."""
+    """Draw the estimates of a number of runs and count the runs with all estimates within rad(T)."""
     _accept(problem)
     m, rad = exploration_count(horizon), radius(horizon)
     rng = check_generator(seed, problem.content, STREAM)
@@ -108,7 +108,7 @@ def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 
 
 
 def _accept(problem: Problem) -> None:
-    """Refuse problems whose event has no probability that could be computed."""
+    """Refuse problems without a computable probability of the event."""
     problem.require_steady("the event")
     problem.require("birth_death")
     for arm in problem.arms:
@@ -120,7 +120,9 @@ def _accept(problem: Problem) -> None:
 
 
 def estimate_within(chain: Array, rad: float, rng: np.random.Generator) -> Array:
-    """Draw an estimated chain, uniform over those that the event E allows: every entry within the radius of its own."""
+    """Draw an estimated chain, uniform over the chains that the event E allows: every entry within the radius of its
+    own.
+    """
     n = len(chain)
     estimate = np.array(chain, dtype=float)
     for k in range(n):
@@ -133,7 +135,7 @@ def estimate_within(chain: Array, rad: float, rng: np.random.Generator) -> Array
 
 
 def _rows(arm: AnyArm) -> list[Array]:
-    """The neighbour probabilities of every state: two or three, or one where there is one state."""
+    """The neighbour probabilities of every state: two or three, or one for a single state."""
     chain = arm.one_step
     return [chain[k, max(0, k - 1) : k + 2] for k in range(arm.n_states)]
 
@@ -150,7 +152,7 @@ def _interval(m: int, p: float, low: int, high: int) -> float:
 
 
 def _row_probability(row: Array, m: int, rad: float) -> float:
-    """The chance that all shares of a multinomial draw are within the radius of their means."""
+    """The probability that all shares of a multinomial draw are within the radius of their means."""
     from scipy import stats
 
     limits = [_limits(m, float(p), rad) for p in row]

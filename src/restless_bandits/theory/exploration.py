@@ -1,24 +1,25 @@
 """The length of the exploration phase, Fact 1 of the paper (Wang, Huang, Lui 2020, Appendix A.3).
 
-Fact 1 says E[T₁] = Õ(N m(T) / d_min) and leaves it at that. Here is what stands behind it. Let A_k be the pulls of an
-arm until state k was left m times: a hitting time and m − 1 return times, whose first two moments come from first-step
-analysis, so E A_k = E H_k + 1 + (m − 1)/d_k. Exploring the arm takes max_k A_k, and
+Fact 1 says E[T₁] = Õ(N m(T) / d_min) without further detail. Let A_k be the number of pulls of an arm until state k was
+left m times: a hitting time and m − 1 return times. Their first two moments come from first-step analysis, with E A_k =
+E H_k + 1 + (m − 1)/d_k. Exploring the arm takes max_k A_k, and
 
     max_k E A_k  ≤  E max_k A_k  ≤  max_k E A_k + √(Σ_k Var A_k),
 
-because max_k A_k ≤ max_k E A_k + (Σ_k (A_k − E A_k)²)^½. So an arm takes at most m/d_min + O(√m) pulls, the O being a
-constant of its chain: the order that the fact claims. N m(T) / d_min without the O is no bound: where two states are
-equally likely, the wait for the last one adds about √m (``ExplorationLength.fact_1`` against ``expected``).
+because max_k A_k ≤ max_k E A_k + (Σ_k (A_k − E A_k)²)^½. An arm therefore takes at most m/d_min + O(√m) pulls, with a
+constant of its chain in the O: the order of the fact. N m(T) / d_min without the O is no bound: if two states are
+equally likely, the wait for the last state adds about √m (``ExplorationLength.fact_1`` against ``expected``).
 
 For two states the mean is computed. Between two visits to state a the chain visits b not at all, with probability
-P(a,a), or a geometric number of times, independently each time; so J, the visits to b before the m-th to a, has the
-generating function (v_a + v_b g)(P(a,a) + P(a,b) g)^(m−1), g(z) = P(b,a) z / (1 − P(b,b) z), and
+P(a,a), or a geometric number of times, independently each time. J, the number of visits to b before the m-th to a, has
+the generating function (v_a + v_b g)(P(a,a) + P(a,b) g)^(m−1), g(z) = P(b,a) z / (1 − P(b,b) z), and
 
     E max = E A_a + Σ_{j<m} Pr(J = j) (1/P(a,b) + (m − j − 1)/d_b).
 
-Differs from the paper, where it is silent: what counts are transitions under consecutive pulls, as in ``restless-ucb``.
-So the first pull of an arm counts for nothing but its state, except in slot 1, one step after a known start. Later arms
-start from the law after as many slots as the earlier ones take on average; bounds are for the best and the worst start.
+Differs from the paper, where the paper is silent: only transitions under consecutive pulls count, as in
+``restless-ucb``. The first pull of an arm gives only its state, except in slot 1, one step after a known start. Later
+arms start from the distribution after the mean number of slots of the earlier arms; bounds are for the best and the
+worst start.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ __all__ = ["ExplorationLength", "exploration_bound", "exploration_length", "hitt
 
 STREAM = 1
 TAIL = 40.0
-"""Standard deviations, and mean sojourns, beyond which nothing is left of a count's law in double precision."""
+"""Standard deviations, and mean sojourns, beyond which a count has no probability in double precision."""
 
 
 @dataclass(frozen=True)
 class ExplorationLength:
     """Expected pulls of the exploration phase, arm by arm and in all.
 
-    ``expected`` is NaN for arms of more than two states, and beyond T ≈ 1e10: there the mean is only bracketed.
+    ``expected`` is NaN for arms of more than two states, and beyond T ≈ 1e10: there only a bracket of the mean is
+    known.
     """
 
     horizon: int
@@ -72,7 +74,7 @@ class ExplorationLength:
 
 
 def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
-    """Return the expected length of the exploration phase of Restless-UCB, and bounds of it."""
+    """Return the expected length of the exploration phase of Restless-UCB, with bounds."""
     _check(problem)
     m = exploration_count(horizon)
     brackets = [_bracket(problem, number, m) for number in range(problem.n_arms)]
@@ -86,7 +88,7 @@ def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
 
 
 def fact_1(problem: Problem, horizon: int) -> float:
-    """N m(T) / d_min: what Fact 1 says of the exploration phase, without its logarithms."""
+    """N m(T) / d_min: the length of the exploration phase by Fact 1, without its logarithms."""
     rarest = min(float(markov.stationary(arm.one_step).min()) for arm in problem.arms)
     return problem.n_arms * exploration_count(horizon) / rarest if rarest > 0 else math.inf
 
@@ -101,7 +103,9 @@ def exploration_bound(problem: Problem, horizon: int) -> float:
 def simulate_exploration(
     problem: Problem, horizon: int, runs: int = 200, seed: int = 0
 ) -> tuple[IntArray, list[IntArray]]:
-    """Explore in so many runs: the pulls (run, arm), and for each arm its transition counts (run, from, to)."""
+    """Simulate exploration in a number of runs: the pulls (run, arm), and for each arm its transition counts (run,
+    from, to).
+    """
     _check(problem)
     m = exploration_count(horizon)
     rng = check_generator(seed, problem.content, STREAM)
@@ -135,7 +139,9 @@ def _leave_all(chain: Array, states: IntArray, m: int, rng: np.random.Generator)
 
 @lru_cache(maxsize=16)
 def _check(problem: Problem) -> None:
-    """Refuse what never ends; kept, because a search for the horizon where a bound begins to tell asks very often."""
+    """Refuse exploration that never ends; cached, because the search for an informative horizon calls this very
+    often.
+    """
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; Fact 1 is about one pull a slot")
     for arm in problem.arms:
@@ -144,7 +150,9 @@ def _check(problem: Problem) -> None:
 
 
 def _start(problem: Problem, number: int, elapsed: int) -> tuple[Array, int]:
-    """The law of the first state that an arm is seen to leave, after so many slots, and the pulls spent to see it."""
+    """The distribution of the first state that an arm is observed to leave, after a number of slots, and the pulls
+    needed.
+    """
     arm = problem.arms[number]
     if arm.initial is None:
         return markov.stationary(arm.one_step), 1
@@ -167,7 +175,7 @@ def hitting_moments(chain: Array, target: int) -> tuple[Array, Array]:
 
 
 def _bracket(problem: Problem, number: int, m: int) -> tuple[float, float]:
-    """Bounds of the pulls of one arm: max_k E A_k, and that plus √(Σ Var A_k), at the best and the worst start."""
+    """Bounds of the pulls of an arm: max_k E A_k, and the same plus √(Σ Var A_k), at the best and the worst start."""
     first, hit, hit_variance, back, back_variance = _moments(problem)[number]
     again = float(m - 1)  # a whole number beyond 64 bits makes NumPy 1 fall back on Python objects
     longest = (hit + 1 + again * back).max(axis=0)
@@ -179,7 +187,7 @@ def _bracket(problem: Problem, number: int, m: int) -> tuple[float, float]:
 def _moments(problem: Problem) -> list[tuple[int, Array, Array, Array, Array]]:
     """The moments of all arms.
 
-    Kept, because the search for the first T at which a bound says anything asks for them a hundred times.
+    Cached, because the search for the first informative T calls this a hundred times.
     """
     return [_moments_of(problem, number) for number in range(problem.n_arms)]
 
@@ -208,7 +216,7 @@ def _expected(chain: Array, start: Array, m: int) -> float:
     if len(chain) > 2:
         return math.nan
     law = markov.stationary(chain)
-    # Seen from the more frequent state, the visits to the other one fill a shorter table.
+    # From the more frequent state, the visits to the other state need a shorter table.
     a = int(law[0] < law[1])
     b = 1 - a
     leave, back = float(chain[a, b]), float(chain[b, a])

@@ -1,10 +1,11 @@
 """The neighbour space of a chain and λ_max (Wang, Huang, Lui 2020, Section 2).
 
-The neighbour space of P_i holds the chains whose entries next to the diagonal, and on it, differ from those of P_i by
-at most 2c1/3; λ^i is the supremum of |λ₂| over it and λ_max the largest λ^i. Once rad(T) ≤ c1/3, every optimistic chain
-P' that Algorithm 1 can build while the event E holds lies in it, and all entries of all chains in it are at least c1/3.
+The neighbour space of P_i holds the chains whose entries next to the diagonal, and on the diagonal, differ from the
+entries of P_i by at most 2c1/3. λ^i is the supremum of |λ₂| over the space and λ_max the largest λ^i. Once rad(T) ≤
+c1/3, every optimistic chain P' that Algorithm 1 can build under the event E lies in the space, and all entries of all
+chains in the space are at least c1/3.
 
-Differs from the paper: it writes down the conditions on the entries only; meant are birth-death chains that meet them.
+Differs from the paper: the paper states the conditions on the entries only, and means birth-death chains.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ROUNDING = 1e-12
 
 
 def neighbour_distance(problem: Problem) -> float:
-    """2c1/3, the size of the neighbour spaces; 0 where Assumption 4 fails."""
+    """2c1/3, the size of the neighbour spaces; 0 if Assumption 4 fails."""
     return 2 * max(0.0, problem.assumptions["bounded_below"].value) / 3
 
 
@@ -32,10 +33,10 @@ def is_neighbour(chain: Array, other: Array, distance: float) -> bool:
 
 
 def lambda_max_bounds(problem: Problem) -> tuple[float, float] | None:
-    """Bracket λ_max: the lower end is attained by a chain that was found, the upper one proved.
+    """Bracket λ_max: the lower end is attained by a found chain, the upper end proved.
 
-    ``None`` where the paper does not define it: no birth-death chains, or c1 = 0. For two states the ends are equal,
-    max_i |λ_i| + 4c1/3; see ``markov.neighbour_eigenvalue_bounds`` for more.
+    ``None`` if the paper does not define λ_max: no birth-death chains, or c1 = 0. For two states the ends are equal,
+    max_i |λ_i| + 4c1/3; see ``markov.neighbour_eigenvalue_bounds`` for more states.
     """
     distance = neighbour_distance(problem)
     if not (problem.assumptions["birth_death"].holds and distance > 0):
@@ -45,6 +46,6 @@ def lambda_max_bounds(problem: Problem) -> tuple[float, float] | None:
 
 
 def lambda_max(problem: Problem) -> float | None:
-    """λ_max as far as it is attained: the lower end of its bracket."""
+    """The attained λ_max: the lower end of its bracket."""
     bounds = lambda_max_bounds(problem)
     return None if bounds is None else bounds[0]

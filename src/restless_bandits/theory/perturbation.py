@@ -1,28 +1,30 @@
 """How far P' leads from P, Lemmas 8 to 13 of the paper (Wang, Huang, Lui 2020, Appendix A.2), measured and bounded.
 
-Each comparison gives, for elapsed slots τ, what is largest over all starts and what a lemma allows. Starts are states:
-a distance is convex in the start, so no law is worse than the worst state.
+Each comparison gives, for elapsed slots τ, the largest value over all starts and the bound of a lemma. Starts are
+states: a distance is convex in the start, and no distribution is worse than the worst state.
 
 Differs from the paper:
 
 - Lemma 9 is true, its proof is not. The telescoping sum has P − P' in the middle, v P'^a (P − P') P^b, not at the end,
-  and the largest entry of xP may exceed that of x. Total variation does not grow under P, rows of P and P' are within
-  2 rad in total variation, and no entry of a difference of laws exceeds it. With δ(P^b) the largest total variation
-  between rows of P^b the same sum gives more:
+  and the largest entry of xP may exceed the largest entry of x. Total variation does not grow under P, rows of P and P'
+  are within 2 rad in total variation, and no entry of a difference of distributions exceeds their total variation. With
+  δ(P^b) the largest total variation between rows of P^b the same sum gives more:
 
-      max_v ‖vP^τ − vP'^τ‖_TV ≤ 2 rad Σ_{b<τ} δ(P^b),
+      max_v ‖vP^τ − vP'^τ‖_TV ≤ 2 rad Σ_{b<τ} δ(P^b).
 
-  which is ``proved_law_gap``. As δ(P^b) falls geometrically, it stays bounded, without logarithm and without λ_max.
-- Lemmas 10 and 13 quote ‖vP^τ − d‖₁ ≤ M λ^τ ‖v − d‖₁ for λ = |λ₂|. That is false from three states on: a chain that
-  drifts from one end to the other needs as many steps as it has states before it knows anything of its limit, whatever
-  its eigenvalues. ``forgetting`` shows it. True for reversible chains, and so for birth-death ones, is
-  ‖e_s P^τ − d‖₁ ≤ λ^τ √(1/d_s − 1) (Diaconis, Stroock 1991), whose constant may be exponential in M, and enters sums
-  over τ by its logarithm.
+  This bound is ``proved_law_gap``. As δ(P^b) falls geometrically, the bound stays finite, without logarithm and without
+  λ_max.
+- Lemmas 10 and 13 quote ‖vP^τ − d‖₁ ≤ M λ^τ ‖v − d‖₁ for λ = |λ₂|. The inequality is false from three states on: a
+  chain that drifts from one end to the other needs as many steps as states before approaching its limit, whatever its
+  eigenvalues. ``forgetting`` shows a counterexample. True for reversible chains, and therefore for birth-death chains,
+  is ‖e_s P^τ − d‖₁ ≤ λ^τ √(1/d_s − 1) (Diaconis, Stroock 1991), with a constant that may be exponential in M, and
+  enters sums over τ by its logarithm.
 - Lemma 10's other half, ‖d − d'‖_∞ ≤ 2M rad / (1 − λ), follows from ‖d − d'‖_TV ≤ 2 rad K with Kemeny's constant
   K = Σ_{i≥2} 1/(1 − λ_i): ``kemeny_constant``.
-- Lemma 12 bounds r(z) − r'(z); used, and proved there, is the absolute value. Its r' ≤ 1 needs the cap of ``optimism``.
+- Lemma 12 bounds r(z) − r'(z); its proof and its use need the absolute value. Its r' ≤ 1 needs the truncation of
+  ``optimism``.
 
-That proofs have holes does not make statements false: no chain that was tried violates Lemmas 10, 11 or 12.
+Gaps in proofs do not make statements false: no tested chain violates Lemmas 10, 11 or 12.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What was measured and what is allowed, along elapsed slots."""
+    """Measured and allowed values, along elapsed slots."""
 
     elapsed: IntArray
     measured: Array
@@ -67,7 +69,7 @@ class Comparison:
 
     @property
     def shares(self) -> Array:
-        """What was measured, less what rounding may have added, as a share of what is allowed."""
+        """The measured values, less a rounding allowance, as shares of the allowed values."""
         above = np.maximum(self.measured - ROUNDING, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             shares: Array = np.where(above > 0.0, above / self.bound, 0.0)
@@ -80,7 +82,7 @@ class Comparison:
 
     @property
     def worst_at(self) -> int:
-        """The elapsed slots at which it is."""
+        """The elapsed slots with the largest share."""
         return int(self.elapsed[self.shares.argmax()])
 
     @property
@@ -89,13 +91,13 @@ class Comparison:
 
 
 def law_gaps(chain: Array, other: Array, length: int) -> Array:
-    """Return the largest difference of a state's chance, over all starts, after τ = 1..length slots."""
+    """Return the largest difference of a state's probability, over all starts, after τ = 1..length slots."""
     difference = markov.powers(chain, length)[1:] - markov.powers(other, length)[1:]
     return np.asarray(np.abs(difference).max(axis=(1, 2)))
 
 
 def linear_law_gap(chain: Array, other: Array, rad: float, length: int) -> Comparison:
-    """Lemma 9: after τ slots, laws differ by at most 2τ rad(T)."""
+    """Lemma 9: after τ slots, distributions differ by at most 2τ rad(T)."""
     elapsed = np.arange(1, length + 1)
     return Comparison(elapsed, law_gaps(chain, other, length), 2 * rad * elapsed.astype(np.float64))
 
@@ -128,7 +130,7 @@ def reward_gap(arm: AnyArm, other: AnyArm, horizon: int, lambda_max: float, leng
 def forgetting(chain: Array, rate: float, length: int) -> Comparison:
     """The inequality in the proof of Lemma 13: ‖e_s P^τ − d‖₁ ≤ M λ^τ ‖e_s − d‖₁, for τ = 0..length.
 
-    ``measured`` is the largest ‖e_s P^τ − d‖₁ / ‖e_s − d‖₁ over s. It is false; see above.
+    ``measured`` is the largest ‖e_s P^τ − d‖₁ / ‖e_s − d‖₁ over s. The inequality is false; see the module's docstring.
     """
     distances = _distances(chain, length)
     bound = len(chain) * _geometric(rate, length)
@@ -136,7 +138,7 @@ def forgetting(chain: Array, rate: float, length: int) -> Comparison:
 
 
 def reversible_forgetting(chain: Array, length: int) -> Comparison:
-    """What is true of birth-death chains: ‖e_s P^τ − d‖₁ ≤ |λ₂|^τ √(1/d_s − 1), for τ = 0..length.
+    """The valid inequality for birth-death chains: ‖e_s P^τ − d‖₁ ≤ |λ₂|^τ √(1/d_s − 1), for τ = 0..length.
 
     ``measured`` is the largest ratio of the left side to the root, over s.
     """
@@ -169,7 +171,7 @@ def proved_law_gap(chain: Array, other: Array, rad: float, length: int) -> Compa
 def total_contraction(chain: Array) -> float:
     """Return an upper bound of Σ_{τ≥0} δ(P^τ), tight to a millionth; 1/(1 − |λ|) for two states.
 
-    δ multiplies at most, so the sum is at most that of its first n terms over 1 − δ(P^n).
+    δ is submultiplicative: the sum is at most its first n terms over 1 − δ(P^n).
     """
     if len(chain) == 1:
         return 1.0
@@ -184,10 +186,10 @@ def total_contraction(chain: Array) -> float:
 
 
 def kemeny_constant(chain: Array) -> float:
-    """Return K = Σ_{i≥2} 1/(1 − λ_i); stationary laws of P and P' are within 2 rad K in total variation.
+    """Return K = Σ_{i≥2} 1/(1 − λ_i); stationary distributions of P and P' are within 2 rad K in total variation.
 
-    d' − d = d'(P' − P)A, A the group inverse of I − P. Columns of A are largest on the diagonal, rows sum to 0: for
-    i ≠ j Σ_k (A(i,k) − A(j,k))⁺ ≤ Σ_k (A(k,k) − A(j,k)) = trace A = K: a difference of laws grows K-fold at most.
+    d' − d = d'(P' − P)A, A the group inverse of I − P. Columns of A are largest on the diagonal, rows sum to 0: for i ≠
+    j Σ_k (A(i,k) − A(j,k))⁺ ≤ Σ_k (A(k,k) − A(j,k)) = trace A = K. A difference of distributions grows at most K-fold.
     """
     if not markov.is_ergodic(chain):
         raise ProblemError("Kemeny's constant needs a chain that forgets its start")
