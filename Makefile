@@ -24,6 +24,7 @@ lint: .venv/installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) tools/check_names.py
 	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	.venv/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	.venv/bin/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 import restless_bandits as rb
-from restless_bandits import background
+from restless_bandits._internal import background
 
 SPEC = "likelihood-ucb"
 LATE = 10

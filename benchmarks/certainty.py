@@ -18,12 +18,12 @@ import numpy as np
 import restless_bandits as rb
 from benchmarks import head_to_head, limits
 from benchmarks.pages import keep, load
-from restless_bandits.arrays import Array
-from restless_bandits.beliefs import JointLaws, cap_for, joint_beliefs
-from restless_bandits.learners import DEFAULT
-from restless_bandits.limits import _kernels as kernels
-from restless_bandits.limits.arena import Arena
-from restless_bandits.oracles import _joint
+from restless_bandits._internal.validation import Array
+from restless_bandits.learning.learners import DEFAULT
+from restless_bandits.oracles import joint_kernels
+from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
+from restless_bandits.paper.regret_lower_bound.arena import Arena
+from restless_bandits.processes.beliefs import JointDistributions, joint_beliefs, truncation_for
 
 KEPT = "certainty"
 PROBLEMS = ("lms-heavy-tree-s", "lms-urban-s", "paper-1", "paper-2", "rf-2")
@@ -34,44 +34,44 @@ DEVIATION, ZERO, TOLERANCE, MOST_SWEEPS = 1e-8, 1e-9, 1e-10, 20_000
 STEP = 1e-6
 
 
-def information(arm: rb.Arm, looks: Array, cap: int) -> Array:
+def information(arm: rb.Arm, looks: Array, truncation: int) -> Array:
     """Fisher's information of a two-state arm, of (P(1, 1), P(2, 1)) and its rewards, from looks a slot by belief."""
-    law = kernels.laws_of(arm.chain, cap)
+    distribution = kernels.laws_of(arm.chain, truncation)
     slopes = []
     for s in range(2):
         move = np.zeros((2, 2))
         move[s] = STEP, -STEP
-        change = kernels.laws_of(arm.chain + move, cap) - kernels.laws_of(arm.chain - move, cap)
+        change = kernels.laws_of(arm.chain + move, truncation) - kernels.laws_of(arm.chain - move, truncation)
         slopes.append(change / (2 * STEP))
     found = np.zeros((4, 4))
     for a in range(2):
         for b in range(2):
-            found[a, b] = looks @ (slopes[a] * slopes[b] / np.maximum(law, 1e-12)).sum(axis=1)
+            found[a, b] = looks @ (slopes[a] * slopes[b] / np.maximum(distribution, 1e-12)).sum(axis=1)
     # What always or never pays is known after a look or two.
-    found[2, 2], found[3, 3] = looks @ law / np.maximum(arm.rewards * (1 - arm.rewards), 1e-9)
+    found[2, 2], found[3, 3] = looks @ distribution / np.maximum(arm.rewards * (1 - arm.rewards), 1e-9)
     return found
 
 
-def with_estimates(arena: Arena, estimates: Sequence[Array]) -> JointLaws:
+def with_estimates(arena: Arena, estimates: Sequence[Array]) -> JointDistributions:
     """The laws of an arena with other chains and rewards of all arms."""
     laws = arena.joint.laws
-    law, reward = laws.law.copy(), laws.reward.copy()
+    distribution, reward = laws.distribution.copy(), laws.reward.copy()
     for i, (stay, reach, *rewards) in enumerate(estimates):
-        other = kernels.laws_of(np.array([[stay, 1 - stay], [reach, 1 - reach]]), arena.caps[i])
-        law[i, : len(other)], reward[i, : len(other)] = other, other @ np.array(rewards)
-    return laws._replace(law=law, reward=reward)
+        other = kernels.laws_of(np.array([[stay, 1 - stay], [reach, 1 - reach]]), arena.truncations[i])
+        distribution[i, : len(other)], reward[i, : len(other)] = other, other @ np.array(rewards)
+    return laws._replace(distribution=distribution, reward=reward)
 
 
 def losses(problem: rb.Problem) -> Array:
     """What plans for estimates lose a slot, ``[time, draw]``."""
     arms = [arm for arm in problem.arms if isinstance(arm, rb.Arm)]
-    arena = Arena(problem, joint_beliefs(problem, [cap_for(arm, DEVIATION) for arm in arms]), ZERO)
+    arena = Arena(problem, joint_beliefs(problem, [truncation_for(arm, DEVIATION) for arm in arms]), ZERO)
     looks = arena.solve(tolerance=TOLERANCE).play.pulls
     truth = [np.append(arm.chain[:, 0], arm.rewards) for arm in arms]
     roots = []
     for i, arm in enumerate(arms):
         mine = looks[i, : arena.joint.arms[i].size]
-        roots.append(np.linalg.cholesky(np.linalg.inv(information(arm, mine, arena.caps[i]))))
+        roots.append(np.linalg.cholesky(np.linalg.inv(information(arm, mine, arena.truncations[i]))))
     draws = np.random.default_rng(0).standard_normal((DRAWS, len(arms), 4))
     lost = np.zeros((len(TIMES), DRAWS))
     for t, slots in enumerate(TIMES):
@@ -79,11 +79,11 @@ def losses(problem: rb.Problem) -> Array:
             # The same draws at all times, so that the sum over slots is smooth.
             off = [root @ one / np.sqrt(slots) for root, one in zip(roots, draw, strict=True)]
             estimates = [np.clip(true + by, 1e-6, 1 - 1e-6) for true, by in zip(truth, off, strict=True)]
-            iterate = _joint.Iterate(
+            iterate = joint_kernels.Iterate(
                 arena.values.copy(), np.empty(arena.joint.size), np.zeros(arena.joint.size, dtype=np.int16)
             )
             laws = with_estimates(arena, estimates)
-            _joint.iterate_values(iterate, TOLERANCE, MOST_SWEEPS, arena.links, arena.joint.table, laws)
+            joint_kernels.iterate_values(iterate, TOLERANCE, MOST_SWEEPS, arena.links, arena.joint.table, laws)
             lost[t, d] = arena.follow(iterate.action).cost
     return lost
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 
 import restless_bandits as rb
-from restless_bandits.arrays import IntArray
-from restless_bandits.data import Clock, Trace
-from restless_bandits.walks import drawn_chains
+from restless_bandits._internal.validation import IntArray
+from restless_bandits.logs import Clock, Trace
+from restless_bandits.simulation.walks import drawn_chains
 
 SLOTS = 500
 LEVELS = (0.05, 0.01, 1e-3)

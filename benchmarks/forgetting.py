@@ -27,12 +27,12 @@ import numpy as np
 import restless_bandits as rb
 from benchmarks import changing, pages
 from restless_bandits import plots
-from restless_bandits.changes import ALARM_RATE, alarm_threshold
-from restless_bandits.changes.lookout import ArmLookout
+from restless_bandits.learning.change_detection import ALARM_RATE, alarm_threshold
+from restless_bandits.learning.change_detection.detector import ArmChangeDetector
+from restless_bandits.learning.observations import Observation
+from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.registry import DEFAULT
-from restless_bandits.rewards import ZERO_TO_ONE
-from restless_bandits.simulation.engine import Pricing
-from restless_bandits.window import Sight
+from restless_bandits.simulation.engine import GapTable
 
 KEPT = "forgetting"
 PAGE = pages.DOCS / "theory" / "changes.md"
@@ -57,9 +57,9 @@ class Played(NamedTuple):
 
 
 @cache
-def prices(name: str) -> list[Pricing]:
+def prices(name: str) -> list[GapTable]:
     """Return what every decision costs in each piece of a problem."""
-    found = [Pricing.of(rb.oracles.exact(piece.problem)) for piece in changing.problems()[name].pieces]
+    found = [GapTable.of(rb.oracles.exact(piece.problem)) for piece in changing.problems()[name].pieces]
     return [price for price in found if price is not None]
 
 
@@ -94,9 +94,9 @@ def play(job: tuple[str, str, int]) -> Played:
             seen[arm], since[arm] = state, 1
     gaps = np.zeros(slots)
     for price, first, end in zip(prices(name), firsts, [*firsts[1:], slots + 1], strict=True):
-        there = slice(max(first - 1, 1), end - 1)
-        places = price.beliefs.index(price.beliefs.locate(last[there], elapsed[there]))
-        gaps[there] = price.gap[places, pulled[there]]
+        available = slice(max(first - 1, 1), end - 1)
+        places = price.beliefs.index(price.beliefs.locate(last[available], elapsed[available]))
+        gaps[available] = price.gap[places, pulled[available]]
     sums = np.cumsum(gaps)[np.linspace(0, slots - 1, POINTS).astype(int)]
     return Played(sums.round(1).tolist(), [[one.arm, one.slot, one.since] for one in agent.alarms])
 
@@ -115,9 +115,9 @@ def losses(runs: int) -> dict[str, Any]:
 class Pulls:
     """One arm that is pulled after random waits, and the lookout for its changes."""
 
-    def __init__(self, n_states: int, rng: np.random.Generator, wait: float, law: str) -> None:
-        self.lookout = ArmLookout(n_states, ZERO_TO_ONE, fixed=False)
-        self.n_states, self.rng, self.wait, self.law = n_states, rng, wait, law
+    def __init__(self, n_states: int, rng: np.random.Generator, wait: float, distribution: str) -> None:
+        self.lookout = ArmChangeDetector(n_states, ZERO_TO_ONE, fixed=False)
+        self.n_states, self.rng, self.wait, self.distribution = n_states, rng, wait, distribution
         self.state, self.last, self.slot = 0, n_states, 0
         self._laws: dict[tuple[bytes, int], Any] = {}
 
@@ -129,15 +129,15 @@ class Pulls:
             self._laws[key] = np.cumsum(np.linalg.matrix_power(chain, elapsed), axis=1)
         self.state = min(int(np.searchsorted(self._laws[key][self.state], self.rng.random())), self.n_states - 1)
         mean = rewards[self.state]
-        if self.law == "bernoulli":
+        if self.distribution == "bernoulli":
             reward = float(self.rng.random() < mean)
         else:
             reward = float(self.rng.beta(8 * mean + 1e-9, 8 * (1 - mean) + 1e-9))
         self.slot += elapsed
-        self.lookout.enter(Sight(self.slot, 0, self.last, elapsed, self.state, reward))
+        self.lookout.enter(Observation(self.slot, 0, self.last, elapsed, self.state, reward))
         self.lookout.tell()
         self.last = self.state
-        found = self.lookout.look(self.slot, (self.state, self.slot), (), threshold)
+        found = self.lookout.check(self.slot, (self.state, self.slot), (), threshold)
         if found:
             self.lookout.restart(self.slot + 1)
         return found is not None
@@ -173,11 +173,11 @@ REPEATS = 20
 def delays(job: tuple[str, str, int]) -> list[int]:
     """Return the pulls from a change to its alarm in every repeat; more than ``MOST`` where there was none."""
     name, wait, pulls = job
-    chain, rewards, later, later_rewards, law = CHANGES[name]
+    chain, rewards, later, later_rewards, distribution = CHANGES[name]
     threshold = alarm_threshold(ALARM_RATE, 2)
     found = []
     for repeat in range(REPEATS):
-        arm = Pulls(len(chain), np.random.default_rng([repeat, pulls]), WAITS[wait], law)
+        arm = Pulls(len(chain), np.random.default_rng([repeat, pulls]), WAITS[wait], distribution)
         for _ in range(pulls):
             arm.pull(chain, rewards, threshold)
         found.append(next((i for i in range(1, MOST + 1) if arm.pull(later, later_rewards, threshold)), MOST + 1))
@@ -201,8 +201,8 @@ STEADY_PULLS = 40_000
 
 def false_alarms(name: str) -> list[float]:
     """Return slots, false alarms, and the mean number that is allowed, with ``ASKED`` alarms a slot."""
-    chain, rewards, wait, law = STEADY[name]
-    arm = Pulls(len(chain), np.random.default_rng(len(name)), wait, law)
+    chain, rewards, wait, distribution = STEADY[name]
+    arm = Pulls(len(chain), np.random.default_rng(len(name)), wait, distribution)
     threshold = alarm_threshold(ASKED, 1)
     alarms = sum(arm.pull(chain, rewards, threshold) for _ in range(STEADY_PULLS))
     return [arm.slot, alarms, ASKED * arm.slot]

@@ -24,8 +24,8 @@ import numpy as np
 import restless_bandits as rb
 from benchmarks import pages
 from restless_bandits import plots
-from restless_bandits.arrays import Array
-from restless_bandits.learners import DEFAULT
+from restless_bandits._internal.validation import Array
+from restless_bandits.learning.learners import DEFAULT
 from restless_bandits.simulation.pools import cores
 
 HORIZONS = (10_000, 100_000, 1_000_000)

@@ -14,9 +14,9 @@ import numpy as np
 
 import restless_bandits as rb
 from restless_bandits import oracles
-from restless_bandits.plans import CountDoubled, Plan, Slots
+from restless_bandits._internal.random_streams import world_words
+from restless_bandits.policies import CountDoubled, Plan, Slots
 from restless_bandits.simulation.engine import Run, World, play_run
-from restless_bandits.streams import world_words
 
 HORIZON = 500_000
 COLORED_TARGETS = {"table-2": 0.1, "table-3": 0.3, "table-4": 3.0, "table-5": 45.0}

@@ -15,7 +15,7 @@ import numpy as np
 
 import restless_bandits as rb
 from benchmarks import pages
-from restless_bandits.walks import drawn_chains
+from restless_bandits.simulation.walks import drawn_chains
 
 KEPT = "offpolicy"
 PAGE = pages.DOCS / "how-to" / "partial-logs.md"

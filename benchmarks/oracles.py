@@ -69,7 +69,7 @@ def whittle_table() -> None:
     print(f"\nWhittle, two states: closed form and homotopy differ by at most {worst:.1e} on 1000 arms (target 1e-12)")
     for states, length, limit in ((10, 100, 0.010), (50, 200, 5.0)):
         drawn = rb.Problem.random(1, states, seed=1, floor=0.001).arms[0]
-        table = rb.TableArm(drawn.law_table(length), drawn.rewards, initial=drawn.initial)
+        table = rb.TableArm(drawn.state_distributions(length), drawn.rewards, initial=drawn.initial)
         rb.oracles.whittle_index(table)
         times = []
         for _ in range(5):

@@ -5,7 +5,7 @@
 line, for the quick form to confirm; without a folder the page and the report are written anew from the results that are
 there.
 Parts of the page between ``<!-- name -->`` and ``<!-- end -->`` are written, everything else is left as it is, and
-tests/test_reproduction_page.py compares the two.
+tests/paper/test_reproduction_page.py compares the two.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import DOCS, filled
-from restless_bandits.experiments.design import design
-from restless_bandits.experiments.page import page as page_of
-from restless_bandits.experiments.reproduction import with_sample
-from restless_bandits.experiments.stored import shipped_folder
-from restless_bandits.experiments.writing import amount, error_of, seconds, slots
+from restless_bandits.paper.experiments.design import design
+from restless_bandits.paper.experiments.page import page as page_of
+from restless_bandits.paper.experiments.reproduction import with_sample
+from restless_bandits.paper.experiments.stored import shipped_folder
+from restless_bandits.paper.experiments.writing import amount, error_of, seconds, slots
 
 PAGE, KEPT = DOCS / "reproduction.md", DOCS / "reproduction"
 REPORT = KEPT / "report.html"

@@ -27,10 +27,10 @@ import numpy as np
 
 import restless_bandits as rb
 from benchmarks import pages
-from restless_bandits.learners.base import next_plan
+from restless_bandits._internal.random_streams import plan_generator, world_words
+from restless_bandits.learning.learners.base import next_plan
 from restless_bandits.simulation.bench import bench
 from restless_bandits.simulation.engine import Run, World, play_run
-from restless_bandits.streams import plan_generator, world_words
 
 SEED = 11
 REPEATS = 3

@@ -22,7 +22,7 @@ import numpy as np
 import restless_bandits as rb
 from benchmarks.browsing import browser, look, missing
 from benchmarks.reproduction_page import REPORT
-from restless_bandits.service.demo import World
+from restless_bandits.service.demo import DemoWorld
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -47,10 +47,10 @@ def served() -> Iterator[dict[str, Any]]:
 def play(agent: Any, problem: rb.Problem, changed: rb.Problem, slots: int) -> None:
     """Play a world that becomes another one half-way; every answer is the client's."""
     rng = np.random.default_rng(3)
-    worlds = World(problem, rng), World(changed, rng)
+    worlds = DemoWorld(problem, rng), DemoWorld(changed, rng)
     for slot in range(1, slots + 1):
         decision = agent.decide()
-        (state,), (reward,) = worlds[slot > slots // 2].look(slot, list(decision.arms))
+        (state,), (reward,) = worlds[slot > slots // 2].observe(slot, list(decision.arms))
         agent.tell(decision=decision, state=state, reward=reward)
 
 

@@ -16,9 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 import restless_bandits as rb
-from restless_bandits.plans import EveryStateSeen, Plan, Slots
-from restless_bandits.policies import SingleArm
-from restless_bandits.record import Record
+from restless_bandits.model.record import Record
+from restless_bandits.policies import EveryStateSeen, Plan, SingleArm, Slots
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ settings.load_profile("suite")
 collect_ignore = ["installed.py"]
 
 TOGETHER = (
-    "tests/experiments/test_reproduction.py",
-    "tests/experiments/test_lemmas.py",
+    "tests/paper/test_reproduction.py",
+    "tests/paper/test_lemmas.py",
     "tests/oracles/test_others.py",
     "tests/simulation/test_dask.py",
     "tests/simulation/test_runner.py",
-    "tests/test_browser.py",
+    "tests/service/test_browser.py",
     "tests/test_docs.py",
 )
 """Files whose tests share what is dear to make, and so go to one worker."""
@@ -97,7 +97,7 @@ def silently_compiled():
     """A command that a test runs in this process says nothing of compiling: whether there is any to do depends on the
     tests before it.
     """
-    from restless_bandits._compile import compiling_long
+    from restless_bandits._internal.compiling import compiling_long
 
     compiling_long.set()
 

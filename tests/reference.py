@@ -213,8 +213,8 @@ def simulate(problem, policy, slots, seed):
     """Mean rewards of a policy, slot by slot with every chain stepped: the slot standard, word for word."""
     rng = random.Random(seed)
 
-    def draw(law):
-        return rng.choices(range(len(law)), weights=law)[0]
+    def draw(distribution):
+        return rng.choices(range(len(distribution)), weights=distribution)[0]
 
     chains = [arm.transitions.tolist() for arm in problem.arms]
     state, last, elapsed = [], [], []
@@ -277,7 +277,7 @@ class World:
         self.expected = 0.0
         self.powers = {}
 
-    def law(self, arm, state, tau):
+    def distribution(self, arm, state, tau):
         chain = self.problem.arms[arm]
         if state is None:
             return chain.stationary
@@ -292,11 +292,11 @@ class World:
         states, rewards = [], []
         for i in sorted(arms):
             arm = self.problem.arms[i]
-            law = self.law(i, self.last[i], self.elapsed[i])
+            distribution = self.distribution(i, self.last[i], self.elapsed[i])
             u, v = self.draws.random(), self.draws.random()
             total, seen = 0.0, arm.n_states - 1
             for k in range(arm.n_states - 1):
-                total += law[k]
+                total += distribution[k]
                 if u < total:
                     seen = k
                     break
@@ -305,7 +305,7 @@ class World:
             low, high = arm.reward_range
             drawn = high if v * (high - low) < mean - low else low
             rewards.append(mean if arm.reward_law == "fixed" else drawn)
-            self.expected += float(law @ arm.rewards)
+            self.expected += float(distribution @ arm.rewards)
         self.elapsed = [tau + 1 for tau in self.elapsed]
         for i, seen in zip(sorted(arms), states, strict=True):
             self.last[i], self.elapsed[i] = seen, 1
@@ -329,8 +329,8 @@ def log_likelihood(chain, observations):
     """Of a birth-death chain, by NumPy's matrix powers; what it cannot do is left out."""
     total = 0.0
     for elapsed, state, seen in zip(*observations, strict=True):
-        law = np.linalg.matrix_power(chain, int(elapsed))[state]
-        total += sum(n * np.log(law[k]) for k, n in enumerate(seen) if n and abs(k - state) <= elapsed)
+        distribution = np.linalg.matrix_power(chain, int(elapsed))[state]
+        total += sum(n * np.log(distribution[k]) for k, n in enumerate(seen) if n and abs(k - state) <= elapsed)
     return total
 
 
@@ -366,12 +366,12 @@ def filtered_laws(chains, changes, initial, arms, states):
     ``chains[arm]`` as the run begins and ``changes`` as (slot, arm, chain); ``initial`` are laws one step before
     slot 1; ``arms[t]`` and ``states[t]`` what was pulled and seen in slot t + 1.
     """
-    chains, beliefs, found = list(chains), [np.array(law, dtype=float) for law in initial], []
+    chains, beliefs, found = list(chains), [np.array(distribution, dtype=float) for distribution in initial], []
     for slot, (arm, state) in enumerate(zip(arms, states, strict=True), start=1):
         for when, which, chain in changes:
             if when == slot:
                 chains[which] = chain
-        beliefs = [law @ chain for law, chain in zip(beliefs, chains, strict=True)]
+        beliefs = [distribution @ chain for distribution, chain in zip(beliefs, chains, strict=True)]
         found.append(beliefs[arm].copy())
         beliefs[arm] = np.eye(len(beliefs[arm]))[state]
     return found

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import certainty, changing, earnings, forgetting, head_to_head, offpolicy, pages, scale, service
 
 import restless_bandits as rb
-from restless_bandits.limits import _kernels as kernels
+from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
 
 
 def test_the_page_is_what_its_results_say():

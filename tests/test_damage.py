@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits.problem_files import problem_text
+from restless_bandits.model.problem_files import problem_text
 
 THREE = rb.Problem.random(3, [2, 3, 2], seed=4, plays=2, initial="unknown")
 FROZEN = json.loads((Path(__file__).parent / "frozen" / "agents.json").read_text())

@@ -30,7 +30,7 @@ import typer
 import restless_bandits as rb
 from restless_bandits.cli.app import app
 from restless_bandits.registry import LEARNERS, ORACLES
-from restless_bandits.simulation import cells
+from restless_bandits.simulation import jobs
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -68,7 +68,7 @@ def pages_with(*languages):
 def played_once():
     """Runs that several pages simulate are played once: learner, problem, horizon, seed and number decide a run."""
     played = {}
-    play_run = cells.play_run
+    play_run = jobs.play_run
 
     def play(learner, world, horizon, checkpoints, **given):
         if not type(learner).__module__.startswith("restless_bandits.learners."):
@@ -79,7 +79,7 @@ def played_once():
         return played[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "play_run", play)
+        patch.setattr(jobs, "play_run", play)
         yield
 
 

@@ -119,8 +119,8 @@ def test_states_and_rewards_have_their_laws():
     distance, freedom = 0.0, 0
     for (i, s, tau), found in seen.items():
         arm = problem.arms[i]
-        law = np.linalg.matrix_power(arm.transitions, tau)[s] if s < arm.n_states else arm.stationary
-        expected = law * len(found)
+        distribution = np.linalg.matrix_power(arm.transitions, tau)[s] if s < arm.n_states else arm.stationary
+        expected = distribution * len(found)
         if expected.min() >= 5:
             counts = np.bincount(found, minlength=arm.n_states)
             distance += ((counts - expected) ** 2 / expected).sum()
@@ -237,7 +237,12 @@ def test_bad_actions_change_nothing(problem, action, message):
         (dict(elapsed_cap=1), "elapsed_cap is 1; it must be a whole number of at least 2"),
         (dict(problem="papr-1"), "did you mean 'paper-1'"),
         (dict(render_mode="human"), "there is no render_mode 'human'"),
-        (dict(problem=rb.Problem([rb.TableArm(laws=PAPER.arms[0].law_table(3), rewards=[1, 0], initial=0)])), "chains"),
+        (
+            dict(
+                problem=rb.Problem([rb.TableArm(laws=PAPER.arms[0].state_distributions(3), rewards=[1, 0], initial=0)])
+            ),
+            "chains",
+        ),
     ],
 )
 def test_bad_options(options, message):

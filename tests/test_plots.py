@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import restless_bandits as rb
 from restless_bandits import plots
-from restless_bandits.estimation import ArmEstimate, Estimate, Mode
+from restless_bandits.learning.estimation import ArmEstimate, Estimate, Mode
 
 matplotlib.use("Agg")
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 import restless_bandits as rb
-from restless_bandits.plans import Plan, Slots
+from restless_bandits.policies import Plan, Slots
 from restless_bandits.policies import Cycle, IndexPolicy
 
 

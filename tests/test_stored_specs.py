@@ -15,9 +15,8 @@ import pytest
 import restless_bandits as rb
 from restless_bandits import Agent, ProblemError, registry
 from restless_bandits.cli import main
-from restless_bandits.learners import learner
-from restless_bandits.plans import Plan, Slots
-from restless_bandits.policies import Cycle
+from restless_bandits.learning.learners import learner
+from restless_bandits.policies import Cycle, Plan, Slots
 from restless_bandits.registry import LEARNERS
 
 FOREIGN = """
@@ -27,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import restless_bandits as rb
-from restless_bandits.plans import Plan, Slots
+from restless_bandits.policies import Plan, Slots
 from restless_bandits.policies import Cycle, IndexPolicy
 
 Path("imported").touch()
@@ -110,7 +109,7 @@ def lived(spec, **options):
 
 def name_instead(path, spec, *, digest):
     """Let a stored agent name another learner, under a new digest or under none, as earlier versions had."""
-    from restless_bandits.agent import _digest
+    from restless_bandits.agent.agent import _digest
 
     data = json.loads(path.read_text())
     del data["digest"]
@@ -258,7 +257,7 @@ class TestStores:
     def store(self, request, monkeypatch):
         """A store whose agent has a learner of the module: from its first event, from a later one, from a snapshot."""
         from restless_bandits.service import planning
-        from tests.service.keeping import Kept, plan_at_once
+        from tests.service.one_agent import Kept, plan_at_once
 
         monkeypatch.setattr(planning.background, "submit", plan_at_once)
         every = {"snapshot_every": 4} if request.param == "snapshot" else {}
@@ -281,7 +280,7 @@ class TestStores:
         store.options = {}
         store.open()
         try:
-            for work in (store.look, store.ask, store.record):
+            for work in (store.read, store.ask, store.record):
                 with pytest.raises(ServiceError) as told:
                     work()
                 assert told.value.status == 503
@@ -304,7 +303,7 @@ class TestStores:
             store.create(learner="round-robin")
             with pytest.raises(ProblemError, match="trust_modules=True"):
                 store.patch(learner="foreign:Turns")
-            assert store.look()["learner"] == "round-robin"
+            assert store.read()["learner"] == "round-robin"
         finally:
             store.close()
         assert not Path("imported").exists()
@@ -327,7 +326,7 @@ class TestStores:
         assert Path("imported").exists()
 
     def test_serve_hands_the_option_on(self, monkeypatch):
-        from restless_bandits.service import server
+        from restless_bandits.service.api import server
 
         asked, kept = [], []
 
@@ -341,15 +340,15 @@ class TestStores:
                 patch.setattr(sys, "argv", ["restless", "serve", "--port", "0", *words])
                 with pytest.raises(SystemExit):
                     main()
-        monkeypatch.setattr(server, "Keeper", keeper)
+        monkeypatch.setattr(server, "CommandProcessor", keeper)
         for settings in asked:
             with pytest.raises(ProblemError, match="enough"):
                 server.serve(settings, lambda _: None)
         assert kept == [False, True]
 
     def test_backed_up(self, store):
-        from restless_bandits.service.moving import copy_store
-        from restless_bandits.service.store import open_store
+        from restless_bandits.service.storage.copy_store import copy_store
+        from restless_bandits.service.storage.store import open_store
 
         with closing(open_store("store.db")) as opened:
             opened.backup("backup.db")

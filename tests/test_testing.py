@@ -9,8 +9,17 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits import Problem, ProblemError
-from restless_bandits.plans import EveryStateSeen, Forever, Plan, SeenIn, Slots
-from restless_bandits.policies import Cycle, IndexPolicy, Policy, SingleArm
+from restless_bandits.policies import (
+    Cycle,
+    EveryStateSeen,
+    Forever,
+    IndexPolicy,
+    Plan,
+    Policy,
+    SeenIn,
+    SingleArm,
+    Slots,
+)
 from restless_bandits.testing import BrokenPromise, check_learner, check_oracle
 
 PAPER = [Problem.builtin("paper-1")]

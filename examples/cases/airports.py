@@ -53,8 +53,8 @@ class Fixed(rb.Learner):
     name: ClassVar[str] = "fixed"
     policy: rb.Policy
 
-    def plan(self, record: rb.record.Record, task: rb.Task, rng: np.random.Generator) -> rb.plans.Plan:
-        return rb.plans.Plan(self.policy, until=rb.plans.Forever())
+    def plan(self, record: rb.record.Record, task: rb.Task, rng: np.random.Generator) -> rb.policies.Plan:
+        return rb.policies.Plan(self.policy, until=rb.policies.Forever())
 
 
 def pulls_alone(log: Any, edge: float) -> list[str]:

@@ -15,74 +15,93 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from restless_bandits import data as data
     from restless_bandits import gym as gym
-    from restless_bandits import learners as learners
+    from restless_bandits import logs as logs
     from restless_bandits import oracles as oracles
     from restless_bandits import plots as plots
     from restless_bandits import testing as testing
-    from restless_bandits import theory as theory
-    from restless_bandits.agent import Agent as Agent
-    from restless_bandits.assumptions import Assumption as Assumption
-    from restless_bandits.diagnosis import Diagnosis as Diagnosis
-    from restless_bandits.diagnosis import check as check
-    from restless_bandits.errors import ProblemError as ProblemError
-    from restless_bandits.estimation import Estimate as Estimate
-    from restless_bandits.estimation import NotIdentified as NotIdentified
-    from restless_bandits.estimation import estimate as estimate
-    from restless_bandits.learners import ColoredUCRL2 as ColoredUCRL2
-    from restless_bandits.learners import Learner as Learner
-    from restless_bandits.learners import LikelihoodDominance as LikelihoodDominance
-    from restless_bandits.learners import LikelihoodUCB as LikelihoodUCB
-    from restless_bandits.learners import RestlessUCB as RestlessUCB
-    from restless_bandits.learners import ThompsonSampling as ThompsonSampling
-    from restless_bandits.learners import learner as learner
+    from restless_bandits._internal.errors import ProblemError as ProblemError
+    from restless_bandits.agent.agent import Agent as Agent
+    from restless_bandits.learning import learners as learners
+    from restless_bandits.learning.estimation import Estimate as Estimate
+    from restless_bandits.learning.estimation import NotIdentified as NotIdentified
+    from restless_bandits.learning.estimation import estimate as estimate
+    from restless_bandits.learning.learners import ColoredUCRL2 as ColoredUCRL2
+    from restless_bandits.learning.learners import Learner as Learner
+    from restless_bandits.learning.learners import LikelihoodDominance as LikelihoodDominance
+    from restless_bandits.learning.learners import LikelihoodUCB as LikelihoodUCB
+    from restless_bandits.learning.learners import RestlessUCB as RestlessUCB
+    from restless_bandits.learning.learners import ThompsonSampling as ThompsonSampling
+    from restless_bandits.learning.learners import learner as learner
+    from restless_bandits.model.arms import Arm as Arm
+    from restless_bandits.model.arms import TableArm as TableArm
+    from restless_bandits.model.assumptions import Assumption as Assumption
+    from restless_bandits.model.changes import Change as Change
+    from restless_bandits.model.findings import Findings as Findings
+    from restless_bandits.model.problem import Problem as Problem
+    from restless_bandits.model.problem import load_problem as load_problem
+    from restless_bandits.model.problem_files import builtin_problems as builtin_problems
+    from restless_bandits.model.tasks import Task as Task
     from restless_bandits.oracles import Solution as Solution
-    from restless_bandits.policies import IndexPolicy as IndexPolicy
-    from restless_bandits.policies import JointPolicy as JointPolicy
-    from restless_bandits.policies import Policy as Policy
-    from restless_bandits.policies import load_policy as load_policy
-    from restless_bandits.problem import Arm as Arm
-    from restless_bandits.problem import Change as Change
-    from restless_bandits.problem import Findings as Findings
-    from restless_bandits.problem import Problem as Problem
-    from restless_bandits.problem import TableArm as TableArm
-    from restless_bandits.problem import Task as Task
-    from restless_bandits.problem import load_problem as load_problem
-    from restless_bandits.problem_files import builtin_problems as builtin_problems
+    from restless_bandits.oracles.diagnosis import Diagnosis as Diagnosis
+    from restless_bandits.oracles.diagnosis import check as check
+    from restless_bandits.paper import theory as theory
+    from restless_bandits.policies.policies import IndexPolicy as IndexPolicy
+    from restless_bandits.policies.policies import JointPolicy as JointPolicy
+    from restless_bandits.policies.policies import Policy as Policy
+    from restless_bandits.policies.policies import load_policy as load_policy
     from restless_bandits.service.client import Client as Client
     from restless_bandits.simulation import SimulationResult as SimulationResult
     from restless_bandits.simulation import simulate as simulate
-    from restless_bandits.solving import evaluate as evaluate
-    from restless_bandits.solving import solve as solve
-    from restless_bandits.walks import Walk as Walk
-    from restless_bandits.walks import walk as walk
+    from restless_bandits.simulation.solving import evaluate as evaluate
+    from restless_bandits.simulation.solving import solve as solve
+    from restless_bandits.simulation.walks import Walk as Walk
+    from restless_bandits.simulation.walks import walk as walk
+
+    data = logs
 
 __version__ = "0.1.0"
 
 _NAMES = {
+    "_internal.errors": "ProblemError",
     "agent": "Agent",
-    "assumptions": "Assumption",
-    "diagnosis": "Diagnosis check",
-    "errors": "ProblemError",
-    "estimation": "Estimate NotIdentified estimate",
-    "learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling learner",
+    "learning.estimation": "Estimate NotIdentified estimate",
+    "learning.learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling learner",
+    "model.arms": "Arm TableArm",
+    "model.assumptions": "Assumption",
+    "model.changes": "Change",
+    "model.findings": "Findings",
+    "model.problem": "Problem load_problem",
+    "model.problem_files": "builtin_problems",
+    "model.tasks": "Task",
     "oracles": "Solution",
+    "oracles.diagnosis": "Diagnosis check",
     "policies": "IndexPolicy JointPolicy Policy load_policy",
-    "problem": "Arm Change Findings Problem TableArm Task load_problem",
-    "problem_files": "builtin_problems",
     "service.client": "Client",
     "simulation": "SimulationResult simulate",
-    "solving": "evaluate solve",
-    "walks": "Walk walk",
+    "simulation.solving": "evaluate solve",
+    "simulation.walks": "Walk walk",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_MODULES = ("data", "experiments", "gym", "learners", "oracles", "plots", "policies", "record", "testing", "theory")
+_MODULES = {
+    "data": "logs",
+    "experiments": "paper.experiments",
+    "gym": "gym",
+    "learners": "learning.learners",
+    "logs": "logs",
+    "oracles": "oracles",
+    "plots": "plots",
+    "policies": "policies",
+    "record": "model.record",
+    "testing": "testing",
+    "theory": "paper.theory",
+}
+"""Modules and packages by the names that the package's front gives them."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{_MODULES[name]}")
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restless_bandits import markov
-from restless_bandits.arrays import Array, IntArray, whole
-from restless_bandits.errors import ProblemError
-from restless_bandits.problem import Problem, TableArm, load_problem
-from restless_bandits.rewards import ZERO_TO_ONE, draw_reward
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits.model import markov
+from restless_bandits.model.arms import TableArm
+from restless_bandits.model.problem import Problem, load_problem
+from restless_bandits.model.rewards import ZERO_TO_ONE, draw_reward
 
 try:
     import gymnasium
@@ -38,8 +39,8 @@ except ImportError:
     raise ProblemError("the environment needs gymnasium; pip install 'restless-bandits[gym]' brings it") from None
 
 if TYPE_CHECKING:
-    from restless_bandits.agent import Agent
-    from restless_bandits.learners.base import Learner
+    from restless_bandits.agent.agent import Agent
+    from restless_bandits.learning.learners.base import Learner
 
     _Numbers = spaces.MultiDiscrete[np.int64]
 else:
@@ -52,7 +53,7 @@ ID = "restless_bandits/RestlessBandit-v0"
 if ID not in gymnasium.registry:
     gymnasium.register(id=ID, entry_point=f"{__name__}:RestlessBanditEnv")
 
-Observation = dict[str, IntArray]
+ArmObservation = dict[str, IntArray]
 
 
 class ArmChoice(_Numbers):
@@ -81,7 +82,7 @@ def _batched(space: ArmChoice, n: int = 1) -> spaces.Tuple[Any]:
     return spaces.Tuple([ArmChoice(int(space.nvec[0]), len(space.nvec), np.random.default_rng(seed)) for seed in seeds])
 
 
-class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
+class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
     """A restless bandit as a Gymnasium environment, registered as ``restless_bandits/RestlessBandit-v0``.
 
     Parameters
@@ -130,9 +131,9 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
                 "an environment needs chains, and a table of distributions is none; give problems made of Arm"
             )
         self.problem.require_drawn()
-        self.horizon = None if horizon is None else whole("horizon", horizon, also="or None for no end")
+        self.horizon = None if horizon is None else check_int("horizon", horizon, also="or None for no end")
         # At least 2: Gymnasium refuses a space of a single number.
-        self.elapsed_cap = whole("elapsed_cap", elapsed_cap, 2)
+        self.elapsed_cap = check_int("elapsed_cap", elapsed_cap, 2)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ProblemError(f"there is no render_mode {render_mode!r}; give 'ansi', or leave it out")
         self.render_mode = render_mode
@@ -178,7 +179,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[ArmObservation, dict[str, Any]]:
         """Begin an episode; there are no options."""
         super().reset(seed=seed)
         drawn = self.np_random.random(self.problem.n_arms)
@@ -195,7 +196,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
         self._reward = 0.0
         return self._observation(), {"states": self._states.copy()}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ArmObservation, float, bool, bool, dict[str, Any]]:
         """Play a slot."""
         slot = self._started() + 1
         arms = self._arms(action)
@@ -236,7 +237,7 @@ class RestlessBanditEnv(gymnasium.Env[Observation, Any]):
             raise ResetNeeded("the environment was not started; call reset first")
         return self._slot
 
-    def _observation(self) -> Observation:
+    def _observation(self) -> ArmObservation:
         elapsed = np.minimum(self._started() + 1 - self._last_slot, self.elapsed_cap)
         return {"last_state": self._last_state.copy(), "elapsed": elapsed}
 
@@ -272,7 +273,7 @@ class Play:
 
 
 def play(
-    env: gymnasium.Env[Observation, Any], learner: Learner | str, *, slots: int | None = None, seed: int = 0
+    env: gymnasium.Env[ArmObservation, Any], learner: Learner | str, *, slots: int | None = None, seed: int = 0
 ) -> Play:
     """Let a learner of this package play an episode of an environment.
 
@@ -290,9 +291,9 @@ def play(
         The seed of the environment and of the learner.
 
     """
-    from restless_bandits.agent import Agent
-    from restless_bandits.learners import as_learner
-    from restless_bandits.walks import play_slot
+    from restless_bandits.agent.agent import Agent
+    from restless_bandits.learning.learners import as_learner
+    from restless_bandits.simulation.walks import play_slot
 
     inner = env.unwrapped
     if not isinstance(inner, RestlessBanditEnv):
@@ -300,7 +301,7 @@ def play(
     limits = [limit for limit in (slots, inner.horizon) if limit is not None]
     if not limits:
         raise ProblemError("the environment has no horizon; say how many slots to play")
-    horizon = min(whole("slots", limit) for limit in limits)
+    horizon = min(check_int("slots", limit) for limit in limits)
     player = as_learner(learner)
     agent = Agent(player, player.task(inner.problem, horizon), seed=seed, on_change="ignore")
     truncated = False

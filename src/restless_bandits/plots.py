@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits.arrays import Array, IntArray, whole
-from restless_bandits.errors import ProblemError, check_known
-from restless_bandits.problem import Problem
+from restless_bandits._internal.errors import ProblemError, check_known
+from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits.model.problem import Problem
 from restless_bandits.simulation.results import SimulationResult
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.image import AxesImage
 
-    from restless_bandits.data import ArmFit, Trace
-    from restless_bandits.estimation import Estimate
-    from restless_bandits.walks import Walk
+    from restless_bandits.learning.estimation import Estimate
+    from restless_bandits.logs import ArmFit, Trace
+    from restless_bandits.simulation.walks import Walk
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 """Okabe and Ito's palette, which colour-blind readers can tell apart, and one more colour."""
@@ -206,7 +206,7 @@ def belief_paths(stretch: Walk) -> list[BeliefPath]:
     paths = []
     for i, arm in enumerate(stretch.problem.arms):
         elapsed = stretch.elapsed[:, i]
-        laws = arm.law_table(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
+        laws = arm.state_distributions(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
         seen = np.where(stretch.pulled[:, i], stretch.states[:, i], -1)
         paths.append(BeliefPath(arm.name, slots, laws, seen, arm.rewards))
     return paths
@@ -235,7 +235,7 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         names = [path.name for path in paths]
         if isinstance(arm, str):
             check_known(arm, names, "there is no arm")
-        path = paths[names.index(arm) if isinstance(arm, str) else whole("arm", arm, 0, len(paths) - 1)]
+        path = paths[names.index(arm) if isinstance(arm, str) else check_int("arm", arm, 0, len(paths) - 1)]
         slots, laws = path.jumps()
         tops = np.concatenate([np.zeros((len(laws), 1)), np.cumsum(laws, axis=1)], axis=1)
         shades, n = _state_shades(), len(path.rewards)
@@ -444,15 +444,15 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     """
     ax = _axes(ax)
     n = len(arm.transitions)
-    lags = np.array([law.lag for law in arm.laws], dtype=np.int64)
+    lags = np.array([distribution.lag for distribution in arm.laws], dtype=np.int64)
     along = np.unique(np.geomspace(1, max(10, lags.max(initial=0)), 60).round().astype(np.int64))
     curves = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) for lag in along])
     for state in range(n):
         colour, mark = _look("", state)
         ax.plot(along, curves[:, state], color=colour, linewidth=1.2)
-        shares = np.array([law.observed[state, state] for law in arm.laws])
-        predicted = np.array([law.predicted[state, state] for law in arm.laws])
-        starts = np.array([law.counts[state].sum() for law in arm.laws])
+        shares = np.array([distribution.observed[state, state] for distribution in arm.laws])
+        predicted = np.array([distribution.predicted[state, state] for distribution in arm.laws])
+        starts = np.array([distribution.counts[state].sum() for distribution in arm.laws])
         width = 2 * np.sqrt(predicted * (1 - predicted) / np.maximum(starts, 1))
         # States stand a little apart, or bars of equal shares would hide each other.
         places = lags * (1 + 0.03 * (state - (n - 1) / 2))

@@ -22,9 +22,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from restless_bandits.errors import ProblemError, UntrustedModuleError, did_you_mean, shortened
+from restless_bandits._internal.errors import ProblemError, UntrustedModuleError, did_you_mean, shortened
 
 PACKAGE = __name__.partition(".")[0]
+MOVED = {f"{PACKAGE}.learners": f"{PACKAGE}.learning.learners"}
+"""Packages whose classes stored agents may name by an earlier home."""
 
 
 class Registry(MutableMapping[str, Any]):
@@ -120,6 +122,9 @@ def untrusted(what: str, word: str) -> UntrustedModuleError:
 def load(home: str, what: str) -> Any:
     """Return the object at a home; every failure is a ``ProblemError`` of one sentence."""
     module_name, _, attribute = home.partition(":")
+    for old, new in MOVED.items():
+        if module_name == old or module_name.startswith(f"{old}."):
+            module_name = new + module_name.removeprefix(old)
     _look_here_too(module_name)
     try:
         module = importlib.import_module(module_name)
@@ -190,16 +195,16 @@ LEARNERS = Registry(
     "learner",
     "restless_bandits.learners",
     {
-        "likelihood-ucb": "restless_bandits.learners.likelihood_ucb:LikelihoodUCB",
-        "restless-ucb": "restless_bandits.learners.restless_ucb:RestlessUCB",
-        "likelihood-dominance": "restless_bandits.learners.likelihood_dominance:LikelihoodDominance",
-        "colored-ucrl2": "restless_bandits.learners.colored_ucrl2:ColoredUCRL2",
-        "ts": "restless_bandits.learners.thompson:ThompsonSampling",
-        "rca": "restless_bandits.learners.weak:RCA",
-        "dsee": "restless_bandits.learners.weak:DSEE",
-        "round-robin": "restless_bandits.learners.simple:RoundRobin",
-        "ucb1": "restless_bandits.learners.simple:UCB1",
-        "informed": "restless_bandits.learners.simple:Informed",
+        "likelihood-ucb": "restless_bandits.learning.learners.likelihood_ucb:LikelihoodUCB",
+        "restless-ucb": "restless_bandits.learning.learners.restless_ucb:RestlessUCB",
+        "likelihood-dominance": "restless_bandits.learning.learners.likelihood_dominance:LikelihoodDominance",
+        "colored-ucrl2": "restless_bandits.learning.learners.colored_ucrl2:ColoredUCRL2",
+        "ts": "restless_bandits.learning.learners.thompson:ThompsonSampling",
+        "rca": "restless_bandits.learning.learners.weak:RCA",
+        "dsee": "restless_bandits.learning.learners.weak:DSEE",
+        "round-robin": "restless_bandits.learning.learners.simple:RoundRobin",
+        "ucb1": "restless_bandits.learning.learners.simple:UCB1",
+        "informed": "restless_bandits.learning.learners.simple:Informed",
     },
 )
 

@@ -19,18 +19,20 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from restless_bandits.agent import Agent
-from restless_bandits.errors import ProblemError
-from restless_bandits.learners import Learner, same_learner
-from restless_bandits.learners import learner as learner_of
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits.agent.agent import Agent
+from restless_bandits.learning.learners import Learner, same_learner
+from restless_bandits.learning.learners import learner as learner_of
+from restless_bandits.model.arms import Arm
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.record import Record, frozen_note, plain_notes
+from restless_bandits.model.tasks import REVEALABLE, Task
 from restless_bandits.oracles import Oracle, Solution, evaluate, exact, find_oracle
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH
-from restless_bandits.plans import Plan, check_plan
-from restless_bandits.policies import Policy
-from restless_bandits.problem import REVEALABLE, Arm, Problem, Task
-from restless_bandits.record import Record, frozen_note, plain_notes
+from restless_bandits.policies.plans import Plan, check_plan
+from restless_bandits.policies.policies import Policy
 from restless_bandits.simulation.engine import UnplayablePolicyError, World, play_run
-from restless_bandits.walks import drawn_chains, play_slot
+from restless_bandits.simulation.walks import drawn_chains, play_slot
 
 SEED = 1
 ROUNDING = 1e-9

@@ -21,7 +21,11 @@ SECOND = [[0.7, 0.3], [0.2, 0.8]], [0.6, 0.1], 0
 def problem_of(*arms, plays=1):
     """Arms (law, rewards, start) whose law is the same after every wait, so that all of it can be written out."""
     return Problem(
-        [TableArm([np.eye(len(law)), law], rewards, initial=start) for law, rewards, start in arms], plays=plays
+        [
+            TableArm([np.eye(len(distribution)), distribution], rewards, initial=start)
+            for distribution, rewards, start in arms
+        ],
+        plays=plays,
     )
 
 
@@ -42,7 +46,7 @@ def shuttle(leak):
 
 def halves(leak):
     """A closed class of two halves that hardly meet, or an end, after a start that is hardly left."""
-    law = [
+    distribution = [
         [1 - 3 * leak, leak, 0, 0, 0, 2 * leak],
         [0, 0.5, 0.5, 0, 0, 0],
         [0, 0.5, 0.5 - leak, leak, 0, 0],
@@ -50,7 +54,7 @@ def halves(leak):
         [0, 0, 0, 0.5, 0.5, 0],
         [0, 0, 0, 0, 0, 1],
     ]
-    return law, [0.9, 0.8, 0.7, 0.3, 0.2, 0.1], 0
+    return distribution, [0.9, 0.8, 0.7, 0.3, 0.2, 0.1], 0
 
 
 def assert_proved(solution, gain):
@@ -84,8 +88,8 @@ class TestNearlyDecomposable:
 
     def test_evaluation(self, leak):
         """A chain pulled in every slot, in the package's own rows."""
-        law, rewards, start = two_ends(leak)
-        arm = Arm(law, rewards, initial=start)
+        distribution, rewards, start = two_ends(leak)
+        arm = Arm(distribution, rewards, initial=start)
         found = rb.evaluate(Problem([arm]), rb.oracles.policy("best-arm", Problem([arm])))
         gain = truth((arm.transitions.tolist(), rewards, start))
         assert found.classes == 2
@@ -119,10 +123,10 @@ def test_random_multichain_problems(seed):
     rng = np.random.default_rng(seed)
     arms = []
     for n in (3, 2):
-        law = np.where(rng.random((n, n)) < 0.5, 10.0 ** -rng.integers(0, 15, (n, n)), 0.0)
-        law[np.arange(n), rng.integers(n, size=n)] += 1.0
-        law /= law.sum(axis=1, keepdims=True)
-        arms.append((law.tolist(), np.sort(rng.random(n))[::-1].tolist(), int(rng.integers(n))))
+        distribution = np.where(rng.random((n, n)) < 0.5, 10.0 ** -rng.integers(0, 15, (n, n)), 0.0)
+        distribution[np.arange(n), rng.integers(n, size=n)] += 1.0
+        distribution /= distribution.sum(axis=1, keepdims=True)
+        arms.append((distribution.tolist(), np.sort(rng.random(n))[::-1].tolist(), int(rng.integers(n))))
     problem = problem_of(*arms)
     gain = truth(*arms)
     for name in ("exact", "best-arm"):

@@ -11,14 +11,14 @@ from tests.reference import brute_force_gain
 FLIP = [[0, 1], [1, 0]]
 
 
-def as_tables(problem, cap):
+def as_tables(problem, truncation):
     """The problem in which laws stay put beyond the cap: what brute force can enumerate, exactly."""
-    arms = [TableArm(arm.law_table(cap), arm.rewards, initial=arm.initial) for arm in problem.arms]
+    arms = [TableArm(arm.state_distributions(truncation), arm.rewards, initial=arm.initial) for arm in problem.arms]
     return Problem(arms, plays=problem.plays)
 
 
-def brute_force(problem, cap):
-    tables = [arm.law_table(cap)[1:] for arm in problem.arms]
+def brute_force(problem, truncation):
+    tables = [arm.state_distributions(truncation)[1:] for arm in problem.arms]
     return brute_force_gain(tables, [arm.rewards for arm in problem.arms], problem.initial, problem.plays)
 
 
@@ -57,9 +57,9 @@ def test_bracket_of_real_problems(name):
 def test_agrees_with_brute_force_on_tables(seed, shape, kind):
     n_arms, n_states, plays = shape
     problem = Problem.random(n_arms, n_states, seed=seed, plays=plays, kind=kind)
-    cap = 3 if n_arms == 3 else 5
-    low, high = brute_force(problem, cap)
-    solution = exact(as_tables(problem, cap))
+    truncation = 3 if n_arms == 3 else 5
+    low, high = brute_force(problem, truncation)
+    solution = exact(as_tables(problem, truncation))
     assert_contains(solution, low, high)
     assert solution.upper - solution.lower <= 1e-9
 
@@ -82,7 +82,7 @@ def test_tables_that_are_no_powers():
     for _ in range(5):
         laws = [rng.dirichlet(np.ones(2), size=(4, 2)) for _ in range(2)]
         rewards = [np.sort(rng.random(2))[::-1] for _ in range(2)]
-        problem = Problem([TableArm(law, r, initial=0) for law, r in zip(laws, rewards, strict=True)])
+        problem = Problem([TableArm(distribution, r, initial=0) for distribution, r in zip(laws, rewards, strict=True)])
         assert_contains(exact(problem), *brute_force_gain(laws, rewards, [0, 0]))
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import restless_bandits as rb
-from restless_bandits.beliefs import joint_beliefs
-from restless_bandits.oracles._joint import Iterate, sweep_rows
-from restless_bandits.oracles._joint_arrays import ArraySweep
+from restless_bandits.oracles.joint_arrays import ArraySweep
+from restless_bandits.oracles.joint_kernels import Iterate, sweep_rows
+from restless_bandits.processes.beliefs import joint_beliefs
 
 exact_module = import_module("restless_bandits.oracles.exact")
 
@@ -30,15 +30,15 @@ def compiled_sweep(joint, iterate, shift, side, laws=None):
 
 
 @pytest.mark.parametrize(
-    ("arms", "states", "plays", "cap"),
+    ("arms", "states", "plays", "truncation"),
     [(1, 2, 1, 6), (2, 2, 1, 5), (2, 4, 1, 2), (3, 2, 1, 4), (3, 2, 3, 4), (3, 3, 2, 3), (4, 2, 2, 3)],
 )
 @pytest.mark.parametrize("side", [-1, 0, 1])
-def test_bits_equal_those_of_the_compiled_sweep(arms, states, plays, cap, side):
+def test_bits_equal_those_of_the_compiled_sweep(arms, states, plays, truncation, side):
     problem = rb.Problem.random(n_arms=arms, n_states=states, seed=5, plays=plays)
     # Short caps, so that the distance of truncated distributions matters; different ones, so that order matters.
-    joint = joint_beliefs(problem, [cap + i for i in range(arms)])
-    assert joint.laws.deviation.max() > 0.0
+    joint = joint_beliefs(problem, [truncation + i for i in range(arms)])
+    assert joint.laws.tv_error.max() > 0.0
     sweep = ArraySweep(joint)
     rng = np.random.default_rng(1)
     for values in (np.zeros(joint.size), rng.random(joint.size), rng.integers(0, 2, joint.size).astype(float)):
@@ -50,7 +50,7 @@ def test_bits_equal_those_of_the_compiled_sweep(arms, states, plays, cap, side):
 
 def test_wider_deviations_than_those_of_the_table():
     joint = joint_beliefs(rb.Problem.builtin("paper-1"), [8, 5])
-    laws = joint.laws._replace(deviation=joint.laws.deviation + 1e-3)
+    laws = joint.laws._replace(tv_error=joint.laws.tv_error + 1e-3)
     ours, theirs = iterate_of(np.arange(joint.size) * 0.01), iterate_of(np.arange(joint.size) * 0.01)
     found = ArraySweep(joint, laws)(ours, 0.1, 1)
     assert found == compiled_sweep(joint, theirs, 0.1, 1, laws)

@@ -40,20 +40,20 @@ def test_reference_relaxation(name, bound):
     assert not solution.certified
 
 
-def dual_by_linear_program(problem, cap):
+def dual_by_linear_program(problem, truncation):
     """Occupation measures of all arms with an average number of plays: the relaxation as one linear program."""
     cost, blocks, plays_row = [], [], []
     sizes = []
     for arm in problem.arms:
-        laws = arm.law_table(cap)[1:]
-        states = [(s, t) for s in range(arm.n_states) for t in range(cap)]
+        laws = arm.state_distributions(truncation)[1:]
+        states = [(s, t) for s in range(arm.n_states) for t in range(truncation)]
         number = {state: i for i, state in enumerate(states)}
         flow = np.zeros((len(states), 2 * len(states)))
         for (s, t), i in number.items():
             flow[i, [i, len(states) + i]] += 1
             for k in range(arm.n_states):
                 flow[number[k, 0], i] -= laws[t, s, k]
-            flow[number[s, min(t + 1, cap - 1)], len(states) + i] -= 1
+            flow[number[s, min(t + 1, truncation - 1)], len(states) + i] -= 1
             cost.append(-laws[t, s] @ arm.rewards)
         cost += [0.0] * len(states)
         plays_row += [1.0] * len(states) + [0.0] * len(states)
@@ -78,7 +78,7 @@ def dual_by_linear_program(problem, cap):
 def test_relaxation_is_the_linear_program(seed, kind, plays):
     problem = Problem.random(3, [2, 3, 2], seed=seed, kind=kind, plays=plays)
     tables = Problem(
-        [TableArm(arm.law_table(6), arm.rewards, initial=arm.initial) for arm in problem.arms], plays=plays
+        [TableArm(arm.state_distributions(6), arm.rewards, initial=arm.initial) for arm in problem.arms], plays=plays
     )
     assert rb.oracles.relaxation_bound(tables) == pytest.approx(dual_by_linear_program(problem, 6), abs=1e-8)
 
@@ -100,14 +100,14 @@ def test_relaxation_bounds_every_subsidy_from_below():
 )
 def test_arms_with_a_subsidy_are_those_solved_one_by_one(seed, kind, initial, subsidy):
     drawn = Problem.random(6, [2, 3, 4, 1, 2, 3], seed=seed, kind=kind, initial=initial).arms
-    tables = [TableArm(arm.law_table(9), arm.rewards, initial=arm.initial) for arm in drawn[4:]]
+    tables = [TableArm(arm.state_distributions(9), arm.rewards, initial=arm.initial) for arm in drawn[4:]]
     together = SubsidisedArms([*drawn[:4], *tables])
     total, rests = together.solve(subsidy)
     duals = together.duals(subsidy)
     assert total == pytest.approx(sum(dual.bound for dual in duals), abs=1e-13)
     assert rests == pytest.approx(sum(dual.rest for dual in duals), abs=1e-13)
     for arm, dual in zip(together.arms, duals, strict=True):
-        laws = arm.law_table(dual.advantage.shape[1])[1:].copy()
+        laws = arm.state_distributions(dual.advantage.shape[1])[1:].copy()
         if isinstance(arm, Arm):
             laws[-1] = arm.stationary
         unseen = laws[:, -1] if initial == "unknown" else np.broadcast_to(laws[-1, -1], (len(laws), arm.n_states))
@@ -142,7 +142,7 @@ class TestGuha:
         price = _balance(priced)
         assert sum(arm.value(price) for arm in priced) == pytest.approx(price, abs=1e-12)
         policy = rb.oracles.policy("guha", problem)
-        potentials, laws = [], [arm.law_table(61)[1:] for arm in problem.arms]
+        potentials, laws = [], [arm.state_distributions(61)[1:] for arm in problem.arms]
         for arm, one in zip(problem.arms, priced, strict=True):
             profit = one.value(price)
             wait = np.arange(1, len(one.from_bad) + 1)
@@ -164,8 +164,8 @@ class TestGuha:
             for i in range(n_arms):
                 before = potentials[i][states[i], slots[i] - 1]
                 if i == pulled:
-                    law = laws[i][slots[i] - 1, states[i]]
-                    change += law @ (problem.arms[i].rewards + potentials[i][:, 0]) - before
+                    distribution = laws[i][slots[i] - 1, states[i]]
+                    change += distribution @ (problem.arms[i].rewards + potentials[i][:, 0]) - before
                 else:
                     change += potentials[i][states[i], slots[i]] - before
             assert change >= price - 1e-9
@@ -283,7 +283,7 @@ class TestConformance:
         "one arm": Problem([Arm.two_state(0.7, 0.8, initial=1)]),
         "fixed rewards": Problem([Arm.two_state(0.7, 0.8, initial=1, reward_law="fixed")] * 1),
         "table": Problem(
-            [TableArm(arm.law_table(20), arm.rewards, initial=1) for arm in Problem.builtin("paper-2").arms]
+            [TableArm(arm.state_distributions(20), arm.rewards, initial=1) for arm in Problem.builtin("paper-2").arms]
         ),
         "worthless": Problem([Arm.two_state(0.7, 0.8, (0, 0), initial=1), Arm.two_state(0.5, 0.5, (0, 0), initial=1)]),
     }

@@ -16,7 +16,7 @@ from restless_bandits import Arm, Problem, ProblemError, TableArm
 from restless_bandits.cli import main
 from restless_bandits.oracles import find_oracle
 from restless_bandits.oracles.lagrangian import relax
-from restless_bandits.oracles.units import lower_of, upper_of
+from restless_bandits.oracles.normalization import lower_of, upper_of
 from tests.reference import rational_average, rational_gain
 
 ORACLES = ("exact", "whittle", "myopic", "relaxation", "best-arm", "auto")
@@ -108,11 +108,13 @@ def test_laws_that_are_the_same_after_every_wait(seed, leaks, plays):
     rng = np.random.default_rng(seed)
     parts = []
     for _ in range(2):
-        law = leaky(rng, leaks)
-        parts.append((law.tolist(), np.sort(rng.random(len(law)))[::-1].tolist(), 0))
+        distribution = leaky(rng, leaks)
+        parts.append((distribution.tolist(), np.sort(rng.random(len(distribution)))[::-1].tolist(), 0))
     laws, rewards, starts = zip(*parts, strict=True)
     gain = rational_gain(laws, rewards, starts, plays)
-    arms = [TableArm([np.eye(len(law)), law], pays, initial=start) for law, pays, start in parts]
+    arms = [
+        TableArm([np.eye(len(distribution)), distribution], pays, initial=start) for distribution, pays, start in parts
+    ]
     for name in ("exact", "whittle", "myopic", "relaxation", "best-arm"):
         assert_holds(find_oracle(name)(Problem(arms, plays=plays)), gain)
 
@@ -146,6 +148,13 @@ def test_nearly_reducible_chains_are_answered(first, second):
     for task in tasks:
         with contextlib.suppress(ProblemError):
             task()
+
+
+def test_a_long_exploration():
+    """The second arm is explored after 1e130 slots, for which powers without normalized rows overflow."""
+    first = Arm([[1.0, 1e-20], [1e-150, 1.0]], [1, 0])
+    second = Arm([[1.0, 0.0, 1e-16], [1e-16, 1.0, 0.0], [0.0, 1e-16, 1.0]], [1, 0.5, 0], initial=0)
+    assert rb.theory.exploration_length(Problem([first, second]), 5).lower > 1e100
 
 
 def test_a_leak_below_rounding():
@@ -182,7 +191,9 @@ def test_exact_gives_up_where_its_residual_stalls(monkeypatch):
 
 def counted_work(monkeypatch):
     """Lists that grow with each sweep of value iteration, of both kinds, and with each policy solved for."""
-    exact, explicit = (importlib.import_module(f"restless_bandits.oracles.{name}") for name in ("exact", "_explicit"))
+    exact, explicit = (
+        importlib.import_module(f"restless_bandits.oracles.{name}") for name in ("exact", "explicit_chains")
+    )
     work, swept, solved = [], [], []
     sweep, staying, settled = exact._Level._sweep, explicit.EndComponents.staying, explicit._settled_policy
 

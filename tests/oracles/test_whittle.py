@@ -6,16 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm, markov
-from restless_bandits.beliefs import cap_for
+from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
+from restless_bandits.model import markov
 from restless_bandits.oracles import evaluation, lagrangian, whittle, whittle_index
-from restless_bandits.oracles.whittle import (
-    LAW_DEVIATION,
-    flat_arms,
-    index_by_homotopy,
-    index_tables,
-    whittle_indices,
-)
+from restless_bandits.oracles.whittle import INDEX_TV_ERROR, flat_arms, index_by_homotopy, index_tables, whittle_indices
+from restless_bandits.processes.beliefs import truncation_for
 from tests.reference import subsidised_advantage
 
 NOT_INDEXABLE = Arm(
@@ -94,7 +89,7 @@ def assert_indifferent_at_the_index(laws, rewards, table, margin=2e-4):
 @pytest.mark.parametrize("seed", range(3))
 def test_index_is_the_indifference_subsidy(kind, n_states, seed):
     arm = Problem.random(1, n_states, seed=seed, kind=kind).arms[0]
-    laws = arm.law_table(8)[1:]
+    laws = arm.state_distributions(8)[1:]
     found = whittle_index(TableArm(laws, arm.rewards, initial=arm.initial))
     if found.indexable:
         assert_indifferent_at_the_index(laws, arm.rewards, found.table[:-1])
@@ -123,7 +118,7 @@ def test_index_of_tables_that_are_no_powers(seed):
 def test_index_of_chains_that_do_not_mix(chain):
     arm = Arm(chain, [0.9, 0.5, 0.1], initial=0)
     found = whittle_index(arm, length=8)
-    table = TableArm(arm.law_table(8), arm.rewards, initial=0)
+    table = TableArm(arm.state_distributions(8), arm.rewards, initial=0)
     assert_indifferent_at_the_index(table.laws[1:], arm.rewards, whittle_index(table).table[:-1])
     assert np.isfinite(found.table).all()
     if np.array_equal(chain, np.eye(3)):
@@ -153,7 +148,7 @@ def odd_arms():
     table = Problem.random(1, 3, seed=2, initial="unknown").arms[0]
     return [
         NOT_INDEXABLE,
-        TableArm(table.law_table(20), table.rewards),
+        TableArm(table.state_distributions(20), table.rewards),
         Arm(np.eye(2), [0.9, 0.1]),
         Arm([[0, 1], [1, 0]], [0.3, 0.8], initial=1),
         Arm([[0, 1, 0], [0, 0, 1], [1, 0, 0]], [0.9, 0.4, 0.1]),
@@ -193,7 +188,7 @@ def test_work_does_not_grow_with_arms_but_inside_of_kernels(monkeypatch):
         with monkeypatch.context() as patch:
             for name in ("limit_laws", "is_ergodic", "mixing_times"):
                 count(patch, markov, name)
-            for name in ("write_laws", "solve_arms"):
+            for name in ("write_distributions", "solve_arms"):
                 count(patch, lagrangian, name)
             count(patch, evaluation, "joint_beliefs")
             whittle(problem)
@@ -202,7 +197,7 @@ def test_work_does_not_grow_with_arms_but_inside_of_kernels(monkeypatch):
     few, many = calls(70), calls(140)
     # Bisection ends a step sooner or later.
     steps = few.pop("solve_arms"), many.pop("solve_arms")
-    assert few == many == Counter(mixing_times=3, write_laws=1)
+    assert few == many == Counter(mixing_times=3, write_distributions=1)
     assert 40 < min(steps) <= max(steps) <= 62
 
 
@@ -210,7 +205,7 @@ class TestNotIndexable:
     def test_the_reference_example(self):
         """The belief (state 2 of 1..4, τ = 2) turns active again near m = 0.794."""
         assert not whittle_index(NOT_INDEXABLE).indexable
-        laws = NOT_INDEXABLE.law_table(40)[1:]
+        laws = NOT_INDEXABLE.state_distributions(40)[1:]
         found = whittle_index(TableArm(laws, NOT_INDEXABLE.rewards, initial=0))
         assert not found.indexable
         assert found.violation > 1e-4
@@ -239,7 +234,7 @@ class TestNotIndexable:
         found, slow = {}, {}
         for n_states in (3, 5):
             arms = [Problem.random(1, n_states, seed=seed).arms[0] for seed in range(150)]
-            settled = [arm for arm in arms if cap_for(arm, LAW_DEVIATION) < 3000]
+            settled = [arm for arm in arms if truncation_for(arm, INDEX_TV_ERROR) < 3000]
             found[n_states] = sum(not whittle_index(arm).indexable for arm in settled)
             slow[n_states] = len(arms) - len(settled)
         assert (found[3], slow) == (0, {3: 0, 5: 2})

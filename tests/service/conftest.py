@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from restless_bandits.service import planning
-
-from .keeping import Kept, plan_at_once
+from tests.service.one_agent import Kept, plan_at_once
 
 
 @pytest.fixture

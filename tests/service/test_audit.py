@@ -13,10 +13,9 @@ import pytest
 from restless_bandits.service import planning
 from restless_bandits.service.audit import audit, first_difference
 from restless_bandits.service.operations import Ask, Create, ServiceError
-from restless_bandits.service.store import open_store
-from restless_bandits.service.stored_plans import packed, unpacked
-
-from .keeping import Kept, plan_at_once
+from restless_bandits.service.storage.store import open_store
+from restless_bandits.service.storage.stored_plans import packed, unpacked
+from tests.service.one_agent import Kept, plan_at_once
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +169,9 @@ def test_a_damaged_log_is_one_sentence_and_harms_no_other(told, at_once):
     rewrite(told, events(told, "tell")[3], states=[7])
     a = Kept(told)
     with pytest.raises(ServiceError, match="the log of agent 'a' is damaged") as caught:
-        a.look()
+        a.read()
     assert caught.value.status == 503
-    good = a.keeper.submit("good", [Create("good", ["x"], learner="ucb1"), Ask("1")])
+    good = a.writer.submit("good", [Create("good", ["x"], learner="ucb1"), Ask("1")])
     with pytest.raises(ServiceError, match="damaged"):
         a.ask()
     assert good.result(30)[1]["slot"] == 1
@@ -188,7 +187,7 @@ def test_plans_of_another_release_are_followed_and_it_says_so(told, monkeypatch)
 
 
 def test_a_release_that_would_plan_otherwise(told, monkeypatch):
-    monkeypatch.setattr("restless_bandits.player.plan_generator", lambda *_: None)
+    monkeypatch.setattr("restless_bandits.agent.core.plan_generator", lambda *_: None)
 
     def other(*given):
         plan = planning.make_packed_plan(*given)
@@ -199,10 +198,10 @@ def test_a_release_that_would_plan_otherwise(told, monkeypatch):
 
 
 def test_every_learners_plans_can_be_stored():
-    from restless_bandits.learners import as_learner
-    from restless_bandits.player import make_plan
-    from restless_bandits.problem import Task
-    from restless_bandits.record import Record
+    from restless_bandits.agent.core import make_plan
+    from restless_bandits.learning.learners import as_learner
+    from restless_bandits.model.record import Record
+    from restless_bandits.model.tasks import Task
     from restless_bandits.registry import learner_names
 
     task = Task((2, 2, 2), 1, ("bernoulli",) * 3, (None,) * 3, ("x", "y", "z"), horizon=1000)

@@ -10,8 +10,7 @@ import pytest
 import restless_bandits as rb
 from restless_bandits.service import client as remote
 from restless_bandits.service.operations import ServiceError
-
-from .doors import Inside, Process, call
+from tests.service.clients import Inside, Process, call
 
 TASK = dict(n_states=(2, 2, 3), plays=1, reward_laws=("bernoulli",) * 3, initial=(None,) * 3, names=("x", "y", "z"))
 ARMS = ["x", "y", {"name": "z", "n_states": 3}]
@@ -93,16 +92,16 @@ def play(agent):
 
 def test_moving_to_the_service_is_one_line(client):
     here = rb.Agent("round-robin", rb.Task(**TASK), seed=4)
-    there = client.create("a", ARMS, learner="round-robin", seed=4)
-    assert play(here) == play(there)
-    assert there.slots == here.slots
-    assert there.in_service == here.in_service
-    assert [(one.slot, one.arms, one.names) for one in there.open] == [
+    available = client.create("a", ARMS, learner="round-robin", seed=4)
+    assert play(here) == play(available)
+    assert available.slots == here.slots
+    assert available.in_service == here.in_service
+    assert [(one.slot, one.arms, one.names) for one in available.open] == [
         (one.slot, one.arms, one.names) for one in here.open
     ]
-    assert there.learner == here.learner.spec
-    there.on_change, there.late = "ignore", 5
-    assert (there.on_change, there.late) == ("ignore", 5)
+    assert available.learner == here.learner.spec
+    available.on_change, available.late = "ignore", 5
+    assert (available.on_change, available.late) == ("ignore", 5)
     assert [one["name"] for one in client.agents()] == ["a"]
 
 
@@ -119,10 +118,10 @@ def test_whatever_is_lost_is_sent_again(client, wire, trouble):
 
     here = rb.Agent("round-robin", rb.Task(**TASK), seed=4)
     wire.trouble = Often()
-    there = client.create("a", ARMS, learner="round-robin", seed=4)
-    assert play(here) == play(there)
-    assert there.slots == here.slots
-    there.delete()
+    available = client.create("a", ARMS, learner="round-robin", seed=4)
+    assert play(here) == play(available)
+    assert available.slots == here.slots
+    available.delete()
     wire.trouble = []
     assert client.agents() == []
 

@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from restless_bandits.service.limits import Limits
-
-from .doors import HOST, Inside
+from restless_bandits.service.quotas import Quotas
+from tests.service.clients import HOST, Inside
 
 AGENT = {"name": "a", "arms": ["x", "y", {"name": "z", "n_states": 3}], "learner": "round-robin", "seed": 5}
 
@@ -189,11 +188,11 @@ def test_requests_are_counted_by_the_table_of_routes(agent):
 def test_there_are_no_more_streams_than_the_limit(tmp_path):
     """All are asked for before the first one begins to be sent."""
     most = 3
-    inside = Inside(tmp_path, Limits(streams=most))
+    inside = Inside(tmp_path, Quotas(streams=most))
     try:
         assert inside("POST", "/agents", AGENT).status == 201
         begun, free = threading.Semaphore(0), threading.Event()
-        held = inside.keeper.look_later("a", lambda _: (begun.release(), free.wait(20)))
+        held = inside.writer.look_later("a", lambda _: (begun.release(), free.wait(20)))
         assert begun.acquire(timeout=20)
 
         async def statuses():
@@ -205,7 +204,7 @@ def test_there_are_no_more_streams_than_the_limit(tmp_path):
             while sum(reader.status == 200 for reader in readers) < most:
                 await asyncio.sleep(0.01)
             for reader in readers:
-                reader.leave()
+                reader.on_finalized()
             await asyncio.gather(*tasks)
             return [reader.status for reader in readers]
 
@@ -223,8 +222,8 @@ def test_a_keeper_that_fails_is_told_in_one_sentence(agent, monkeypatch, caplog)
     def fail(*_):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(agent.keeper, "submit", fail)
-    monkeypatch.setattr(agent.keeper, "agents", fail)
+    monkeypatch.setattr(agent.writer, "submit", fail)
+    monkeypatch.setattr(agent.writer, "agents", fail)
     for reply in (agent("POST", "/agents/a/ask", {"request": "1"}), agent("GET", "/agents")):
         assert reply.status == 503
         assert "retry-after" in reply.headers
@@ -264,11 +263,11 @@ class Reader:
             self.status = message.get("status", self.status)
             self.text += message.get("body", b"")
             if self.text.count(b"data: ") >= self._wanted:
-                self.leave()
+                self.on_finalized()
 
         await self._service.app(scope, receive, send)
 
-    def leave(self):
+    def on_finalized(self):
         self._gone.set()
 
     def events(self):
@@ -292,7 +291,7 @@ def test_a_stream_goes_on_where_it_was(agent, caplog):
         task = asyncio.ensure_future(reader.read())
         while b"events" not in reader.text:
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(lambda: agent.keeper.submit("a", [Ask("2")]).result(10))
+        await asyncio.to_thread(lambda: agent.writer.submit("a", [Ask("2")]).result(10))
         await task
         return reader.events()
 

@@ -9,11 +9,10 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from restless_bandits.service import auth
-from restless_bandits.service.auth import Names, is_loopback
-from restless_bandits.service.limits import Limits
-
-from .doors import Inside, call
+from restless_bandits.service.api import auth
+from restless_bandits.service.api.auth import AllowedHosts, is_loopback
+from restless_bandits.service.quotas import Quotas
+from tests.service.clients import Inside, call
 
 AGENT = {"name": "a", "arms": ["x", "y"], "learner": "round-robin"}
 ROUTES = {
@@ -199,7 +198,7 @@ def test_a_session_ends_with_its_token(service, monkeypatch):
     ],
 )
 def test_names_of_this_machine(host, fine):
-    assert (host in Names(["mine.example"])) is fine
+    assert (host in AllowedHosts(["mine.example"])) is fine
 
 
 def test_a_foreign_name_is_refused_before_the_token_is_looked_at(service):
@@ -241,7 +240,7 @@ def test_headers_of_every_answer(service):
 @pytest.mark.parametrize("path", ["/agents", "/agents/a/ask", "/agents/a/batch"])
 def test_a_body_that_is_too_long(service, path):
     before = log_of(service)
-    long = b'{"request":"' + b"x" * Limits().body + b'"}'
+    long = b'{"request":"' + b"x" * Quotas().body + b'"}'
     assert refused(service("POST", path, long), 413)
     assert refused(service("POST", path, chunks=[long[:500_000], long[500_000:]]), 413)
     assert refused(service("POST", path, headers=[(b"content-length", b"9" * 30)], chunks=[b"{}"]), 413)
@@ -260,7 +259,7 @@ def test_a_client_does_not_choose_what_code_is_loaded(service, spec):
 
 @pytest.mark.parametrize(("limit", "path", "status"), [("clients", "", 503), ("streams", "/a/stream", 429)])
 def test_too_many_at_once(tmp_path, limit, path, status):
-    inside = Inside(tmp_path, Limits(**{limit: 0}))
+    inside = Inside(tmp_path, Quotas(**{limit: 0}))
     try:
         inside("POST", "/agents", AGENT)
         reply = inside("GET", f"/agents{path}")

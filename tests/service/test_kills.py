@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from restless_bandits.service.audit import audit
-from restless_bandits.service.keeper import Keeper
 from restless_bandits.service.operations import Ask, Create, ServiceError, Tell
-from restless_bandits.service.store import open_store
-
-from .keeping import Kept
-from .served import Served, Visitor, context, prepare
+from restless_bandits.service.storage.store import open_store
+from restless_bandits.service.writer import CommandProcessor
+from tests.service.one_agent import Kept
+from tests.service.processes import Served, Visitor, context, prepare
 
 KILLS = int(os.environ.get("RESTLESS_KILLS", "10"))
 CLIENTS = 8
@@ -185,24 +184,24 @@ def play_until_full(path, fill, make_room, pipe):
     """A child that plays until nothing more can be written, and on when there is room again."""
     prepare(None)
     store = open_store(path)
-    keeper = Keeper(store)
-    keeper.start()
-    keeper.submit("a", [Create("a", ["x", "y"], learner="ucb1", seed=1)]).result(30)
+    writer = CommandProcessor(store)
+    writer.start()
+    writer.submit("a", [Create("a", ["x", "y"], learner="ucb1", seed=1)]).result(30)
     fill(path)
     promised, refusals = [], []
     for i in range(5000):
         try:
-            decision = keeper.submit("a", [Ask(f"r{i}")]).result(30)[0]
+            decision = writer.submit("a", [Ask(f"r{i}")]).result(30)[0]
             promised.append(decision["decision"])
-            keeper.submit("a", [Tell(decision["decision"], state=i % 2, reward=1.0)]).result(30)
+            writer.submit("a", [Tell(decision["decision"], state=i % 2, reward=1.0)]).result(30)
         except ServiceError as error:
             refusals.append((error.status, str(error), error.retry_after))
             if len(refusals) == 3:
                 break
-    readable = keeper.agent("a")["asked"]
+    readable = writer.agent("a")["asked"]
     make_room(path)
-    promised.append(keeper.submit("a", [Ask("room again")]).result(30)[0]["decision"])
-    keeper.stop()
+    promised.append(writer.submit("a", [Ask("room again")]).result(30)[0]["decision"])
+    writer.stop()
     pipe.send((promised, refusals, readable))
 
 
@@ -276,18 +275,18 @@ def test_a_commit_that_fails_is_refused_and_the_agent_is_what_it_was(kept, monke
     a = kept()
     a.create()
     first = a.ask("first")
-    before = a.look(), a.log(), a.record()
+    before = a.read(), a.log(), a.record()
     fail_once(monkeypatch, a.store, moment)
     futures = [
-        a.keeper.submit("a", [Tell(first["decision"], state=1, reward=1.0)]),
-        a.keeper.submit("a", [Ask("second")]),
+        a.writer.submit("a", [Tell(first["decision"], state=1, reward=1.0)]),
+        a.writer.submit("a", [Ask("second")]),
     ]
     errors = [future.exception(30) for future in futures]
     refused = [error for error in errors if error is not None]
     assert refused
     assert all(error.status == 503 and error.retry_after for error in refused)
     if len(refused) == 2:
-        assert (a.look(), a.log(), a.record()) == before
+        assert (a.read(), a.log(), a.record()) == before
     assert a.tell(first, state=1, reward=1.0)["used"]
     assert a.ask("second")["slot"] == 2
     assert audit(a.store).same
@@ -298,7 +297,7 @@ def fail_once(monkeypatch, store, moment):
     import sqlite3
 
     from restless_bandits.service import failpoints
-    from restless_bandits.service.session import Session
+    from restless_bandits.service.storage.session import Session
 
     left = [1]
 

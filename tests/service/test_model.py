@@ -14,16 +14,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from restless_bandits import background
-from restless_bandits.service import cabinet, hosted, planning
+from restless_bandits._internal import background
+from restless_bandits.service import agent, agent_cache, planning
+from restless_bandits.service.agent import ServiceAgent
+from restless_bandits.service.agent_cache import of_snapshot, snapshot_of
 from restless_bandits.service.audit import audit, first_difference
-from restless_bandits.service.cabinet import of_snapshot, snapshot_of
-from restless_bandits.service.hosted import Hosted
-from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Ask, Patch, ServiceError, Skip, Tell
 from restless_bandits.service.planning import Planner
-
-from .keeping import SECOND, Kept
+from restless_bandits.service.quotas import Quotas
+from tests.service.one_agent import SECOND, Kept
 
 LEARNERS = ("ucb1", "likelihood-ucb", "round-robin", "ts")
 NAMES = ("w", "x", "y", "z")
@@ -50,8 +49,8 @@ def plan_slowly(work, *given):
     return promise
 
 
-def as_json(hosted):
-    return json.loads(json.dumps(hosted.to_dict()))
+def as_json(agent):
+    return json.loads(json.dumps(agent.to_dict()))
 
 
 tells = st.tuples(
@@ -89,23 +88,23 @@ class Model(RuleBasedStateMachine):
         late=st.integers(0, 12),
         learner=st.sampled_from(LEARNERS),
         plays=st.sampled_from([1, 1, 2]),
-        law=st.sampled_from(["bernoulli", "fixed"]),
+        distribution=st.sampled_from(["bernoulli", "fixed"]),
         on_change=st.sampled_from(["warn", "forget", "forget-all", "ignore"]),
         memory=st.sampled_from([None, None, 512]),
         every=st.sampled_from([1, 7, 1000]),
         aside=st.booleans(),
     )
-    def begin(self, clock, late, learner, plays, law, on_change, memory, every, aside):
+    def begin(self, clock, late, learner, plays, distribution, on_change, memory, every, aside):
         self.patch = pytest.MonkeyPatch()
         if aside:
             # As if every agent took long to load.
-            self.patch.setattr(cabinet, "QUICK_EVENTS", -1)
-            self.patch.setattr(hosted, "LARGE", 3)
+            self.patch.setattr(agent_cache, "QUICK_EVENTS", -1)
+            self.patch.setattr(agent, "LARGE", 3)
         self.patch.setattr(planning.background, "submit", plan_slowly)
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        given = {"snapshot_every": every, "limits": Limits(open_decisions=9, arms=4)}
+        given = {"snapshot_every": every, "quotas": Quotas(open_decisions=9, arms=4)}
         self.ours = [Kept(self.folder / "s.db", **given), Kept(self.folder / "s.db", **given)]
-        settings = {"late": late, "learner": learner, "plays": plays, "reward_law": law}
+        settings = {"late": late, "learner": learner, "plays": plays, "reward_law": distribution}
         self.one.create(arms="xyz", clock=clock, on_change=on_change, memory=memory, **settings)
         self.plays, self.length = plays, {"ask": 0, "20ms": 20_000, "1s": SECOND}[clock]
         self.decisions, self.requests, self.snapshots = [], 0, []
@@ -127,7 +126,7 @@ class Model(RuleBasedStateMachine):
         return None
 
     def memory(self, kept):
-        return kept.keeper.look("a", as_json)
+        return kept.writer.read("a", as_json)
 
     def made(self, kind, given):
         """The operation that is meant."""
@@ -172,7 +171,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def keep_snapshot(self):
-        self.snapshots.append(self.one.keeper.look("a", lambda hosted: (hosted.to_dict(), as_json(hosted))))
+        self.snapshots.append(self.one.writer.read("a", lambda agent: (agent.to_dict(), as_json(agent))))
 
     @rule()
     def reopen(self):
@@ -185,7 +184,7 @@ class Model(RuleBasedStateMachine):
             planner = Planner(session.plan)
             events = list(session.events(1))
             kept = session.snapshot(1)
-            ways = [Hosted.created_by(1, "a", events[0], planner)]
+            ways = [ServiceAgent.created_by(1, "a", events[0], planner)]
             # A snapshot is taken at once and written later.
             assert all(first_difference(json.loads(json.dumps(taken)), then) is None for taken, then in self.snapshots)
             snapshots = [snapshot_of(taken) for taken, _ in self.snapshots[-3:]]
@@ -200,7 +199,7 @@ class Model(RuleBasedStateMachine):
         if hasattr(self, "ours"):
             found = audit(self.one.store)
             for kept in self.ours:
-                assert kept.keeper.stats().get("snapshots_refused_total", 0) == 0
+                assert kept.writer.stats().get("snapshots_refused_total", 0) == 0
                 kept.close()
             shutil.rmtree(self.folder)
             self.patch.undo()

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from .doors import Inside
+from tests.service.clients import Inside
 
 load_all_checks()
 KEPT = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

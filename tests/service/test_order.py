@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from restless_bandits.service.audit import audit
 from restless_bandits.service.operations import Ask, Tell
-
-from .keeping import Kept
+from tests.service.one_agent import Kept
 
 SEEN = st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.1, 0.25, 0.7, 1.0]))
 SLOTS = 14
@@ -57,7 +56,7 @@ def test_any_order_gives_the_same_record(quick, at_once, delivered, snapshot_eve
         seen = {"lost": True} if answer is None else {"state": answer[0], "reward": answer[1], "arm": pulled[slot]}
         right.do(Ask(f"r{slot}"), Tell(f"1-{slot}", **({"lost": True} if answer is None else seen)))
     for one in (a, right):
-        one.skip(SLOTS + 1 - one.look()["slots"])
+        one.skip(SLOTS + 1 - one.read()["slots"])
     records = [one.record() for one in (a, right)]
     for record in records:
         # Which plan was followed when is no part of what was seen.

@@ -10,12 +10,12 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pytest
 
-from restless_bandits.service import auth, page, thinking
-from restless_bandits.service.page import Codes, recent
-from restless_bandits.service.thinker import mind_of
-from restless_bandits.service.thinking import Trail
-
-from .doors import Inside, call
+from restless_bandits.service.api import auth
+from restless_bandits.service.dashboard import analysis, page
+from restless_bandits.service.dashboard.analysis import LogSummary
+from restless_bandits.service.dashboard.executor import snapshot_of
+from restless_bandits.service.dashboard.page import Codes, recent
+from tests.service.clients import Inside, call
 
 ARMS = ["x", "y"]
 
@@ -184,7 +184,7 @@ class TestFiles:
         assert get(service, f"/assets/{name}", role=None).status == 404
 
     def test_nothing_inline(self, service):
-        for name, content in page.Page(service.keeper, None, None, service.app.streams, Codes())._files.items():
+        for name, content in page.Page(service.writer, None, None, service.app.streams, Codes())._files.items():
             text = content.decode()
             assert "innerHTML" not in text
             assert "eval(" not in text
@@ -245,8 +245,8 @@ def test_thoughts_are_those_of_the_agent(service):
 
 
 def test_the_optimum_has_a_bracket_and_an_uncertainty(service):
-    mind = service.keeper.look("a", mind_of)
-    found = thinking.optimum(mind)
+    snapshot = service.writer.read("a", snapshot_of)
+    found = analysis.optimum(snapshot)
     assert found["certified"]
     assert found["lower"] <= found["gain"] <= found["upper"] <= found["lower"] + 1e-3
     assert found["low"] < found["gain"] < found["high"]
@@ -331,26 +331,26 @@ def test_an_answer_after_all():
 
 
 def test_a_long_log_stays_light():
-    trail = Trail(1)
+    summary = LogSummary(1)
     task = {"n_states": [2, 2], "plays": 1, "reward_laws": ["bernoulli"] * 2, "initial": [None] * 2, "names": ARMS}
-    trail.take({"kind": "create", "seq": 1, "task": task})
+    summary.take({"kind": "create", "seq": 1, "task": task})
     rng = np.random.default_rng(0)
     slots = 20_000
     rewards = rng.random(slots)
     for slot in range(1, slots + 1):
-        trail.take(told(slot, slot % 2, int(rewards[slot - 1] < 0.5), float(rewards[slot - 1]), seq=slot + 1))
-    assert len(trail.bins) <= thinking.MOST_BINS
-    assert sum(answers for _, answers, _ in trail.bins) == slots
-    assert sum(total for total, _, _ in trail.bins) == pytest.approx(rewards.sum())
+        summary.take(told(slot, slot % 2, int(rewards[slot - 1] < 0.5), float(rewards[slot - 1]), seq=slot + 1))
+    assert len(summary.bins) <= analysis.MOST_BINS
+    assert sum(answers for _, answers, _ in summary.bins) == slots
+    assert sum(total for total, _, _ in summary.bins) == pytest.approx(rewards.sum())
     # Bins hold consecutive slots.
-    assert trail.bins[1][0] == pytest.approx(rewards[trail.width : 2 * trail.width].sum())
-    assert len(trail.tightening) < 20
-    errors = [moment["arms"][0][1][0][0] for moment in trail.tightening]
+    assert summary.bins[1][0] == pytest.approx(rewards[summary.width : 2 * summary.width].sum())
+    assert len(summary.tightening) < 20
+    errors = [moment["arms"][0][1][0][0] for moment in summary.tightening]
     assert errors[-1] < errors[0] / 4
 
 
 def test_why_plans_end(service):
-    trail = Trail(1)
+    summary = LogSummary(1)
     task = {"n_states": [2, 2], "plays": 1, "reward_laws": ["bernoulli"] * 2, "initial": [None] * 2, "names": ARMS}
     events = [
         {"kind": "create", "task": task},
@@ -363,8 +363,8 @@ def test_why_plans_end(service):
         {"kind": "plan", "plan": 4, "slot": 12, "digest": "d4", "at": 6},
     ]
     for seq, event in enumerate(events, 1):
-        trail.take({**event, "seq": seq})
-    assert [plan["ended"] for plan in trail.plans] == ["", "arm z was added", "the learner became ts-9", None]
-    assert [plan["slots"] for plan in trail.plans] == [5, 3, 3, None]
-    assert [mark["kind"] for mark in trail.marks] == ["arm", "learner"]
-    assert trail.record.n_states.tolist() == [2, 2, 3]
+        summary.take({**event, "seq": seq})
+    assert [plan["ended"] for plan in summary.plans] == ["", "arm z was added", "the learner became ts-9", None]
+    assert [plan["slots"] for plan in summary.plans] == [5, 3, 3, None]
+    assert [mark["kind"] for mark in summary.marks] == ["arm", "learner"]
+    assert summary.record.n_states.tolist() == [2, 2, 3]

@@ -6,15 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from restless_bandits.errors import ProblemError
+from restless_bandits._internal.errors import ProblemError
 from restless_bandits.service.audit import audit
 from restless_bandits.service.operations import Ask, Create, ServiceError
-from restless_bandits.service.store import open_store
-
-from .keeping import Kept
-from .postgres import cluster, reason_to_skip
-from .served import Served
-from .test_kills import PLANNING, check_under_kills
+from restless_bandits.service.storage.store import open_store
+from tests.service.one_agent import Kept
+from tests.service.postgres import cluster, reason_to_skip
+from tests.service.processes import Served
+from tests.service.test_kills import PLANNING, check_under_kills
 
 KILLS = int(os.environ.get("RESTLESS_KILLS", "10")) // 2
 
@@ -32,17 +31,17 @@ def test_what_one_process_does_the_other_knows(database, at_once):
     one, two = Kept(url, snapshot_every=10), Kept(url, snapshot_every=10)
     one.create(learner="likelihood-ucb", arms="xyz")
     for i in range(20):
-        here, there = (one, two) if i % 2 else (two, one)
+        here, available = (one, two) if i % 2 else (two, one)
         decision = here.ask(f"r{i}")
         assert decision["slot"] == i + 1
-        assert there.ask(f"r{i}") == decision
-        there.tell(decision, state=i // 2 % 2, reward=1.0)
+        assert available.ask(f"r{i}") == decision
+        available.tell(decision, state=i // 2 % 2, reward=1.0)
         with pytest.raises(ServiceError, match="the first report stands"):
             here.tell(decision, state=1 - i // 2 % 2, reward=1.0)
-    assert one.look() == two.look()
+    assert one.read() == two.read()
     assert one.record() == two.record()
     two.patch(retire_arm="y")
-    assert one.look()["task"]["arms"][1]["in_service"] is False
+    assert one.read()["task"]["arms"][1]["in_service"] is False
     one.delete()
     with pytest.raises(ServiceError, match="there is no agent"):
         two.ask()
@@ -63,18 +62,18 @@ def test_both_at_once(database, at_once):
         def create(number):
             made = [Create(name, ["x", "y"], learner="ucb1", seed=1) for name in names]
             random.Random(number).shuffle(made)
-            keeper = (one, two)[number % 2].keeper
-            return [keeper.submit(each.name, [each]).result(60)[0]["name"] for each in made]
+            writer = (one, two)[number % 2].writer
+            return [writer.submit(each.name, [each]).result(60)[0]["name"] for each in made]
 
         assert all(sorted(done) == names for done in pool.map(create, range(8)))
 
         def ask(number):
             draws = random.Random(number)
-            keeper = (one, two)[number % 2].keeper
+            writer = (one, two)[number % 2].writer
             waiting = []
             for i in range(25):
                 name = draws.choice(names)
-                waiting.append((name, keeper.submit(name, [Ask(f"{number}.{i}")])))
+                waiting.append((name, writer.submit(name, [Ask(f"{number}.{i}")])))
             return [(name, future.result(60)[0]["decision"]) for name, future in waiting]
 
         decisions = [decision for done in pool.map(ask, range(8)) for decision in done]
@@ -122,7 +121,7 @@ def test_a_database_that_is_gone_is_told_in_the_words_of_the_store(database, at_
     name = url.partition("@/")[2].partition("?")[0]
     with other.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
-    for way in (a.ask, a.look, a.log, a.keeper.health, lambda: a.store.tokens.role_of(token)):
+    for way in (a.ask, a.read, a.log, a.writer.health, lambda: a.store.tokens.role_of(token)):
         with pytest.raises(ServiceError, match=r"the store is unavailable now: .*; send the request again") as caught:
             way()
         assert caught.value.status == 503

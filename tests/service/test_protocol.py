@@ -7,12 +7,11 @@ import socket
 
 import pytest
 
-from restless_bandits.service.limits import Limits
-from restless_bandits.service.protocol import PIECE_BYTES, PIPELINED_REQUESTS
+from restless_bandits.service.api.protocol import PIECE_BYTES, PIPELINED_REQUESTS
+from restless_bandits.service.quotas import Quotas
+from tests.service.clients import Process
 
-from .doors import Process
-
-HEAD, LINES = Limits().head, Limits().header_lines
+HEAD, LINES = Quotas().head, Quotas().header_lines
 HOST = b"host: 127.0.0.1\r\n"
 GET = b"GET /health HTTP/1.1\r\n" + HOST
 

@@ -6,11 +6,11 @@ from concurrent.futures import BrokenExecutor, Future
 
 import pytest
 
-from restless_bandits.service import keeper, reading, worker_pools
-from restless_bandits.service.limits import Limits
+from restless_bandits.service import worker_pools, writer
+from restless_bandits.service.api import agent_reader
 from restless_bandits.service.operations import ServiceError
-
-from .doors import Inside, call
+from restless_bandits.service.quotas import Quotas
+from tests.service.clients import Inside, call
 
 MOST = 2
 AGENTS = [f"a{n}" for n in range(MOST + 1)]
@@ -39,7 +39,7 @@ def workers(monkeypatch):
 
 @pytest.fixture
 def service(tmp_path):
-    inside = Inside(tmp_path, Limits(estimates=MOST))
+    inside = Inside(tmp_path, Quotas(estimates=MOST))
     for name in AGENTS:
         assert inside("POST", "/agents", {"name": name, "arms": ["x", "y"], "learner": "round-robin"}).status == 201
     yield inside
@@ -104,17 +104,17 @@ def test_an_estimate_that_nobody_waits_for_still_takes_a_worker(service, workers
 
 
 def test_a_writer_that_is_busy_is_told_in_one_sentence(service, monkeypatch, caplog):
-    for module in (reading, keeper):
+    for module in (agent_reader, writer):
         monkeypatch.setattr(module, "LOOK_TIMEOUT_SECONDS", 0.01)
     free = threading.Event()
-    held = service.keeper.look_later("a0", lambda _: free.wait(20))
+    held = service.writer.look_later("a0", lambda _: free.wait(20))
     for path in ("/agents/a0", "/agents/a0/estimate", "/agents/a0/stream", "/page/agent?name=a0"):
         reply = service("GET", path)
         assert reply.status == 503
         assert "busy" in reply.json()["error"]
         assert "retry-after" in reply.headers
     with pytest.raises(ServiceError, match="busy"):
-        service.keeper.look("a1", lambda hosted: hosted.seq)
+        service.writer.read("a1", lambda agent_state: agent_state.seq)
     free.set()
     assert held.result(20)
     assert not caplog.records

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 import restless_bandits as rb
-from restless_bandits.problem import Task
+from restless_bandits.model.tasks import Task
 from restless_bandits.service import clock
+from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.audit import audit
-from restless_bandits.service.hosted import Hosted
-from restless_bandits.service.limits import Limits
 from restless_bandits.service.operations import Ask, Create, Patch, ServiceError, Skip, Tell
+from restless_bandits.service.quotas import Quotas
 from restless_bandits.service.views import belief_of, encoded, estimate_of
-
-from .keeping import SECOND, Kept
+from tests.service.one_agent import SECOND, Kept
 
 
 def refused(status, fields=None):
@@ -36,11 +35,11 @@ class TestClock:
 
     def test_by_asking_every_new_decision_is_the_next_slot(self, a):
         assert [a.ask()["slot"] for _ in range(4)] == [1, 2, 3, 4]
-        assert a.look()["slots"] == 3
+        assert a.read()["slots"] == 3
 
     def test_a_slot_that_is_told_passes_too(self, a):
         a.tell(a.ask(), state=0, reward=1.0)
-        assert a.look()["slots"] == 1
+        assert a.read()["slots"] == 1
         assert a.ask()["slot"] == 2
 
     def test_slots_follow_the_time_since_the_agent_was_made(self, kept):
@@ -91,12 +90,12 @@ class TestClock:
         a = kept()
         started, slots, jump = a.time, [], 0
         a.create(clock="1s")
-        a.keeper._clock = clock.BoundedClock(lambda: a.time + jump, lambda: a.time - started)
+        a.writer._clock = clock.BoundedClock(lambda: a.time + jump, lambda: a.time - started)
         for jump in (0, 0, years * 366 * 86400 * SECOND, years * 366 * 86400 * SECOND, 0, 0):
             a.time += SECOND
             slots.append(a.ask()["slot"])
-            assert a.keeper.health()["clock_jump"] == a.keeper.stats()["clock_jump_seconds"] == jump / SECOND
-            assert a.keeper.health()["status"] == ("degraded" if jump else "ok")
+            assert a.writer.health()["clock_jump"] == a.writer.stats()["clock_jump_seconds"] == jump / SECOND
+            assert a.writer.health()["status"] == ("degraded" if jump else "ok")
         assert slots == [2, 3, 4, 5, 6, 7]
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
         assert "jumped by" in caplog.text
@@ -136,9 +135,9 @@ class TestClock:
         for decision in decisions:
             assert not a.tell(decision, state=0, reward=1.0)["used"]
             assert [event["kind"] for event in a.log()].count("skip") == 12
-        later, before = a.ask(), a.look()
+        later, before = a.ask(), a.read()
         a.reopen()
-        assert a.look() == before
+        assert a.read() == before
         assert a.tell(later, state=0, reward=1.0)["used"]
         assert audit(a.store).same
 
@@ -235,8 +234,8 @@ class TestTell:
         decision = a.ask()
         assert decision["arms"] == ["x"]
         a.tell(decision, state=1, reward=1.0, arm="y")
-        assert [arm["pulls"] for arm in a.look()["task"]["arms"]] == [0, 1]
-        assert a.look()["open"] == []
+        assert [arm["pulls"] for arm in a.read()["task"]["arms"]] == [0, 1]
+        assert a.read()["open"] == []
         assert a.tell(decision, state=1, reward=1.0, arm=1)["used"], "the same arm, by its number"
 
     def test_several_plays_may_be_told_one_by_one(self, kept):
@@ -244,11 +243,11 @@ class TestTell:
         a.create(arms="xyz", plays=2)
         decision = a.ask()
         a.tell(decision, state=1, reward=1.0, arm="y")
-        assert [one["arms"] for one in a.look()["open"]] == [["x"]]
+        assert [one["arms"] for one in a.read()["open"]] == [["x"]]
         a.tell(decision, state=0, reward=0.0, arm="x")
-        assert a.look()["open"] == []
+        assert a.read()["open"] == []
         a.tell(a.ask(), state=[0, 1], reward=[1.0, 0.0])
-        assert a.look()["told"] == 4
+        assert a.read()["told"] == 4
 
     @pytest.mark.parametrize(
         "decision", ["1-2", "2-1", "1-0", "1-01", "1", "-1", "1-", "1--1", "1-1 ", "x", "", "1-٣", "9" * 99]
@@ -327,7 +326,7 @@ class TestLate:
         assert a.tell(second, lost=True)["used"] is False
         assert a.tell(second, lost=True)["used"] is False
         assert a.tell(third, state=1, reward=1.0, arm="y")["used"] is False
-        assert a.look()["unused"] == 2
+        assert a.read()["unused"] == 2
         a.patch(late=2)
         assert a.tell(first, state=1, reward=1.0) == answer, "in the words of that time"
         assert audit(a.store).same
@@ -353,7 +352,7 @@ class TestLate:
         assert a.tell(slot=5, state=0, reward=0.0, arm="x")["used"] is True
 
     def test_the_window_is_1024_slots_and_can_be_changed(self, a):
-        assert a.look()["late"] == 1024
+        assert a.read()["late"] == 1024
         decisions = [a.ask() for _ in range(12)]
         a.patch(late=5)
         assert a.tell(decisions[5], state=0, reward=0.0)["used"] is False
@@ -361,7 +360,7 @@ class TestLate:
         a.patch(late=100)
         assert a.tell(decisions[4], state=0, reward=0.0)["used"] is False, "what is settled stays so"
         a.reopen()
-        assert a.look()["late"] == 100
+        assert a.read()["late"] == 100
 
 
 class TestLost:
@@ -374,7 +373,7 @@ class TestLost:
         assert record["slots"] == 1
         assert record["counts"] == [[], []]
         assert record["rewards"] == [0.0] * 4
-        assert a.look()["open"] == []
+        assert a.read()["open"] == []
         assert a.tell(decision, lost=True)["used"]
         assert a.kinds() == ["ask", "lost"]
 
@@ -383,7 +382,7 @@ class TestLost:
         a.tell(decision, lost=True)
         a.ask()
         a.tell(decision, state=1, reward=1.0)
-        assert a.look()["told"] == 1
+        assert a.read()["told"] == 1
 
     @pytest.mark.parametrize("late", [100, 1])
     @pytest.mark.parametrize("arm", [None, "x"])
@@ -420,7 +419,7 @@ class TestLost:
         for _ in range(20):
             a.ask()
         assert a.record()["rewards"] == [0.0] * 4
-        assert len(a.look()["open"]) == 20
+        assert len(a.read()["open"]) == 20
 
 
 class TestArms:
@@ -429,9 +428,9 @@ class TestArms:
     def test_what_is_known_of_the_others_stays(self, a):
         for _ in range(20):
             a.tell(a.ask(), state=1, reward=1.0)
-        pulls = [arm["pulls"] for arm in a.look()["task"]["arms"]]
+        pulls = [arm["pulls"] for arm in a.read()["task"]["arms"]]
         a.patch(add_arm={"name": "z", "n_states": 3})
-        assert [arm["pulls"] for arm in a.look()["task"]["arms"]] == [*pulls, 0]
+        assert [arm["pulls"] for arm in a.read()["task"]["arms"]] == [*pulls, 0]
         assert a.ask()["arms"] == ["z"], "ucb1 pulls what it has never pulled"
 
     def test_a_retired_arm_comes_back_with_its_record(self, a):
@@ -441,7 +440,7 @@ class TestArms:
         assert {a.ask()["arms"][0] for _ in range(10)} == {"y"}
         a.reopen()
         a.patch(restore_arm="x")
-        assert [arm["pulls"] for arm in a.look()["task"]["arms"]] == [5, 5]
+        assert [arm["pulls"] for arm in a.read()["task"]["arms"]] == [5, 5]
         assert audit(a.store).same
 
     def test_the_same_again_is_no_mistake(self, a):
@@ -464,10 +463,10 @@ class TestArms:
             a.patch(restore_arm="nobody")
 
     def test_a_change_that_fails_leaves_none_of_the_others(self, a):
-        before = a.look()
+        before = a.read()
         with refused(422):
             a.patch(late=7, on_change="forget", retire_arm="nobody")
-        assert a.look() == before
+        assert a.read() == before
 
 
 class TestLearner:
@@ -486,7 +485,7 @@ class TestLearner:
         assert arms in (["x", "y", "x", "y"], ["y", "x", "y", "x"])
         assert [event for event in a.kinds() if event == "learner"] == ["learner"] * 2
         a.reopen()
-        assert a.look()["learner"] == "round-robin"
+        assert a.read()["learner"] == "round-robin"
         assert audit(a.store).same
 
     def test_one_that_cannot_play_is_refused(self, a):
@@ -508,20 +507,20 @@ class TestBatch:
 
     def test_all_or_nothing(self, a):
         a.tell(a.ask(), state=0, reward=1.0)
-        before = a.look(), a.log(), a.record()
+        before = a.read(), a.log(), a.record()
         with refused(404):
             a.do(Ask("p"), Tell("1-2", state=0, reward=0.0), Patch({"late": 9}), Tell("1-77", state=0, reward=0.0))
         with refused(422):
             a.do(Ask("p"), Tell("1-2", state=0, reward=0.3))
         with refused(409):
             a.do(Ask("p"), Tell("1-1", state=1, reward=0.0))
-        assert (a.look(), a.log(), a.record()) == before
+        assert (a.read(), a.log(), a.record()) == before
         assert a.ask("p")["slot"] == 2
 
     def test_others_of_the_group_are_not_undone(self, a):
-        good = [a.keeper.submit("a", [Ask(f"good {i}")]) for i in range(5)]
-        bad = a.keeper.submit("a", [Ask("bad"), Tell("1-999", state=0, reward=0.0)])
-        more = [a.keeper.submit("a", [Ask(f"more {i}")]) for i in range(5)]
+        good = [a.writer.submit("a", [Ask(f"good {i}")]) for i in range(5)]
+        bad = a.writer.submit("a", [Ask("bad"), Tell("1-999", state=0, reward=0.0)])
+        more = [a.writer.submit("a", [Ask(f"more {i}")]) for i in range(5)]
         slots = [future.result(20)[0]["slot"] for future in good + more]
         with refused(404):
             bad.result(20)
@@ -533,7 +532,7 @@ class TestBatch:
         with refused(404):
             a.do(Create("a", ["x", "y"], learner="ucb1"), Ask("1"), Tell("1-9", state=0, reward=0.0))
         with refused(404):
-            a.look()
+            a.read()
         answers = a.do(Create("a", ["x", "y"], learner="ucb1"), Ask("1"))
         assert answers[1]["slot"] == 1
 
@@ -570,7 +569,7 @@ class TestAgents:
     def test_a_name_may_be_used_again(self, a):
         old = a.ask("mine")
         a.delete()
-        for look in (a.look, a.log, a.ask):
+        for look in (a.read, a.log, a.ask):
             with refused(404):
                 look()
         a.create()
@@ -583,22 +582,22 @@ class TestAgents:
     def test_delete_and_create_at_once(self, a):
         from restless_bandits.service.operations import Delete
 
-        futures = [a.keeper.submit("a", [Delete()]), a.keeper.submit("a", [Create("a", ["p", "q"], learner="ucb1")])]
+        futures = [a.writer.submit("a", [Delete()]), a.writer.submit("a", [Create("a", ["p", "q"], learner="ucb1")])]
         assert futures[0].result(20) == [{"deleted": "a"}]
         assert [arm["name"] for arm in futures[1].result(20)[0]["task"]["arms"]] == ["p", "q"]
 
     def test_nobody_of_this_name(self, a):
         with refused(404):
-            a.keeper.agent("b")
+            a.writer.agent("b")
         with refused(404):
-            a.keeper.events("b")
+            a.writer.events("b")
         with refused(404):
-            a.keeper.submit("b", [Ask("1")]).result(20)
+            a.writer.submit("b", [Ask("1")]).result(20)
 
     def test_the_list(self, a):
-        a.keeper.submit("b", [Create("b", ["x"], learner="round-robin", clock="1m")]).result(20)
+        a.writer.submit("b", [Create("b", ["x"], learner="round-robin", clock="1m")]).result(20)
         a.ask()
-        assert [(one["name"], one["clock"], one["arms"], one["seq"]) for one in a.keeper.agents()] == [
+        assert [(one["name"], one["clock"], one["arms"], one["seq"]) for one in a.writer.agents()] == [
             ("a", "ask", 2, 3),
             ("b", "1m", 1, 1),
         ]
@@ -626,24 +625,24 @@ class TestAgents:
         a = kept()
         with refused(422):
             a.create(**bad)
-        assert a.keeper.agents() == []
+        assert a.writer.agents() == []
 
     def test_arms_of_several_kinds(self, kept):
         a = kept()
         made = a.create(arms=[{"name": "x", "n_states": 3}, "y"], reward_law="bounded", reward_range=(-1.0, 2.0))
         assert [arm["n_states"] for arm in made["task"]["arms"]] == [3, 2]
         a.tell(a.ask(), state=2, reward=-0.5)
-        assert a.look()["reward"] == -0.5
+        assert a.read()["reward"] == -0.5
 
 
 class TestLimits:
     def test_each_is_refused_in_a_sentence(self, kept):
-        a = kept(limits=Limits(agents=1, arms=3, open_decisions=4, batch=5))
+        a = kept(quotas=Quotas(agents=1, arms=3, open_decisions=4, batch=5))
         with refused(422, ["arms"]):
             a.create(arms="wxyz")
         a.create(arms="xyz")
         with refused(429):
-            a.keeper.submit("b", [Create("b", ["x"], learner="ucb1")]).result(20)
+            a.writer.submit("b", [Create("b", ["x"], learner="ucb1")]).result(20)
         with refused(422, ["add_arm"]):
             a.patch(add_arm="w")
         with refused(413):
@@ -656,7 +655,7 @@ class TestLimits:
         assert a.ask()["slot"] == 5
 
     def test_decisions_that_are_too_old_are_no_longer_open(self, kept):
-        a = kept(limits=Limits(open_decisions=4))
+        a = kept(quotas=Quotas(open_decisions=4))
         a.create(late=3)
         assert [a.ask()["slot"] for _ in range(20)] == list(range(1, 21))
         a.reopen()
@@ -669,11 +668,11 @@ class TestLimits:
             with refused(422, ["request"]):
                 a.do(operation)
         with refused(404):
-            a.keeper.submit(word, [Ask("1")]).result(20)
+            a.writer.submit(word, [Ask("1")]).result(20)
         with refused(404):
-            a.keeper.agent(word)
+            a.writer.agent(word)
         with refused(404):
-            a.keeper.events(word)
+            a.writer.events(word)
         assert a.log() == before
 
     def test_a_window_that_would_take_all_memory(self, kept):
@@ -689,19 +688,19 @@ class TestWatching:
     def test_events_come_in_pages(self, a):
         for _ in range(5):
             a.tell(a.ask(), state=0, reward=0.0)
-        first = a.keeper.events("a", limit=4)
+        first = a.writer.events("a", limit=4)
         assert [event["seq"] for event in first["events"]] == [1, 2, 3, 4]
-        rest = a.keeper.events("a", after=first["next"])
+        rest = a.writer.events("a", after=first["next"])
         assert [event["seq"] for event in rest["events"]] == list(range(5, 13))
-        assert a.keeper.events("a", after=rest["next"]) == {"events": [], "next": 12}
+        assert a.writer.events("a", after=rest["next"]) == {"events": [], "next": 12}
 
     def test_listeners_hear_of_every_commit(self, a):
         heard = []
-        stop = a.keeper.listen("a", heard.append)
+        stop = a.writer.listen("a", heard.append)
         a.ask()
         a.ask("again")
         a.ask("again")
-        a.look()
+        a.read()
         stop()
         a.ask()
         # Somebody who has only begun to listen may be told where the log is.
@@ -710,7 +709,7 @@ class TestWatching:
     def test_listeners_hear_of_what_another_process_does(self, a):
         heard = threading.Semaphore(0)
         seqs = []
-        stop = a.keeper.listen("a", lambda seq: (seqs.append(seq), heard.release()))
+        stop = a.writer.listen("a", lambda seq: (seqs.append(seq), heard.release()))
         other = Kept(a.where)
         other.ask()
         while 3 not in seqs:
@@ -720,7 +719,7 @@ class TestWatching:
 
     def test_estimates_and_beliefs(self, a):
         def seen(view):
-            return json.loads(encoded(view, a.keeper.look("a", Hosted.packed_known)))["arms"]
+            return json.loads(encoded(view, a.writer.read("a", ServiceAgent.packed_known)))["arms"]
 
         for i in range(40):
             a.tell(a.ask(), state=i // 2 % 2, reward=1.0)
@@ -729,27 +728,27 @@ class TestWatching:
             "the first time an arm is seen says nothing of its moves"
         )
         assert np.allclose(np.sum(found[0]["transitions"], axis=1), 1)
-        law = seen(belief_of)[1]["law"]
-        assert np.isclose(sum(law), 1)
+        distribution = seen(belief_of)[1]["law"]
+        assert np.isclose(sum(distribution), 1)
         a.patch(add_arm="z")
         assert seen(belief_of)[2]["law"] is None
 
     def test_numbers_for_those_who_watch(self, a):
         a.ask()
-        stats = a.keeper.stats()
+        stats = a.writer.stats()
         assert stats["commits_total"] == 2
         assert stats["events_total"] == 3
-        assert a.keeper.health()["status"] == "ok"
+        assert a.writer.health()["status"] == "ok"
 
 
 def test_a_keeper_that_has_ended_says_so(tmp_path, at_once):
     a = Kept(tmp_path / "s.db")
     a.create()
-    a.keeper.stop()
+    a.writer.stop()
     with refused(503):
         a.ask()
     with refused(503):
-        a.look()
+        a.read()
     with refused(503):
-        a.keeper.health()
+        a.writer.health()
     a.store.close()

@@ -10,8 +10,7 @@ import threading
 import time
 
 import restless_bandits as rb
-
-from .doors import Process
+from tests.service.clients import Process
 
 WITHIN = 5.0
 """Seconds from the signal to the end: the contract."""

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from restless_bandits import background
-from restless_bandits.errors import ProblemError
-from restless_bandits.service import cabinet, hosted, hosted_player, planning, schema
+from restless_bandits._internal import background
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits.service import agent, agent_cache, agent_core, planning
+from restless_bandits.service.agent import ServiceAgent
+from restless_bandits.service.agent_cache import snapshot_of
 from restless_bandits.service.audit import audit
-from restless_bandits.service.cabinet import snapshot_of
-from restless_bandits.service.hosted import Hosted
-from restless_bandits.service.keeper import PATIENCE
 from restless_bandits.service.operations import Ask, Create, ServiceError, Tell
-from restless_bandits.service.store import open_store
-
-from .keeping import SECOND, Kept, plan_at_once
+from restless_bandits.service.storage import schema
+from restless_bandits.service.storage.store import open_store
+from restless_bandits.service.writer import WAIT_FOR_PLANS_VARIABLE
+from tests.service.one_agent import SECOND, Kept, plan_at_once
 
 FROZEN = Path(__file__).parent.parent / "frozen"
 
@@ -52,7 +52,7 @@ class TestOpening:
             ("mysql://host/name", "unknown kind of database"),
             ("postgresql+nobody://host/name", "not installed"),
             ("nowhere/at/all.db", "nowhere"),
-            ("://", "no URL"),
+            ("://", "no file and no database URL"),
         ],
     )
     def test_what_is_no_store(self, where, complaint):
@@ -102,7 +102,7 @@ class TestOpening:
         (tmp_path / "store.db").write_bytes(zlib.decompress((FROZEN / "store.db.z").read_bytes()))
         a = Kept(tmp_path / "store.db", name="frozen")
         assert [event["kind"] for event in a.log()] == expected["kinds"]
-        shown = a.look()
+        shown = a.read()
         assert {key: shown[key] for key in expected["agent"]} == expected["agent"]
         assert a.ask(expected["request"]) == expected["decision"]
         assert a.tell(expected["told"]["decision"], **expected["told"]["seen"])["used"]
@@ -128,9 +128,9 @@ class TestTheFile:
     def check_refused(self, a, words):
         ways = (
             lambda: a.ask("refused"),
-            a.look,
+            a.read,
             a.log,
-            a.keeper.health,
+            a.writer.health,
             lambda: a.store.tokens.role_of(a.token),
             lambda: a.store.tokens.make("play"),
         )
@@ -158,7 +158,7 @@ class TestTheFile:
 
     def test_cut_off(self, a):
         a.store.tidy()
-        a.look()
+        a.read()
         with a.where.open("r+b") as file:
             file.truncate(5000)
         self.check_refused(a, "is shorter than it was")
@@ -168,7 +168,7 @@ class TestTheFile:
         with closing(sqlite3.connect(a.where)) as connection:
             connection.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            a.look()
+            a.read()
             size = a.where.stat().st_size
             connection.execute("DROP TABLE large")
             connection.execute("VACUUM")
@@ -231,12 +231,12 @@ class TestBackup:
     def test_while_it_is_being_written_to(self, kept, tmp_path):
         a = kept()
         a.create()
-        asked = [a.keeper.submit("a", [Ask(f"r{i}")]) for i in range(300)]
+        asked = [a.writer.submit("a", [Ask(f"r{i}")]) for i in range(300)]
         a.store.backup(tmp_path / "copy.db")
         last = [future.result(60)[0] for future in asked][-1]
         copy = Kept(tmp_path / "copy.db")
         assert audit(copy.store).same
-        assert copy.look()["seq"] <= a.look()["seq"]
+        assert copy.read()["seq"] <= a.read()["seq"]
         assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
         assert copy.ask("r299")["slot"] <= last["slot"]
         copy.close()
@@ -261,12 +261,12 @@ class TestRecovery:
             if i % 3:
                 a.tell(decision, state=i // 3 % 2, reward=float(i % 2))
             if i % 20 == 10:
-                before = a.look(), a.record()
+                before = a.read(), a.record()
                 a.reopen()
-                assert (a.look(), a.record()) == before
+                assert (a.read(), a.record()) == before
         assert audit(a.store).same
         if every < 60:
-            assert a.keeper.stats()["loads_total"] == 1
+            assert a.writer.stats()["loads_total"] == 1
 
     def test_a_recovery_begins_with_the_last_snapshot(self, kept):
         a = kept(snapshot_every=40)
@@ -282,7 +282,7 @@ class TestRecovery:
             connection.execute("UPDATE events SET body = 'nonsense' WHERE seq <= ?", (seq,))
             connection.commit()
         a.open()
-        assert a.look()["slots"] == 100
+        assert a.read()["slots"] == 100
 
     @pytest.mark.parametrize(
         "change",
@@ -293,13 +293,13 @@ class TestRecovery:
         a.create()
         for i in range(20):
             a.tell(a.ask(), state=i % 2, reward=1.0)
-        before = a.look()
+        before = a.read()
         a.close()
         with closing(sqlite3.connect(a.where)) as connection:
             connection.execute(f"UPDATE snapshots SET {change}")
             connection.commit()
         a.open()
-        assert a.look() == before
+        assert a.read() == before
 
     def test_a_snapshot_is_of_the_moment_in_which_it_was_taken(self, kept):
         """It is written later, by another thread, while the agent goes on."""
@@ -307,7 +307,7 @@ class TestRecovery:
         a.create(learner="likelihood-ucb", arms="xyz", on_change="forget", late=2)
         for i in range(20):
             a.tell(a.ask(), state=i % 2, reward=1.0)
-        taken, then = a.keeper.look("a", lambda hosted: (hosted.to_dict(), json.dumps(hosted.to_dict())))
+        taken, then = a.writer.read("a", lambda agent: (agent.to_dict(), json.dumps(agent.to_dict())))
         for i in range(20):
             a.tell(a.ask(), state=i % 2, reward=1.0)
         assert json.dumps(taken) == then
@@ -317,45 +317,45 @@ class TestRecovery:
         a.create(clock="1s")
         a.ask()
 
-        def look(hosted):
-            hosted.player.skip(3)
+        def look(agent):
+            agent.core.skip(3)
             with pytest.raises(RuntimeError, match="not gathered: skip"):
-                hosted.to_dict()
-            hosted._gather(a.time)
+                agent.to_dict()
+            agent._gather(a.time)
             with pytest.raises(RuntimeError, match="1 events that are not in the log"):
-                hosted.to_dict()
+                agent.to_dict()
 
-        a.keeper.look("a", look)
+        a.writer.read("a", look)
 
     def test_an_operation_that_forgets_an_event_is_refused(self, kept, monkeypatch):
         a = kept(snapshot_every=1)
         a.create()
         a.ask()
-        before = a.look(), a.log()
+        before = a.read(), a.log()
         with monkeypatch.context() as patch:
-            patch.setattr(Hosted, "skip", lambda hosted, *_: hosted.player.skip(5))
+            patch.setattr(ServiceAgent, "skip", lambda agent, *_: agent.core.skip(5))
             with pytest.raises(ServiceError, match="not gathered: skip"):
                 a.skip(5)
-        assert (a.look(), a.log()) == before
+        assert (a.read(), a.log()) == before
 
     def test_a_snapshot_that_cannot_be_taken_harms_nobody(self, kept, monkeypatch):
         a = kept(snapshot_every=1)
         a.create()
         with monkeypatch.context() as patch:
-            patch.setattr(Hosted, "to_dict", lambda _: 1 // 0)
+            patch.setattr(ServiceAgent, "to_dict", lambda _: 1 // 0)
             assert a.ask()["slot"] == 1
         assert a.ask()["slot"] == 2
-        assert a.keeper.stats()["loads_total"] == 1
+        assert a.writer.stats()["loads_total"] == 1
 
     def test_an_agent_in_memory_that_does_not_fit_its_log_is_loaded_anew(self, kept, caplog):
         a = kept()
         a.create(clock="1s")
         a.ask()
-        a.keeper.look("a", lambda hosted: hosted.player.record.skip(7))
+        a.writer.read("a", lambda agent: agent.core.record.skip(7))
         other = Kept(a.where)
         other.time = a.time + 3 * SECOND
         decision = other.ask("other")
-        assert a.look() == other.look()
+        assert a.read() == other.read()
         assert "in memory does not fit its log" in caplog.text
         assert a.tell(decision, state=0, reward=1.0)["used"]
         other.close()
@@ -380,20 +380,20 @@ class TestRecovery:
         if then == "never logged":
             assert a.ask("late")["slot"] == 201
             change_snapshots(a, "version = 1")
-        before = a.look()
+        before = a.read()
         assert not audit(a.store).same
         a.reopen()
-        assert a.look() == before
-        assert a.keeper.stats().get("snapshots_refused_total", 0) == (then != "never logged")
+        assert a.read() == before
+        assert a.writer.stats().get("snapshots_refused_total", 0) == (then != "never logged")
         assert ("thrown away" in caplog.text) == (then != "never logged")
-        assert a.keeper.health() | {"status": "ok", "unreadable": []} == a.keeper.health()
+        assert a.writer.health() | {"status": "ok", "unreadable": []} == a.writer.health()
         if then != "never logged":
             assert audit(a.store).same
         a.time += SECOND
         a.tell(a.ask(), state=1, reward=1.0)
-        before = a.look()
+        before = a.read()
         a.reopen()
-        assert a.look() == before
+        assert a.read() == before
 
     def test_a_snapshot_of_the_first_version_is_used_where_it_can_hold_no_more_than_the_log(self, kept):
         a = kept(snapshot_every=1)
@@ -401,62 +401,62 @@ class TestRecovery:
         a.ask()
         a.ask()
         change_snapshots(a, "version = 1")
-        before = a.look()
+        before = a.read()
         a.reopen()
-        assert a.look() == before
-        assert "snapshots_refused_total" not in a.keeper.stats()
+        assert a.read() == before
+        assert "snapshots_refused_total" not in a.writer.stats()
 
     def test_health_names_an_agent_that_cannot_be_loaded(self, kept):
         a = kept()
         a.create()
         a.ask()
-        a.keeper.submit("good", [Create("good", ["x", "y"], learner="ucb1")]).result(30)
-        assert a.keeper.health()["status"] == "ok"
+        a.writer.submit("good", [Create("good", ["x", "y"], learner="ucb1")]).result(30)
+        assert a.writer.health()["status"] == "ok"
         with closing(sqlite3.connect(a.where)) as connection:
             connection.execute("UPDATE events SET body = '{}' WHERE kind = 'ask'")
             connection.commit()
         a.reopen()
         for _ in range(2):
             with pytest.raises(ServiceError, match="the log of agent 'a' is damaged"):
-                a.look()
-        health = a.keeper.health()
+                a.read()
+        health = a.writer.health()
         assert (health["status"], health["unreadable"]) == ("degraded", ["a"])
-        assert a.keeper.stats()["agents_unreadable"] == 1
-        assert a.keeper.agent("good")["seq"] == 1
+        assert a.writer.stats()["agents_unreadable"] == 1
+        assert a.writer.agent("good")["seq"] == 1
 
     def test_who_waits_for_an_agent_that_is_loaded_keeps_nobody_from_going_on(self, kept, monkeypatch):
         a = kept()
         a.create()
         a.ask("first")
-        a.keeper.submit("b", [Create("b", ["x", "y"], learner="ucb1")]).result(30)
-        monkeypatch.setattr(cabinet, "QUICK_EVENTS", 1)
-        go_on, load = threading.Event(), cabinet.Cabinet._load_aside
-        monkeypatch.setattr(cabinet.Cabinet, "_load_aside", lambda *given: go_on.wait(30) and load(*given))
+        a.writer.submit("b", [Create("b", ["x", "y"], learner="ucb1")]).result(30)
+        monkeypatch.setattr(agent_cache, "QUICK_EVENTS", 1)
+        go_on, load = threading.Event(), agent_cache.AgentCache._load_aside
+        monkeypatch.setattr(agent_cache.AgentCache, "_load_aside", lambda *given: go_on.wait(30) and load(*given))
         a.reopen()
-        waiting = [a.keeper.submit("a", [Ask(request)]) for request in ("first", "second")]
+        waiting = [a.writer.submit("a", [Ask(request)]) for request in ("first", "second")]
         looks = ThreadPoolExecutor(1)
-        looking = looks.submit(a.look)
-        assert [a.keeper.submit("b", [Ask(str(i))]).result(30)[0]["slot"] for i in range(3)] == [1, 2, 3]
+        looking = looks.submit(a.read)
+        assert [a.writer.submit("b", [Ask(str(i))]).result(30)[0]["slot"] for i in range(3)] == [1, 2, 3]
         assert not any(one.done() for one in waiting)
         assert not looking.done()
         go_on.set()
         assert [one.result(30)[0]["slot"] for one in waiting] == [1, 2]
         assert looking.result(30)["name"] == "a"
         looks.shutdown()
-        assert a.keeper.stats()["loads_total"] == 1 + 1, "b is quick"
+        assert a.writer.stats()["loads_total"] == 1 + 1, "b is quick"
 
     def test_a_refused_batch_of_a_large_agent_is_undone_aside(self, kept, monkeypatch):
         a = kept()
         a.create()
         decisions = [a.ask() for _ in range(10)]
-        monkeypatch.setattr(hosted, "LARGE", 5)
-        monkeypatch.setattr(cabinet, "QUICK_EVENTS", 1)
-        loaded, load = [], cabinet.Cabinet._load_aside
-        monkeypatch.setattr(cabinet.Cabinet, "_load_aside", lambda *given: loaded.append(1) or load(*given))
-        before = a.look(), a.log(), a.record()
-        good = [a.keeper.submit("a", [Ask(f"good {i}")]) for i in range(3)]
-        bad = a.keeper.submit("a", [Ask("bad"), Tell(decisions[0]["decision"], state=0, reward=0.3)])
-        more = a.keeper.submit("a", [Ask("more")])
+        monkeypatch.setattr(agent, "LARGE", 5)
+        monkeypatch.setattr(agent_cache, "QUICK_EVENTS", 1)
+        loaded, load = [], agent_cache.AgentCache._load_aside
+        monkeypatch.setattr(agent_cache.AgentCache, "_load_aside", lambda *given: loaded.append(1) or load(*given))
+        before = a.read(), a.log(), a.record()
+        good = [a.writer.submit("a", [Ask(f"good {i}")]) for i in range(3)]
+        bad = a.writer.submit("a", [Ask("bad"), Tell(decisions[0]["decision"], state=0, reward=0.3)])
+        more = a.writer.submit("a", [Ask("more")])
         with pytest.raises(ServiceError, match="reward"):
             bad.result(30)
         assert [one.result(30)[0]["slot"] for one in (*good, more)] == [11, 12, 13, 14]
@@ -469,12 +469,12 @@ class TestRecovery:
         a = kept(cache=1)
         names = [f"n{i}" for i in range(80)]
         for name in names:
-            a.keeper.submit(name, [Create(name, ["x", "y"], learner="ucb1"), Ask("1")]).result(30)
-        assert a.keeper.stats()["agents_in_memory"] < 66
-        monkeypatch.setattr(cabinet, "FEW", 0)
-        monkeypatch.setattr(cabinet, "NOW_AND_THEN", 1)
-        assert [a.keeper.submit(name, [Ask("1")]).result(30)[0]["slot"] for name in names] == [1] * 80
-        assert a.keeper.stats()["agents_in_memory"] < 4
+            a.writer.submit(name, [Create(name, ["x", "y"], learner="ucb1"), Ask("1")]).result(30)
+        assert a.writer.stats()["agents_in_memory"] < 66
+        monkeypatch.setattr(agent_cache, "FEW", 0)
+        monkeypatch.setattr(agent_cache, "NOW_AND_THEN", 1)
+        assert [a.writer.submit(name, [Ask("1")]).result(30)[0]["slot"] for name in names] == [1] * 80
+        assert a.writer.stats()["agents_in_memory"] < 4
 
 
 class TestPlanning:
@@ -489,13 +489,13 @@ class TestPlanning:
             return promises[-1][0]
 
         monkeypatch.setattr(planning.background, "submit", hold)
-        slow = a.keeper.submit("slow", [Create("slow", ["x", "y"], learner="round-robin"), Ask("1")])
-        more = [a.keeper.submit("slow", [Ask(str(i))]) for i in range(2, 5)]
+        slow = a.writer.submit("slow", [Create("slow", ["x", "y"], learner="round-robin"), Ask("1")])
+        more = [a.writer.submit("slow", [Ask(str(i))]) for i in range(2, 5)]
         assert [a.ask()["slot"] for _ in range(3)] == [2, 3, 4], "another agent goes on"
         assert not slow.done()
-        assert a.keeper.stats()["requests_waiting"] == 4
+        assert a.writer.stats()["requests_waiting"] == 4
         with pytest.raises(ServiceError, match="there is no agent"):
-            a.keeper.agent("slow")
+            a.writer.agent("slow")
         keep_promises(promises)
         assert slow.result(30)[1]["slot"] == 1
         assert [future.result(30)[0]["slot"] for future in more] == [2, 3, 4], "in the order in which they came"
@@ -512,7 +512,7 @@ class TestPlanning:
         monkeypatch.setattr(planning.background, "submit", hold)
         names = [f"n{i}" for i in range(9)]
         made = [Create(name, ["x", "y"], learner="likelihood-ucb", seed=i) for i, name in enumerate(names)]
-        waiting = [a.keeper.submit(one.name, [one, Ask("1"), Ask("2")]) for one in made]
+        waiting = [a.writer.submit(one.name, [one, Ask("1"), Ask("2")]) for one in made]
         a.create()
         assert len(promises) == 9
         keep_promises(promises)
@@ -538,7 +538,7 @@ class TestPlanning:
             a.tell(decision, state=i % 2, reward=1.0)
         assert plans == {1}
         assert len(promises) == 1
-        slots = a.look()["slots"]
+        slots = a.read()["slots"]
         keep_promises(promises)
         assert a.ask()["plan"] == 2
         plan = [event for event in a.log() if event["kind"] == "plan"][-1]
@@ -547,7 +547,7 @@ class TestPlanning:
 
     def test_decisions_that_wait_for_plans(self, quick, at_once, monkeypatch):
         """So that a run can be repeated exactly, however long plans take."""
-        monkeypatch.setenv(PATIENCE, "1")
+        monkeypatch.setenv(WAIT_FOR_PLANS_VARIABLE, "1")
         a = Kept(quick / "patient.db")
         a.create(learner="likelihood-ucb")
         promises = []
@@ -559,15 +559,15 @@ class TestPlanning:
         a.tell(a.ask(), state=0, reward=1.0)
         monkeypatch.setattr(planning.background, "submit", hold)
         for i in range(30):
-            waiting = a.keeper.submit("a", [Ask(f"r{i}")])
-            a.look()  # Whoever looks comes after those who asked before.
+            waiting = a.writer.submit("a", [Ask(f"r{i}")])
+            a.read()  # Whoever looks comes after those who asked before.
             if not waiting.done():
                 break
             a.tell(waiting.result()[0], state=i % 2, reward=1.0)
         assert not waiting.done()
-        assert a.look()["planning"]
+        assert a.read()["planning"]
         keep_promises(promises)
-        assert waiting.result(30)[0]["plan"] == a.look()["plan"] > 1
+        assert waiting.result(30)[0]["plan"] == a.read()["plan"] > 1
         a.close()
 
     def test_a_worker_that_dies_is_replaced(self, kept, monkeypatch):
@@ -607,7 +607,7 @@ class TestPlanning:
             a.tell(decision, state=i % 2, reward=1.0)
         assert len(plans) <= 2
         assert len(calls) == 1, "and it is not asked again at once"
-        assert a.keeper.stats()["plans_failed_total"] == 1
+        assert a.writer.stats()["plans_failed_total"] == 1
 
     def test_a_learner_that_fails_at_first_is_one_sentence(self, kept, monkeypatch):
         a = kept()
@@ -660,15 +660,15 @@ def change_snapshots(a, change):
 def poison(a, version):
     """Give an agent a snapshot that holds slots which have passed by its clock and are not in its log."""
 
-    def poisoned(hosted):
-        planner = hosted.player.planner
-        other = Hosted.from_dict(hosted.number, json.loads(json.dumps(hosted.to_dict())), planner)
+    def poisoned(agent):
+        planner = agent.core.planner
+        other = ServiceAgent.from_dict(agent.number, json.loads(json.dumps(agent.to_dict())), planner)
         other._pass_to(a.time)
         other.pending.clear()
-        other.seq = hosted.seq
+        other.seq = agent.seq
         return other.to_dict()
 
-    snapshot = snapshot_of(a.keeper.look("a", poisoned))
+    snapshot = snapshot_of(a.writer.read("a", poisoned))
     with a.store.writing() as session:
         session.put_snapshot(1, snapshot.seq, version, snapshot.content)
         session.update_agents(
@@ -685,7 +685,7 @@ def freeze(folder=FROZEN):
     """Write the frozen store; to be done once for each release that changes its form."""
     background.submit = plan_at_once
     # By nobody's processor, so that every machine follows the plans as they are stored.
-    hosted_player.origin = lambda: {"release": "0.1.0", "processor": "any"}
+    agent_core.origin = lambda: {"release": "0.1.0", "processor": "any"}
     where = Path("frozen-store.db")
     a = Kept(where, name="frozen", snapshot_every=40)
     a.create(learner="likelihood-ucb", arms="xyz", on_change="forget", late=30)
@@ -701,7 +701,7 @@ def freeze(folder=FROZEN):
     a.tell(a.ask("r40"), state=1, reward=0.0)
     told = {"decision": "1-2", "seen": {"state": 0, "reward": 1.0}}
     a.tell(**{"decision": told["decision"], **told["seen"]})
-    shown = a.look()
+    shown = a.read()
     expected = {
         "kinds": [event["kind"] for event in a.log()],
         "agent": {

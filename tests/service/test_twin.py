@@ -10,9 +10,8 @@ import pytest
 
 from restless_bandits.service import failpoints
 from restless_bandits.service.audit import audit
-from restless_bandits.service.store import open_store
-
-from .served import Served, Visitor, context, prepare
+from restless_bandits.service.storage.store import open_store
+from tests.service.processes import Served, Visitor, context, prepare
 
 SLOTS = 90
 
@@ -185,5 +184,5 @@ def test_failpoints_cost_nothing_where_nobody_asks():
     os.environ.pop(failpoints.VARIABLE, None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(failpoints.VARIABLE, "nowhere:1")
-        with pytest.raises(ValueError, match="names no place"):
+        with pytest.raises(ValueError, match="names no failpoint"):
             failpoints._from_environment()

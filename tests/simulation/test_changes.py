@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import restless_bandits as rb
-from restless_bandits import markov
 from restless_bandits.cli import main
-from restless_bandits.problem import Piece
+from restless_bandits.model import markov
+from restless_bandits.model.problem import Piece
 from restless_bandits.simulation import Comparator, simulate
 from tests import reference
 
@@ -63,7 +63,7 @@ class TestSimulation:
         for run in range(2):
             arms, states = trace.arms[run, :, 0], trace.states[run, :, 0]
             laws = laws_of(problem, arms.tolist(), states.tolist())
-            means = [law @ rewards_in(problem, t + 1, arms[t]) for t, law in enumerate(laws)]
+            means = [distribution @ rewards_in(problem, t + 1, arms[t]) for t, distribution in enumerate(laws)]
             assert result.expected_reward[0, run] == pytest.approx(np.cumsum(means), abs=1e-9)
 
     def test_states_and_rewards_have_these_laws(self):
@@ -75,10 +75,10 @@ class TestSimulation:
         for run in range(150):
             arms, states = trace.arms[run, :, 0], trace.states[run, :, 0]
             laws = laws_of(problem, arms.tolist(), states.tolist())
-            for t, law in enumerate(laws):
+            for t, distribution in enumerate(laws):
                 best[t] += states[t] == 0
-                expected[t] += law[0]
-                spread[t] += law[0] * (1 - law[0])
+                expected[t] += distribution[0]
+                spread[t] += distribution[0] * (1 - distribution[0])
                 mean = rewards_in(problem, t + 1, arms[t])[states[t]]
                 paid[t] += trace.rewards[run, t, 0]
                 means[t] += mean

@@ -16,8 +16,8 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits.cli import main
-from restless_bandits.learners import RestlessUCB
-from restless_bandits.simulation import playing, simulate
+from restless_bandits.learning.learners import RestlessUCB
+from restless_bandits.simulation import scheduler, simulate
 from tests.simulation.test_runner import assert_same
 
 psutil = pytest.importorskip("psutil", reason="there is no psutil; pip install psutil")
@@ -132,7 +132,7 @@ def fatal(tmp_path, monkeypatch):
 
     Runs are played one by one, so that at that time most of them are not even sent.
     """
-    monkeypatch.setattr(playing, "PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "PIECE_SECONDS", 0.0)
     (tmp_path / "arms").mkdir()
 
     def make(**options):
@@ -203,7 +203,7 @@ def test_what_many_pieces_need_goes_over_once(problem, cluster, monkeypatch):
         return submit(client, function, *arguments, **options)
 
     monkeypatch.setattr(dask_pool.distributed.Client, "submit", watch)
-    monkeypatch.setattr(playing, "PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "PIECE_SECONDS", 0.0)
     simulate(problem, ["ucb1", "myopic"], **OPTIONS, engine="auto", address=cluster.with_workers(2))
     pieces = [names for function, (*_, names) in sent if function is eval]
     assert len(pieces) == 2 * RUNS

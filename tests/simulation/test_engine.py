@@ -9,11 +9,21 @@ from hypothesis import strategies as st
 
 import restless_bandits as rb
 from restless_bandits import Arm, IndexPolicy, Problem
-from restless_bandits.plans import CountDoubled, EveryStateSeen, Forever, Plan, SeenIn, Slots, Watch
-from restless_bandits.policies import Cycle, EmpiricalUCB, SingleArm
-from restless_bandits.record import BIN_EDGES, N_BINS, Record, elapsed_bin
-from restless_bandits.simulation.engine import Pricing, Run, World, play_run
-from restless_bandits.streams import plan_generator, world_words
+from restless_bandits._internal.random_streams import plan_generator, world_words
+from restless_bandits.model.record import BIN_EDGES, N_BINS, Record, elapsed_bin
+from restless_bandits.policies import (
+    CountDoubled,
+    Cycle,
+    EmpiricalUCB,
+    EveryStateSeen,
+    Forever,
+    Plan,
+    SeenIn,
+    SingleArm,
+    Slots,
+)
+from restless_bandits.policies.plans import RuleWatch
+from restless_bandits.simulation.engine import GapTable, Run, World, play_run
 from tests import reference
 
 
@@ -29,7 +39,7 @@ def plain_run(problem, plans, horizon, seed):
     plans = iter(plans)
     while record.slots < horizon:
         plan = next(plans)
-        watch, started = Watch(plan.until, record), record.slots
+        watch, started = RuleWatch(plan.until, record), record.slots
         while record.slots < horizon:
             arms = plan.policy.choose_now(record)
             previous = [(int(record.last_state[i]), int(record.elapsed[i])) for i in arms]
@@ -41,9 +51,9 @@ def plain_run(problem, plans, horizon, seed):
     return world, record
 
 
-def compiled_run(problem, plans, horizon, seed, checkpoints=None, pricing=None):
+def compiled_run(problem, plans, horizon, seed, checkpoints=None, gap_table=None):
     points = np.array([horizon] if checkpoints is None else checkpoints)
-    run = Run(World(problem, pricing), horizon, points, world_words(seed, problem.content, 0), trace=True)
+    run = Run(World(problem, gap_table), horizon, points, world_words(seed, problem.content, 0), trace=True)
     for plan in plans:
         if run.done:
             break
@@ -65,8 +75,8 @@ def assert_same(run, world, record):
         assert record.pulls[arm] == record.counts(arm).sum()
     assert run.record.plan_lengths == record.plan_lengths
     assert run.record.slots == record.slots
-    assert run.account.sums[0] == pytest.approx(sum(sum(rewards) for _, _, rewards in world.history))
-    assert run.account.sums[1] == pytest.approx(world.expected, abs=1e-9)
+    assert run.totals.sums[0] == pytest.approx(sum(sum(rewards) for _, _, rewards in world.history))
+    assert run.totals.sums[1] == pytest.approx(world.expected, abs=1e-9)
 
 
 PROBLEMS = {
@@ -174,7 +184,7 @@ def test_checkpoints_are_the_sums_at_their_slots():
     points = [1, 2, 33, 34, 500, 1000]
     run = compiled_run(problem, plans, 1000, seed=1, checkpoints=points)
     rewards = np.cumsum(run.trace.rewards.sum(axis=1))
-    np.testing.assert_allclose(run.account.at[:, 0], rewards[np.array(points) - 1])
+    np.testing.assert_allclose(run.totals.at[:, 0], rewards[np.array(points) - 1])
 
 
 class TestGap:
@@ -182,8 +192,8 @@ class TestGap:
     def test_the_optimal_player_has_none(self, name):
         problem = PROBLEMS[name]
         solution = rb.oracles.exact(problem)
-        run = compiled_run(problem, [Plan(solution.policy, Forever())], 3000, seed=2, pricing=Pricing.of(solution))
-        assert run.account.sums[2] == 0
+        run = compiled_run(problem, [Plan(solution.policy, Forever())], 3000, seed=2, gap_table=GapTable.of(solution))
+        assert run.totals.sums[2] == 0
 
     @pytest.mark.parametrize("name", ["paper", "unknown", "two plays"])
     def test_is_the_price_of_each_choice(self, name):
@@ -191,7 +201,7 @@ class TestGap:
         problem = PROBLEMS[name]
         solution = rb.oracles.exact(problem)
         policy = random_index_policy(problem, 7)
-        run = compiled_run(problem, [Plan(policy, Forever())], 400, seed=2, pricing=Pricing.of(solution))
+        run = compiled_run(problem, [Plan(policy, Forever())], 400, seed=2, gap_table=GapTable.of(solution))
         record = Record(problem.n_states, problem.initial)
         total = 0.0
         actions = solution.policy.beliefs.actions.tolist()
@@ -200,13 +210,13 @@ class TestGap:
             values = solution.policy.action_values(joint)[0]
             total += values.max() - values[actions.index(arms.tolist())]
             record.observe(arms.tolist(), states.tolist(), rewards.tolist())
-        assert run.account.sums[2] == pytest.approx(total, abs=1e-8)
+        assert run.totals.sums[2] == pytest.approx(total, abs=1e-8)
 
 
 def test_no_table_of_gaps_where_there_is_no_bias():
     frozen = Problem([Arm(np.eye(2), [1, 0], initial=1), Arm(np.eye(2), [0.7, 0.2], initial=0)])
-    assert Pricing.of(rb.oracles.exact(frozen)) is None
-    assert Pricing.of(rb.oracles.whittle(PROBLEMS["paper"])) is None
+    assert GapTable.of(rb.oracles.exact(frozen)) is None
+    assert GapTable.of(rb.oracles.whittle(PROBLEMS["paper"])) is None
 
 
 def test_a_policy_the_engine_does_not_know():
@@ -254,17 +264,17 @@ def test_law_of_what_is_seen():
     """
     problem = Problem([Arm.two_state(0.7, 0.8, initial=1), Arm.two_state(0.6, 0.9, (0.5, 0.1), initial=1)])
     run = compiled_run(problem, [Plan(random_index_policy(problem, 3), Forever())], 200_000, seed=11)
-    cells = 0
+    jobs = 0
     for i, arm in enumerate(problem.arms):
-        laws = arm.law_table(4)
+        laws = arm.state_distributions(4)
         for s in range(2):
             for tau in (1, 2):
                 counts = run.record.counts(i)[s, tau - 1]
                 if counts.sum() > 1000:
-                    cells += 1
+                    jobs += 1
                     expected = counts.sum() * laws[tau, s]
                     assert ((counts - expected) ** 2 / expected).sum() < 28.4
-    assert cells >= 3
+    assert jobs >= 3
 
 
 def test_what_was_seen_follows_from_the_counts():

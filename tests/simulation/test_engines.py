@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import restless_bandits as rb
-from restless_bandits.plans import Plan, Slots
+from restless_bandits.policies import Plan, Slots
 from restless_bandits.policies import Cycle
 from restless_bandits.simulation import runner
 

@@ -13,16 +13,16 @@ from scipy import stats
 
 import restless_bandits as rb
 from restless_bandits import oracles
-from restless_bandits.learners import UCB1, RestlessUCB, learner
+from restless_bandits.learning.learners import UCB1, RestlessUCB, learner
 from restless_bandits.simulation import (
     Comparator,
     SimulationInterrupted,
     SimulationResult,
-    cells,
     comparator,
-    playing,
+    scheduler,
     simulate,
 )
+from restless_bandits.simulation import jobs as jobs_module
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.runner import checkpoint_slots
 
@@ -56,7 +56,7 @@ def assert_same(one, other, *, seconds=False):
 def no_run_from(first, monkeypatch):
     """Hold up every run from this one on, so that an interrupt comes in the middle however fast the others are."""
     over = threading.Event()
-    play = cells.play_run
+    play = jobs_module.play_run
 
     def held(*arguments, run, **options):
         if run >= first:
@@ -65,9 +65,9 @@ def no_run_from(first, monkeypatch):
         return play(*arguments, run=run, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cells, "play_run", held)
-        patch.setattr(playing, "LAST_WAIT", 0.1)
-        patch.setattr(playing, "PIECE_SECONDS", 0.0)
+        patch.setattr(jobs_module, "play_run", held)
+        patch.setattr(scheduler, "LAST_WAIT", 0.1)
+        patch.setattr(scheduler, "PIECE_SECONDS", 0.0)
         yield
     over.set()
 
@@ -97,12 +97,12 @@ class TestNothingElseChangesARun:
 
     @pytest.mark.parametrize("seconds", [0.0, 1e-3, 100.0])
     def test_size_of_pieces(self, problem, plain, seconds, monkeypatch):
-        monkeypatch.setattr(playing, "PIECE_SECONDS", seconds)
+        monkeypatch.setattr(scheduler, "PIECE_SECONDS", seconds)
         assert_same(simulate(problem, SPECS, 2000, runs=13, seed=3), plain)
 
     @pytest.mark.parametrize("block", [1, 4, 100])
     def test_block_size(self, problem, plain, block, monkeypatch, tmp_path):
-        monkeypatch.setattr(playing, "BLOCK", block)
+        monkeypatch.setattr(scheduler, "RUNS_PER_FILE", block)
         assert_same(simulate(problem, SPECS, 2000, runs=13, seed=3, out=tmp_path), plain)
 
     def test_other_learners_and_their_order(self, problem, plain):
@@ -122,7 +122,7 @@ class TestNothingElseChangesARun:
         for spec, run in itertools.product(SPECS, (0, 12)):
             played = play_run(learner(spec), world, 2000, plain.checkpoints, seed=3, run=run)
             n = plain.number(spec)
-            assert np.array_equal(played.account.at[:, :2], plain.outcomes[n].at[run, :, :2])
+            assert np.array_equal(played.totals.at[:, :2], plain.outcomes[n].at[run, :, :2])
             assert np.array_equal(played.record.pulls, plain.pulls[n, run])
             assert played.record.plan_lengths == plain.plan_lengths[spec][run].tolist()
 

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 import restless_bandits as rb
-from restless_bandits.learners import RestlessUCB
-from restless_bandits.simulation import SimulationInterrupted, cells, playing, simulate, storage
+from restless_bandits.learning.learners import RestlessUCB
+from restless_bandits.simulation import SimulationInterrupted, scheduler, simulate, storage
+from restless_bandits.simulation import jobs as jobs_module
 from tests.simulation.test_runner import assert_same, interrupt_at, no_run_from
 
 SPECS = ["restless-ucb:m=40", "ucb1"]
@@ -29,8 +30,8 @@ def whole(problem):
 @pytest.fixture
 def stored(problem, tmp_path, monkeypatch):
     """Simulate with storage in blocks of five; ``runs`` can be asked for."""
-    monkeypatch.setattr(playing, "BLOCK", 5)
-    monkeypatch.setattr(playing, "PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "RUNS_PER_FILE", 5)
+    monkeypatch.setattr(scheduler, "PIECE_SECONDS", 0.0)
 
     def run(runs=23, **options):
         return simulate(problem, SPECS, HORIZON, runs=runs, seed=5, out=tmp_path / "out", **options)
@@ -42,14 +43,14 @@ def stored(problem, tmp_path, monkeypatch):
 def played(monkeypatch):
     """The runs that are really played, as (learner, run)."""
     seen = []
-    play = cells.play_run
+    play = jobs_module.play_run
 
     def watch(learner, world, horizon, *rest, run, **options):
         if horizon > 1:
             seen.append((learner.spec, run))
         return play(learner, world, horizon, *rest, run=run, **options)
 
-    monkeypatch.setattr(cells, "play_run", watch)
+    monkeypatch.setattr(jobs_module, "play_run", watch)
     return seen
 
 
@@ -138,7 +139,7 @@ def test_blocks_come_while_playing_and_leave_nothing_else(stored, tmp_path):
 
 
 def test_slow_runs_are_stored_one_by_one(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(playing, "PATIENCE", 0.0)
+    monkeypatch.setattr(scheduler, "STORE_INTERVAL_SECONDS", 0.0)
     stored(runs=4)
     assert len(blocks(tmp_path)) == 8
 
@@ -155,8 +156,8 @@ def test_ctrl_c_keeps_what_is_finished(stored, whole, played, monkeypatch):
 KILLED = """
 import sys, time
 import restless_bandits as rb
-from restless_bandits.simulation import playing, simulate
-playing.BLOCK, playing.PIECE_SECONDS = 5, 0.0
+from restless_bandits.simulation import scheduler as playing, simulate
+playing.RUNS_PER_FILE, playing.PIECE_SECONDS = 5, 0.0
 def progress(done, total):
     if done == 19:
         print("now", flush=True)
@@ -187,7 +188,7 @@ def test_a_full_disk_is_one_sentence_and_what_is_stored_stays(stored, whole, pla
         real(number)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(rb.ProblemError, match=r"cannot write .*No space left.* intact, make room .* resume"):
+    with pytest.raises(rb.ProblemError, match=r"cannot write .*No space left.* intact; make room .* resume"):
         stored()
     kept = blocks(tmp_path)
     assert len(kept) == 3

@@ -16,8 +16,8 @@ import signal
 import sys
 from typing import Any
 
+from restless_bandits._internal.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.cli.output import INTERRUPTED, say, tell_of_compiling
-from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
 
 UNPRINTED, BAD_INPUT, TERMINATED = 1, 2, 143
 LONGEST_SENTENCE = 1000

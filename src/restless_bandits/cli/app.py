@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from restless_bandits import __version__
+from restless_bandits._internal.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
@@ -18,11 +19,10 @@ from restless_bandits.cli.replay import replay
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.service import audit, backup, serve, token_app
 from restless_bandits.cli.simulate import simulate
-from restless_bandits.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.registry import ORACLES
 
 if TYPE_CHECKING:
-    from restless_bandits.problem import Problem
+    from restless_bandits.model.problem import Problem
 
 MOST_LINES = 10_000
 """The most lines of a table for people, for which the whole layout is computed at once."""
@@ -84,8 +84,8 @@ def problems(context: typer.Context, as_json: JsonOption = False) -> None:
     """
     context.obj = as_json  # `problems --json show NAME` equals `problems show NAME --json`
     if context.invoked_subcommand is None:
-        from restless_bandits.problem import Problem
-        from restless_bandits.problem_files import builtin_problems
+        from restless_bandits.model.problem import Problem
+        from restless_bandits.model.problem_files import builtin_problems
 
         output.problems([Problem.builtin(name) for name in builtin_problems()], as_json)
 
@@ -100,7 +100,7 @@ def show(
 
     Example: restless problems show paper-1 > mine.toml
     """
-    from restless_bandits.problem import Problem
+    from restless_bandits.model.problem import Problem
 
     output.problem(Problem.builtin(name), as_json or bool(context.obj))
 
@@ -127,9 +127,9 @@ def check(
 
     Example: restless check paper-1 --coupling
     """
-    from restless_bandits.diagnosis import check as diagnose
-    from restless_bandits.problem import load_problem
-    from restless_bandits.theory import check_coupling, regret_limit
+    from restless_bandits.model.problem import load_problem
+    from restless_bandits.oracles.diagnosis import check as diagnose
+    from restless_bandits.paper.theory import check_coupling, regret_limit
 
     stated = _piece_of(load_problem(problem), piece)
     if seed is not None and not coupling:
@@ -173,11 +173,12 @@ def solve(
 
     Example: restless solve paper-2 --oracle whittle
     """
-    from restless_bandits.files import check_writable, same_file
-    from restless_bandits.problem import load_problem
+    from restless_bandits._internal.files import check_writable, same_file
+    from restless_bandits.model.problem import load_problem
 
     stated = _piece_of(load_problem(problem), piece)
-    from restless_bandits import oracles, solving
+    from restless_bandits import oracles
+    from restless_bandits.simulation import solving
 
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
     if memory is not None:
@@ -213,7 +214,7 @@ def index(
 
     Example: restless index paper-1 --tau-max 5
     """
-    from restless_bandits.problem import load_problem
+    from restless_bandits.model.problem import load_problem
 
     if tau_max is not None and tau_max > MOST_LINES and not as_json:
         raise ProblemError(
@@ -240,8 +241,8 @@ def _piece_of(problem: Problem, number: int) -> Problem:
 
 def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what: str) -> None:
     """Announce a long computation whose time grows with the number of arms."""
-    from restless_bandits.forecasts import warning
-    from restless_bandits.solving import seconds_from_part
+    from restless_bandits._internal.progress import warning
+    from restless_bandits.simulation.solving import seconds_from_part
 
     output.announce(warning(seconds_from_part(problem, work), f"{what} of {problem.n_arms} arms"))
 

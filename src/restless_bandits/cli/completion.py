@@ -24,7 +24,7 @@ def one_of(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 def builtin(incomplete: str) -> list[str]:
     """Built-in problems."""
-    return [path.stem for path in sorted((PACKAGE / "problems").glob(f"{incomplete}*.toml"))]
+    return [path.stem for path in sorted((PACKAGE / "model" / "problems").glob(f"{incomplete}*.toml"))]
 
 
 def problem(incomplete: str) -> list[str]:
@@ -34,7 +34,7 @@ def problem(incomplete: str) -> list[str]:
 
 def item(incomplete: str) -> list[str]:
     """Items of ``restless reproduce``."""
-    design = tomllib.loads((PACKAGE / "experiments" / "paper.toml").read_text(encoding="utf-8"))
+    design = tomllib.loads((PACKAGE / "paper" / "experiments" / "paper.toml").read_text(encoding="utf-8"))
     return [entry["name"] for entry in design["items"] if entry["name"].startswith(incomplete)]
 
 

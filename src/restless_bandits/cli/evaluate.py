@@ -29,7 +29,7 @@ from restless_bandits.cli.simulate import warnings_as_lines
 from restless_bandits.registry import ORACLES, learner_names
 
 if TYPE_CHECKING:
-    from restless_bandits.data import OffPolicy
+    from restless_bandits.logs import OffPolicy
 
 WIDTH = 80
 """Columns of the sentences below a table."""
@@ -73,12 +73,12 @@ def evaluate(
     laid_out: Any = {"columns": columns, "slot": slot, "duplicates": duplicates}
     binned: Any = {"states": states, "low_is_better": low_is_better}
     read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
-    from restless_bandits import data
+    from restless_bandits import logs
 
     told: Any = {"report": output.progress, "announce": output.announce}
     asked: Any = {"draws": draws, "horizon": horizon, "confidence": confidence, "seed": seed, "shape": shape}
     with warnings_as_lines():
-        found = data.evaluate_policy(read, policy or ["auto", "best-arm"], **asked, **told)
+        found = logs.evaluate_policy(read, policy or ["auto", "best-arm"], **asked, **told)
     if as_json:
         output.emit(found.as_dict())
     else:
@@ -111,8 +111,8 @@ def lines_of(found: OffPolicy) -> list[str]:
     for name, *cells in rows:
         told_cells = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
         lines.append(f"{name:{widths[0]}}  {told_cells}".rstrip())
-    from restless_bandits.data.offpolicy import MODEL_ASSUMES
-    from restless_bandits.data.weighting import ASSUMES
+    from restless_bandits.logs.offpolicy import MODEL_ASSUMES
+    from restless_bandits.logs.weighting import ASSUMES
 
     said = [f"by the fitted model assumes: {MODEL_ASSUMES}"]
     learners = sorted({one.horizon for one in found.policies if one.horizon is not None})

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.files import check_writable, same_file, save_file
 from restless_bandits.cli import output
 from restless_bandits.cli.logs import (
     ColumnsOption,
@@ -30,13 +32,11 @@ from restless_bandits.cli.logs import (
     read_log,
 )
 from restless_bandits.cli.options import JsonOption
-from restless_bandits.errors import ProblemError
-from restless_bandits.files import check_writable, same_file, save_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from restless_bandits.data import ArmFit, Finding, Fit, SeasonFit
+    from restless_bandits.logs import ArmFit, Finding, Fit, SeasonFit
 
 PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html", ".htm")
@@ -92,13 +92,13 @@ def fit(
     laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
     binned: Any = {"states": states, "low_is_better": low_is_better}
     read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
-    from restless_bandits import data
+    from restless_bandits import logs
 
     asked: Any = {"shape": shape, "lags": numbers(lags, "--lags", int), "announce": output.announce}
     if season is not None:
-        _fit_season(data.fit_season(read, season, phases=_phases(phases), **asked), trace, out, report, as_json)
+        _fit_season(logs.fit_season(read, season, phases=_phases(phases), **asked), trace, out, report, as_json)
         return
-    found = data.fit(read, **asked)
+    found = logs.fit(read, **asked)
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
         files[plot] = _picture(found, plot.suffix[1:])
@@ -242,9 +242,9 @@ def _picture(found: Fit, kind: str) -> bytes:
 
 
 def _page(found: Fit | SeasonFit) -> bytes:
-    from restless_bandits import data
+    from restless_bandits import logs
 
-    return data.report(found, announce=output.progress).encode()
+    return logs.report(found, announce=output.progress).encode()
 
 
 def _check_outputs(trace: Path, outputs: Mapping[str, Path | None]) -> None:

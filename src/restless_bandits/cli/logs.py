@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from restless_bandits._internal.errors import ProblemError
 from restless_bandits.cli.output import say
-from restless_bandits.errors import ProblemError
 
 if TYPE_CHECKING:
-    from restless_bandits.data import Trace
+    from restless_bandits.logs import Trace
 
 Number = TypeVar("Number", int, float)
 
@@ -74,13 +74,13 @@ def read_log(
     ends = numbers(reward_range, "--reward-range", float)
     if ends is not None and len(ends) != 2:
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
-    from restless_bandits import data
+    from restless_bandits import logs
 
     cuts: Any = edges if edges in ("quantile", "found") else numbers(edges, "--edges", float)
     means = numbers(rewards, "--rewards", float)
     scale = None if ends is None else (ends[0], ends[1])
     named = _named(columns)
-    trace = data.read_trace(path, columns=named, edges=cuts, rewards=means, reward_range=scale, **others)
+    trace = logs.read_trace(path, columns=named, edges=cuts, rewards=means, reward_range=scale, **others)
     for note in trace.notes:
         say(note)
     return trace

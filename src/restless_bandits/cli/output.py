@@ -12,28 +12,29 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from restless_bandits.errors import harmless
+from restless_bandits._internal.errors import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from restless_bandits.diagnosis import Bounds, Diagnosis
-    from restless_bandits.limits import Limit
+    from restless_bandits.model.arms import AnyArm
+    from restless_bandits.model.problem import Problem
     from restless_bandits.oracles import ArmIndex, Solution
-    from restless_bandits.problem import AnyArm, Problem
+    from restless_bandits.oracles.diagnosis import Bounds, Diagnosis
+    from restless_bandits.paper.regret_lower_bound import RegretLowerBound
+    from restless_bandits.paper.theory.coupling import CouplingCheck
     from restless_bandits.simulation.bench import Bench
-    from restless_bandits.theory.coupling import CouplingCheck
 
 INTERRUPTED = 130
 """The exit code of a program ended by Ctrl-C."""
 
 
 def emit(answer: dict[str, Any]) -> None:
-    from restless_bandits.arrays import plain
+    from restless_bandits._internal.validation import to_jsonable
 
     # In ASCII, for equal output on every terminal and in every locale.
-    print(json.dumps(plain(answer)))
+    print(json.dumps(to_jsonable(answer)))
 
 
 def progress(line: str) -> None:
@@ -56,7 +57,7 @@ def announce(line: str | None) -> None:
 @cache
 def tell_of_compiling() -> None:
     """Report a long compilation on stderr, once, to people and to programs."""
-    from restless_bandits._compile import compiling_long
+    from restless_bandits._internal.compiling import compiling_long
 
     def wait() -> None:
         compiling_long.wait()
@@ -141,8 +142,10 @@ def problem(stated: Problem, as_json: bool) -> None:
         sys.stdout.write(stated.to_toml())
 
 
-def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool, limit: Limit | None = None) -> None:
-    from restless_bandits.assumptions import ASSUMPTIONS
+def diagnosis(
+    found: Diagnosis, coupled: CouplingCheck | None, as_json: bool, limit: RegretLowerBound | None = None
+) -> None:
+    from restless_bandits.model.assumptions import ASSUMPTIONS
 
     if as_json:
         asked = {"coupling": coupled, "limit": limit}
@@ -178,7 +181,7 @@ def diagnosis(found: Diagnosis, coupled: CouplingCheck | None, as_json: bool, li
 
 def _coupling_parts(found: CouplingCheck) -> list[Any]:
     """Return a line for each play of the first slots, followed by the summary of the whole run."""
-    from restless_bandits.theory.coupling import FIRST
+    from restless_bandits.paper.theory.coupling import FIRST
 
     run = found.coupling
     title = f"coupling: {found.policy_name} of R, played in the optimistic R' of T = {found.horizon}"

@@ -25,7 +25,7 @@ from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 
 if TYPE_CHECKING:
-    from restless_bandits.data import Replay
+    from restless_bandits.logs import Replay
 
 LONGEST_ORDER = 60
 """Letters available to the best order of arms."""
@@ -81,8 +81,8 @@ def replay(
     laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
     binned: Any = {"states": states, "low_is_better": low_is_better}
     read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
-    from restless_bandits import data
-    from restless_bandits.learners import DEFAULT
+    from restless_bandits import logs
+    from restless_bandits.learning.learners import DEFAULT
 
     stretch: Any = {
         "first": first,
@@ -94,7 +94,7 @@ def replay(
     }
     told: Any = {"report": output.progress, "announce": output.announce}
     with warnings_as_lines():
-        found = data.replay(read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
+        found = logs.replay(read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
     if found.warning is not None:
         output.say(f"Warning: {found.warning}")
     if as_json:
@@ -105,7 +105,7 @@ def replay(
 
 def _replay_lines(found: Replay) -> list[str]:
     """Return the replay as text: the log, then a line for each learner and for each baseline."""
-    best, seen = float(found.arm_totals.max()), found.yardsticks
+    best, seen = float(found.arm_totals.max()), found.baselines
     rows = [
         (one.spec, one.mean, f" ± {one.error:.1f}" if one.error else "", f"{one.runs:4d}") for one in found.learners
     ]
@@ -134,7 +134,7 @@ def _replay_lines(found: Replay) -> list[str]:
 
 def _played_lines(found: Replay) -> list[str]:
     """Return the description of the played part of the log."""
-    seen, arms = found.yardsticks, len(found.names)
+    seen, arms = found.baselines, len(found.names)
     held = f"all {arms} arms" if not seen.incomplete else f"some of {arms} arms"
     lines = [f"{found.source or 'trace'}: {found.slots} slots with {held}, {found.first} to {found.last}"]
     if found.clock is not None and found.clock.origin is not None:

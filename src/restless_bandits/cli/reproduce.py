@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from restless_bandits._internal.errors import ProblemError
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.options import AddressOption, EngineOption, JobsOption, JsonOption, SeedOption
 from restless_bandits.cli.simulate import jobs_of, warnings_as_lines
-from restless_bandits.errors import ProblemError
 
 if TYPE_CHECKING:
-    from restless_bandits.experiments import QuickReproduction, Reproduction, Verdict
-    from restless_bandits.experiments.quick import ConfirmedVerdict
+    from restless_bandits.paper.experiments import QuickReproduction, Reproduction, Verdict
+    from restless_bandits.paper.experiments.quick import ConfirmedVerdict
 
 QUIET_SECONDS = 20.0
 """How often a reproduction whose progress nobody watches says how far it is."""
@@ -57,8 +57,8 @@ def reproduce(
 
     Example: restless reproduce figure-a table-1 --quick
     """
-    from restless_bandits.experiments import reproduce as run_all
-    from restless_bandits.experiments.reproduction import ReproductionInterrupted, restamp
+    from restless_bandits.paper.experiments import reproduce as run_all
+    from restless_bandits.paper.experiments.reproduction import ReproductionInterrupted, restamp
     from restless_bandits.simulation.storage import fingerprint
 
     if renew:
@@ -103,7 +103,7 @@ def reproduce(
 @contextmanager
 def _progress() -> Iterator[Callable[[float, float, str], None]]:
     """A bar with an estimate on stderr for people; a line now and then where nobody watches; one at once for both."""
-    from restless_bandits.forecasts import warning
+    from restless_bandits._internal.progress import warning
 
     announced = False
 
@@ -150,8 +150,8 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
 
 def _summary(found: Reproduction | QuickReproduction, out: Path) -> list[str]:
     """Three lines: what was compared, what was found, where the report is."""
-    from restless_bandits.experiments.reproduction import QuickReproduction
-    from restless_bandits.experiments.verdicts import NOT_RUN, SHORT_TALLY
+    from restless_bandits.paper.experiments.reproduction import QuickReproduction
+    from restless_bandits.paper.experiments.verdicts import NOT_RUN, SHORT_TALLY
 
     tally = Counter(SHORT_TALLY[one.outcome] for one in found.verdicts if one.outcome != NOT_RUN)
     verdicts = f"{sum(tally.values())} verdicts: " + ", ".join(f"{number} {words}" for words, number in tally.items())
@@ -167,7 +167,7 @@ def _summary(found: Reproduction | QuickReproduction, out: Path) -> list[str]:
 
 def _show_claims(found: Reproduction | QuickReproduction) -> None:
     """The ledger as a table, without the claims that this run says nothing of."""
-    from restless_bandits.experiments.verdicts import BADGES, NOT_RUN
+    from restless_bandits.paper.experiments.verdicts import BADGES, NOT_RUN
 
     colours = {"holds": "green", "fails": "red", "from": "yellow"}
     titles = {protocol.name: protocol.title for protocol in found.plan.protocols}

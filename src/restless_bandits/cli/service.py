@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restless_bandits.cli import completion, options, output
-from restless_bandits.service.extras import shown_store
+from restless_bandits.service.optional_dependencies import shown_store
 
 if TYPE_CHECKING:
-    from restless_bandits.service.server import Started
-    from restless_bandits.service.store import Store
+    from restless_bandits.service.api.server import Started
+    from restless_bandits.service.storage.store import Store
 
 DIFFERS = 1
 """The exit code of an audit that found a decision inconsistent with the log."""
@@ -71,8 +71,8 @@ def serve(
     Example: restless serve --store agents.db
     """
     _check_installed()
-    from restless_bandits.service.server import Settings
-    from restless_bandits.service.server import serve as run
+    from restless_bandits.service.api.server import Settings
+    from restless_bandits.service.api.server import serve as run
 
     hosts = tuple(allow_host or ())
     settings = Settings(
@@ -142,8 +142,8 @@ def backup(
     Example: restless backup restless.db monday.db
     """
     _check_installed()
-    from restless_bandits.errors import ProblemError
-    from restless_bandits.service.moving import copy_store
+    from restless_bandits._internal.errors import ProblemError
+    from restless_bandits.service.storage.copy_store import copy_store
 
     is_file = "://" not in file
     if is_file and Path(file).exists():
@@ -214,7 +214,7 @@ def revoke(
     Example: restless token revoke 5f2a90c1
     """
     _check_installed()
-    from restless_bandits.errors import ProblemError
+    from restless_bandits._internal.errors import ProblemError
 
     wanted = name.split("-")[1] if name.startswith("rb-") and name.count("-") >= 2 else name
     with _opened(store) as opened:
@@ -246,7 +246,7 @@ def _readable(token: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_installed() -> None:
-    from restless_bandits.service.extras import NEEDED, check_installed
+    from restless_bandits.service.optional_dependencies import NEEDED, check_installed
 
     check_installed("the service", *NEEDED)
 
@@ -255,8 +255,8 @@ def _opened(store: str) -> Any:
     """Open an existing store: a misspelled name must not make a new store."""
     import contextlib
 
-    from restless_bandits.errors import ProblemError
-    from restless_bandits.service.store import open_store
+    from restless_bandits._internal.errors import ProblemError
+    from restless_bandits.service.storage.store import open_store
 
     place = store.removeprefix("sqlite:///")
     if "://" not in place and not Path(place).is_file():

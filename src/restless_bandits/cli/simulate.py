@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restless_bandits.cli import ahead, completion, options, output
-from restless_bandits.errors import ProblemError, harmless, shortened
+from restless_bandits._internal.errors import ProblemError, harmless, shortened
+from restless_bandits.cli import compile_ahead, completion, options, output
 from restless_bandits.registry import COMPARATORS, DEFAULT
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def simulate(
 
     Example: restless simulate paper-1 --learner ts-9 --horizon 50000 --runs 20
     """
-    from restless_bandits.problem import load_problem
+    from restless_bandits.model.problem import load_problem
 
     stated = load_problem(problem)
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 
-    ahead.compile_slots_ahead()
+    compile_ahead.compile_slots_ahead()
     try:
         with _progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
@@ -91,7 +91,7 @@ def simulate(
 def jobs_of(text: str) -> int | None:
     if text == "all":
         return None
-    from restless_bandits.arrays import number_of
+    from restless_bandits._internal.validation import number_of
 
     number = number_of(text)
     if number is None:

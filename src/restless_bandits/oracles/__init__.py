@@ -14,7 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from restless_bandits.errors import ProblemError, shortened
+from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.auto import auto
 from restless_bandits.oracles.best_arm import best_arm
 from restless_bandits.oracles.bracket import ContradictionError, bracketed
@@ -25,8 +26,7 @@ from restless_bandits.oracles.myopic import myopic
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index
-from restless_bandits.policies import Policy
-from restless_bandits.problem import Problem
+from restless_bandits.policies.policies import Policy
 from restless_bandits.registry import ORACLES
 
 __all__ = [

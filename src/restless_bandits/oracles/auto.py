@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from restless_bandits.forecasts import Report, duration
+from restless_bandits._internal.progress import Report, duration
+from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.exact import MEMORY, SECONDS_PER_OUTCOME, Cost, cost, exact
 from restless_bandits.oracles.planning import auto_policy
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import whittle
-from restless_bandits.problem import Problem
 
 MOST_SECONDS = 60.0
 """Seconds of a single core, so that the choice does not depend on the number of cores."""
@@ -21,22 +21,22 @@ MOST_WORK = MOST_SECONDS / SECONDS_PER_OUTCOME
 """The limit of work of ``exact`` after too low an estimate: ``exact`` then ends with the bracket reached so far."""
 
 
-class Choice(NamedTuple):
+class OracleChoice(NamedTuple):
     """The oracle that ``auto`` selects, and the reason."""
 
     oracle: str
     why: str
 
 
-def choose(problem: Problem) -> Choice:
+def choose(problem: Problem) -> OracleChoice:
     """Return the choice of ``auto`` without solving."""
     found = cost(problem)
     if found.certifies and found.seconds <= MOST_SECONDS:
         seconds = "less than a second" if found.seconds < 1 else f"about {duration(found.seconds)} of one core"
         megabytes = min(found.memory, MEMORY) / 1e6
         memory = "a megabyte" if megabytes < 1 else f"{megabytes:.0f} MB"
-        return Choice("exact", f"exact, as that takes {seconds} and up to {memory}")
-    return Choice("whittle", f"whittle, as exact would take {_too_much(problem, found)}")
+        return OracleChoice("exact", f"exact, as that takes {seconds} and up to {memory}")
+    return OracleChoice("whittle", f"whittle, as exact would take {_too_much(problem, found)}")
 
 
 def _too_much(problem: Problem, found: Cost) -> str:

@@ -6,15 +6,15 @@ import time
 
 import numpy as np
 
+from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.bracket import bracketed, fixed_arms
 from restless_bandits.oracles.evaluation import arm_average, best_arm_gain
+from restless_bandits.oracles.normalization import normalized, solved_normalized
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.units import on_shares, solved_on_shares
-from restless_bandits.policies import IndexPolicy
-from restless_bandits.problem import Problem
+from restless_bandits.policies.policies import IndexPolicy
 
 
-@on_shares
+@normalized
 def best_arm_policy(problem: Problem) -> IndexPolicy:
     """Return the policy that always pulls the arms of highest average."""
     averages = [arm_average(arm) for arm in problem.arms]
@@ -22,7 +22,7 @@ def best_arm_policy(problem: Problem) -> IndexPolicy:
     return IndexPolicy(tables, problem.plays)
 
 
-@solved_on_shares
+@solved_normalized
 def best_arm(problem: Problem) -> Solution:
     """Always pull the arms of highest average reward: Σ of the ``plays`` highest π·r."""
     started = time.perf_counter()

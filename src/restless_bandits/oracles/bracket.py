@@ -7,15 +7,16 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._enclosure import UNIT
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.reward_units import difference_of, share_of
+from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.oracles.enclosure import UNIT
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, evaluate
 from restless_bandits.oracles.lagrangian import Relaxation, relax
+from restless_bandits.oracles.normalization import in_units, rounding_of
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
-from restless_bandits.oracles.units import difference_of, in_units, rounding_of, share_of
-from restless_bandits.policies import Policy
-from restless_bandits.problem import Problem
-from restless_bandits.rewards import ZERO_TO_ONE
+from restless_bandits.policies.policies import Policy
 
 MOST_EVALUATED = 60_000
 """Joint beliefs up to which an oracle evaluates its policy unasked: about a second."""

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from restless_bandits.beliefs import JointBeliefs, caps_for, joint_beliefs
-from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._enclosure import UNIT, law_errors
-from restless_bandits.oracles._explicit import (
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.reward_units import difference_of, gain_of
+from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.oracles.enclosure import UNIT, distribution_errors
+from restless_bandits.oracles.explicit_chains import (
     MOST_BELIEFS,
     MOST_NUMBERED,
     ChainGain,
@@ -18,12 +21,11 @@ from restless_bandits.oracles._explicit import (
     chain_gain,
     explore,
 )
-from restless_bandits.oracles.units import difference_of, gain_of, rounding_of
-from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
-from restless_bandits.problem import AnyArm, Problem
-from restless_bandits.rewards import ZERO_TO_ONE
+from restless_bandits.oracles.normalization import rounding_of
+from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
+from restless_bandits.processes.beliefs import JointBeliefs, joint_beliefs, truncations_for
 
-DEVIATION = 1e-13
+EVALUATION_TV_ERROR = 1e-13
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,19 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
         gain = gain_of(problem, found.gain)
         rounding += rounding_of(problem, gain) + 4 * UNIT * (error + rounding)
         return replace(found, gain=gain, error=error, rounding=rounding)
-    caps = caps_for(problem.arms, DEVIATION)
+    truncations = truncations_for(problem.arms, EVALUATION_TV_ERROR)
     if isinstance(policy, IndexPolicy):
-        caps = [max(cap, table.shape[1]) for cap, table in zip(caps, policy.tables, strict=True)]
+        truncations = [
+            max(truncation, table.shape[1]) for truncation, table in zip(truncations, policy.tables, strict=True)
+        ]
     elif isinstance(policy, JointPolicy):
-        caps = [max(cap, arm.cap) for cap, arm in zip(caps, policy.beliefs.arms, strict=True)]
+        truncations = [
+            max(truncation, arm.truncation) for truncation, arm in zip(truncations, policy.beliefs.arms, strict=True)
+        ]
     try:
         if math.prod(problem.n_states) > MOST_NUMBERED:
             raise TooLargeError  # before any work
-        earned, beliefs = follow(problem, joint_beliefs(problem, caps, forget=False), policy, most)
+        earned, beliefs = follow(problem, joint_beliefs(problem, truncations, forget=False), policy, most)
     except TooLargeError:
         raise ProblemError(
             f"the policy can reach more than {most} joint beliefs, too many to evaluate exactly; simulate it: "
@@ -96,10 +102,10 @@ def check_policy(problem: Problem, policy: Policy) -> None:
 
 def follow(problem: Problem, joint: JointBeliefs, policy: Policy, most: int = MOST_BELIEFS) -> tuple[ChainGain, int]:
     """Return what a policy earns, and how many joint beliefs it may meet."""
-    errors = law_errors(problem.arms, joint.arms)
+    errors = distribution_errors(problem.arms, joint.arms)
     explored = explore(joint, policy, most, errors)
     found = chain_gain(explored)
-    more = any((one.possible & (arm.law == 0)).any() for one, arm in zip(errors, joint.arms, strict=True))
+    more = any((one.possible & (arm.distribution == 0)).any() for one, arm in zip(errors, joint.arms, strict=True))
     if more and (found.classes > 1 or not all(arm.is_ergodic for arm in problem.arms)):
         # Classes are proved only if they are closed in truth.
         found = chain_gain(explore(joint, policy, most, errors, every=True))
@@ -108,8 +114,8 @@ def follow(problem: Problem, joint: JointBeliefs, policy: Policy, most: int = MO
 
 def arm_average(arm: AnyArm) -> float:
     """Return the long-run reward of pulling an arm in every slot, from its initial state."""
-    start = arm.law_table(1)[1, arm.n_states if arm.initial is None else arm.initial]
-    return float(start @ arm.limits @ arm.rewards)
+    start = arm.state_distributions(1)[1, arm.n_states if arm.initial is None else arm.initial]
+    return float(start @ arm.limiting_matrix @ arm.rewards)
 
 
 def best_arm_gain(problem: Problem) -> float:
@@ -125,7 +131,7 @@ def best_arm_rounding(problem: Problem) -> float:
     """
     shares = []
     for arm in problem.arms:
-        lost = float(np.abs(arm.limits.sum(axis=1) - 1.0).max()) if arm.is_ergodic else 0.0
-        rows = float(np.abs(arm.law_table(1)[1].sum(axis=1) - 1.0).max())
+        lost = float(np.abs(arm.limiting_matrix.sum(axis=1) - 1.0).max()) if arm.is_ergodic else 0.0
+        rows = float(np.abs(arm.state_distributions(1)[1].sum(axis=1) - 1.0).max())
         shares.append(40.0 * arm.n_states**3 * UNIT + 2.0 * arm.n_states * (lost + rows))
     return problem.plays * (max(shares) + problem.n_arms * UNIT)

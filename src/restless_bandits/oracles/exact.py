@@ -37,23 +37,31 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from restless_bandits import markov
-from restless_bandits._compile import is_loaded
-from restless_bandits.arrays import Array, positive
-from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, JointLaws, arm_beliefs, cap_for, joint_beliefs
-from restless_bandits.errors import ProblemError
-from restless_bandits.forecasts import Report
-from restless_bandits.oracles._enclosure import UNIT, law_errors
-from restless_bandits.oracles._explicit import MOST_BELIEFS, TooLargeError, explore, hopeless, solve_multichain
-from restless_bandits.oracles._joint import Iterate, sweep_rows
-from restless_bandits.oracles._joint_arrays import ArraySweep
+from restless_bandits._internal.compiling import is_loaded
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.progress import Report
+from restless_bandits._internal.validation import Array, positive
+from restless_bandits.model import markov
+from restless_bandits.model.arms import AnyArm, Arm
+from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
+from restless_bandits.oracles.enclosure import UNIT, distribution_errors
 from restless_bandits.oracles.evaluation import arm_average, follow
+from restless_bandits.oracles.explicit_chains import MOST_BELIEFS, TooLargeError, explore, hopeless, solve_multichain
+from restless_bandits.oracles.joint_arrays import ArraySweep
+from restless_bandits.oracles.joint_kernels import Iterate, sweep_rows
+from restless_bandits.oracles.normalization import solved_normalized
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
-from restless_bandits.oracles.units import solved_on_shares
-from restless_bandits.policies import JointPolicy
-from restless_bandits.problem import AnyArm, Arm, Problem
+from restless_bandits.policies.policies import JointPolicy
+from restless_bandits.processes.beliefs import (
+    MOST_CHOICES,
+    JointBeliefs,
+    JointDistributions,
+    arm_beliefs,
+    joint_beliefs,
+    truncation_for,
+)
 
 BYTES_PER_BELIEF = 18
 """Two value functions and an action."""
@@ -70,12 +78,12 @@ UNASKED_WORK, MOST_UNASKED_WORK = 100_000_000, 1_000_000_000
 work allows between a most, for either end another, and a fewest."""
 FIRST_TABLE = 1_000_000
 """Joint beliefs of the first table: where its residual stalls, a larger one is not tried."""
-FIRST_DEVIATION = 1e-3
+FIRST_TV_ERROR = 1e-3
 SECONDS_PER_OUTCOME = 3e-9
 """Of one core, measured on the built-in problems: what they take is between half and three times what it comes to."""
-NEEDED_DEVIATION = 1e-11
+NEEDED_TV_ERROR = 1e-11
 """The deviation of capped laws that the default bracket comes to need."""
-CERTIFYING_DEVIATION = 1e-6
+CERTIFYING_TV_ERROR = 1e-6
 """One that leaves room for a certificate: brackets of first levels are some ten times as wide as their deviation."""
 SECONDS_PER_ARMS_SQUARED = 1e-9
 LIMITED_SWEEPS = 3
@@ -100,7 +108,7 @@ REPORT_SECONDS = 3.0
 MULTICHAIN = (
     "multichain: an arm has several recurrent classes or a period, so the optimum may depend on the initial states"
 )
-MULTICHAIN_DEVIATION, MULTICHAIN_CAP, MULTICHAIN_TABLE = 1e-15, 4096, 20_000_000
+MULTICHAIN_TV_ERROR, MULTICHAIN_TRUNCATION, MULTICHAIN_TABLE = 1e-15, 4096, 20_000_000
 SECONDS_EXPLORED = 2e-5
 """Of one core, for an outcome of a joint belief of a multichain problem."""
 
@@ -127,7 +135,7 @@ def joint_beliefs_needed(problem: Problem) -> float:
     many = problem.n_arms > MOST_COUNTED_ARMS
     if many or math.comb(problem.n_arms, problem.plays) > MOST_COUNTED_CHOICES:
         return math.inf
-    return _caps_and_size(problem, NEEDED_DEVIATION)[1]
+    return _caps_and_size(problem, NEEDED_TV_ERROR)[1]
 
 
 def cost(problem: Problem) -> Cost:
@@ -145,11 +153,11 @@ def cost(problem: Problem) -> Cost:
         return Cost(needed, limited, certifies=False)
     if not all(markov.is_ergodic(arm.one_step) for arm in problem.arms):
         # Those that can be reached are found first, and too many of them end the search.
-        caps = [cap_for(arm, MULTICHAIN_DEVIATION, MULTICHAIN_CAP) for arm in problem.arms]
-        sizes = [arm_beliefs(arm, cap).size for arm, cap in zip(problem.arms, caps, strict=True)]
+        truncations = [truncation_for(arm, MULTICHAIN_TV_ERROR, MULTICHAIN_TRUNCATION) for arm in problem.arms]
+        sizes = [arm_beliefs(arm, truncation).size for arm, truncation in zip(problem.arms, truncations, strict=True)]
         needed = JointBeliefs.count(sizes, problem.n_states, problem.plays)
         return Cost(needed, SECONDS_EXPLORED * min(needed, MOST_BELIEFS) * outcomes, needed <= MULTICHAIN_TABLE)
-    certifies = _caps_and_size(problem, CERTIFYING_DEVIATION)[1] <= largest
+    certifies = _caps_and_size(problem, CERTIFYING_TV_ERROR)[1] <= largest
     seconds = SECONDS_PER_OUTCOME * min(needed, largest) * outcomes * _sweeps_of_a_pilot(problem)
     return Cost(needed, seconds if certifies else max(seconds, limited), certifies)
 
@@ -171,7 +179,7 @@ class _Sweep(NamedTuple):
         return self.upper - self.lower
 
     @property
-    def cap_error(self) -> float:
+    def truncation_error(self) -> float:
         return self.width - self.residual
 
 
@@ -225,11 +233,13 @@ class _Level:
         value that is summed, and a few operations on the result.
         """
         laws = self.joint.laws
-        wider, defect = laws.deviation.copy(), 0.0
-        for i, (errors, arm) in enumerate(zip(law_errors(self._arms, self.joint.arms), self.joint.arms, strict=True)):
+        wider, defect = laws.tv_error.copy(), 0.0
+        for i, (errors, arm) in enumerate(
+            zip(distribution_errors(self._arms, self.joint.arms), self.joint.arms, strict=True)
+        ):
             wider[i, : arm.size] += errors.relative
-            defect = max(defect, float(np.abs(arm.law.sum(axis=1) - 1.0).max()))
-        found = self._sweep(0.0, side, laws._replace(deviation=wider))
+            defect = max(defect, float(np.abs(arm.distribution.sum(axis=1) - 1.0).max()))
+        found = self._sweep(0.0, side, laws._replace(tv_error=wider))
         plays, states = self.joint.plays, self.joint.table.n_states
         terms = float(np.sort(states)[-plays:].prod()) + 2.0 * plays * (float(states.max()) + 2.0) + 16.0
         largest = 2.0 * plays + float(np.abs(self.iterate.values).max(initial=0.0))
@@ -265,7 +275,7 @@ class _Level:
                 self._report(f"{self.updates // self.joint.size} sweeps: changes within {found.residual:.1e}")
         return found
 
-    def _sweep(self, shift: float, side: int, laws: JointLaws | None = None) -> _Sweep:
+    def _sweep(self, shift: float, side: int, laws: JointDistributions | None = None) -> _Sweep:
         """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
         self.updates += self.joint.size
         if self._array_sweep is not None and self._compiling_is_dearer:
@@ -282,7 +292,7 @@ class _Level:
         return _Sweep(min(least), max(most), min(lower), max(upper))
 
 
-@solved_on_shares
+@solved_normalized
 def exact(
     problem: Problem,
     *,
@@ -339,7 +349,7 @@ def exact(
             fixed, bound = fixed_arms(problem), relaxed(problem)
             always = limited and bound.above - fixed.below <= tolerance
         if limited and not always:
-            enough = max(0.3 * tolerance, min(1e-3, 1e-2 * found.cap_error))
+            enough = max(0.3 * tolerance, min(1e-3, 1e-2 * found.truncation_error))
             level.iterate_until(lambda _: enough, 0.5 * work, side=1)
             high = lowest(high, level.proved(1)[1])
             # Last, because the policy and the values that are kept must be those that the lower end is proved for.
@@ -389,7 +399,7 @@ def _solve_by_levels(
 
     def enough(found: _Sweep) -> float:
         # Narrow, or limited by capping and not by iteration.
-        return max(tolerance - found.cap_error, 0.3 * tolerance, 0.2 * found.cap_error)
+        return max(tolerance - found.truncation_error, 0.3 * tolerance, 0.2 * found.truncation_error)
 
     largest = memory // BYTES_PER_BELIEF
     smallest = _caps_and_size(problem, 1.0)[1]
@@ -399,39 +409,39 @@ def _solve_by_levels(
             f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
         )
     first = min(largest, max(smallest, FIRST_TABLE))
-    deviation: float | None = _finest_that_fits(problem, 1.0, FIRST_DEVIATION, first)
+    tv_error: float | None = _finest_that_fits(problem, 1.0, FIRST_TV_ERROR, first)
     joint: JointBeliefs | None = None
     values: Array | None = None
     log: list[dict[str, Any]] = []
     while True:
-        assert deviation is not None
-        caps, size = _caps_and_size(problem, deviation)
+        assert tv_error is not None
+        truncations, size = _caps_and_size(problem, tv_error)
         if report is not None:
             megabytes = size * BYTES_PER_BELIEF / 1e6
-            report(f"caps {', '.join(map(str, caps))}: {size:,} joint beliefs, {megabytes:,.1f} MB")
-        coarser, joint = joint, joint_beliefs(problem, caps)
+            report(f"caps {', '.join(map(str, truncations))}: {size:,} joint beliefs, {megabytes:,.1f} MB")
+        coarser, joint = joint, joint_beliefs(problem, truncations)
         if coarser is not None and values is not None:
             values = coarser.refine(values, joint)
         level = _Level(problem.arms, joint, values, pool, threads, report)
         found = level.iterate_until(enough, work)
         work -= level.updates * level.outcomes
-        log.append({"caps": caps, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
-        stalled = found.residual > max(enough(found), level.rounding, found.cap_error)
-        deviation = _next_deviation(problem, deviation, found, tolerance, largest)
-        if found.width <= tolerance or stalled or deviation is None or work <= 0:
+        log.append({"caps": truncations, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
+        stalled = found.residual > max(enough(found), level.rounding, found.truncation_error)
+        tv_error = _next_deviation(problem, tv_error, found, tolerance, largest)
+        if found.width <= tolerance or stalled or tv_error is None or work <= 0:
             return level, found, log, max(work, 0.0)
         values = level.iterate.values
         del level
 
 
-def _caps_and_size(problem: Problem, deviation: float) -> tuple[list[int], int]:
+def _caps_and_size(problem: Problem, tv_error: float) -> tuple[list[int], int]:
     """The caps at which the laws of each arm are within a deviation of what they stand for, and the joint beliefs."""
-    caps = [cap_for(arm, deviation) for arm in problem.arms]
+    truncations = [truncation_for(arm, tv_error) for arm in problem.arms]
     sizes = []
-    for arm, cap in zip(problem.arms, caps, strict=True):
+    for arm, truncation in zip(problem.arms, truncations, strict=True):
         forgets = isinstance(arm, Arm) and arm.is_ergodic
-        sizes.append(arm.n_states * (cap - 1) + 1 if forgets else arm_beliefs(arm, cap).size)
-    return caps, JointBeliefs.count(sizes, problem.n_states, problem.plays)
+        sizes.append(arm.n_states * (truncation - 1) + 1 if forgets else arm_beliefs(arm, truncation).size)
+    return truncations, JointBeliefs.count(sizes, problem.n_states, problem.plays)
 
 
 def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int) -> float:
@@ -446,30 +456,30 @@ def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int
     return math.exp(high)
 
 
-def _next_deviation(problem: Problem, deviation: float, found: _Sweep, tolerance: float, largest: int) -> float | None:
+def _next_deviation(problem: Problem, tv_error: float, found: _Sweep, tolerance: float, largest: int) -> float | None:
     """The deviation of the next level, or None where no finer one helps or fits."""
-    if found.cap_error <= 0.2 * tolerance:
+    if found.truncation_error <= 0.2 * tolerance:
         return None
-    caps, size = _caps_and_size(problem, deviation)
-    finer = max(1e-16, 0.3 * deviation * tolerance / found.cap_error)
+    truncations, size = _caps_and_size(problem, tv_error)
+    finer = max(1e-16, 0.3 * tv_error * tolerance / found.truncation_error)
     if _caps_and_size(problem, finer)[1] > SMALL:
         # A level in between costs little and leaves fewer sweeps for the large one.
-        finer = max(finer, deviation**1.6)
-    finer = _finest_that_fits(problem, deviation, finer, largest)
+        finer = max(finer, tv_error**1.6)
+    finer = _finest_that_fits(problem, tv_error, finer, largest)
     # In a large table a few more beliefs would cost another solution and gain next to nothing.
     better, better_size = _caps_and_size(problem, finer)
-    return finer if better != caps and (size <= SMALL or better_size > 1.05 * size) else None
+    return finer if better != truncations and (size <= SMALL or better_size > 1.05 * size) else None
 
 
 def _sweeps_of_a_pilot(problem: Problem) -> float:
     """About how many sweeps of its last level a solution takes, those of coarser levels counted by their size."""
     if _caps_and_size(problem, 1.0)[1] > PILOT:
-        return float(max(cap_for(arm, NEEDED_DEVIATION) for arm in problem.arms))
-    caps, size = _caps_and_size(problem, _finest_that_fits(problem, 1.0, FIRST_DEVIATION, PILOT))
+        return float(max(truncation_for(arm, NEEDED_TV_ERROR) for arm in problem.arms))
+    truncations, size = _caps_and_size(problem, _finest_that_fits(problem, 1.0, FIRST_TV_ERROR, PILOT))
     with ThreadPoolExecutor(1) as pool:
-        level = _Level(problem.arms, joint_beliefs(problem, caps), None, pool, 1)
-    found = level.iterate_until(lambda _: NEEDED_DEVIATION)
-    if found.residual > max(NEEDED_DEVIATION, level.rounding):
+        level = _Level(problem.arms, joint_beliefs(problem, truncations), None, pool, 1)
+    found = level.iterate_until(lambda _: NEEDED_TV_ERROR)
+    if found.residual > max(NEEDED_TV_ERROR, level.rounding):
         return float(MOST_SWEEPS)
     return SHARE_OF_SWEEPS * level.updates / size
 
@@ -494,13 +504,13 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
 
     Caps are taken where laws equal their limits to the last digits; what caps and rounding leave open is bounded.
     """
-    caps = [cap_for(arm, MULTICHAIN_DEVIATION, MULTICHAIN_CAP) for arm in problem.arms]
-    joint = joint_beliefs(problem, caps)
+    truncations = [truncation_for(arm, MULTICHAIN_TV_ERROR, MULTICHAIN_TRUNCATION) for arm in problem.arms]
+    joint = joint_beliefs(problem, truncations)
     try:
         # Laws that still move at the longest cap leave nothing to be proved.
-        if joint.size > MULTICHAIN_TABLE or max(arm.deviation.max() for arm in joint.arms) > 1e-12:
+        if joint.size > MULTICHAIN_TABLE or max(arm.tv_error.max() for arm in joint.arms) > 1e-12:
             raise TooLargeError
-        errors = law_errors(problem.arms, joint.arms)
+        errors = distribution_errors(problem.arms, joint.arms)
         explored = explore(joint, errors=errors, every=True)
     except TooLargeError:
         how = f"{MULTICHAIN}; too large to solve from there, so the bracket is that of the Lagrangian index"

@@ -30,17 +30,18 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # The imported parts load at their first use, which does not occur at every start.
 
-from restless_bandits._compile import njit
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.errors import ProblemError
-from restless_bandits.oracles._indices import table_index
+from restless_bandits._internal.compiling import njit
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits.model.arms import AnyArm, Arm, TableArm
+from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.myopic import index_laws, table_length
+from restless_bandits.oracles.index_kernels import table_index
+from restless_bandits.oracles.myopic import index_distributions, table_length
+from restless_bandits.oracles.normalization import normalized, solved_normalized
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.units import on_shares, solved_on_shares
 from restless_bandits.oracles.whittle import whittle_index
-from restless_bandits.policies import TIE, IndexPolicy
-from restless_bandits.problem import AnyArm, Arm, Problem, TableArm
+from restless_bandits.policies.policies import TIE, IndexPolicy
 
 LEASHES = (math.inf, 8.0, 5.0, 3.0, 2.0, 1.5, 1.0)
 """Distances of Whittle's index from the dual's that a guard tries, in order; the factor 1 always keeps the proof."""
@@ -58,10 +59,10 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
     leave = 1.0 - from_good
     most = 0.0
     for tau in range(1, from_bad.shape[0] + 1):
-        chance = from_bad[tau - 1]
-        length = tau * leave + chance
+        probability = from_bad[tau - 1]
+        length = tau * leave + probability
         if length > 0:
-            most = max(most, ((bad - price + chance * extra) * leave + chance * after_good) / length)
+            most = max(most, ((bad - price + probability * extra) * leave + probability * after_good) / length)
         elif tau == 1:
             # Neither state can be left: an arm seen bad stays bad, and pays its bad reward when pulled in every slot.
             most = max(most, bad - price)
@@ -70,7 +71,7 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
 
 class _PricedArm:
     def __init__(self, arm: AnyArm, length: int) -> None:
-        self.laws = index_laws(arm, length)
+        self.laws = index_distributions(arm, length)
         self.good, self.bad = (float(reward) for reward in arm.rewards)
         self.from_good = float(self.laws[0, 0, 0])
         # A copy, because tables come in several layouts and Numba compiles for each layout.
@@ -137,13 +138,13 @@ def _balanced(problem: Problem, *, whole_tables: bool = False) -> tuple[list[_Pr
     return arms, price, IndexPolicy.of(problem, [arm.index(price) for arm in arms])
 
 
-@on_shares
+@normalized
 def guha_policy(problem: Problem) -> IndexPolicy:
     """Return the policy of the balanced dual."""
     return _balanced(problem)[2]
 
 
-@solved_on_shares
+@solved_normalized
 def guha(problem: Problem) -> Solution:
     """Approximate two-state problems by the balanced dual; a ratio of 1/2 where its conditions hold."""
     started = time.perf_counter()
@@ -256,7 +257,7 @@ def _least_made(beliefs: Array, arm: IntArray, n_arms: int, tie: float) -> float
     return least
 
 
-@on_shares
+@normalized
 def balanced_dual(problem: Problem) -> BalancedDual:
     """Return the balanced dual of a two-state problem, chains or tables, with one play."""
     if problem.plays != 1:
@@ -267,7 +268,7 @@ def balanced_dual(problem: Problem) -> BalancedDual:
     return BalancedDual(policy, price, potentials, tuple(arm.initial is None for arm in problem.arms))
 
 
-@on_shares
+@normalized
 def guarded_policy(problem: Problem) -> IndexPolicy:
     """Return Whittle's index, held so close to the dual's that λ*, or the dual's own bound if less, stays proved.
 
@@ -294,7 +295,7 @@ def _whittle_table(arm: AnyArm, length: int) -> Array | None:
     if isinstance(arm, Arm):
         return whittle_index(arm, length=length).table
     # A copy, because Numba would compile everything anew for a read-only table.
-    table = table_index(index_laws(arm, length).copy(), arm.rewards.copy())
+    table = table_index(index_distributions(arm, length).copy(), arm.rewards.copy())
     return table if table.size else None
 
 

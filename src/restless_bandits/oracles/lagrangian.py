@@ -10,7 +10,7 @@ the advantage of pulling over resting (Brown, Smith 2020). Unlike Whittle's inde
 
 A policy for one arm matters only through the slots σ(s) it waits after seeing s, so an arm is solved by policy
 iteration over σ with one small linear system a step. Beyond the end of the table of laws the true laws differ by at
-most ``deviation``, which enters the bound as in ``exact``.
+most ``tv_error``, which enters the bound as in ``exact``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # its parts load when they are first used, which is not at every start
 
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import arm_beliefs, caps_for
-from restless_bandits.oracles._enclosure import UNIT, law_errors
-from restless_bandits.oracles._explicit import EndComponents, Explored, solve_multichain
-from restless_bandits.oracles._lagrangian import BOUND, REST, Tables, solve_arms, write_laws
+from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits.model.arms import AnyArm, Arm
+from restless_bandits.model.problem import Problem
+from restless_bandits.oracles.enclosure import UNIT, distribution_errors
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding
-from restless_bandits.oracles.units import upper_of
-from restless_bandits.problem import AnyArm, Arm, Problem
+from restless_bandits.oracles.explicit_chains import EndComponents, Explored, solve_multichain
+from restless_bandits.oracles.lagrangian_kernels import BOUND, REST, LagrangianTables, solve_arms, write_distributions
+from restless_bandits.oracles.normalization import upper_of
+from restless_bandits.processes.beliefs import arm_beliefs, truncations_for
 
-DEVIATION = 1e-13
-TOLERANCE = 1e-11
+RELAXATION_TV_ERROR = 1e-13
+RELAXATION_TOLERANCE = 1e-11
 """How far value iteration goes where the gain of an arm depends on its start; the bound holds wherever it stops."""
 MOST_HALVES, MOST_SECTIONS, NARROWEST = 60, 45, 1e-14
 """Steps of the search for a subsidy where slopes are known, and where they are not, and the interval that ends it."""
@@ -58,15 +59,17 @@ class SubsidisedArms:
 
     def __init__(self, arms: Sequence[AnyArm]) -> None:
         self.arms = arms
-        cap = np.array(caps_for(arms, DEVIATION))
+        truncation = np.array(truncations_for(arms, RELAXATION_TV_ERROR))
         n_states = np.array([arm.n_states for arm in arms])
         self.looping = np.array([arm.is_ergodic for arm in arms])
-        rows = np.where(self.looping, (n_states + 1) * cap, 0)
+        rows = np.where(self.looping, (n_states + 1) * truncation, 0)
         base, mean_base, state_base = (np.append(0, np.cumsum(size)) for size in (rows * n_states, rows, n_states))
         rewards, room = np.concatenate([arm.rewards for arm in arms]), (np.empty(base[-1]), np.empty(mean_base[-1]))
-        deviation, defect = np.zeros((2, len(arms)))
-        self.tables = Tables(n_states, cap, base, mean_base, state_base, rewards, deviation, defect, *room)
-        self._write_laws()
+        tv_error, defect = np.zeros((2, len(arms)))
+        self.tables = LagrangianTables(
+            n_states, truncation, base, mean_base, state_base, rewards, tv_error, defect, *room
+        )
+        self._write_distributions()
         self.sigma = np.zeros(len(rewards), dtype=np.int64)
         """The slots that each arm waits after each state; the search for the best ones goes on from here."""
         self.found = np.full((len(arms), 4), np.nan)
@@ -75,28 +78,28 @@ class SubsidisedArms:
         self.looping &= np.isfinite(self.found[:, REST])
         self._started: dict[int, _StartedArm] = {}
 
-    def _write_laws(self) -> None:
+    def _write_distributions(self) -> None:
         chains: dict[int, list[int]] = {}
         for i in np.flatnonzero(self.looping).tolist():
             arm = self.arms[i]
             if isinstance(arm, Arm):
                 chains.setdefault(arm.n_states, []).append(i)
                 continue
-            n, cap = arm.n_states, int(self.tables.cap[i])
-            laws = arm.law_table(cap)[1:]
+            n, truncation = arm.n_states, int(self.tables.truncation[i])
+            laws = arm.state_distributions(truncation)[1:]
             if arm.initial is not None:
-                laws = np.concatenate([laws, np.broadcast_to(laws[-1, n - 1], (cap, 1, n))], axis=1)
-            self.tables.law[self.tables.base[i] : self.tables.base[i + 1]] = laws.transpose(1, 2, 0).ravel()
+                laws = np.concatenate([laws, np.broadcast_to(laws[-1, n - 1], (truncation, 1, n))], axis=1)
+            self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = laws.transpose(1, 2, 0).ravel()
             self._of_arm(self.tables.mean, i)[:] = (laws @ arm.rewards).T
-            self.tables.deviation[i] = arm_beliefs(arm, cap).deviation.max()
+            self.tables.tv_error[i] = arm_beliefs(arm, truncation).tv_error.max()
             self.tables.defect[i] = np.abs(laws.sum(axis=2) - 1.0).max()
         for alike in chains.values():
             some = [arm for arm in (self.arms[i] for i in alike) if isinstance(arm, Arm)]
             limits = np.array([arm.stationary for arm in some])
-            write_laws(np.array([arm.chain for arm in some]), limits, np.array(alike), self.tables)
+            write_distributions(np.array([arm.chain for arm in some]), limits, np.array(alike), self.tables)
 
     def _of_arm(self, numbers: Array, i: int) -> Array:
-        """Return the part ``[s, τ - 1]`` of an arm in numbers that have the order of ``Tables.mean``."""
+        """Return the part ``[s, τ - 1]`` of an arm in numbers that have the order of ``LagrangianTables.mean``."""
         start, end = self.tables.mean_base[i : i + 2]
         return numbers[start:end].reshape(self.arms[i].n_states + 1, -1)
 
@@ -114,7 +117,7 @@ class SubsidisedArms:
 
     def _from_start(self, i: int) -> _StartedArm:
         if i not in self._started:
-            self._started[i] = _StartedArm(self.arms[i], int(self.tables.cap[i]))
+            self._started[i] = _StartedArm(self.arms[i], int(self.tables.truncation[i]))
         return self._started[i]
 
     def duals(self, subsidy: float) -> tuple[ArmDual, ...]:
@@ -130,24 +133,24 @@ class SubsidisedArms:
 class _StartedArm:
     """An arm whose gain depends on where it starts: solved as a small decision process from its initial belief."""
 
-    def __init__(self, arm: AnyArm, cap: int) -> None:
+    def __init__(self, arm: AnyArm, truncation: int) -> None:
         self.arm = arm
-        self.beliefs = beliefs = arm_beliefs(arm, cap)
+        self.beliefs = beliefs = arm_beliefs(arm, truncation)
         rows_of = np.arange(beliefs.n_states + 1)[:, None]
-        self._grid = beliefs.locate(rows_of, np.arange(1, cap + 1)[None, :])
+        self._grid = beliefs.locate(rows_of, np.arange(1, truncation + 1)[None, :])
         # Laws that still move at the longest cap prove nothing from the start.
-        self._parts = None if beliefs.deviation.max() > 1e-12 else self._written_out()
+        self._parts = None if beliefs.tv_error.max() > 1e-12 else self._written_out()
 
     def _written_out(self) -> EndComponents:
         """The choices of each belief, with the rewards of resting left at zero, and its end components."""
         beliefs, n = self.beliefs, self.beliefs.size
-        errors = law_errors([self.arm], [beliefs])[0]
+        errors = distribution_errors([self.arm], [beliefs])[0]
         # The solver starts from row 0: exchange it with the initial belief.
         self._swap = swap = np.arange(n)
         swap[[0, beliefs.start]] = swap[[beliefs.start, 0]]
         rows, seen = np.nonzero(errors.possible)
         pulled = scipy.sparse.csr_array(
-            (beliefs.law[rows, seen], (swap[rows], swap[beliefs.first[seen]])), shape=(n, n)
+            (beliefs.distribution[rows, seen], (swap[rows], swap[beliefs.first[seen]])), shape=(n, n)
         )
         rested = scipy.sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
         matrix = scipy.sparse.vstack([pulled, rested]).tocsr()
@@ -164,7 +167,7 @@ class _StartedArm:
         n, explored = self.beliefs.size, self._parts.explored
         reward = np.concatenate([explored.reward[:n], np.full(n, subsidy)])
         mdp = replace(explored, reward=reward)
-        answer = solve_multichain(mdp, TOLERANCE, self._parts)
+        answer = solve_multichain(mdp, RELAXATION_TOLERANCE, self._parts)
         after = np.asarray(mdp.matrix @ answer.value)
         advantage = ((reward[:n] + after[:n]) - (reward[n:] + after[n:]))[self._swap]
         return ArmDual(answer.gain, min(answer.upper, trivial), float("nan"), advantage[self._grid], 0.0)

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from restless_bandits.arrays import Array
-from restless_bandits.beliefs import cap_for, caps_for
+from restless_bandits._internal.validation import Array
+from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.normalization import normalized, solved_normalized
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.units import on_shares, solved_on_shares
-from restless_bandits.policies import IndexPolicy
-from restless_bandits.problem import AnyArm, Problem
+from restless_bandits.policies.policies import IndexPolicy
+from restless_bandits.processes.beliefs import truncation_for, truncations_for
 
-TABLE_DEVIATION = 1e-10
+TABLE_TV_ERROR = 1e-10
 """The end of index tables: distributions are this close to their limits.
 
 A smaller distance would do harm. A table continued until its numbers equal their limits in floating point would contain
@@ -26,18 +27,18 @@ ties, although the true order is strict for every τ. On paper-2 such ties make 
 
 def table_length(arm: AnyArm) -> int:
     """Return the number of columns of an arm's index table."""
-    return cap_for(arm, TABLE_DEVIATION)
+    return truncation_for(arm, TABLE_TV_ERROR)
 
 
 def table_lengths(arms: Sequence[AnyArm]) -> list[int]:
     """Return the ``table_length`` of each of many arms."""
-    return caps_for(arms, TABLE_DEVIATION)
+    return truncations_for(arms, TABLE_TV_ERROR)
 
 
-def index_laws(arm: AnyArm, length: int) -> Array:
+def index_distributions(arm: AnyArm, length: int) -> Array:
     """Return ``laws[s, τ - 1]``, the distributions behind an index table; the last row is for an arm never seen."""
     n = arm.n_states
-    laws = arm.law_table(length)[1:].transpose(1, 0, 2)
+    laws = arm.state_distributions(length)[1:].transpose(1, 0, 2)
     if arm.initial is not None:
         # This row is never read, because the arm's state is known from the start; the stationary distribution stands
         # in.
@@ -45,14 +46,14 @@ def index_laws(arm: AnyArm, length: int) -> Array:
     return laws
 
 
-@on_shares
+@normalized
 def myopic_policy(problem: Problem) -> IndexPolicy:
     """Return the policy whose index is the mean reward of the next pull."""
     lengths = zip(problem.arms, table_lengths(problem.arms), strict=True)
-    return IndexPolicy.of(problem, [index_laws(arm, length) @ arm.rewards for arm, length in lengths])
+    return IndexPolicy.of(problem, [index_distributions(arm, length) @ arm.rewards for arm, length in lengths])
 
 
-@solved_on_shares
+@solved_normalized
 def myopic(problem: Problem) -> Solution:
     """Pull the arms of highest mean reward in this slot."""
     started = time.perf_counter()

@@ -17,24 +17,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from restless_bandits.arrays import Array
-from restless_bandits.beliefs import (
+from restless_bandits._internal.validation import Array
+from restless_bandits.model.arms import AnyArm, Arm
+from restless_bandits.model.problem import Problem
+from restless_bandits.oracles import joint_kernels as kernels
+from restless_bandits.oracles.exact import exact
+from restless_bandits.oracles.index_kernels import FlatArms, settled_lengths
+from restless_bandits.oracles.normalization import normalized
+from restless_bandits.oracles.solution import Oracle
+from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_policy
+from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
+from restless_bandits.processes.beliefs import (
     ArmBeliefs,
     JointBeliefs,
     arm_beliefs,
-    cap_for,
     forgetting_beliefs,
     remembering_beliefs,
     side_by_side,
+    truncation_for,
 )
-from restless_bandits.oracles import _joint as kernels
-from restless_bandits.oracles._indices import FlatArms, settled_lengths
-from restless_bandits.oracles.exact import exact
-from restless_bandits.oracles.solution import Oracle
-from restless_bandits.oracles.units import on_shares
-from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_policy
-from restless_bandits.policies import IndexPolicy, JointPolicy, Policy
-from restless_bandits.problem import AnyArm, Arm, Problem
 
 COARSEST, FINEST = 1e-3, 3e-6
 """Deviations of truncated distributions, and tolerances, at the start of a run and at the end of a long run."""
@@ -55,8 +56,8 @@ LINKED_TABLE = 1_000_000
 HUGE_TABLE = 20_000_000
 MOST_TABLE_ARMS = 10
 """Arms beyond which no table over joint beliefs is tried: with three beliefs for each arm, no table would fit."""
-LONGEST_CAP = 2_000
-INDEX_DEVIATION, TWO_STATE_DEVIATION = 3e-3, 1e-9
+LONGEST_PLANNING_TRUNCATION = 2_000
+PLANNING_INDEX_TV_ERROR, TWO_STATE_TV_ERROR = 3e-3, 1e-9
 LONGEST_INDEX = 300
 """Elapsed slots of a homotopy: the time grows with their square, and takes some hundredths of a second here."""
 ROUGH = (0.05, 0.1, 0.2)
@@ -69,7 +70,7 @@ ROLLOUT, SHORTEST_ROLLOUT = 10, 30_000
 BATCHES = 32
 
 
-@on_shares
+@normalized
 def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None = None) -> JointPolicy | None:
     """Return the policy of value iteration to a precision, or None if the table would be larger than allowed.
 
@@ -102,13 +103,13 @@ def iterated(
     return JointPolicy(joint, iterate.action, iterate.values), span
 
 
-def _beliefs(arm: AnyArm, deviation: float) -> ArmBeliefs:
+def _beliefs(arm: AnyArm, tv_error: float) -> ArmBeliefs:
     if isinstance(arm, Arm):
-        laws, reached = kernels.settle(arm.chain.copy(), deviation, LONGEST_CAP)
-        if reached <= deviation:
+        laws, reached = kernels.converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
+        if reached <= tv_error:
             # Most chains forget, and the check is many times faster than a search for the reason.
             return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
-    return arm_beliefs(arm, cap_for(arm, deviation))
+    return arm_beliefs(arm, truncation_for(arm, tv_error))
 
 
 def precision_at(slots: int) -> float:
@@ -122,7 +123,7 @@ def most_beliefs_at(slots: int, lasting: int = 0) -> int:
     return int(min(LARGEST_TABLE, worth))
 
 
-@on_shares
+@normalized
 def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
     """Plan over joint beliefs as precisely as worthwhile after so many slots, or as memory allows.
 
@@ -131,7 +132,7 @@ def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
     return joint_plan(problem, precision_at(slots), most_beliefs=HUGE_TABLE) or exact(problem).policy
 
 
-@on_shares
+@normalized
 def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
     """Plan over joint beliefs while the table is small for the slots played, else by Whittle's index.
 
@@ -160,9 +161,9 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     chains = [arm for arm in problem.arms if isinstance(arm, Arm)]
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
-    for deviation in ROUGH:
-        settled = [kernels.settle(arm.chain.copy(), deviation, LONGEST_CAP) for arm in chains]
-        if all(reached <= deviation for _, reached in settled):
+    for tv_error in ROUGH:
+        settled = [kernels.converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION) for arm in chains]
+        if all(reached <= tv_error for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
                 rough, whittle = iterated(arms, 1, COARSEST)[0], quick_whittle(problem)
@@ -175,20 +176,22 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
 def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
     """Return simulated rewards a slot of a table over joint beliefs and of indices, in batches of ``slots`` in all."""
     chains = [arm.chain.copy() for arm in problem.arms if isinstance(arm, Arm)]
-    settled = [kernels.settle(chain, INDEX_DEVIATION, LONGEST_CAP)[0] for chain in chains]
+    settled = [
+        kernels.converged_powers(chain, PLANNING_INDEX_TV_ERROR, LONGEST_PLANNING_TRUNCATION)[0] for chain in chains
+    ]
     sums = [np.cumsum(laws, axis=2) for laws in settled]
     for running in sums:
         # Exactly 1, without a rounding error: the search for a sampled state ends here.
         running[:, :, -1] = 1.0
-    caps, lengths = np.array([len(laws) for laws in settled]), np.array([one.shape[1] for one in index.tables])
+    truncations, lengths = np.array([len(laws) for laws in settled]), np.array([one.shape[1] for one in index.tables])
     rewards = side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)])
-    arms = kernels.RolloutArms(caps, side_by_side(sums), rewards, lengths, side_by_side(index.tables))
+    arms = kernels.RolloutArms(truncations, side_by_side(sums), rewards, lengths, side_by_side(index.tables))
     draws = np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES)))
     arguments = (draws, arms, table.action, table.beliefs.table)
     return kernels.rollout(False, *arguments), kernels.rollout(True, *arguments)
 
 
-@on_shares
+@normalized
 def quick_whittle(problem: Problem) -> IndexPolicy:
     """Plan by Whittle's index on short tables: see ``index_plan``. Arms that do not forget need long tables."""
     chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic]
@@ -198,13 +201,13 @@ def quick_whittle(problem: Problem) -> IndexPolicy:
 
 
 def index_plan(arms: FlatArms, plays: int) -> IndexPolicy | None:
-    """Plan by Whittle's index on tables that end when distributions agree within ``INDEX_DEVIATION``.
+    """Plan by Whittle's index on tables that end when distributions agree within ``PLANNING_INDEX_TV_ERROR``.
 
     Two states use the closed form on longer tables, at almost no cost. The table of another slowly forgetting arm ends
     after ``LONGEST_INDEX`` slots; an example is an arm under optimism whose best state is seldom seen. None if the
     systems behind an index are singular.
     """
-    lengths = settled_lengths(arms, INDEX_DEVIATION, TWO_STATE_DEVIATION, LONGEST_CAP)
+    lengths = settled_lengths(arms, PLANNING_INDEX_TV_ERROR, TWO_STATE_TV_ERROR, LONGEST_PLANNING_TRUNCATION)
     lengths = np.where(arms.n_states == 2, lengths, np.minimum(lengths, LONGEST_INDEX))
     tables = index_tables(arms, lengths)
     return None if tables is None else IndexPolicy(tables, plays)
@@ -224,10 +227,10 @@ def tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
         return False
     states = arms.n_states.tolist()
 
-    def size(deviation: float) -> int:
+    def size(tv_error: float) -> int:
         """The least size of a table whose distributions agree within a deviation."""
-        caps = settled_lengths(arms, deviation, deviation, LONGEST_CAP)
-        return JointBeliefs.count((arms.n_states * (caps - 1) + 1).tolist(), states, plays)
+        truncations = settled_lengths(arms, tv_error, tv_error, LONGEST_PLANNING_TRUNCATION)
+        return JointBeliefs.count((arms.n_states * (truncations - 1) + 1).tolist(), states, plays)
 
     coarse = size(COARSEST)
     if coarse <= most_beliefs_at(slots, lasting) or len(states) == plays:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import time
 
+from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.bracket import bracketed, relaxed
 from restless_bandits.oracles.lagrangian import relax, relaxation_bound
+from restless_bandits.oracles.normalization import normalized, solved_normalized
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.units import on_shares, solved_on_shares
-from restless_bandits.policies import IndexPolicy
-from restless_bandits.problem import Problem
+from restless_bandits.policies.policies import IndexPolicy
 
 __all__ = ["lagrangian_policy", "relaxation", "relaxation_bound"]
 
 
-@on_shares
+@normalized
 def lagrangian_policy(problem: Problem) -> IndexPolicy:
     """Return the policy of the Lagrangian index."""
     return IndexPolicy.of(problem, [dual.advantage for dual in relax(problem).arms])
 
 
-@solved_on_shares
+@solved_normalized
 def relaxation(problem: Problem) -> Solution:
     """Bound μ* from above by the Lagrangian relaxation; the policy is that of the Lagrangian index."""
     started = time.perf_counter()

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from restless_bandits.arrays import Array
-from restless_bandits.policies import JointPolicy, Policy
-from restless_bandits.problem import Problem
+from restless_bandits._internal.validation import Array
+from restless_bandits.model.problem import Problem
+from restless_bandits.policies.policies import JointPolicy, Policy
 
 CERTIFIED_WIDTH = 1e-4
 """The largest gap to the optimum of a certified policy, unless another tolerance is requested."""

@@ -27,24 +27,25 @@ from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, whole
-from restless_bandits.beliefs import caps_for, table_period
-from restless_bandits.errors import ProblemError, check_known
-from restless_bandits.oracles import _indices as kernels
-from restless_bandits.oracles._homotopy import whittle_homotopy
-from restless_bandits.oracles._indices import DISCOUNTED_TOLERANCE, NEAR_ONE, FlatArms
+from restless_bandits._internal.errors import ProblemError, check_known
+from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits.model.arms import AnyArm, Arm
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.oracles import index_kernels as kernels
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.myopic import index_laws, table_lengths
+from restless_bandits.oracles.homotopy_kernels import whittle_homotopy
+from restless_bandits.oracles.index_kernels import DISCOUNTED_TOLERANCE, NEAR_ONE, FlatArms
+from restless_bandits.oracles.myopic import index_distributions, table_lengths
+from restless_bandits.oracles.normalization import normalized, solved_normalized
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.units import on_shares, solved_on_shares
-from restless_bandits.policies import IndexPolicy
-from restless_bandits.problem import AnyArm, Arm, Problem
-from restless_bandits.rewards import ZERO_TO_ONE
+from restless_bandits.policies.policies import IndexPolicy
+from restless_bandits.processes.beliefs import table_period, truncations_for
 
 Method = Literal["auto", "closed-form", "homotopy"]
 
-LAW_DEVIATION = 1e-13
+INDEX_TV_ERROR = 1e-13
 """The homotopy runs on laws up to their limits, so that the end of its table does not show in the indices."""
 PERIODS = 8
 WORK = 4e9
@@ -104,7 +105,7 @@ def _write_homotopies(arms: FlatArms, base: IntArray, lengths: IntArray, flat: A
     chains = np.concatenate([[0], np.cumsum(arms.n_states**2)]).tolist()
     for i in np.flatnonzero(arms.n_states != 2).tolist():
         chain, mine = arms.chains[chains[i] : chains[i + 1]], slice(states[i], states[i + 1])
-        told = (array.tobytes() for array in (chain, arms.rewards[mine], arms.limits[mine]))
+        told = (array.tobytes() for array in (chain, arms.rewards[mine], arms.limiting_distributions[mine]))
         table = _homotopy(int(arms.n_states[i]), int(lengths[i]), *told)
         if table is None:
             return False
@@ -136,7 +137,7 @@ def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "a
     Two-state chains take the closed form and everything else the homotopy, unless ``method`` says otherwise.
     """
     if length is not None:
-        length = whole("length", length)
+        length = check_int("length", length)
     methods = ("auto", "closed-form", "homotopy")
     check_known(method, methods, "there is no method")
     if method == "closed-form" and not _is_closed(arm):
@@ -155,7 +156,7 @@ def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:
 
 def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> list[ArmIndex]:
     """Indices are found for shares of each arm's own range and stretched: an index is an affine map of rewards."""
-    shares = [arm if arm.reward_range == ZERO_TO_ONE else arm.in_shares_of(arm.reward_range) for arm in arms]
+    shares = [arm if arm.reward_range == ZERO_TO_ONE else arm.normalized_to(arm.reward_range) for arm in arms]
     found = _indices_of_shares(shares, length, closed_form)
     for i, arm in enumerate(arms):
         if arm.reward_range != ZERO_TO_ONE:
@@ -174,7 +175,7 @@ def _indices_of_shares(arms: Sequence[AnyArm], length: int | None, closed_form: 
         for i, table in zip(closed, tables or (), strict=True):
             found[i] = ArmIndex(table, indexable=True, violation=0.0, method="closed form")
     others = [i for i in range(len(arms)) if i not in found]
-    for i, settled in zip(others, caps_for([arms[i] for i in others], LAW_DEVIATION), strict=True):
+    for i, settled in zip(others, truncations_for([arms[i] for i in others], INDEX_TV_ERROR), strict=True):
         arm, longest = arms[i], lengths[i]
         affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
         if length is None:
@@ -187,17 +188,19 @@ def _indices_of_shares(arms: Sequence[AnyArm], length: int | None, closed_form: 
 
 def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
     """Follow the homotopy on a table of ``width`` slots and return the first ``length`` of its columns."""
-    laws = index_laws(arm, width)
+    laws = index_distributions(arm, width)
     # Always a copy: of a read-only view of a table of one slot Numba would compile all kernels anew.
-    law = laws.transpose(0, 2, 1).copy()
+    distribution = laws.transpose(0, 2, 1).copy()
     mean = laws @ arm.rewards
     solved, method = False, "homotopy"
     if arm.is_ergodic:
-        rarest = float(law[:-1, :, -1].max(axis=0).min())
-        table, indexable, violation, solved = whittle_homotopy(law, mean, 1.0, kernels.violation_tolerance(rarest))
+        rarest = float(distribution[:-1, :, -1].max(axis=0).min())
+        table, indexable, violation, solved = whittle_homotopy(
+            distribution, mean, 1.0, kernels.violation_tolerance(rarest)
+        )
     if not solved:
         method = "homotopy at a vanishing discount"
-        table, indexable, violation, solved = whittle_homotopy(law, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
+        table, indexable, violation, solved = whittle_homotopy(distribution, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
     if not solved:
         raise ProblemError(f"arm {arm.name!r}: the systems behind its index are singular; use the relaxation oracle")
     left = float(np.abs(laws[:, -1] - laws[:, -2]).sum(axis=-1).max()) if width > 1 else 0.0
@@ -206,7 +209,7 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
     return ArmIndex(table[:, :length], indexable, violation, method)
 
 
-@on_shares
+@normalized
 def whittle_policy(problem: Problem, indices: Sequence[ArmIndex] = ()) -> IndexPolicy:
     """Return the policy of Whittle's index, or of the Lagrangian index where an arm is not indexable."""
     indices = indices or whittle_indices(problem.arms)
@@ -215,7 +218,7 @@ def whittle_policy(problem: Problem, indices: Sequence[ArmIndex] = ()) -> IndexP
     return lagrangian_policy(problem)
 
 
-@solved_on_shares
+@solved_normalized
 def whittle(problem: Problem) -> Solution:
     """Pull the arms of highest Whittle index; no optimality is claimed beyond the bracket."""
     started = time.perf_counter()

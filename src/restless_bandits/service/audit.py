@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from restless_bandits.errors import ProblemError, UntrustedModuleError, shortened
-from restless_bandits.service.cabinet import DAMAGE, of_snapshot
-from restless_bandits.service.hosted import Hosted
+from restless_bandits._internal.errors import ProblemError, UntrustedModuleError, shortened
+from restless_bandits.service.agent import ServiceAgent
+from restless_bandits.service.agent_cache import DAMAGE, of_snapshot
 from restless_bandits.service.planning import Planner, origin
-from restless_bandits.service.schema import SNAPSHOT_VERSION
-from restless_bandits.service.session import AgentRow, Session, Snapshot
-from restless_bandits.service.store import Store
-from restless_bandits.service.stored_plans import make_packed_plan
+from restless_bandits.service.storage.schema import SNAPSHOT_VERSION
+from restless_bandits.service.storage.session import AgentRow, Session, Snapshot
+from restless_bandits.service.storage.store import Store
+from restless_bandits.service.storage.stored_plans import make_packed_plan
 
 
 @dataclass
@@ -95,7 +95,7 @@ def _audit_agent(
     progress: Callable[[int], None] | None,
 ) -> str | None:
     number, name, last = row.id, row.name, row.seq
-    hosted: Hosted | None = None
+    agent_state: ServiceAgent | None = None
     seq = 0
     # The snapshot is read first; events written meanwhile by other processes come after the snapshot.
     snapshot = session.snapshot(number)
@@ -108,14 +108,14 @@ def _audit_agent(
             progress(found.events)
         if event["seq"] != seq:
             return f"agent {name!r}: event {seq} is missing"
-        if hosted is None:
-            hosted = Hosted.created_by(number, name, event, planner)
+        if agent_state is None:
+            agent_state = ServiceAgent.created_by(number, name, event, planner)
         else:
-            differs = _audit_event(hosted, event, found, plans)
+            differs = _audit_event(agent_state, event, found, plans)
             if differs:
                 return f"agent {name!r}, event {seq}: {differs}"
         if snapshot is not None and seq == snapshot.seq:
-            differs = _audit_snapshot(hosted, snapshot, planner, found)
+            differs = _audit_snapshot(agent_state, snapshot, planner, found)
             if differs:
                 return f"agent {name!r}: the snapshot of event {seq} {differs}; the service uses the log"
     if seq != last:
@@ -125,41 +125,41 @@ def _audit_agent(
     return None
 
 
-def _audit_event(hosted: Hosted, event: dict[str, Any], found: Audit, plans: bool) -> str | None:
+def _audit_event(agent_state: ServiceAgent, event: dict[str, Any], found: Audit, plans: bool) -> str | None:
     """Apply an event of the log; return the difference between the event and the replay, or None."""
-    if hosted.ended:
+    if agent_state.ended:
         return "the event comes after the deletion of the agent"
     if event["kind"] == "plan":
-        differs = _audit_plan(hosted, event, found, plans)
+        differs = _audit_plan(agent_state, event, found, plans)
         if differs:
             return differs
     if event["kind"] == "ask" and not event.get("again"):
         found.decisions += 1
-        if event["decision"] != hosted.decision_id(event["slot"]) or event["plan"] != hosted.player.plans:
+        if event["decision"] != agent_state.decision_id(event["slot"]) or event["plan"] != agent_state.core.plans:
             return f"decision {event['decision']} does not match slot {event['slot']} and its plan"
-    if not hosted.repeat(event, check=True):
-        chosen = list(hosted.player._choice())
+    if not agent_state.repeat(event, check=True):
+        chosen = list(agent_state.core._choice())
         return f"slot {event['slot']} was decided as arms {event['arms']}, and the replay chooses arms {chosen}"
     return None
 
 
-def _audit_snapshot(hosted: Hosted, snapshot: Snapshot, planner: Planner, found: Audit) -> str | None:
+def _audit_snapshot(agent_state: ServiceAgent, snapshot: Snapshot, planner: Planner, found: Audit) -> str | None:
     """Load a snapshot; return its difference from the replayed agent, or None."""
     found.snapshots += 1
     try:
-        stored = of_snapshot(hosted.number, snapshot, planner)
+        stored = of_snapshot(agent_state.number, snapshot, planner)
     except UntrustedModuleError:
         raise
     except DAMAGE as error:
         return f"cannot be loaded: {error}"
     # Another processor may round results computed from the record differently.
     tolerance = 1e-6 if found.foreign else 0.0
-    differs = first_difference(_plain(stored), _plain(hosted), tolerance)
+    differs = first_difference(_plain(stored), _plain(agent_state), tolerance)
     return None if differs is None else f"differs from the replay of the log: {differs}"
 
 
-def _plain(hosted: Hosted) -> Any:
-    return json.loads(json.dumps(hosted.to_dict()))
+def _plain(agent_state: ServiceAgent) -> Any:
+    return json.loads(json.dumps(agent_state.to_dict()))
 
 
 def first_difference(one: Any, other: Any, tolerance: float = 0.0, where: str = "") -> str | None:
@@ -176,7 +176,7 @@ def first_difference(one: Any, other: Any, tolerance: float = 0.0, where: str = 
     return next(filter(None, (first_difference(a, b, tolerance, place) for place, a, b in pairs)), None)
 
 
-def _audit_plan(hosted: Hosted, event: dict[str, object], found: Audit, plans: bool) -> str | None:
+def _audit_plan(agent_state: ServiceAgent, event: dict[str, object], found: Audit, plans: bool) -> str | None:
     """Recompute a plan of this release and processor; return its difference from the stored plan, or None."""
     made_by = {key: event[key] for key in ("release", "processor")}
     if made_by != origin():
@@ -184,11 +184,11 @@ def _audit_plan(hosted: Hosted, event: dict[str, object], found: Audit, plans: b
         return None
     if not plans:
         return None
-    player = hosted.player
+    core = agent_state.core
     found.plans += 1
-    record = player.record.copy() if player._due is None else player._due.record
+    record = core.record.copy() if core._pending_plan is None else core._pending_plan.record
     with warnings.catch_warnings(action="ignore"):
-        digest, _ = make_packed_plan(*player._ingredients(record))
+        digest, _ = make_packed_plan(*core._ingredients(record))
     if digest != event["digest"]:
         return f"plan {event['plan']} is {event['digest']}, and would be {digest} today"
     return None

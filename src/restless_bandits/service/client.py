@@ -22,16 +22,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from restless_bandits.errors import ProblemError, shortened
-from restless_bandits.service.auth import is_loopback
-from restless_bandits.service.extras import check_installed
+from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits.service.api.auth import is_loopback
 from restless_bandits.service.operations import ServiceError
+from restless_bandits.service.optional_dependencies import check_installed
 
 if TYPE_CHECKING:
     import httpx
 
 VARIABLE = "RESTLESS_TOKEN"
-PATIENCE = 120.0
+REQUEST_TIMEOUT_SECONDS = 120.0
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may succeed a little later."""
@@ -86,7 +86,7 @@ class Client:
         token: str | None = None,
         *,
         timeout: float = 10.0,
-        patience: float = PATIENCE,
+        patience: float = REQUEST_TIMEOUT_SECONDS,
         insecure: bool = False,
         verify: str | None = None,
     ) -> None:
@@ -170,11 +170,11 @@ class Client:
 
     def _is_there(self, name: str, body: Json) -> bool:
         """Return whether the agent exists with the requested arguments."""
-        there = self._send("GET", _path(name))
+        available = self._send("GET", _path(name))
         names = [arm if isinstance(arm, str) else arm["name"] for arm in body["arms"]]
         same = ("clock", "late", "on_change", "seed", "memory")
-        return [arm["name"] for arm in there["task"]["arms"]] == names and all(
-            body[key] == there.get(key) for key in same if key in body
+        return [arm["name"] for arm in available["task"]["arms"]] == names and all(
+            body[key] == available.get(key) for key in same if key in body
         )
 
     def _send(

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable
 
-from restless_bandits.errors import ProblemError, shortened
+from restless_bandits._internal.errors import ProblemError, shortened
 
 LOG = logging.getLogger(__name__)
 BY_ASKING = "ask"

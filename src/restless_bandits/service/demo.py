@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.errors import ProblemError
-from restless_bandits.markov import stationary
-from restless_bandits.problem import Problem, TableArm, load_problem
-from restless_bandits.rewards import draw_reward
-from restless_bandits.service.keeper import Keeper
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits.model.arms import TableArm
+from restless_bandits.model.markov import stationary
+from restless_bandits.model.problem import Problem, load_problem
+from restless_bandits.model.rewards import draw_reward
 from restless_bandits.service.operations import Ask, Create, Operation, ServiceError, Skip, Tell
+from restless_bandits.service.writer import CommandProcessor
 
-LOST, LATE, LATEST = 0.02, 0.1, 10
+LOST_PROBABILITY, LATE_PROBABILITY, LATEST = 0.02, 0.1, 10
 """The shares of lost and of late feedback, and the longest delay in slots."""
 PAUSE = 1000
 """Slots that pass when a demo continues with an existing agent: the world is drawn anew."""
@@ -32,17 +33,17 @@ FASTEST = 200.0
 log = logging.getLogger("restless_bandits.service")
 
 
-class World:
+class DemoWorld:
     """The simulated arms of a problem, which drift."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self._problem, self._rng, self._slot = problem, rng, 0
         self._states = [
-            int(rng.choice(len(law), p=law / law.sum()))
-            for law in (np.asarray(stationary(arm.one_step)) for arm in problem.arms)
+            int(rng.choice(len(distribution), p=distribution / distribution.sum()))
+            for distribution in (np.asarray(stationary(arm.one_step)) for arm in problem.arms)
         ]
 
-    def look(self, slot: int, numbers: list[int]) -> tuple[list[int], list[float]]:
+    def observe(self, slot: int, numbers: list[int]) -> tuple[list[int], list[float]]:
         """Advance the world to a slot, and return the states and rewards of arms there."""
         arms = self._problem.arms
         for now in range(self._slot + 1, slot + 1):
@@ -64,10 +65,10 @@ class World:
 class Demo:
     """A thread that plays a problem, as a context manager."""
 
-    def __init__(self, keeper: Keeper, problem: str, speed: float) -> None:
+    def __init__(self, writer: CommandProcessor, problem: str, speed: float) -> None:
         if not 0 < speed <= FASTEST:
             raise ProblemError(f"--speed is {speed:g} slots a second; give one up to {FASTEST:g}")
-        self._keeper, self._pause = keeper, 1 / speed
+        self._writer, self._pause = writer, 1 / speed
         self._problem = load_problem(problem)
         if any(isinstance(arm, TableArm) for arm in self._problem.arms):
             raise ProblemError("a demo needs arms with chains, not tables of distributions; give problems made of Arm")
@@ -88,13 +89,13 @@ class Demo:
         self._thread.join(2.0)
 
     def _do(self, operation: Operation) -> dict[str, Any]:
-        future: Future[list[dict[str, Any]]] = self._keeper.submit(self.name, [operation])
+        future: Future[list[dict[str, Any]]] = self._writer.submit(self.name, [operation])
         return future.result(60)[0]
 
     def _prepare(self) -> None:
         """Make the agent, or let some time pass for the existing agent."""
         try:
-            found = self._keeper.agent(self.name)
+            found = self._writer.agent(self.name)
         except ServiceError:
             arms = [
                 {
@@ -123,7 +124,7 @@ class Demo:
     def _play(self) -> Iterator[float]:
         """Play slot by slot; yield the seconds to wait before the next step."""
         rng = np.random.default_rng()
-        world = World(self._problem, rng)
+        world = DemoWorld(self._problem, rng)
         underway: dict[int, list[Tell]] = {}
         start = int(rng.integers(2**62))
         count = 0
@@ -131,7 +132,7 @@ class Demo:
             count += 1
             decision = self._do(Ask(f"demo.{start}.{count}"))
             # The world began with this demo; the agent may be older.
-            states, rewards = world.look(count, decision["numbers"])
+            states, rewards = world.observe(count, decision["numbers"])
             several = self._problem.plays > 1
             answer = Tell(
                 decision["decision"],
@@ -139,9 +140,13 @@ class Demo:
                 reward=rewards if several else rewards[0],
             )
             draw = rng.random()
-            if draw < LOST:
+            if draw < LOST_PROBABILITY:
                 answer = Tell(decision["decision"], lost=True)
-            delay = int(rng.integers(1, LATEST + 1)) if LOST <= draw < LOST + LATE else 0
+            delay = (
+                int(rng.integers(1, LATEST + 1))
+                if LOST_PROBABILITY <= draw < LOST_PROBABILITY + LATE_PROBABILITY
+                else 0
+            )
             underway.setdefault(count + delay, []).append(answer)
             yield self._pause / 2
             for told in underway.pop(count, []):

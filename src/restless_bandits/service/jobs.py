@@ -8,18 +8,18 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from restless_bandits.errors import ProblemError, shortened
-from restless_bandits.service.hosted import Hosted
+from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.operations import RETRY_AFTER, Operation, ServiceError
 
 
 @dataclass(eq=False)
-class Job:
+class Request:
     """Request to the command processor, with a future and the result so far."""
 
     agent: str
     operations: Sequence[Operation] = ()
-    look: Callable[[Hosted], Any] | None = None
+    read: Callable[[ServiceAgent], Any] | None = None
     """Function that reads the agent, for a request without changes."""
     future: Future[Any] = field(default_factory=Future)
     answers: Any = None
@@ -37,7 +37,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Resume:
+class Wakeup:
     """Message to the writer thread: the deferred requests of an agent can continue."""
 
     agent: str
@@ -47,7 +47,7 @@ class NextGroupError(Exception):
     """Signal to defer a request until the commit of the present group."""
 
 
-def refuse(job: Job, error: BaseException) -> None:
+def refuse(job: Request, error: BaseException) -> None:
     if not job.future.done():
         job.future.set_exception(error)
 

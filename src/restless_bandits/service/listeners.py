@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from restless_bandits.service.store import Store, StoreError
+from restless_bandits.service.storage.store import Store, StoreError
 
 Callback = Callable[[int], None]
 

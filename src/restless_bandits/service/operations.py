@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from restless_bandits.errors import ProblemError
+from restless_bandits._internal.errors import ProblemError
 
 Answer = dict[str, Any]
 RETRY_AFTER = 1.0

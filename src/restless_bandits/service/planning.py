@@ -18,15 +18,15 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from restless_bandits import background
-from restless_bandits._compile import is_kept
-from restless_bandits.changes import GRID
-from restless_bandits.changes._kernels import score_gains, split_ratios
-from restless_bandits.learners import Learner
-from restless_bandits.player import Player
-from restless_bandits.problem import Task
-from restless_bandits.record import Record
-from restless_bandits.service.stored_plans import StoredPlan, make_packed_plan, unpacked
+from restless_bandits._internal import background
+from restless_bandits._internal.compiling import is_kept
+from restless_bandits.agent.core import AgentCore
+from restless_bandits.learning.change_detection import CHANGE_GRID
+from restless_bandits.learning.change_detection.change_kernels import score_gains, split_ratios
+from restless_bandits.learning.learners import Learner
+from restless_bandits.model.record import Record
+from restless_bandits.model.tasks import Task
+from restless_bandits.service.storage.stored_plans import StoredPlan, make_packed_plan, unpacked
 
 Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
 Promise = Future[tuple[tuple[str, bytes], background.Warned]]
@@ -164,10 +164,10 @@ def _key(given: Ingredients) -> str:
 @cache
 def warm_up() -> None:
     """Load the compiled kernels of requests before the first request."""
-    player = Player("round-robin", Task((2, 2), 1, ("bernoulli",) * 2, (None, None), ("x", "y")))
-    for slot in range(3 * GRID):
-        player.ask()
-        player.tell(slot // 4 % 2, 1.0)
+    core = AgentCore("round-robin", Task((2, 2), 1, ("bernoulli",) * 2, (None, None), ("x", "y")))
+    for slot in range(3 * CHANGE_GRID):
+        core.ask()
+        core.tell(slot // 4 % 2, 1.0)
 
 
 def warm_up_here() -> None:

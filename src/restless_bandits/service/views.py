@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import plain
-from restless_bandits.estimation import estimate
-from restless_bandits.record import Record
-from restless_bandits.rewards import Range
+from restless_bandits._internal.validation import to_jsonable
+from restless_bandits.learning.estimation import estimate
+from restless_bandits.model.record import Record
+from restless_bandits.model.rewards import Range
 
 Known = tuple[Record, Sequence[str], Sequence[Range], Sequence[int]]
 """The record, names and ranges of all arms, and the numbers of those in service."""
@@ -32,11 +32,11 @@ def estimate_of(
                 "in_service": number in service,
                 "observations": arm.observations,
                 "identified": arm.identified,
-                "transitions": plain(arm.transitions),
-                "standard_errors": plain(arm.standard_errors),
+                "transitions": to_jsonable(arm.transitions),
+                "standard_errors": to_jsonable(arm.standard_errors),
                 "modes": len(arm.modes),
-                "rewards": plain(arm.rewards),
-                "reward_errors": plain(arm.reward_errors),
+                "rewards": to_jsonable(arm.rewards),
+                "reward_errors": to_jsonable(arm.reward_errors),
             }
             for number, arm in enumerate(found.arms)
         ],
@@ -49,15 +49,15 @@ def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], ser
     arms = []
     for number, arm in enumerate(found.arms):
         state, elapsed = int(record.last_states[number]), int(record.elapsed[number])
-        law = np.linalg.matrix_power(arm.transitions, elapsed)[state] if state >= 0 else None
+        distribution = np.linalg.matrix_power(arm.transitions, elapsed)[state] if state >= 0 else None
         arms.append(
             {
                 "name": arm.name,
                 "in_service": number in service,
                 "last_state": state if state >= 0 else None,
                 "elapsed": elapsed if state >= 0 else None,
-                "law": None if law is None else plain(law),
-                "reward": None if law is None else plain(law @ np.nan_to_num(arm.rewards)),
+                "law": None if distribution is None else to_jsonable(distribution),
+                "reward": None if distribution is None else to_jsonable(distribution @ np.nan_to_num(arm.rewards)),
             }
         )
     return {"slots": record.slots, "arms": arms}
@@ -67,4 +67,4 @@ def encoded(view: Callable[..., dict[str, Any]], packed: bytes) -> bytes:
     """Return a view of pickled ``Known`` as JSON: a long one is encoded by the worker, not by the event loop."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return json.dumps(plain(view(*pickle.loads(packed))), separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(to_jsonable(view(*pickle.loads(packed))), separators=(",", ":"), allow_nan=False).encode()

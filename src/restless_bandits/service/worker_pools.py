@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from typing import Any, TypeVar
 
+from restless_bandits._internal.workers import begin_worker
+from restless_bandits.service.api.loop_bridge import stopping
 from restless_bandits.service.operations import ServiceError
-from restless_bandits.service.waiting import stopping
-from restless_bandits.workers import begin_worker
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ from timeit import repeat, timeit
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits._compile import njit
-from restless_bandits.plans import Forever, Plan
-from restless_bandits.policies import TIE, IndexPolicy
-from restless_bandits.problem import Problem
+from restless_bandits._internal.compiling import njit
+from restless_bandits._internal.random_streams import world_words
+from restless_bandits.model.problem import Problem
+from restless_bandits.policies.plans import Forever, Plan
+from restless_bandits.policies.policies import TIE, IndexPolicy
 from restless_bandits.simulation.engine import Run, World
-from restless_bandits.streams import world_words
 
 SIZES = (2, 10, 100, 10_000)
 SLOTS = 200_000
@@ -83,10 +83,10 @@ def plain_loop(problem: Problem, policy: IndexPolicy, slots: int) -> float:
     rng = np.random.default_rng(0)
     n = problem.n_arms
     length = 600
-    laws = np.stack([arm.law_table(length)[:, : arm.n_states].cumsum(axis=2) for arm in problem.arms])
+    laws = np.stack([arm.state_distributions(length)[:, : arm.n_states].cumsum(axis=2) for arm in problem.arms])
     tables = np.stack([np.pad(t, ((0, 0), (0, length - t.shape[1])), mode="edge") for t in policy.tables])
     rewards = np.stack([arm.rewards for arm in problem.arms])
-    means = np.stack([arm.law_table(length)[:, : arm.n_states] @ arm.rewards for arm in problem.arms])
+    means = np.stack([arm.state_distributions(length)[:, : arm.n_states] @ arm.rewards for arm in problem.arms])
     last = np.array(problem.initial)
     elapsed = np.ones(n, dtype=np.int64)
     counts = np.zeros((n, 2, length, 2), dtype=np.int64)

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import oracles
-from restless_bandits.arrays import Array, IntArray, is_number, whole
-from restless_bandits.errors import ProblemError, check_known, did_you_mean, shortened
+from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
+from restless_bandits._internal.validation import Array, IntArray, check_int, is_number
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem_files import builtin_problems
 from restless_bandits.oracles.exact import BYTES_PER_BELIEF, joint_beliefs_needed
 from restless_bandits.oracles.solution import Solution
-from restless_bandits.problem import Problem
-from restless_bandits.problem_files import builtin_problems
 from restless_bandits.registry import COMPARATORS
 
 MOST_BELIEFS = 2_000_000
@@ -38,7 +38,7 @@ HOPELESS = 1e9
 LARGEST_GAIN = 1e20
 """Far beyond the rewards of arms, see ``rewards``, and far below overflow."""
 
-CERTIFIED = resources.files("restless_bandits").joinpath("problems", "certified.json")
+CERTIFIED = resources.files("restless_bandits").joinpath("model", "problems", "certified.json")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Comparator:
         pieces = []
         for piece in own.pop("pieces", ()):
             one = dict(piece)
-            pieces.append((whole("first", one.pop("first")), cls(**one)))
+            pieces.append((check_int("first", one.pop("first")), cls(**one)))
         return cls(**own, pieces=tuple(pieces))
 
 

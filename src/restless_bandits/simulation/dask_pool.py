@@ -38,11 +38,11 @@ from importlib.metadata import version
 from typing import Any
 
 from restless_bandits import __version__
-from restless_bandits.errors import ProblemError
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.workers import begin_worker
 from restless_bandits.registry import is_foreign, is_installed
-from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
+from restless_bandits.simulation.jobs import PlayedRun, SimulationJob, play_runs
 from restless_bandits.simulation.storage import fingerprint
-from restless_bandits.workers import begin_worker
 
 try:
     import cloudpickle
@@ -118,15 +118,15 @@ class DaskPool:
         """
         return self._jobs if self._address is None else max(1, self._threads)
 
-    def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
-        if cell.trace:
+    def submit(self, job: SimulationJob, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
+        if job.trace:
             raise ProblemError("traces are too large to send over a cluster; leave out trace, or take another engine")
         if self._client is None:
             self._open(self._start)
         promised: Future[list[PlayedRun]] = Future()
         # Dask does not report the start of a piece, and a running piece is awaited for a while after Ctrl-C.
         promised.set_running_or_notify_cancel()
-        self._client.loop.add_callback(self._begin, promised, cell, list(numbers))
+        self._client.loop.add_callback(self._begin, promised, job, list(numbers))
         return promised
 
     def close(self) -> None:
@@ -218,14 +218,14 @@ class DaskPool:
     async def _begin_watch(self) -> None:
         self._watch = asyncio.create_task(self._look_after())
 
-    def _begin(self, promised: Future[list[PlayedRun]], cell: Cell, numbers: list[int]) -> None:
-        task = asyncio.create_task(self._keep(promised, cell, numbers))
+    def _begin(self, promised: Future[list[PlayedRun]], job: SimulationJob, numbers: list[int]) -> None:
+        task = asyncio.create_task(self._keep(promised, job, numbers))
         self._playing[task] = promised
         task.add_done_callback(lambda done: self._playing.pop(done, None))
 
-    async def _keep(self, promised: Future[list[PlayedRun]], cell: Cell, numbers: list[int]) -> None:
+    async def _keep(self, promised: Future[list[PlayedRun]], job: SimulationJob, numbers: list[int]) -> None:
         try:
-            played = await self._played(cell, numbers)
+            played = await self._played(job, numbers)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -234,14 +234,14 @@ class DaskPool:
             if not promised.done():
                 promised.set_result(played)
 
-    async def _played(self, cell: Cell, numbers: list[int]) -> list[PlayedRun]:
+    async def _played(self, job: SimulationJob, numbers: list[int]) -> list[PlayedRun]:
         number = next(self._count)
-        rest = {name: value for name, value in vars(cell).items() if name != "problem"}
+        rest = {name: value for name, value in vars(job).items() if name != "problem"}
         for _ in range(1 + SENT_AGAIN):
             names = {
                 "wanted": versions(),
-                "problem": self._once(cell.problem, cell.problem),
-                "rest": self._once(cell, rest),
+                "problem": self._once(job.problem, job.problem),
+                "rest": self._once(job, rest),
                 "numbers": numbers,
             }
             try:
@@ -262,7 +262,7 @@ class DaskPool:
                     f"a worker cannot load its task ({_line(error)}); install there what is installed here"
                 ) from None
         raise ProblemError(
-            f"every worker that took up run {numbers[0]} of {cell.label} has died, {1 + SENT_AGAIN} times over; "
+            f"every worker that took up run {numbers[0]} of {job.label} has died, {1 + SENT_AGAIN} times over; "
             "see the workers' logs for why, memory being the usual reason"
         )
 
@@ -314,7 +314,7 @@ async def _who_is_at(address: str) -> dict[str, Any]:
 
 def play_piece(wanted: dict[str, str], problem: bytes, rest: bytes, numbers: Sequence[int]) -> list[PlayedRun]:
     _compare(wanted, versions(), distributed.get_worker().address)
-    return play_runs(Cell(_loaded(problem), **_loaded(rest)), numbers)
+    return play_runs(SimulationJob(_loaded(problem), **_loaded(rest)), numbers)
 
 
 @lru_cache(maxsize=64)

@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray
-from restless_bandits.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, cap_for
-from restless_bandits.errors import ProblemError
-from restless_bandits.learners.base import Learner, next_plan
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.random_streams import plan_generator, world_words
+from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits.learning.learners.base import Learner, next_plan
+from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.record import Record
+from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, shares_of
 from restless_bandits.oracles.solution import Solution
-from restless_bandits.plans import Plan, RuleTable
-from restless_bandits.policies import (
+from restless_bandits.policies.plans import Plan, RuleTable
+from restless_bandits.policies.policies import (
     TIE,
     Cycle,
     EmpiricalUCB,
@@ -29,18 +33,15 @@ from restless_bandits.policies import (
     SingleArm,
     top_arms,
 )
-from restless_bandits.problem import AnyArm, Problem
-from restless_bandits.record import Record
-from restless_bandits.rewards import ZERO_TO_ONE, beta_shapes, shares_of
-from restless_bandits.simulation import _kernels as kernels
-from restless_bandits.streams import plan_generator, world_words
+from restless_bandits.processes.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, truncation_for
+from restless_bandits.simulation import world_kernels as kernels
 
-LAW_DEVIATION = 1e-15
+ENGINE_TV_ERROR = 1e-15
 LARGEST_GAP_TABLE = 40_000_000
 
 
 @dataclass(frozen=True)
-class Pricing:
+class GapTable:
     """The exact solution of the problem, in the form of a table of gaps for every choice of a run."""
 
     beliefs: JointBeliefs
@@ -48,7 +49,7 @@ class Pricing:
     start_gap: Array
 
     @classmethod
-    def of(cls, solution: Solution) -> Pricing | None:
+    def of(cls, solution: Solution) -> GapTable | None:
         """Return the gaps of a solution, or None without a bias or if the table would be too large."""
         if solution.bias is None or not isinstance(solution.policy, JointPolicy):
             return None
@@ -69,9 +70,9 @@ class Pricing:
 class World:
     """A problem in the layout of the engine. An arm with ``bounded`` rewards of unknown distribution pays its means."""
 
-    def __init__(self, problem: Problem, pricing: Pricing | None = None) -> None:
+    def __init__(self, problem: Problem, gap_table: GapTable | None = None) -> None:
         self.problem = problem
-        self.pricing = pricing
+        self.gap_table = gap_table
         changed = [
             (piece.first, i, arm)
             for before, piece in pairwise(problem.pieces)
@@ -79,33 +80,33 @@ class World:
             if arm is not old
         ]
         paying = [*problem.arms, *(arm for _, _, arm in changed)]
-        arms = [arm_beliefs(arm, cap_for(arm, LAW_DEVIATION), forget=False) for arm in paying]
-        law_bases = _bases([arm.law.size for arm in arms])
-        laws = [np.column_stack([arm.law[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
+        arms = [arm_beliefs(arm, truncation_for(arm, ENGINE_TV_ERROR), forget=False) for arm in paying]
+        law_bases = _bases([arm.distribution.size for arm in arms])
+        laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
         n = problem.n_arms
         record = Record(problem.n_states, problem.initial)
         table = np.zeros((n, 8), dtype=np.int64)
         table[:, kernels.STATES] = problem.n_states
-        table[:, kernels.CAP] = [arm.cap for arm in arms[:n]]
+        table[:, kernels.CAP] = [arm.truncation for arm in arms[:n]]
         table[:, kernels.PERIOD] = [arm.period for arm in arms[:n]]
         table[:, kernels.LAW] = law_bases[:n]
         table[:, kernels.STATE] = record.state_base[:-1]
         table[:, kernels.ROW] = record.row_base[:-1]
         table[:, kernels.COUNT] = record.count_base[:-1]
         table[:, kernels.PAYS] = [_pays(arm) for arm in problem.arms]
-        self.arrays = kernels.World(table, np.concatenate(laws), *_rewards(problem.arms))
+        self.arrays = kernels.WorldArrays(table, np.concatenate(laws), *_rewards(problem.arms))
         self.changes = None
         if changed:
             slots, numbers, later = zip(*changed, strict=True)
-            caps = np.array([arm.cap for arm in arms])
+            truncations = np.array([arm.truncation for arm in arms])
             # Space for the distributions of each arm not observed across a change: the largest need of any change.
             room = np.zeros(n, dtype=np.int64)
-            np.maximum.at(room, list(numbers), caps[n:] * table[list(numbers), kernels.STATES])
-            self.changes = kernels.Changes(
+            np.maximum.at(room, list(numbers), truncations[n:] * table[list(numbers), kernels.STATES])
+            self.changes = kernels.ChangeArrays(
                 slot=np.array(slots),
                 arm=np.array(numbers),
-                law=law_bases[n:],
-                cap=caps[n:],
+                distribution=law_bases[n:],
+                truncation=truncations[n:],
                 period=np.array([arm.period for arm in arms[n:]]),
                 state=_bases([arm.n_states for arm in later]),
                 **dict(zip(("reward", "draws"), _rewards(later), strict=True)),
@@ -114,9 +115,9 @@ class World:
                 base=_bases(room.tolist()),
                 crossed=np.zeros(int(room.sum())),
             )
-        self.priced = _no_blocks(problem) if pricing is None else kernels.Blocks.of(pricing.beliefs.table)
-        self.gap = np.zeros((0, 1)) if pricing is None else pricing.gap
-        self.start_gap = np.zeros(1) if pricing is None else pricing.start_gap
+        self.priced = _no_blocks(problem) if gap_table is None else kernels.Blocks.of(gap_table.beliefs.table)
+        self.gap = np.zeros((0, 1)) if gap_table is None else gap_table.gap
+        self.start_gap = np.zeros(1) if gap_table is None else gap_table.start_gap
 
     @cached_property
     def first_block(self) -> int:
@@ -171,22 +172,26 @@ class Run:
         problem = world.problem
         self.world, self.horizon, self.words = world, horizon, words
         self.record = record = Record(problem.n_states, problem.initial)
-        self.block = world.first_block
+        self.previous_action = world.first_block
         shape = (horizon if trace else 0, problem.plays)
-        self.trace = kernels.Trace(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape))
+        self.trace = kernels.Trajectory(
+            np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape)
+        )
         at = np.zeros((len(checkpoints), 3))
-        self.account = kernels.Account(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
+        self.totals = kernels.RunTotals(np.zeros(3), checkpoints, at, world.gap, world.start_gap)
         flat = record.flat_counts, record.flat_visits, record.flat_seen, record.flat_rewards
-        self._memory = kernels.plain(kernels.Memory(*flat, record.last_state, record.last_slot))
-        self._arms, self._changes = kernels.plain(world.arrays), world.changes
+        self._memory = kernels.without_changes(kernels.Memory(*flat, record.last_state, record.last_slot))
+        self._arms, self._changes = kernels.without_changes(world.arrays), world.changes
         if world.changes is not None:
             # Arrays that a change overwrites belong to the run.
-            arms, law, *paid = world.arrays
-            self._arms = kernels.plain(kernels.World(arms.copy(), law, *(array.copy() for array in paid)))
+            arms, distribution, *paid = world.arrays
+            self._arms = kernels.without_changes(
+                kernels.WorldArrays(arms.copy(), distribution, *(array.copy() for array in paid))
+            )
             own = ("done", "since", "crossed")
             self._changes = world.changes._replace(**{name: getattr(world.changes, name).copy() for name in own})
-        self._priced = kernels.plain(world.priced)
-        self._outcomes = kernels.plain(self.account), kernels.plain(self.trace)
+        self._priced = kernels.without_changes(world.priced)
+        self._outcomes = kernels.without_changes(self.totals), kernels.without_changes(self.trace)
         # Two numbers for each count; the system allocates only the used pages.
         size = len(record.flat_visits)
         self._tally = np.zeros(size, dtype=np.int64), np.empty(size, dtype=np.int64)
@@ -198,11 +203,13 @@ class Run:
     def play(self, plan: Plan) -> None:
         """Play a plan to its end, or to the horizon."""
         record = self.record
-        ending = kernels.plain(kernels.Ending(*RuleTable.of(plan.until), *self._tally))
-        choice, flat, joint = _choice(plan.policy, self.world.problem, at_start=self.block < 0)
+        ending = kernels.without_changes(kernels.Ending(*RuleTable.of(plan.until), *self._tally))
+        choice, flat, joint = _choice(plan.policy, self.world.problem, at_start=self.previous_action < 0)
         priced, started = self._priced, record.slots
         game = (self._arms, self._memory, choice, flat, joint or priced, priced, ending, *self._outcomes)
-        record.slots, self.block = kernels.run_plan(self.words, started, self.horizon, self.block, *game, self._changes)
+        record.slots, self.previous_action = kernels.run_plan(
+            self.words, started, self.horizon, self.previous_action, *game, self._changes
+        )
         record.plan_lengths.append(record.slots - started)
 
 
@@ -221,7 +228,7 @@ def play_run(
 
 def _choice(
     policy: Policy, problem: Problem, *, at_start: bool
-) -> tuple[kernels.Choice, FlatTables, kernels.Blocks | None]:
+) -> tuple[kernels.PolicyArrays, FlatTables, kernels.Blocks | None]:
     """A policy in the layout of the engine, with its tables of indices and its joint beliefs, if any.
 
     ``at_start`` marks a start for which a table over joint beliefs may have no entry yet.
@@ -233,21 +240,21 @@ def _choice(
         kind = kernels.INDEX if plays == 1 else kernels.INDICES
         if plays == 1 and problem.n_arms == 2 and max(policy.table_periods) == 1:
             kind = kernels.PAIR
-        choice = kernels.Choice(kind, plays)
+        choice = kernels.PolicyArrays(kind, plays)
     elif isinstance(policy, JointPolicy):
         start = top_arms(policy.action_values(policy.beliefs.start[None]), 1)[0, 0] if at_start else 0
-        choice = kernels.Choice(kernels.JOINT, plays, action=policy.action, start=int(start))
-        blocks = kernels.plain(kernels.Blocks.of(policy.beliefs.table))
+        choice = kernels.PolicyArrays(kernels.JOINT, plays, action=policy.action, start=int(start))
+        blocks = kernels.without_changes(kernels.Blocks.of(policy.beliefs.table))
     elif isinstance(policy, SingleArm):
-        choice = kernels.Choice(kernels.SINGLE, plays, arm=policy.arm)
+        choice = kernels.PolicyArrays(kernels.SINGLE, plays, arm=policy.arm)
     elif isinstance(policy, Cycle):
-        choice = kernels.Choice(kernels.CYCLE, plays)
+        choice = kernels.PolicyArrays(kernels.CYCLE, plays)
     elif isinstance(policy, EmpiricalUCB):
         ranges = np.array(policy.ranges) if policy.ranges else np.ones(problem.n_arms)
-        choice = kernels.Choice(kernels.UCB, plays, width=float(policy.width), ranges=ranges)
+        choice = kernels.PolicyArrays(kernels.UCB, plays, width=float(policy.width), ranges=ranges)
     else:
         raise UnplayablePolicyError(
             f"the simulator cannot play a {type(policy).__name__}; give one of IndexPolicy, JointPolicy, SingleArm, "
             "Cycle or EmpiricalUCB"
         )
-    return kernels.plain(choice), kernels.plain(flat), blocks
+    return kernels.without_changes(choice), kernels.without_changes(flat), blocks

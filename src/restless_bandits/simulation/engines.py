@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from restless_bandits.errors import ProblemError, check_known
-from restless_bandits.learners.base import Learner
+from restless_bandits._internal.errors import ProblemError, check_known
+from restless_bandits.learning.learners.base import Learner
 from restless_bandits.registry import ENGINES
 from restless_bandits.simulation.pools import Pool, ProcessPool, ThreadPool, cores
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Protocol, runtime_checkable
 
-from restless_bandits.simulation.cells import Cell, PlayedRun, play_runs
-from restless_bandits.workers import begin_worker, listen_to_workers
+from restless_bandits._internal.workers import begin_worker, listen_to_workers
+from restless_bandits.simulation.jobs import PlayedRun, SimulationJob, play_runs
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class Pool(Protocol):
     def width(self) -> int:
         """How many pieces are played at a time."""
 
-    def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
+    def submit(self, job: SimulationJob, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
         """Promise some runs of a cell."""
 
     def close(self) -> None:
@@ -52,12 +52,14 @@ class ThreadPool:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._work: queue.SimpleQueue[tuple[Future[list[PlayedRun]], Cell, Sequence[int]] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[Future[list[PlayedRun]], SimulationJob, Sequence[int]] | None] = (
+            queue.SimpleQueue()
+        )
         self._threads: list[threading.Thread] = []
 
-    def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
+    def submit(self, job: SimulationJob, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
         promised: Future[list[PlayedRun]] = Future()
-        self._work.put((promised, cell, numbers))
+        self._work.put((promised, job, numbers))
         if len(self._threads) < self.width:
             self._threads.append(threading.Thread(target=self._play, daemon=True))
             self._threads[-1].start()
@@ -65,11 +67,11 @@ class ThreadPool:
 
     def _play(self) -> None:
         while (piece := self._work.get()) is not None:
-            promised, cell, numbers = piece
+            promised, job, numbers = piece
             if not promised.set_running_or_notify_cancel():
                 continue
             try:
-                promised.set_result(play_runs(cell, numbers))
+                promised.set_result(play_runs(job, numbers))
             except BaseException as error:
                 promised.set_exception(error)
 
@@ -89,8 +91,8 @@ class ProcessPool:
         listen_to_workers(flags)
         self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker, initargs=(flags,))
 
-    def submit(self, cell: Cell, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
-        return self._pool.submit(play_runs, cell, numbers)
+    def submit(self, job: SimulationJob, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
+        return self._pool.submit(play_runs, job, numbers)
 
     def close(self) -> None:
         processes = list((self._pool._processes or {}).values())

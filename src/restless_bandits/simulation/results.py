@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits.arrays import Array, IntArray, is_number, positive, probability, whole
-from restless_bandits.errors import ProblemError, check_known, harmless
-from restless_bandits.files import read_archive, save_file
-from restless_bandits.problem import NO_FINDINGS, Findings
-from restless_bandits.rewards import ZERO_TO_ONE, Range, checked_range, outside
+from restless_bandits._internal.errors import ProblemError, check_known, harmless
+from restless_bandits._internal.files import read_archive, save_file
+from restless_bandits._internal.validation import Array, IntArray, check_int, is_number, positive, probability
+from restless_bandits.model.findings import NO_FINDINGS, Findings
+from restless_bandits.model.rewards import ZERO_TO_ONE, Range, checked_range, outside
 from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
 
 REALISED, EXPECTED, GAP = range(3)
@@ -96,7 +96,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
-class Traces:
+class Trajectories:
     """Every slot of every run of a learner: arrays (run, slot, play)."""
 
     arms: IntArray
@@ -123,7 +123,7 @@ class SimulationResult:
     priced: bool
     """Whether gaps were recorded."""
     outcomes: tuple[Outcomes, ...]
-    traces: Mapping[str, Traces] = field(default_factory=dict)
+    traces: Mapping[str, Trajectories] = field(default_factory=dict)
     findings: Findings = NO_FINDINGS
     """Findings of the fit of the problem to a log."""
     lost: float = 0.0
@@ -361,17 +361,17 @@ class SimulationResult:
             late=label.get("late", 0),
             # Files of earlier versions have none.
             reward_range=checked_range("reward_range", label.get("reward_range", ZERO_TO_ONE)),
-            traces={spec: Traces(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
+            traces={spec: Trajectories(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
         found._check()
         return found
 
     def _check(self) -> None:
         """Raise ``ValueError`` for inconsistent numbers and words."""
-        whole("seed", self.seed, 0)
+        check_int("seed", self.seed, 0)
         positive("ratio", self.ratio, LARGEST_RATIO)
         probability("lost", self.lost)
-        whole("late", self.late, 0)
+        check_int("late", self.late, 0)
         words = (self.problem, self.content, self.comparator.kind, *self.arms, *self.learners)
         firsts = [first for first, _ in self.comparator.pieces]
         against = (self.comparator, *(one for _, one in self.comparator.pieces))
@@ -390,7 +390,7 @@ class SimulationResult:
             and marks.dtype == np.int64
             and marks[0] > 0
             and (np.diff(marks) > 0).all()
-            and marks[-1] == whole("horizon", self.horizon)
+            and marks[-1] == check_int("horizon", self.horizon)
         ):
             raise ValueError("the label is not that of a result")
         for one in self.outcomes:

@@ -11,23 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
-from restless_bandits._compile import is_kept
-from restless_bandits.arrays import IntArray, number_of, positive, whole
-from restless_bandits.errors import ProblemError, shortened
-from restless_bandits.forecasts import Report, warning
-from restless_bandits.learners import Learner, by_label
+from restless_bandits._internal.compiling import is_kept
+from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.progress import Report, warning
+from restless_bandits._internal.validation import IntArray, check_int, number_of, positive
+from restless_bandits.learning.learners import Learner, by_label
+from restless_bandits.model.checks import check_length
+from restless_bandits.model.problem import Problem, check_problem
 from restless_bandits.oracles.exact import cost
-from restless_bandits.problem import Problem, check_length, check_problem
-from restless_bandits.simulation._kernels import run_plan
-from restless_bandits.simulation.answers import Answers
-from restless_bandits.simulation.cells import MOST_RUNS, Cell, is_priced
 from restless_bandits.simulation.comparator import Comparator, comparator_over
 from restless_bandits.simulation.engines import open_pool
-from restless_bandits.simulation.outlook import Outlook, play_beginning
-from restless_bandits.simulation.playing import Book, play_books
+from restless_bandits.simulation.feedback_delays import FeedbackDelays
+from restless_bandits.simulation.jobs import MOST_RUNS, SimulationJob, is_priced
 from restless_bandits.simulation.pools import Pool, ProcessPool
-from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Traces
-from restless_bandits.simulation.storage import Store, open_folder
+from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Trajectories
+from restless_bandits.simulation.scheduler import JobResults, play_jobs
+from restless_bandits.simulation.storage import RunStore, open_folder
+from restless_bandits.simulation.time_estimates import TimeEstimate, play_beginning
+from restless_bandits.simulation.world_kernels import run_plan
 
 MOST_CHECKPOINTS = 1_000_000
 MOST_NUMBERS = 200_000_000
@@ -123,15 +124,15 @@ def simulate(
     """
     check_problem(problem)
     problem.require_drawn()
-    horizon = whole("horizon", horizon)
+    horizon = check_int("horizon", horizon)
     check_length(horizon)
-    runs = whole("runs", runs, 1, MOST_RUNS)
-    seed = whole("seed", seed, 0)
-    jobs = None if jobs is None else whole("jobs", jobs)
+    runs = check_int("runs", runs, 1, MOST_RUNS)
+    seed = check_int("seed", seed, 0)
+    jobs = None if jobs is None else check_int("jobs", jobs)
     ratio = positive("ratio", ratio, LARGEST_RATIO)
     if trace and out is not None:
         raise ProblemError("traces are not stored; leave out either trace or out")
-    answers = Answers(lost, late)
+    answers = FeedbackDelays(lost, late)
     marks = checkpoint_slots(checkpoints, horizon)
     players = by_label(learners)
     kept = 3 * runs * len(players) * (len(marks) + (horizon * problem.plays if trace else 0))
@@ -152,48 +153,50 @@ def simulate(
         if announce is not None and comparator == "exact" and (line := warning(cost(problem).seconds, "exact")):
             announce(line)
         compared = comparator_over(problem, comparator, horizon)
-        books = []
+        all_results = []
         for label, player in players.items():
-            cell = Cell(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace, answers)
-            books.append(Book(cell, None if folder is None else Store.open(folder, cell)))
+            job = SimulationJob(problem, player, label, horizon, tuple(marks.tolist()), seed, runs, trace, answers)
+            all_results.append(JobResults(job, None if folder is None else RunStore.open(folder, job)))
 
-        def tell(_: Book | None = None) -> None:
+        def tell(_: JobResults | None = None) -> None:
             if progress is not None:
-                progress(sum(len(book.finished) for book in books), runs * len(books))
+                progress(sum(len(job_results.finished) for job_results in all_results), runs * len(all_results))
 
         tell()
         try:
             if isinstance(pool, ProcessPool) and not is_kept(run_plan):
                 # Compile here the code with the longest compile time; all workers then load the code from disk.
-                play_beginning(books[0].cell)
-            play_books([books], pool, tell, Outlook(books, pool.width, announce).look)
+                play_beginning(all_results[0].job)
+            play_jobs([all_results], pool, tell, TimeEstimate(all_results, pool.width, announce).look)
         except KeyboardInterrupt:
-            counts = {book.cell.label: len(book.finished) for book in books}
-            common = min(min(book.missing, default=runs) for book in books)
-            part = collect(books, common, compared, ratio) if common else None
-            raise SimulationInterrupted(counts, runs * len(books), part, folder) from None
-    return collect(books, runs, compared, ratio)
+            counts = {job_results.job.label: len(job_results.finished) for job_results in all_results}
+            common = min(min(job_results.missing, default=runs) for job_results in all_results)
+            part = collect(all_results, common, compared, ratio) if common else None
+            raise SimulationInterrupted(counts, runs * len(all_results), part, folder) from None
+    return collect(all_results, runs, compared, ratio)
 
 
-def collect(books: Sequence[Book], runs: int, comparator: Comparator, ratio: float = 1.0) -> SimulationResult:
+def collect(
+    all_results: Sequence[JobResults], runs: int, comparator: Comparator, ratio: float = 1.0
+) -> SimulationResult:
     """Return the first runs of some cells of equal problem, seed, horizon and checkpoints as a result."""
-    first = books[0].cell
+    first = all_results[0].job
     traces = {}
-    for book in books if first.trace else ():
-        columns = zip(*(book.traces[run] for run in range(runs)), strict=True)
-        traces[book.cell.label] = Traces(*map(np.stack, columns))
+    for job_results in all_results if first.trace else ():
+        columns = zip(*(job_results.traces[run] for run in range(runs)), strict=True)
+        traces[job_results.job.label] = Trajectories(*map(np.stack, columns))
     return SimulationResult(
         problem=first.problem.name,
         content=first.problem.content,
         arms=tuple(arm.name for arm in first.problem.arms),
-        learners=tuple(book.cell.label for book in books),
+        learners=tuple(job_results.job.label for job_results in all_results),
         horizon=first.horizon,
         seed=first.seed,
         checkpoints=np.array(first.checkpoints, dtype=np.int64),
         comparator=comparator,
         ratio=ratio,
         priced=is_priced(first.problem),
-        outcomes=tuple(book.outcomes(runs) for book in books),
+        outcomes=tuple(job_results.outcomes(runs) for job_results in all_results),
         traces=traces,
         findings=first.problem.findings,
         lost=first.answers.lost,
@@ -217,14 +220,14 @@ def checkpoint_slots(checkpoints: int | str | Sequence[int], horizon: int) -> In
             remedy = "give a number, or log: and a number as in log:20"
             raise ProblemError(f"checkpoints is {shortened(checkpoints)}; {remedy}")
         if kind == "log":
-            whole("checkpoints", number, 1, MOST_CHECKPOINTS)
+            check_int("checkpoints", number, 1, MOST_CHECKPOINTS)
             spaced = np.geomspace(1, horizon, number) if number > 1 else np.array([horizon])
             return _ascending(np.rint(spaced).astype(np.int64), horizon)
         checkpoints = number
     if isinstance(checkpoints, int | np.integer):
-        count_of = min(whole("checkpoints", checkpoints, 1, MOST_CHECKPOINTS), horizon)
+        count_of = min(check_int("checkpoints", checkpoints, 1, MOST_CHECKPOINTS), horizon)
         return _ascending(np.array([-(-horizon * k // count_of) for k in range(1, count_of + 1)]), horizon)
-    slots = [whole("a checkpoint", slot) for slot in checkpoints]
+    slots = [check_int("a checkpoint", slot) for slot in checkpoints]
     beyond = [slot for slot in slots if slot > horizon]
     if beyond:
         raise ProblemError(f"checkpoint {beyond[0]} lies beyond the horizon {horizon}; leave it out")

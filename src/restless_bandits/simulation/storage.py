@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import __version__
-from restless_bandits.errors import ProblemError
-from restless_bandits.files import read_archive, write_file
-from restless_bandits.learners.base import Learner
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.files import read_archive, write_file
+from restless_bandits.learning.learners.base import Learner
+from restless_bandits.model.rewards import Range
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.registry import ORACLES, source_mark
-from restless_bandits.rewards import Range
-from restless_bandits.simulation.cells import Cell, is_priced
+from restless_bandits.simulation.jobs import SimulationJob, is_priced
 from restless_bandits.simulation.results import Outcomes
 
 WHAT = "results of restless simulate"
@@ -36,7 +36,7 @@ FORMAT = 1
 BLOCKS = "runs-*.npz"
 HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
 """Files of file browsers in an otherwise empty folder."""
-NO_PART_IN_RUNS = ("cli", "data", "experiments", "plots.py", "service", "testing.py")
+NO_PART_IN_RUNS = ("cli", "logs", "paper", "plots.py", "service", "testing.py")
 """Parts of the package that cannot change a run."""
 
 
@@ -87,7 +87,7 @@ def _parts_of(learner: Learner) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Store:
+class RunStore:
     """The stored runs of a learner under a key."""
 
     folder: Path
@@ -97,9 +97,9 @@ class Store:
     reward_range: Range
 
     @classmethod
-    def open(cls, folder: Path, cell: Cell) -> Store:
+    def open(cls, folder: Path, job: SimulationJob) -> RunStore:
         """Return the place of a cell in a results folder."""
-        problem, learner = cell.problem, cell.learner
+        problem, learner = job.problem, job.learner
         try:
             spec, source = learner.spec, source_mark(_parts_of(learner))
         except ProblemError as error:
@@ -108,10 +108,10 @@ class Store:
             {
                 "problem": problem.content,
                 "learner": spec,
-                "seed": cell.seed,
-                "horizon": cell.horizon,
-                "checkpoints": cell.checkpoints,
-                "answers": dataclasses.asdict(cell.answers),
+                "seed": job.seed,
+                "horizon": job.horizon,
+                "checkpoints": job.checkpoints,
+                "answers": dataclasses.asdict(job.answers),
                 "gaps": is_priced(problem),
                 "version": __version__,
                 "code": fingerprint(),
@@ -127,7 +127,7 @@ class Store:
                 write_file(place / "key.json", (key + "\n").encode())
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
-        return cls(place, key, cell.checkpoints, problem.n_arms, problem.reward_range)
+        return cls(place, key, job.checkpoints, problem.n_arms, problem.reward_range)
 
     def load(self, runs: int) -> dict[int, Outcomes]:
         """Return the stored runs below ``runs``, each by its number.

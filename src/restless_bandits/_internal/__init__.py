@@ -1,0 +1,1 @@
+"""Shared parts without a subject of their own: errors, validation, files, random streams, compiling, workers."""

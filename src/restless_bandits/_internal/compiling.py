@@ -1,0 +1,196 @@
+"""The common decorators for compiling kernels with Numba.
+
+Kernels take and return plain arrays. Kernels are compiled at their first call, cached on disk if possible, release the
+interpreter lock, and never use fast-math: results are the same on every run and in every thread.
+
+Compiling takes most of a first command's time. Compilation is therefore reported to observers and limited to the
+necessary: kernels are not callable from C, and the garbage collector pauses meanwhile. Numba is imported at the first
+call of a kernel, not with the modules that define kernels.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, cached_property, update_wrapper
+from pathlib import Path
+from threading import Event, RLock, Timer
+from typing import Any, Literal, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LONG_COMPILATION_SECONDS = 2.0
+"""Seconds of compiling after which a waiting user should be informed."""
+
+compiling = Event()
+"""Set as soon as a kernel missing in the cache on disk is compiled, in this process or in a worker."""
+
+compiling_long = Event()
+"""Set when compilation has taken ``LONG_COMPILATION_SECONDS`` seconds in one process."""
+
+compiling_ahead = Event()
+"""Set if another process compiles the kernel of the slots for this process, see ``cli.compile_ahead``."""
+
+
+class _CompilationTimer:
+    """The actions around a compilation. A kernel compiles other kernels within; only the outermost counts.
+
+    Numba compiles in one thread at a time, and begins and ends within its lock.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._started = 0.0
+        self._spent = 0.0
+        self._collecting = False
+        self._timer = Timer(0.0, compiling_long.set)
+
+    def begin(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
+        compiling.set()
+        self._collecting = gc.isenabled()
+        gc.disable()
+        self._started = time.monotonic()
+        if self._spent < LONG_COMPILATION_SECONDS:
+            self._timer = Timer(LONG_COMPILATION_SECONDS - self._spent, compiling_long.set)
+            self._timer.daemon = True
+            self._timer.start()
+
+    @property
+    def spent(self) -> float:
+        """The seconds of compiling so far."""
+        return self._spent + (time.monotonic() - self._started if self._depth else 0.0)
+
+    def end(self) -> None:
+        self._depth -= 1
+        if self._depth > 0:
+            return
+        self._spent += time.monotonic() - self._started
+        self._timer.cancel()
+        if self._collecting:
+            gc.enable()
+
+
+_watch = _CompilationTimer()
+
+
+def clock() -> float:
+    """Return the seconds of a clock that pauses during compilation, which occurs only once for a kernel."""
+    return time.monotonic() - _watch.spent
+
+
+@cache
+def _numba() -> Any:
+    """Return Numba, with the observers of compilation in place."""
+    import numba
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: event.Event) -> None:
+            _watch.begin()
+
+        def on_end(self, event: event.Event) -> None:
+            _watch.end()
+
+    # Numba's events carry no types.
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+    return numba
+
+
+_loading = RLock()
+"""Held while Numba is imported, which two threads may want at once."""
+
+
+class Kernel:
+    """A function whose Numba dispatcher is made at the first use: until then nothing of Numba is imported.
+
+    A kernel that calls another one finds its dispatcher through the attributes, which are those of the dispatcher.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options = options
+        # A helper has no entry point that Python could call: there it runs as it is written.
+        self._call: Callable[..., Any] = function if options.get("no_cpython_wrapper") else self._first_call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        # Special methods and what other libraries probe for are no reason to import Numba.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = self.py_func.__qualname__
+        if getattr(sys.modules.get(self.py_func.__module__), name, None) is self:
+            return name
+        return Kernel, (self.py_func, self._options)
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        with _loading:
+            numba = _numba()
+        from numba.core.compiler_lock import global_compiler_lock
+
+        # Numba's own lock, because a thread that compiles holds it while it looks up the kernels that it calls.
+        with global_compiler_lock:
+            if "dispatcher" in self.__dict__:
+                return self.__dict__["dispatcher"]
+            try:
+                made = numba.njit(cache=True, **self._options)(self.py_func)
+            except RuntimeError:
+                # Numba finds no folder to write to and says so here, before it compiles anything.
+                made = numba.njit(**self._options)(self.py_func)
+            self.__dict__["dispatcher"] = made
+            if self._call == self._first_call:
+                self._call = made
+            return made
+
+    def _first_call(self, *args: Any) -> Any:
+        return self.dispatcher(*args)
+
+
+def is_kept(kernel: Any) -> bool:
+    """Return whether a kernel is in the cache on disk, judged by file names and times."""
+    folder = kernel.stats.cache_path
+    if folder is None:
+        return False
+    made = Path(inspect.getfile(kernel.py_func)).stat().st_mtime
+    return any(path.stat().st_mtime >= made for path in Path(folder).glob(f"*.{kernel.py_func.__name__}-*.nbi"))
+
+
+def is_loaded(kernel: Any) -> bool:
+    """Whether this process has compiled a kernel, or read a compiled version from disk."""
+    return "dispatcher" in vars(kernel) and bool(kernel.dispatcher.overloads)
+
+
+def njit(function: F) -> F:
+    """Compile a kernel, cached in a writable package folder or in the user's cache folder."""
+    return _kernel(function, "never")
+
+
+def inlined(function: F) -> F:
+    """Compile a helper into the kernels that call it: passing arrays in an inner loop would cost too much.
+
+    Inlining a helper with a single call also compiles faster: Numba optimises a called function again with every
+    caller.
+    """
+    return _kernel(function, "always")
+
+
+def helper(function: F) -> F:
+    """Compile a function that only kernels call: an entry point for Python would take time to compile."""
+    return _kernel(function, "never", no_cpython_wrapper=True)
+
+
+def _kernel(function: F, inline: Literal["never", "always"], **more: bool) -> F:
+    options = {"nogil": True, "fastmath": False, "inline": inline, "no_cfunc_wrapper": True}
+    return cast(F, Kernel(function, options | more))

@@ -1,0 +1,158 @@
+"""Validates feedback: resolves slot and arms, rejects impossible values, detects duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from restless_bandits._internal.errors import ConflictError, ProblemError, did_you_mean, shortened
+from restless_bandits._internal.validation import check_int, is_whole
+from restless_bandits.agent.delayed_feedback import FeedbackBuffer
+from restless_bandits.learning.observations import Observation
+from restless_bandits.model.record import Record
+from restless_bandits.model.tasks import Task
+
+FORGETFUL = ("forget", "forget-all")
+SAME_REWARD = 1e-9
+"""Rewards of a fixed distribution are equal if they differ by at most this share of the largest possible difference."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision with missing feedback: its slot number, and the arms without feedback."""
+
+    slot: int
+    arms: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+class FeedbackValidator:
+    """Validates feedback; subclasses decide on its use."""
+
+    task: Task
+    record: Record
+    _buffer: FeedbackBuffer
+    _on_change: str
+
+    @property
+    def slots(self) -> int:
+        """The number of past slots."""
+        return self.record.slots
+
+    @property
+    def open(self) -> list[Decision]:
+        """Decisions without feedback, the oldest first: the decision of the present slot, if made, and earlier
+        decisions whose feedback may still arrive and was not abandoned.
+        """
+        missing = ((slot, entry.missing(self.task.plays)) for slot, entry in self._buffer.entries())
+        names = self.task.names
+        return [Decision(slot, tuple(arms), tuple(names[arm] for arm in arms)) for slot, arms in missing if arms]
+
+    def observations(self, since: int = 0) -> Iterator[Observation]:
+        """Yield the observations after a slot, in order of slots, as far back as feedback may still arrive."""
+        return self._buffer.observations(since)
+
+    def _slot_of(self, slot: int | None) -> int:
+        """The slot number of feedback, if still accepted."""
+        present, first = self.slots + 1, self._buffer.finalized_through + 1
+        number = present if slot is None else check_int("slot", slot)
+        if number > present:
+            raise ProblemError(f"slot {number} is in the future; the present slot is {present}")
+        if number < first:
+            raise ProblemError(
+                f"slot {number} is too long ago: feedback may come {self._buffer.late} slots late, and slot {first} "
+                "is the first that still accepts feedback"
+            )
+        return number
+
+    def _arms_of(self, arm: Any) -> list[int]:
+        """The numbers of arms given by name or number."""
+        plays = self.task.plays
+        if plays == 1 or not is_sequence(arm):
+            return [self._number_of(arm)]
+        if not 1 <= len(arm) <= plays:
+            raise ProblemError(f"arm is {shortened(arm)}; with {plays} plays name an arm, or at most {plays} of them")
+        arms = [self._number_of(one) for one in arm]
+        if len(set(arms)) < len(arms):
+            raise ProblemError(f"arms {arms} are not distinct; an arm can be pulled once a slot")
+        return arms
+
+    def _number_of(self, arm: Any) -> int:
+        names = self.task.names
+        if isinstance(arm, str):
+            if names.count(arm) != 1:
+                why = f"there is no arm {shortened(arm)}; {did_you_mean(arm[:60], names)}"
+                raise ProblemError(f"two arms are called {arm!r}; give its number" if arm in names else why)
+            return names.index(arm)
+        if not is_whole(arm) or not 0 <= arm < self.task.n_arms:
+            raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {self.task.n_arms - 1}")
+        return int(arm)
+
+    def _seen(self, arms: list[int], named: Any, state: Any, reward: Any) -> list[tuple[int, Any, Any]]:
+        """The feedback of each arm, in ascending order of arms."""
+        single = self.task.plays == 1 or (named is not None and not is_sequence(named))
+        states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
+        return sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
+
+    def _new_answers(
+        self, slot: int, seen: list[tuple[int, Any, Any]], received: Mapping[int, tuple[int, float]]
+    ) -> list[tuple[int, int, float]]:
+        """The new part of checked feedback; feedback that contradicts earlier feedback is refused."""
+        new = [(arm, int(state), float(reward)) for arm, state, reward in seen if arm not in received]
+        for arm, state, reward in seen:
+            if arm in received and received[arm] != (state, reward):
+                before, now = (f"state {s} with reward {r:.12g}" for s, r in (received[arm], (state, float(reward))))
+                raise ConflictError(
+                    f"slot {slot}: arm {self.task.names[arm]!r} was reported in {before}, and now in {now}; the "
+                    "first report stands"
+                )
+        if len(received) + len(new) > self.task.plays:
+            known = ", ".join(repr(self.task.names[i]) for i in sorted(received))
+            raise ConflictError(f"slot {slot} has its answer, of {known}; {pulled(self.task.plays)} a slot")
+        return new
+
+    def _check_possible(self, arm: int, state: Any, reward: Any) -> float:
+        """Refuse a state or a reward impossible for an arm."""
+        n_states = self.task.n_states[arm]
+        if not is_whole(state) or not 0 <= state < n_states:
+            raise ProblemError(
+                f"arm {self.task.names[arm]!r} has no state {state!r}; its states are 0 to {n_states - 1}"
+            )
+        return self.task.check_reward(arm, reward)
+
+    def _check(self, arm: int, state: Any, reward: Any, *, present: bool) -> None:
+        """Refuse an impossible observation of an arm."""
+        name, reward = self.task.names[arm], self._check_possible(arm, state, reward)
+        if self._contradicts(arm, state, reward) and not (present and self._on_change in FORGETFUL):
+            before = self.record.mean_rewards(arm, 0.0)[state]
+            raise ProblemError(
+                f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its rewards are "
+                "fixed; on_change='forget' treats the difference as a change, in the present slot"
+            )
+
+    def _contradicts(self, arm: int, state: int, reward: float) -> bool:
+        """Whether a reward of a fixed distribution differs from earlier rewards."""
+        if self.task.reward_laws[arm] != "fixed":
+            return False
+        apart = abs(float(self.record.mean_rewards(arm, reward)[state]) - reward)
+        return apart > SAME_REWARD * max(map(abs, self.task.reward_ranges[arm]))
+
+
+def is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+
+
+def _listed(value: Any, what: str, length: int, single: bool) -> list[Any]:
+    """Feedback as a list, with an entry for each arm."""
+    if single:
+        return [value]
+    if not is_sequence(value) or len(value) != length:
+        raise ProblemError(f"{what} is {value!r}; with {length} plays give a sequence of that length")
+    return list(value)
+
+
+def pulled(plays: int) -> str:
+    return "one arm is pulled" if plays == 1 else f"{plays} arms are pulled"

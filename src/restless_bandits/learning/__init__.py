@@ -1,0 +1,1 @@
+"""Learning from observations: counts, estimation, change detection, learners."""

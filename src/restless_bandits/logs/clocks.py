@@ -1,0 +1,129 @@
+"""The clock of slots: the length of a slot, the start of the first slot, and the zone; and durations in words.
+
+A log with time stamps has a clock. A log with numbers has a clock if a slot with a unit declares the numbers as
+seconds; a log with numbered slots has none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.validation import IntArray, positive
+
+Stamps = npt.NDArray[np.datetime64]
+"""Times in microseconds."""
+UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+"""Seconds of each unit; ``m`` is short for ``min``."""
+MICRO = 1_000_000
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+|[0-9]+\.)\s*(ms|s|m|min|h|d|w)\s*")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of slots."""
+
+    seconds: float
+    """How long a slot lasts."""
+    origin: np.datetime64 | None = None
+    """The start of slot 0, in microseconds: in UTC for a log with a zone, else local time; None if only the length
+    of a slot is known.
+    """
+    zone: str = ""
+    """Empty for times without a zone, else ``UTC``, an offset such as ``+01:00``, or a name such as ``Europe/Oslo``."""
+
+    def at(self, slots: IntArray | int) -> Stamps:
+        """Return the starts of slots as local times of the zone."""
+        if self.origin is None:
+            raise ProblemError("the start of the first slot is unknown; log times such as 2024-05-01T12:00")
+        steps = np.atleast_1d(np.asarray(slots, dtype=np.int64)) * round(self.seconds * MICRO)
+        there = self.origin.astype("datetime64[us]") + steps.astype("timedelta64[us]")
+        local: Stamps = there + _offsets(there, self.zone)
+        return local
+
+    def show(self, slot: int) -> str:
+        """Return when a slot began, for people: ``2013-01-01 05:00 UTC``."""
+        text = str(self.at(slot)[0]).replace("T", " ").removesuffix(".000000")
+        text = text.removesuffix(":00") if self.seconds % 60 == 0 else text
+        return f"{text} {self.zone}".strip()
+
+
+def duration(what: str, given: Any) -> tuple[float, bool]:
+    """Return a duration, and whether it has a unit; a duration with a unit is in seconds.
+
+    >>> duration("slot", "15min"), duration("slot", 60)
+    ((900.0, True), (60.0, False))
+    """
+    if not isinstance(given, str):
+        return positive(what, given), False
+    try:
+        return positive(what, float(given)), False
+    except ProblemError:
+        raise
+    except ValueError:
+        found = _DURATION.fullmatch(given)
+    if found is None or not math.isfinite(length := float(found[1]) * UNITS["min" if found[2] == "m" else found[2]]):
+        raise ProblemError(
+            f"{what} is {shortened(given)}; give a number and a unit, ms, s, min, h, d or w, such as 15min, or a plain "
+            "number"
+        )
+    return positive(what, length), True
+
+
+def spell(seconds: float) -> str:
+    """Return a duration in the largest unit that divides the duration.
+
+    >>> spell(5400.0), spell(86400.0), spell(0.25)
+    ('90min', '1d', '250ms')
+    """
+    for unit, length in reversed(UNITS.items()):
+        if seconds >= length and math.isclose(seconds / length, round(seconds / length), rel_tol=1e-9):
+            return f"{round(seconds / length)}{unit}"
+    return f"{seconds:g}s"
+
+
+def offset_name(offset: timedelta) -> str:
+    """Return the zone of an offset from UTC."""
+    if not offset:
+        return "UTC"
+    minutes, rest = divmod(abs(offset), timedelta(minutes=1))
+    sign = "-" if offset < timedelta(0) else "+"
+    seconds = f":{rest.seconds:02d}" if rest else ""
+    return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}{seconds}"
+
+
+def zone_name(zone: tzinfo | str) -> str:
+    """Return the name of a zone, or its offset for a zone without a name; UTC as a last resort."""
+    if isinstance(zone, str):
+        return "UTC" if zone in ("Z", "+00:00") else zone
+    named = getattr(zone, "key", None) or getattr(zone, "zone", None)
+    offset = zone.utcoffset(None)
+    return str(named) if named else "UTC" if offset is None else offset_name(offset)
+
+
+def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:
+    """The difference of local time from UTC."""
+    nothing = np.zeros(there.shape, dtype="timedelta64[us]")
+    if zone in ("", "UTC"):
+        return nothing
+    if zone[0] in "+-":
+        parts = [int(part) for part in zone[1:].split(":")]
+        ahead = sum(part * 60 ** (2 - k) for k, part in enumerate(parts)) * (-1 if zone[0] == "-" else 1)
+        return nothing + np.timedelta64(ahead, "s")
+    from zoneinfo import ZoneInfo
+
+    # All zones change their clocks at full quarters of an hour of UTC.
+    quarters, places = np.unique(there.astype("datetime64[s]").astype(np.int64) // 900, return_inverse=True)
+    try:
+        place = ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise ProblemError(f"there is no zone {zone!r} on this machine; give times in UTC, or install tzdata") from None
+    ahead_of = [datetime.fromtimestamp(900 * int(q), place).utcoffset() or timedelta(0) for q in quarters]
+    return np.array(ahead_of, dtype="timedelta64[us]")[places]

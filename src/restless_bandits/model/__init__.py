@@ -1,0 +1,1 @@
+"""Problems as data: arms, rewards, changes, tasks, records, Markov chains, and the formulas on them."""

@@ -1,0 +1,425 @@
+"""Restless-bandit problems as data: arms, problems, and the part of a problem that a learner may know.
+
+The slot standard, common to the whole package. Slots are t = 1..T. In each slot
+
+1. the player picks ``plays`` arms,
+2. of each it sees the present state and a random reward whose mean is ``rewards[state]``,
+3. every chain takes one step, seen or not.
+
+Initial states lie one step before slot 1. All knowledge of an arm is therefore the pair (last observed state, slots
+since then τ ≥ 1), and its present state has the distribution ``P^τ[last observed state]``. States count from 0 and
+**state 0 is the best** (Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state). The package
+does not require the assumption; ``Problem.assumptions`` tests it. An arm without an initial state starts from its
+stationary distribution.
+
+Rewards are in the user's units, within a range for each arm: see ``rewards``.
+
+*Changes.* From a slot t on an arm may have another chain, or other mean rewards. The step into slot t, at the end of
+slot t − 1, is the first step of the new chain, and slot t the first with the new rewards. A piece from slot t on is
+therefore a separate problem, with initial states one step before its first slot. For an arm last observed in s in slot
+r < t, the state in slot u ≥ t has the distribution ``P_old^(t−1−r) P_new^(u−t+1)[s]``. Learners are not informed of
+changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
+from restless_bandits._internal.files import save_file
+from restless_bandits._internal.validation import (
+    check_int,
+    is_whole,
+    to_jsonable,
+)
+from restless_bandits.model import markov
+from restless_bandits.model.arms import AnyArm, Arm, TableArm
+from restless_bandits.model.assumptions import ASSUMPTIONS, Assumption, assumptions_of, complaint
+from restless_bandits.model.changes import Change
+from restless_bandits.model.checks import check_horizon, check_text
+from restless_bandits.model.findings import NO_FINDINGS, Findings
+from restless_bandits.model.problem_files import (
+    ARM_KEYS,
+    CHANGE_KEYS,
+    RANDOM_KINDS,
+    builtin_problems,
+    builtin_text,
+    parse_problem,
+    problem_text,
+    random_chain,
+    read_problem_file,
+)
+from restless_bandits.model.rewards import (
+    ZERO_TO_ONE,
+    Range,
+    RewardLaw,
+    common_range,
+    shares_of,
+)
+from restless_bandits.model.tasks import REVEALABLE, Task
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An interval of slots without a change of the problem."""
+
+    first: int
+    """The first slot of the interval."""
+    problem: Problem
+    """The problem of this piece, with the initial states or beliefs of the full problem."""
+
+
+class Problem:
+    """Several arms, of which ``plays`` are pulled in each slot.
+
+    A problem is immutable, and valid once made: an invalid problem raises ``ProblemError``. ``findings`` holds the
+    findings of a fit to a log. Findings are no part of ``content`` and do not enter comparisons of problems.
+    ``changes`` lists the changes of arms with their slots, and ``pieces`` the problems between the changes.
+
+    >>> problem = Problem([Arm.two_state(0.7, 0.8), Arm.two_state(0.5, 0.6, rewards=(0.8, 0))])
+    >>> problem
+    <Problem: 2 arms of 2 states, 1 play>
+    """
+
+    def __init__(
+        self,
+        arms: Iterable[AnyArm],
+        *,
+        plays: int = 1,
+        name: str = "",
+        source: str = "",
+        findings: Findings = NO_FINDINGS,
+        changes: Iterable[Change] = (),
+    ) -> None:
+        if not isinstance(arms, Iterable):
+            raise ProblemError(f"arms is {arms!r}; give a list of Arm or TableArm objects")
+        arms = tuple(arms)
+        if not arms:
+            raise ProblemError("a problem needs at least one arm")
+        for i, arm in enumerate(arms):
+            if not isinstance(arm, Arm | TableArm):
+                raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
+        check_text(name, "name")
+        check_text(source, "source")
+        if not isinstance(findings, Findings):
+            raise ProblemError(f"findings is {findings!r}; give Findings, or leave it out")
+        self.plays = check_int("plays", plays, 1, len(arms), "the number of arms")
+        named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
+        names = Counter(arm.name for arm in named)
+        twice = next((name for name, count in names.items() if count > 1), None)
+        if twice is not None:
+            raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
+        self.arms, self.name, self.source, self.findings = named, name, source, findings
+        if not isinstance(changes, Iterable) or isinstance(changes, str | Mapping):
+            raise ProblemError(f"changes is {shortened(changes)}; give a list of Change objects")
+        self.changes = self._checked(tuple(changes))
+        if self.changes:
+            _ = self.pieces  # An arm that cannot change so says so now.
+
+    def _checked(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Changes in the order of their slots, arms by name."""
+        found = []
+        for i, change in enumerate(changes):
+            if not isinstance(change, Change):
+                raise ProblemError(f"changes[{i}] is {shortened(change)}; give Change objects")
+            number = change.arm if isinstance(change.arm, int) else self.arm_number(change.arm)
+            if not 0 <= number < self.n_arms:
+                raise ProblemError(f"changes[{i}]: there is no arm {number}; arms are 0 to {self.n_arms - 1}")
+            found.append(dataclasses.replace(change, arm=self.arms[number].name))
+        found.sort(key=lambda change: change.slot)
+        twice = Counter((change.slot, change.arm) for change in found).most_common(1)
+        if twice and twice[0][1] > 1:
+            slot, arm = twice[0][0]
+            raise ProblemError(f"arm {arm!r} changes twice at slot {slot}; say it in one change")
+        return tuple(found)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Problem:
+        """Read a problem from a TOML file; errors name the file."""
+        return cls.from_toml(read_problem_file(path), origin=str(path))
+
+    @classmethod
+    def from_toml(cls, text: str, *, origin: str = "problem") -> Problem:
+        """Return the problem of a TOML text; ``origin`` names the text in error messages."""
+        head, arms, changes = parse_problem(text, origin)
+        try:
+            findings = Findings(**head.pop("fit", {}))
+            changed = [Change(**change) for change in changes]
+            return cls([Arm(**arm) for arm in arms], **head, findings=findings, changes=changed)
+        except ProblemError as error:
+            raise ProblemError(f"{origin}: {error}") from None
+
+    @classmethod
+    def builtin(cls, name: str) -> Problem:
+        """Return a problem of the package by its name; ``builtin_problems()`` lists the names."""
+        return cls.from_toml(builtin_text(name), origin=name)
+
+    def to_toml(self) -> str:
+        """Return the problem as TOML; reading the text returns the same problem, number for number."""
+        tables = []
+        for arm in self.arms:
+            if isinstance(arm, TableArm):
+                raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
+            ends = None if arm.reward_range == ZERO_TO_ONE else to_jsonable(arm.reward_range)
+            tables.append({key: to_jsonable(getattr(arm, key)) for key in ARM_KEYS} | {"reward_range": ends})
+        head = {"name": self.name, "source": self.source, "plays": self.plays}
+        changes = [{key: to_jsonable(getattr(change, key)) for key in CHANGE_KEYS} for change in self.changes]
+        return problem_text(head, self.findings.as_dict(), tables, changes)
+
+    def save(self, path: str | Path) -> None:
+        """Write the problem to a TOML file, atomically."""
+        save_file(path, self.to_toml().encode())
+
+    @classmethod
+    def random(
+        cls,
+        n_arms: int = 2,
+        n_states: int | Sequence[int] = 2,
+        *,
+        seed: int | np.random.Generator | None = None,
+        plays: int = 1,
+        kind: Literal["paper", "birth-death", "general"] = "paper",
+        floor: float = 0.02,
+        initial: Literal["random", "worst", "unknown"] = "random",
+        reward_law: RewardLaw = "bernoulli",
+    ) -> Problem:
+        """Draw a problem.
+
+        Rows are uniform over the distributions that the kind allows, rewards uniform and sorted. ``paper`` keeps
+        Assumptions 1 to 4 with c1 ≥ ``floor``; ``birth-death`` keeps 1 and 2 only: chains may be negatively correlated;
+        and ``general`` keeps Assumption 1 alone. Each row is redrawn, given the row above, until the assumptions hold.
+        """
+        if kind not in RANDOM_KINDS:
+            raise ProblemError(f"unknown kind {kind!r} of random problem; {did_you_mean(str(kind), RANDOM_KINDS)}")
+        if initial not in ("random", "worst", "unknown"):
+            raise ProblemError(f"initial is {initial!r}; choose from random, worst, unknown")
+        if not 0 <= floor < 1 / 3:
+            raise ProblemError(f"floor is {floor!r}; three neighbours leave room only for less than 1/3")
+        check_int("n_arms", n_arms)
+        sizes = list(n_states) if isinstance(n_states, Iterable) else [n_states] * n_arms
+        if len(sizes) != n_arms or not all(is_whole(size) and size >= 1 for size in sizes):
+            raise ProblemError(f"n_states is {n_states!r}; give one number of states, or one for each of {n_arms} arms")
+        try:
+            rng = np.random.default_rng(seed)
+        except (TypeError, ValueError):
+            raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
+        arms = []
+        for i, size in enumerate(sizes):
+            transitions = random_chain(rng, size, kind, floor)
+            rewards = np.sort(rng.random(size))[::-1]
+            start = {"random": int(rng.integers(size)), "worst": size - 1, "unknown": None}[initial]
+            arms.append(Arm(transitions, rewards, name=f"arm {i + 1}", initial=start, reward_law=reward_law))
+        return cls(arms, plays=plays, name=f"random {kind}")
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The problems between changes, each from its first slot on; a problem without changes has one piece."""
+        if not self.changes:
+            return (Piece(1, self),)
+        firsts = sorted({1, *(change.slot for change in self.changes)})
+        arms, found = list(self.arms), []
+        for slot, after in zip(firsts, [*firsts[1:], None], strict=True):
+            for change in (change for change in self.changes if change.slot == slot):
+                number = self.arm_number(str(change.arm))
+                arm = arms[number]
+                if arm.reward_law == "fixed" and change.rewards is not None:
+                    raise ProblemError(
+                        f"change at slot {slot}: arm {arm.name!r} has fixed rewards, which learners take never to "
+                        "change; give it another reward_law"
+                    )
+                if not isinstance(arm, Arm):
+                    raise ProblemError(
+                        f"change at slot {slot}: arm {arm.name!r} is a table of distributions, which cannot change"
+                    )
+                try:
+                    arms[number] = arm.changed(change.transitions, change.rewards)
+                except ProblemError as error:
+                    raise ProblemError(f"change at slot {slot}: {error}") from None
+            slots = f"from slot {slot} on" if after is None else f"slots {slot} to {after - 1}"
+            name = f"{self.name}, {slots}" if self.name else slots
+            of_all: dict[str, Any] = {key: getattr(self, key) for key in ("plays", "source", "findings")}
+            found.append(Piece(slot, Problem(arms, name=name, **of_all)))
+        return tuple(found)
+
+    @cached_property
+    def reward_range(self) -> Range:
+        """The smallest range that contains the rewards of all arms."""
+        return common_range(arm.reward_range for arm in self.arms)
+
+    def in_shares(self) -> Problem:
+        """Return the same problem with rewards as shares of ``reward_range``: the problem itself for (0, 1)."""
+        return self if self.reward_range == ZERO_TO_ONE else self._shares
+
+    @cached_property
+    def _shares(self) -> Problem:
+        common = self.reward_range
+        arms = [arm.normalized_to(common) for arm in self.arms]
+        changes = []
+        for change in self.changes:
+            ends = arms[self.arm_number(str(change.arm))].reward_range
+            rewards = None if change.rewards is None else np.clip(shares_of(change.rewards, common), *ends)
+            changes.append(dataclasses.replace(change, rewards=rewards))
+        about: dict[str, Any] = {key: getattr(self, key) for key in ("plays", "name", "source", "findings")}
+        return Problem(arms, changes=changes, **about)
+
+    def require_drawn(self) -> None:
+        """Raise ``ProblemError`` for an arm with an unknown reward distribution: no simulator can draw its rewards."""
+        for arm in self.arms:
+            if arm.reward_law == "bounded":
+                raise ProblemError(
+                    f"arm {arm.name!r} has bounded rewards of unknown distribution, which cannot be drawn; "
+                    "give it reward_law 'beta' and a reward_spread"
+                )
+
+    def require_steady(self, what: str) -> None:
+        """Raise ``ProblemError`` for a problem with changes; ``what`` names the caller, which accepts constant
+        problems only.
+        """
+        if self.changes:
+            raise ProblemError(
+                f"the problem changes at slot {self.changes[0].slot}, and {what} is for problems that do not; take a "
+                "piece of it, as problem.pieces[0].problem"
+            )
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.arms)
+
+    @property
+    def n_states(self) -> tuple[int, ...]:
+        return tuple(arm.n_states for arm in self.arms)
+
+    @property
+    def initial(self) -> tuple[int | None, ...]:
+        return tuple(arm.initial for arm in self.arms)
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of the numbers alone, without names and sources. Seeds and stored results depend on the hash."""
+        digest = hashlib.sha256(str(self.plays).encode())
+        for arm in self.arms:
+            for part in arm._content():
+                digest.update(part if isinstance(part, bytes) else repr(part).encode())
+                digest.update(b"|")
+        for change in self.changes:
+            slot, arm, *numbers = change._content()
+            for part in ("change", slot, self.arm_number(str(arm)), *numbers):
+                digest.update(part if isinstance(part, bytes) else repr(part).encode())
+                digest.update(b"|")
+        return digest.hexdigest()
+
+    def only(self, arms: Sequence[int]) -> Problem:
+        """Return the problem of some arms, numbered in this order, without its name and its changes."""
+        return Problem([self.arms[arm] for arm in arms], plays=self.plays)
+
+    def arm_number(self, name: str) -> int:
+        """Return the position of the arm with a given name."""
+        names = [arm.name for arm in self.arms]
+        check_known(name, names, "there is no arm")
+        return names.index(name)
+
+    def task(self, horizon: int | None = None, *, reveal: Iterable[str] = ()) -> Task:
+        """Return the part of the problem that a learner may know: the shape, and the items that ``reveal`` names.
+
+        ``mixing`` reveals, for each arm, the slots until its distribution is within 1/√horizon of the stationary
+        distribution.
+        """
+        check_horizon(horizon)
+        wanted = {reveal} if isinstance(reveal, str) else set(reveal)
+        for word in sorted(wanted):
+            check_known(word, REVEALABLE, "cannot reveal")
+        mixing: tuple[int | None, ...] | None = None
+        if "mixing" in wanted:
+            if horizon is None:
+                raise ProblemError("mixing times are revealed to 1/√horizon; give a horizon")
+            near = 1 / math.sqrt(horizon)
+            mixing = tuple(
+                markov.mixing_time(arm.chain, near) if isinstance(arm, Arm) else arm.length for arm in self.arms
+            )
+        return Task(
+            n_states=self.n_states,
+            plays=self.plays,
+            reward_laws=tuple(arm.reward_law for arm in self.arms),
+            initial=self.initial,
+            names=tuple(arm.name for arm in self.arms),
+            horizon=None if horizon is None else int(horizon),
+            rewards=tuple(tuple(arm.rewards.tolist()) for arm in self.arms) if "rewards" in wanted else None,
+            mixing=mixing,
+            problem=self if "problem" in wanted else None,
+            reward_ranges=tuple(arm.reward_range for arm in self.arms),
+        )
+
+    @cached_property
+    def assumptions(self) -> Mapping[str, Assumption]:
+        """The paper's Assumptions 1 to 4 over all pieces, each with the arm, state and value that decide it."""
+        arms = (arm for piece in self.pieces for arm in piece.problem.arms)
+        return assumptions_of((arm.name, arm.one_step, arm.rewards) for arm in arms)
+
+    def require(self, *names: str) -> None:
+        """Raise ``ProblemError`` for the first violation among the named assumptions.
+
+        >>> Problem([Arm([[0.5, 0.5], [0.5, 0.5]], [0, 1])]).require("monotone")
+        Traceback (most recent call last):
+        ...
+        restless_bandits._internal.errors.ProblemError: arm 'arm 1': rewards[1] exceeds rewards[0] by 1; ...
+        """
+        for name in names:
+            check_known(name, ASSUMPTIONS, "there is no assumption")
+            if not self.assumptions[name].holds:
+                raise ProblemError(complaint(name, self.assumptions[name]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        parts = ("arms", "plays", "name", "source", "changes")
+        return all(getattr(self, part) == getattr(other, part) for part in parts)
+
+    def __hash__(self) -> int:
+        return hash(self.content)
+
+    def __repr__(self) -> str:
+        sizes = sorted(set(self.n_states))
+        states = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        plural = "s" if self.n_arms > 1 else ""
+        title = f" {self.name!r}" if self.name else ""
+        of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
+        doubt = ", rejected by its log" if self.findings.rejected else ""
+        changes = f", {len(self.changes)} change{'s' if len(self.changes) > 1 else ''}" if self.changes else ""
+        return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}{changes}{doubt}>"
+
+
+def check_problem(given: object) -> None:
+    """Refuse values that are not problems, above all names: functions of Python take the problem itself."""
+    if not isinstance(given, Problem):
+        makes = f"load_problem({given!r})" if isinstance(given, str | Path) else "Problem([...])"
+        raise ProblemError(f"problem is {shortened(given)}; give a Problem, such as restless_bandits.{makes} makes")
+
+
+def load_problem(name_or_path: str | Path) -> Problem:
+    """Return a built-in problem by its name, or a problem from a TOML file: the meaning of ``PROBLEM`` on the command
+    line.
+    """
+    text = str(name_or_path)
+    if text in builtin_problems():
+        return Problem.builtin(text)
+    path = Path(text)
+    try:
+        is_file = path.suffix == ".toml" or path.exists() or len(path.parts) > 1
+    except (OSError, ValueError):
+        is_file = True
+    if is_file:
+        return Problem.load(path)
+    hint = did_you_mean(text, builtin_problems())
+    raise ProblemError(
+        f"there is no built-in problem {text!r} and no such file; {hint} (`restless problems` lists them)"
+    )

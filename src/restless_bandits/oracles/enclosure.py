@@ -1,0 +1,135 @@
+"""Bounds of what the doubles of a problem written out are off by, for proofs that may take nothing for granted.
+
+What the proofs need is the mean change D v(x) = Σ_y p(x, y) (v(y) − v(x)) of a function v in a step. Computed from
+differences it is off by a share of Σ p |v(y) − v(x)| alone, whatever the size of v: in a state that is left once in
+10^14 slots v changes by as little, and the error is a share of that. Three things put it off.
+
+*Rounding of the laws.* All terms of P^τ are positive, so that each of its entries is off by a share of itself. With u
+the unit roundoff, the chain's rows are divided by their sums to n·u; a product of two powers and the division of its
+rows by their sums add 4n·u to the shares of both, so P^τ is within 6nτ·u. Stationary laws and the chances of ending in
+each class are found by eliminating states without a subtraction: each of n steps changes entries by a share of
+(n + 4)·u, and results are ratios of sums of products of at most n entries (the Markov chain tree theorem), so they are
+within 16n³·u. Tables are taken as given, their rows divided by their sums.
+
+*Caps.* Beyond its cap the law of an arm is within a total variation of the one that stands for it, and it may show more
+states: ``possible``. For chains that do not forget, the distance is measured to a power P^2p that stands for the limit.
+If at most t of every row of P^p lies outside of the recurrent classes (those of P^d, d the period), and rows of one
+class differ by at most δ, then P^2p is within t + δ of the limit: what has reached a class after p slots has the limit
+law of that class, within δ, after p more.
+
+*Rounding of the sums themselves*, (m + 3)·u for m outcomes.
+
+Chances below 1e-300 count as none, as those below 1e-150 in a chain do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from restless_bandits._internal.validation import Array, BoolArray, IntArray
+from restless_bandits.model.arms import AnyArm, Arm, TableArm
+from restless_bandits.processes.beliefs import ArmBeliefs, limiting_matrix, table_period
+
+UNIT = 2.0**-53
+SECOND_ORDER = 1.0 + 1e-6
+"""Bounds are of first order in the unit roundoff; this makes up for the rest, as shares stay below 1e-7."""
+
+
+class DistributionErrors(NamedTuple):
+    """How far the laws of an arm's beliefs may be from the true ones."""
+
+    relative: Array
+    """``[b]``: each entry is within this share of itself."""
+    moved: Array
+    """``[b]``: and besides, the law within this total variation."""
+    possible: BoolArray
+    """``[b, k]``: what may be seen in truth."""
+
+
+def distribution_errors(arms: Sequence[AnyArm], beliefs: Sequence[ArmBeliefs]) -> list[DistributionErrors]:
+    """Return the errors of the laws of arms, from the arms and their beliefs."""
+    return [_errors_of(arm, one) for arm, one in zip(arms, beliefs, strict=True)]
+
+
+def _errors_of(arm: AnyArm, beliefs: ArmBeliefs) -> DistributionErrors:
+    n, possible = arm.n_states, beliefs.distribution > 0
+    capped = np.zeros(beliefs.size, dtype=bool)
+    if isinstance(arm, TableArm):
+        relative = np.abs(beliefs.distribution.sum(axis=1) - 1.0) + 2 * n * UNIT
+        capped[beliefs.numbers[:, -1]] = True
+        moved = np.where(capped & (beliefs.tv_error > 0), beliefs.tv_error + 4 * n * UNIT, 0.0)
+        cut = arm.laws[beliefs.truncation :]
+        later = np.broadcast_to((cut > 0).any(axis=(0, 1)), possible.shape)
+        return DistributionErrors(relative, moved, possible | (later & (moved > 0)[:, None]))
+    never = beliefs.last_state < 0
+    relative = np.where(never, 16.0 * n**3, 6.0 * n * beliefs.elapsed) * UNIT
+    seen = beliefs.numbers[:n, beliefs.truncation - beliefs.period :]
+    capped[seen] = True
+    rough = beliefs.tv_error + relative + 4 * n * UNIT
+    if arm.is_ergodic:
+        # Every later law is a mixture of the rows that the deviation was measured on.
+        return DistributionErrors(relative, np.where(capped, rough, 0.0), possible | capped[:, None])
+    period = table_period(arm)
+    _, off = limiting_matrix(arm.chain, period)
+    sure = possible.sum(axis=1) == 1
+    sure &= _settled_paths(arm)[beliefs.distribution.argmax(axis=1)] & (beliefs.tv_error == 0)
+    moved = np.where(capped & ~sure, rough + 2 * off + 4e-16, 0.0)
+    later = possible @ _reachable(np.linalg.matrix_power(arm.chain > 0, period))
+    return DistributionErrors(relative, moved, possible | (later & (moved > 0)[:, None]))
+
+
+def _reachable(steps: BoolArray) -> BoolArray:
+    """Which states can be reached from which, in any number of steps."""
+    reach: BoolArray = steps | np.eye(len(steps), dtype=bool)
+    for _ in range(len(steps).bit_length()):
+        reach = reach @ reach
+    return reach
+
+
+def _settled_paths(arm: Arm) -> BoolArray:
+    """The states after which nothing is left to chance: their laws are exact, however long the wait."""
+    moves = arm.chain > 0
+    drawn: BoolArray = (_reachable(moves) & (moves.sum(axis=1) > 1)).any(axis=1)
+    return ~drawn
+
+
+def sums(places: IntArray, parts: Array, count: int) -> Array:
+    """Return the sums of the parts that belong to each place."""
+    return np.asarray(np.bincount(places, parts, count), dtype=np.float64)
+
+
+class ErrorSteps:
+    """The steps of a problem written out, one row a choice and belief, with what bounds their errors."""
+
+    def __init__(self, matrix: Any, reward: Array, relative: Array, moved: Array, plays: int) -> None:
+        rows, n = matrix.shape
+        self._matrix, self._reward, self._moved, self._plays = matrix, reward, moved, plays
+        counts = np.diff(matrix.indptr)
+        self._row = np.repeat(np.arange(rows), counts)
+        self._source = self._row % n
+        self._relative = (relative + (counts + 3) * UNIT) * SECOND_ORDER
+
+    def _changes(self, values: Array) -> tuple[Array, Array, Array]:
+        """D v of every row, Σ p |v(y) − v(x)|, and the range of v over what may follow."""
+        change = values[self._matrix.indices] - values[self._source]
+        part: Array = self._matrix.data * change
+        mean = sums(self._row, part, len(self._reward))
+        size = sums(self._row, np.abs(part), len(self._reward))
+        starts = self._matrix.indptr[:-1]
+        spread: Array = np.maximum.reduceat(change, starts) - np.minimum.reduceat(change, starts)
+        return mean, size, spread
+
+    def drift(self, values: Array) -> tuple[Array, Array]:
+        """Return D v of every row, and bounds of how far the true ones are from there."""
+        mean, size, spread = self._changes(values)
+        return mean, self._relative * size + self._moved * spread * SECOND_ORDER
+
+    def rates(self, bias: Array) -> tuple[Array, Array]:
+        """Return reward plus D of a bias for every row, and bounds of how far the true ones are from there."""
+        mean, size, spread = self._changes(bias)
+        rate = self._reward + mean
+        off = self._relative * (size + 2 * np.abs(self._reward) + np.abs(rate))
+        return rate, off + self._moved * (spread + self._plays) * SECOND_ORDER

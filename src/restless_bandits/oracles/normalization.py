@@ -1,0 +1,106 @@
+"""Normalized rewards: oracles work on shares of a common reward range, and solutions are converted back.
+
+An affine map of all rewards leaves every choice unchanged, and maps gains alike. So tolerances, ties and certificates
+have the same meaning in any unit: the tolerance of ``exact``, for example, is a share of the range. Policies stay
+normalized. A problem whose rewards have the range (0, 1) is not changed.
+
+*Rounding.* Rewards r become shares (r − low)/(high − low) by two subtractions and a division. Every share is therefore
+within 3u of the true share, u the unit roundoff, and a gain of all plays within 3u for each play. ``SHARE_ROUNDING`` is
+a third more, for terms of second order. The conversion back uses rational numbers and rounds outward, so that an end of
+a bracket stays an end: a range such as (1e9, 1e9 + 1) has units of 1e-7 in its last digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.reward_units import difference_of, gain_of
+from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.oracles.solution import Solution
+
+SHARE_ROUNDING = 4 * 2.0**-53
+"""A bound of what rounding puts a reward off by, as a share."""
+
+
+Options = ParamSpec("Options")
+
+
+Planned = TypeVar("Planned")
+
+
+def lower_of(problem: Problem, share: float) -> float:
+    """Return a lower end in shares as a lower end in the units of a problem."""
+    return _outward(problem, share, -1)
+
+
+def upper_of(problem: Problem, share: float) -> float:
+    """Return an upper end in shares as an upper end in the units of a problem."""
+    return _outward(problem, share, 1)
+
+
+def _outward(problem: Problem, share: float, side: int) -> float:
+    if problem.reward_range == ZERO_TO_ONE or not math.isfinite(share):
+        return share
+    low, high = map(Fraction, problem.reward_range)
+    true = problem.plays * low + (high - low) * (Fraction(share) + side * problem.plays * Fraction(SHARE_ROUNDING))
+    # Rewards lie within their range, so gains do.
+    true = max(problem.plays * low, min(true, problem.plays * high))
+    near = float(true)
+    return near if (Fraction(near) - true) * side >= 0 else math.nextafter(near, side * math.inf)
+
+
+def rounding_of(problem: Problem, gain: float) -> float:
+    """Return a bound of the error of converting a gain to the units of a problem, or back, in these units."""
+    if problem.reward_range == ZERO_TO_ONE:
+        return 0.0
+    low, high = problem.reward_range
+    largest = max(abs(gain), problem.plays * max(abs(low), abs(high), high - low))
+    return 2 * problem.plays * (high - low) * SHARE_ROUNDING + largest * SHARE_ROUNDING
+
+
+def normalized(
+    plan: Callable[Concatenate[Problem, Options], Planned],
+) -> Callable[Concatenate[Problem, Options], Planned]:
+    """Decorate a planning function to work on normalized rewards; its answer stays normalized."""
+
+    @wraps(plan)
+    def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
+        problem.require_steady("an oracle")
+        return plan(problem.in_shares(), *args, **options)
+
+    return planned
+
+
+def solved_normalized(
+    solve: Callable[Concatenate[Problem, Options], Solution],
+) -> Callable[Concatenate[Problem, Options], Solution]:
+    """Decorate a solver to work on normalized rewards, with its answer in the units of the problem."""
+
+    @wraps(solve)
+    def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
+        problem.require_steady("an oracle")
+        return in_units(problem, solve(problem.in_shares(), *args, **options))
+
+    return solved
+
+
+def in_units(problem: Problem, found: Solution) -> Solution:
+    """Return a solution of ``problem.in_shares()`` as a solution of the problem."""
+    if problem.reward_range == ZERO_TO_ONE:
+        return found
+    low, high = problem.reward_range
+    changed: dict[str, Any] = {"lower": lower_of(problem, found.lower), "upper": upper_of(problem, found.upper)}
+    if found.gain is not None:
+        changed["gain"] = gain_of(problem, found.gain)
+    if found.gain_stderr is not None:
+        changed["gain_stderr"] = difference_of(problem, found.gain_stderr)
+    # A ratio to μ* is the same in any unit, but depends on the zero of the scale.
+    changed["ratio"] = found.ratio if low == 0.0 else None
+    changed["how"] = f"{found.how}; on shares of the rewards' range from {low:.12g} to {high:.12g}"
+    return replace(found, problem=problem, **changed)

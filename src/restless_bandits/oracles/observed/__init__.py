@@ -1,0 +1,31 @@
+"""Planning for arms whose states are all observed before the choice: indices, bounds, exact solutions.
+
+    arms = ObservedArms.from_arrays(transitions, rewards, plays=400, axes="saz", count=[1000])
+    relaxation = relax_observed(arms)
+    relaxation.bound                    # no policy earns more a slot
+    relaxation.whittle_index(arms)      # by kind and state
+
+Experimental: these functions take arrays. Problems, the command line and simulations follow.
+"""
+
+from restless_bandits.oracles.observed.arms import KindGroup, ObservedArms
+from restless_bandits.oracles.observed.exact import CountValues, JointValues, solve_counts, solve_joint
+from restless_bandits.oracles.observed.fluid import fluid_gain
+from restless_bandits.oracles.observed.index import Sweep, sweep_arms
+from restless_bandits.oracles.observed.lookahead import Lookahead
+from restless_bandits.oracles.observed.relaxation import ObservedRelaxation, relax_observed
+
+__all__ = [
+    "CountValues",
+    "JointValues",
+    "KindGroup",
+    "Lookahead",
+    "ObservedArms",
+    "ObservedRelaxation",
+    "Sweep",
+    "fluid_gain",
+    "relax_observed",
+    "solve_counts",
+    "solve_joint",
+    "sweep_arms",
+]

@@ -1,0 +1,186 @@
+"""The Lagrangian relaxation of an observed problem: a bound of every policy, and the Lagrangian index.
+
+The relaxation pulls B arms *on average*. With g_i(m) the gain of arm i alone when resting pays a subsidy m,
+
+    gain of any policy ≤ L(m) = Σ_i g_i(m) − m (N − B)        for every m (for every m ≥ 0 if at most B are pulled).
+
+L is convex and piecewise linear, and the breakpoints are the turns of the sweeps of ``index``. A weighted selection
+among the turns finds the minimum without sorting all turns and without a linear program. The minimum of L equals the
+value of the linear program over state-action frequencies (Whittle 1988).
+
+The reported bound does not rest on the sweeps: for every function h of an arm's state,
+
+    g_i(m) ≤ max over s, a of r(s, a) + m·[a rests] + (P_a h)(s) − h(s),
+
+so the bound is evaluated at the h of one linear solve and widened by the rounding of this evaluation.
+
+The *Lagrangian index* of a state is the advantage D_i(s) of pulling over resting at the minimising subsidy (Hawkins
+2003; Brown, Smith 2020). Where an interval of subsidies minimises L, the midpoint is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from restless_bandits._internal.validation import Array, BoolArray
+from restless_bandits.oracles.index_kernels import NEAR_ONE
+from restless_bandits.oracles.observed.arms import KindGroup, ObservedArms
+from restless_bandits.oracles.observed.index import Sweep, sweep_arms
+
+UNIT = 2.0**-53
+SORTED_FROM = 4096
+"""Turns that are sorted; more of them are halved by a pivot first."""
+SLOPE_TOLERANCE = 1e-10
+"""A slope of L below this share of the arms counts as zero: the minimiser is an interval there."""
+TIE_TOLERANCE = 1e-9
+"""An advantage this close to zero, relative to the scale of rewards, belongs to a state that may be randomised."""
+
+
+@dataclass(frozen=True, eq=False)
+class KindDuals:
+    """Kinds of one group at one subsidy: gains, proved upper bounds of the gains, biases, advantages of pulling."""
+
+    gain: Array
+    upper: Array
+    bias: Array
+    advantage: Array
+    resting: BoolArray
+    """States that rest at the subsidy, ties included."""
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedRelaxation:
+    """The minimum of L: a subsidy, the interval of minimising subsidies, the bound, and every kind there."""
+
+    subsidy: float
+    interval: tuple[float, float]
+    value: float
+    """The minimum of L in total reward a slot, as computed."""
+    bound: float
+    """A proved upper bound of every policy's gain, rounding included."""
+    sweeps: tuple[Sweep, ...]
+    duals: tuple[KindDuals, ...]
+    discount: float
+
+    @property
+    def lagrangian_index(self) -> Array:
+        """The Lagrangian index, flat over (kind, state)."""
+        return np.concatenate([dual.advantage.reshape(-1) for dual in self.duals])
+
+    def whittle_index(self, arms: ObservedArms) -> Array:
+        """Return Whittle's index, flat over (kind, state); a priority where a kind is not indexable."""
+        return arms.flat(sweep.indices(g.n_states) for sweep, g in zip(self.sweeps, arms.groups, strict=True))
+
+
+def sweep_groups(arms: ObservedArms, discount: float = 1.0) -> tuple[Sweep, ...]:
+    """Return the sweep of every group of kinds."""
+    return tuple(
+        sweep_arms(g.active, g.passive, g.active_rewards, g.passive_rewards, discount=discount, start=g.start)
+        for g in arms.groups
+    )
+
+
+def relax_observed(
+    arms: ObservedArms, *, discount: float = 1.0, sweeps: tuple[Sweep, ...] | None = None
+) -> ObservedRelaxation:
+    """Minimise the dual function L; gains are mean rewards a slot, with a discount (1 − β) times the total."""
+    sweeps = sweep_groups(arms, discount) if sweeps is None else sweeps
+    turns, rises = [], []
+    for sweep, group in zip(sweeps, arms.groups, strict=True):
+        real = np.isfinite(sweep.subsidy)
+        rise = np.diff(sweep.slope, axis=1, prepend=0.0) * group.count[:, None]
+        turns.append(sweep.subsidy[real])
+        rises.append(rise[real])
+    turn, rise = np.concatenate(turns), np.concatenate(rises)
+    spare = arms.n_arms - arms.plays
+    interval = _minimisers(turn, rise, float(spare), SLOPE_TOLERANCE * arms.n_arms)
+    if arms.at_most:
+        interval = max(interval[0], 0.0), max(interval[1], 0.0)
+    subsidy = _middle(*interval)
+    base = sum(float((group.count * sweep.base).sum()) for sweep, group in zip(sweeps, arms.groups, strict=True))
+    value = base + float((rise * np.maximum(subsidy - turn, 0.0)).sum()) - subsidy * spare
+    duals = tuple(duals_at(group, sweep, subsidy, discount) for group, sweep in zip(arms.groups, sweeps, strict=True))
+    parts = np.concatenate([group.count * dual.upper for group, dual in zip(arms.groups, duals, strict=True)])
+    # NumPy adds pairwise in blocks of 128 by eight sums: at most 16 + 3 + log2(parts) roundings for each number.
+    roundings = (24 + math.log2(len(parts))) * UNIT * float(np.abs(parts).sum()) + 4 * UNIT * abs(subsidy) * spare
+    bound = float(np.nextafter(float(parts.sum()) - subsidy * spare + roundings, np.inf))
+    return ObservedRelaxation(subsidy, interval, value, bound, sweeps, duals, discount)
+
+
+def _middle(low: float, high: float) -> float:
+    if np.isinf(low) or np.isinf(high):
+        return high if np.isinf(low) else low
+    return low + 0.5 * (high - low)
+
+
+def _minimisers(turn: Array, rise: Array, target: float, tolerance: float) -> tuple[float, float]:
+    """Return the interval in which the slope of L is zero: where the rises up to m sum to the target."""
+    if target <= tolerance:
+        return -np.inf, float(turn.min())
+    passed, left = 0.0, np.arange(len(turn))
+    while len(left) > SORTED_FROM:
+        values = turn[left]
+        pivot = float(np.median(values[:: max(1, len(values) // 999)]))
+        below = values <= pivot
+        if below.all():
+            break
+        weight = float(rise[left[below]].sum())
+        if passed + weight >= target - tolerance:
+            left = left[below]
+        else:
+            passed += weight
+            left = left[~below]
+    left = left[np.argsort(turn[left], kind="stable")]
+    reached = passed + np.cumsum(rise[left])
+    place = min(int(np.searchsorted(reached >= target - tolerance, True)), len(left) - 1)
+    low = float(turn[left[place]])
+    if reached[place] > target + tolerance:
+        return low, low
+    later = turn[(turn > low) & (rise > tolerance)]
+    return low, float(later.min()) if len(later) else np.inf
+
+
+def duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float = 1.0) -> KindDuals:
+    """Return the kinds of a group at a subsidy, each under the optimal policy that its sweep names."""
+    n = group.n_states
+    resting = sweep.resting(subsidy, n)
+    reward = np.where(resting, group.passive_rewards + subsidy, group.active_rewards)
+    chain = np.where(resting[:, :, None], group.passive, group.active)
+    gain, bias = _gain_and_bias(chain, reward, np.where(sweep.discounted, NEAR_ONE, discount))
+    # The bound for the average reward takes the true chains, whatever discount has found the relative values.
+    pulled = group.active_rewards + discount * _after(group.active, bias)
+    rested = group.passive_rewards + subsidy + discount * _after(group.passive, bias)
+    from_start = (1 - discount) * (group.start * bias).sum(axis=1)
+    upper = (np.maximum(pulled, rested) - bias).max(axis=1) + from_start
+    scale = np.abs(bias).max(axis=1) + np.abs(group.active_rewards).max(axis=1)
+    scale += np.abs(group.passive_rewards).max(axis=1) + abs(subsidy)
+    # An inner product of n probabilities, which sum to one within n units, and three sums.
+    upper = upper + (3 * n + 8) * UNIT * scale
+    return KindDuals(gain + from_start, upper, bias, pulled - rested, resting)
+
+
+def _after(chains: Array, values: Array) -> Array:
+    """Return the expectation of values (kind, state) after a step of each kind's chain."""
+    after: Array = np.einsum("ksz,kz->ks", chains, values)
+    return after
+
+
+def _gain_and_bias(chain: Array, reward: Array, discount: Array) -> tuple[Array, Array]:
+    """Return gains and relative values h of given policies: g + h = r + β P h with h = 0 in state 0."""
+    n = reward.shape[1]
+    if n == 1:
+        return reward[:, 0], np.zeros_like(reward)
+    if n == 2:
+        x, y = discount * chain[:, 0, 1], discount * chain[:, 1, 1]
+        bias = np.zeros_like(reward)
+        bias[:, 1] = (reward[:, 1] - reward[:, 0]) / (1 + x - y)
+        return reward[:, 0] + x * bias[:, 1], bias
+    matrix = np.eye(n) - discount[:, None, None] * chain
+    matrix[:, :, 0] = 1.0
+    bias = np.asarray(np.linalg.solve(matrix, reward[:, :, None])[:, :, 0], dtype=np.float64)
+    gain = bias[:, 0].copy()
+    bias[:, 0] = 0.0
+    return gain, bias

@@ -1,0 +1,113 @@
+"""Compiled homotopy in the subsidy of observed two-action arms: see ``index``.
+
+One call sweeps many arms of one number of states. Rank-one updates keep the inverse of the policy's matrix up to date,
+so an arm of n states takes O(n³) operations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from restless_bandits._internal.compiling import njit
+from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits.oracles.homotopy_kernels import solve_in_place
+
+Turns = tuple[Array, IntArray, Array, Array, IntArray, IntArray]
+
+SINGULAR = 1e-12
+"""A pivot or a ratio of determinants below this number means several recurrent classes."""
+DONE, MULTICHAIN, CYCLING = 0, 1, 2
+"""Outcomes of a sweep."""
+TURNS_PER_STATE = 20
+"""A sweep with more turns than this number for each state goes round in a circle of ties."""
+
+
+@njit
+def sweep(arms: tuple[Array, ...], discount: float, found: Turns) -> None:
+    """Follow the optimal policy of each arm as the subsidy for resting rises from −∞ to ∞.
+
+    ``arms`` holds chains of pulling and resting, mean rewards of pulling and resting, and start distributions.
+    ``found`` holds the arrays to write: ``turn_at``, ``turn_state``, ``slope``, ``base``, ``turns`` and ``outcome``.
+    ``turn_at[i, k]`` and ``turn_state[i, k]`` are the subsidy and the state of turn k; a state that turns back to
+    pulling is stored as −1 − state. ``slope[i, k]`` is the share of time at rest after the turn, and ``base[i]`` the
+    gain of an arm that is always pulled. A discount of 1 means the average reward; a smaller one the normalised
+    discounted reward from the distribution ``start[i]``.
+    """
+    active, passive, active_reward, passive_reward, start = arms
+    turn_at, turn_state, slope, base, turns, outcome = found
+    n_arms, n = active_reward.shape
+    most = turn_at.shape[1]
+    system, right = np.empty((n, n)), np.empty((n, n + 1))
+    advantage, fall, resting = np.empty(n), np.empty(n), np.zeros(n, dtype=np.bool_)
+    column, row = np.empty(n), np.empty(n)
+    for i in range(n_arms):
+        for s in range(n):
+            for k in range(n):
+                system[k, s] = -discount * active[i, s, k]
+                right[k, s] = discount * (active[i, s, k] - passive[i, s, k])
+            system[s, s] += 1.0
+            right[s, n] = (1.0 - discount) * start[i, s]
+            # The relative value of state 0 is zero; its column carries the gain.
+            system[0, s], right[0, s] = 1.0, 0.0
+        right[0, n] = 1.0
+        turns[i] = 0
+        if solve_in_place(system, right) < SINGULAR:
+            outcome[i] = MULTICHAIN
+            continue
+        # right[k, s] is now X[s, k], the answer of the advantage of s to the reward of k; column n is the occupation.
+        total = 0.0
+        for k in range(n):
+            total += right[k, n] * active_reward[i, k]
+        base[i] = total
+        for s in range(n):
+            value = active_reward[i, s] - passive_reward[i, s]
+            for k in range(n):
+                value += right[k, s] * active_reward[i, k]
+            advantage[s], fall[s], resting[s] = value, 1.0, False
+        subsidy, at_rest, outcome[i] = 0.0, 0.0, CYCLING
+        for turn in range(most + 1):
+            step, chosen = np.inf, -1
+            for s in range(n):
+                if (fall[s] > 0.0) != resting[s] and fall[s] != 0.0:
+                    ahead = advantage[s] / fall[s]
+                    if turn > 0 and ahead < 0.0:
+                        ahead = 0.0
+                    if ahead < step:
+                        step, chosen = ahead, s
+            if chosen < 0:
+                outcome[i] = DONE
+                for s in range(n):
+                    if not resting[s]:
+                        outcome[i] = MULTICHAIN
+                break
+            if turn == most:
+                break
+            subsidy += step
+            for s in range(n):
+                advantage[s] -= step * fall[s]
+            advantage[chosen] = 0.0
+            sign = -1.0 if resting[chosen] else 1.0
+            ratio = 1.0 + sign * right[chosen, chosen]
+            if ratio < SINGULAR:
+                outcome[i] = MULTICHAIN
+                break
+            for k in range(n):
+                column[k] = right[chosen, k] * (sign / ratio)  # X[:, chosen]
+                row[k] = right[k, chosen]  # X[chosen, :]
+            before, occupied = fall[chosen], right[chosen, n]
+            for k in range(n):
+                fall[k] -= column[k] * before
+                factor = row[k]
+                if factor != 0.0:
+                    for s in range(n):
+                        right[k, s] -= factor * column[s]
+                    right[k, n] -= factor * (sign / ratio) * occupied
+            turn_at[i, turn] = subsidy
+            turn_state[i, turn] = -1 - chosen if resting[chosen] else chosen
+            resting[chosen] = not resting[chosen]
+            at_rest = 0.0
+            for k in range(n):
+                if resting[k]:
+                    at_rest += right[k, n]
+            slope[i, turn] = at_rest
+            turns[i] = turn + 1

@@ -1,0 +1,324 @@
+"""Table 1: how long whole runs take, nothing else running; measured once and kept.
+
+Times are seconds of the processor, of all threads together, and of warm code. Everything is measured in rounds, once in
+each and in an order that is drawn anew, so that what else the machine does falls on all alike; the least time of a run
+counts. A time in which something was compiled is thrown away. How long runs waited for the processor, and how much the
+times of one run differ, says whether the machine was quiet.
+
+A measured time is kept with the code, the processor and the versions that it belongs to: an interrupted measurement
+goes on where it stopped, and one made elsewhere is not taken for one's own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numba
+import numpy as np
+from numba.core.event import install_recorder
+
+from restless_bandits import plots
+from restless_bandits._internal.files import save_file
+from restless_bandits._internal.validation import Array
+from restless_bandits.learning.learners import RestlessUCB, learner
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.record import Record
+from restless_bandits.model.tasks import Task
+from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend
+from restless_bandits.paper.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
+from restless_bandits.paper.experiments.stored import StoredResults
+from restless_bandits.paper.experiments.verdicts import Evidence
+from restless_bandits.paper.experiments.writing import Html, fill, seconds, slots, table
+from restless_bandits.simulation.engine import World, play_run
+from restless_bandits.simulation.storage import fingerprint
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BUILD_ARMS = (16, 64, 256, 1024)
+BUILDS = 3
+"""How often the instances are built in each round."""
+
+
+def processor() -> str:
+    """Return the name of the processor, where the system tells it."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@dataclass(frozen=True)
+class TableLine:
+    label: str
+    spec: str
+    runs: tuple[int, ...]
+    paper: tuple[float, ...]
+    cost: tuple[float, ...] = ()
+    """About how many seconds a run takes, where that is long."""
+
+
+@dataclass(frozen=True)
+class TimeTable(Item):
+    """Table 1: whole runs of every line on every number of arms."""
+
+    place: str
+    horizon: int
+    problems: tuple[str, ...]
+    arms: tuple[int, ...]
+    lines: tuple[TableLine, ...]
+    repeats: int
+    """How often each run is timed; one that is the only one of its kind is timed once."""
+    most_runs: int = 1000
+    """No more runs are timed."""
+    single: float = math.inf
+    """Of runs that take more seconds only one is timed."""
+    longest: float = math.inf
+    """Runs that take more seconds are left out."""
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
+        return cls(**{**entry, "lines": tuple(TableLine(**line) for line in entry["lines"])})
+
+    def runs_of(self, line: TableLine) -> list[int]:
+        """Return how many runs of a line are timed, for each number of arms."""
+        costs = line.cost or (0.0,) * len(line.runs)
+        limits = [0 if cost > self.longest else 1 if cost > self.single else self.most_runs for cost in costs]
+        return [min(runs, limit) for runs, limit in zip(line.runs, limits, strict=True)]
+
+    def begin(self, work: Work) -> Callable[[], Part]:
+        """Measure at once, while nothing else is running."""
+        times, build, weather = measure_times(self, work.place / "times.json", work.seed, work, self.name)
+        return lambda: TimesPart(self, Evidence(times=times, build_times=build, weather=weather), processor())
+
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+        """Return the function that measures some runs; what takes too long is shown as it is stored."""
+
+        def confirmed() -> Confirmed:
+            part = self.begin(work)()
+            numbers = part.as_dict()
+            measured = {(entry["learner"], entry["arms"]): entry for entry in numbers["table"]}
+            numbers["table"] = [
+                measured.pop((entry["learner"], entry["arms"]), {**entry, "stored": True})
+                for entry in stored.results["table"]
+            ] + list(measured.values())
+            return Confirmed(
+                numbers,
+                evidence=part.evidence,
+                pictures=lambda colours: {self.name: partial(_draw_times, self, numbers["table"], colours)},
+            )
+
+        return confirmed
+
+    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
+        timed: dict[str, list[Numbers]] = {line.label: [] for line in self.lines}
+        times: dict[str, dict[int, float]] = {line.label: {} for line in self.lines}
+        for entry in numbers["table"]:
+            times[entry["learner"]][entry["arms"]] = entry["seconds"]
+            timed[entry["learner"]].append(entry)
+        rows = []
+        for line in self.lines:
+            ours = times[line.label]
+            entries = {entry["arms"]: entry for entry in timed[line.label]}
+            marks = {arms: " (stored)" if entry.get("stored") else "" for arms, entry in entries.items()}
+            cells = [
+                fill("time", spent=seconds(ours[arms]) + marks[arms] if arms in ours else "–", paper=f"{paper:g}")
+                for arms, paper in zip(self.arms, line.paper, strict=True)
+            ]
+            learner_cell = fill("learner", label=line.label, spec=line.spec)
+            runs = (entries[arms]["runs"] if arms in entries else 0 for arms in self.arms)
+            rows.append([learner_cell, *cells, ", ".join(map(str, runs))])
+        return fill(
+            "times",
+            title=self.title,
+            place=self.place,
+            horizon=slots(self.horizon),
+            processor=numbers["machine"]["timed_on"],
+            table=table(["learner", *(f"{arms} arms" for arms in self.arms), "runs"], rows, self.title),
+            legend=legend([line.label for line in self.lines], looks, "Lines"),
+            panel=self._chart(times, looks),
+            build=", ".join(f"{n} arms {seconds(t)}" for n, t in numbers["build_seconds"].items()),
+            waited=f"{numbers['weather']['waited']:.1%}",
+            jitter=f"{numbers['weather']['jitter']:.2f}",
+        )
+
+    def _chart(self, times: Mapping[str, Mapping[int, float]], looks: ChartStyle) -> Html:
+        theirs = {line.label: dict(zip(self.arms, line.paper, strict=True)) for line in self.lines}
+        traces = [
+            ChartLine(label, [Point(arms, t, f"{arms} arms: {seconds(t)}{where}") for arms, t in by_arms.items()], kind)
+            for kind, where, every in (("dashed", " in the paper", theirs), ("line", "", times))
+            for label, by_arms in every.items()
+        ]
+        arms = Axis("arms", ticks=[(float(arms), str(arms)) for arms in self.arms])
+        title = "a run of half a million slots (dashed: the paper's program)"
+        ends = (min(self.arms) - 0.2, max(self.arms) + 0.2)
+        return chart(title, traces, replace(arms, ends=ends), Axis("seconds a run", log=True), looks)
+
+
+class ElapsedSeconds(NamedTuple):
+    """Seconds of the processor, and seconds on the wall."""
+
+    spent: float
+    passed: float
+
+
+def clock(work: Callable[[], object]) -> ElapsedSeconds:
+    """Time some work, and again for as long as something was compiled on the way."""
+    while True:
+        with install_recorder("numba:compile") as compiled:
+            passed, spent = time.perf_counter(), time.process_time()
+            work()
+            found = ElapsedSeconds(time.process_time() - spent, time.perf_counter() - passed)
+        if not compiled.buffer:
+            return found
+
+
+def measure_times(
+    table: TimeTable, path: Path, seed: int, work: Work | None = None, what: str = ""
+) -> tuple[dict[str, dict[int, Array]], dict[int, Array], dict[str, float]]:
+    """Return the seconds of each run by learner and number of arms, and those of building the optimistic instance.
+
+    For building, the seconds of each round. And how quiet the machine was.
+    """
+    kept = _Kept(path)
+    jobs: dict[str, Callable[[], object]] = {f"build {arms}": partial(_build, *_observed(arms)) for arms in BUILD_ARMS}
+    specs: dict[str, str] = {}
+    rounds = [BUILDS * list(jobs) for _ in range(table.repeats)]
+    cells: dict[tuple[str, int], list[str]] = {}
+    for line in table.lines:
+        for name, arms, runs in zip(table.problems, table.arms, table.runs_of(line), strict=True):
+            keys = [f"{name} {line.spec} {table.horizon} {seed} {run}" for run in range(runs)]
+            cells[line.label, arms] = keys
+            jobs |= {key: partial(_play, line.spec, name, table.horizon, seed, run) for run, key in enumerate(keys)}
+            specs |= dict.fromkeys(keys, line.spec)
+            for one in rounds[: 1 if runs == 1 else None]:
+                one += keys
+    wanted = Counter(key for one in rounds for key in one)
+    if work is not None:
+        work.expect(wanted.total())
+    # What has been measured before is not measured again: a round keeps what is still to be done of it.
+    missing = {key: number - len(kept.clocks(key)) for key, number in wanted.items()}
+    rng = np.random.default_rng(seed)
+    for one in rounds:
+        for key in rng.permutation(one).tolist():
+            if missing[key] > 0:
+                missing[key] -= 1
+                if key in specs:
+                    _warm_up(specs[key], table.problems[0], table.horizon)
+                kept.add(key, clock(jobs[key]))
+            if work is not None:
+                work.timed(what, kept.clocks(key)[-1].spent)
+    least = {key: min(one.spent for one in kept.clocks(key)) for key in wanted}
+    times: dict[str, dict[int, Array]] = {}
+    for (label, arms), keys in cells.items():
+        if keys:
+            times.setdefault(label, {})[arms] = np.array([least[key] for key in keys])
+    build = {arms: np.array([one.spent for one in kept.clocks(f"build {arms}")]) for arms in BUILD_ARMS}
+    return times, build, _weather([kept.clocks(key) for keys in cells.values() for key in keys])
+
+
+def _weather(measured: list[list[ElapsedSeconds]]) -> dict[str, float]:
+    """How long runs waited, as a share of all time, and how far the times of the same run are apart, in the middle."""
+    every = [one for clocks in measured for one in clocks]
+    # Several threads may spend more than what passes on the wall.
+    waited = math.fsum(max(0.0, one.passed - one.spent) for one in every) / math.fsum(one.passed for one in every)
+    jitter = [max(clocks).spent / min(clocks).spent for clocks in measured if len(clocks) > 1]
+    return {"waited": waited, "jitter": float(np.median(jitter)) if jitter else 1.0}
+
+
+@cache
+def _warm_up(spec: str, problem: str, horizon: int) -> None:
+    """Load or compile all that a learner needs, by a run that nobody times."""
+    _play(spec, problem, horizon, 0, 0)
+
+
+def _play(spec: str, problem: str, horizon: int, seed: int, run: int) -> None:
+    play_run(learner(spec), _world(problem), horizon, np.array([horizon]), seed=seed, run=run)
+
+
+@cache
+def _world(problem: str) -> World:
+    return World(Problem.builtin(problem))
+
+
+def _observed(n_arms: int) -> tuple[Record, Task]:
+    """A problem of so many arms of which something is known."""
+    task = Problem.random(n_arms=n_arms, n_states=3, seed=0).task(10_000)
+    record = Record.of(task)
+    for arm in range(n_arms):
+        for state in (0, 1, 2, 2, 1, 0, 0):
+            record.observe([arm], [state], [0.5])
+    return record, task
+
+
+def _build(record: Record, task: Task) -> Problem:
+    return RestlessUCB().optimistic_problem(record, task)
+
+
+class _Kept:
+    """Times on disk, written after every run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        versions = {"python": platform.python_version(), "numba": numba.__version__}
+        self._maker = {"code": fingerprint(), "processor": processor(), **versions}
+        self._times: dict[str, list[ElapsedSeconds]] = {}
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            stored: Any = json.loads(path.read_text(encoding="utf-8"))
+            if stored["maker"] == self._maker:
+                times = {
+                    key: [ElapsedSeconds(float(spent), float(passed)) for spent, passed in clocks]
+                    for key, clocks in stored["times"].items()
+                }
+                if all(0 < one < math.inf for clocks in times.values() for clock in clocks for one in clock):
+                    self._times = times
+
+    def clocks(self, key: str) -> list[ElapsedSeconds]:
+        return self._times.get(key, [])
+
+    def add(self, key: str, measured: ElapsedSeconds) -> None:
+        self._times.setdefault(key, []).append(measured)
+        save_file(self._path, json.dumps({"maker": self._maker, "times": self._times}, indent=1).encode())
+
+
+@dataclass(frozen=True, eq=False)
+class TimesPart(Part):
+    item: TimeTable
+    timed_on: str
+
+    def as_dict(self) -> dict[str, Any]:
+        table = [
+            {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
+            for label, by_arms in self.evidence.times.items()
+            for arms, spent in by_arms.items()
+        ]
+        build = {str(arms): float(spent.min()) for arms, spent in self.evidence.build_times.items()}
+        weather = dict(self.evidence.weather)
+        return {"table": table, "build_seconds": build, "weather": weather, "machine": {"timed_on": self.timed_on}}
+
+    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
+        return {self.item.name: lambda: _draw_times(self.item, self.as_dict()["table"], colours)}
+
+
+def _draw_times(item: TimeTable, entries: Sequence[Numbers], colours: Colours) -> Figure:
+    figure = canvas(7.6, 3.8)
+    ax = figure.subplots()
+    ours: dict[str, dict[int, float]] = {}
+    for entry in entries:
+        ours.setdefault(entry["learner"], {})[entry["arms"]] = entry["seconds"]
+    theirs = {line.label: dict(zip(item.arms, line.paper, strict=True)) for line in item.lines}
+    plots.running_times(ours, others=theirs, ax=ax, colours=colours)
+    ax.set_title("a run of half a million slots (dashed: the paper's program)")
+    return figure

@@ -1,0 +1,1 @@
+"""Finite processes of what is known of arms, alone and jointly."""

@@ -1,0 +1,503 @@
+"""Beliefs: the possible knowledge of an arm, truncated to a finite number, and the joint beliefs of a problem.
+
+The belief of an arm is the pair (last observed state s, elapsed slots τ). There are infinitely many pairs, but as τ
+grows the distribution of an ergodic chain forgets s. Pairs with τ ≥ L, the *truncation* (``truncation``), are merged
+into a single belief with the stationary distribution. The total variation between the stationary and the true
+distributions is the belief's ``tv_error``, and every bound computed from truncated beliefs accounts for the deviation.
+An arm never observed is in the merged belief from the start.
+
+A chain that does not forget (several recurrent classes, or a period) keeps s beyond the truncation, and steps through a
+period there. The distributions of a table arm are constant beyond its end by definition: its truncation has no error
+unless the table is shortened.
+
+With ``plays`` arms pulled in every slot, exactly ``plays`` arms have τ = 1 in every belief after the first. A joint
+belief is therefore stored in the *block* of the arms just pulled. Its coordinates are the states of the pulled arms and
+the beliefs of all other arms. For four arms the table is a thousand times smaller than the product of all beliefs.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits.model import markov
+from restless_bandits.model.arms import AnyArm, Arm, TableArm, precompute_limits
+from restless_bandits.model.problem import Problem
+
+UNKNOWN = -1
+"""The last observed state of an arm never observed."""
+
+LONGEST_TRUNCATION = 1 << 14
+LONGEST_PERIOD = 1 << 10
+MOST_CHOICES = (1 << 15) - 1
+
+T = TypeVar("T", bound=np.generic)
+
+
+def column_of(elapsed: int, truncation: int, period: int) -> int:
+    """Return the column of a table for a number of elapsed slots: beyond the truncation, columns repeat with the
+    period.
+
+    In plain Python, for kernels to compile into their own code; ``columns_of`` is the same for arrays.
+    """
+    if elapsed <= truncation:
+        return elapsed - 1
+    return truncation - period + (elapsed - truncation - 1) % period
+
+
+def columns_of(elapsed: IntArray, truncation: int, period: int) -> IntArray:
+    """Return the columns of a table for numbers of elapsed slots: see ``column_of``."""
+    return np.where(elapsed <= truncation, elapsed - 1, truncation - period + (elapsed - truncation - 1) % period)
+
+
+def side_by_side(tables: Sequence[npt.NDArray[T]] | npt.NDArray[T]) -> npt.NDArray[T]:
+    """Return tables of different sizes in one array; entries beyond a table are zero and never read."""
+    shapes = [table.shape for table in tables]
+    if shapes.count(shapes[0]) == len(shapes):
+        return np.array(tables)
+    together = np.zeros((len(tables), *map(max, zip(*shapes, strict=True))), dtype=tables[0].dtype)
+    for place, table in zip(together, tables, strict=True):
+        place[tuple(map(slice, table.shape))] = table
+    return together
+
+
+@dataclass(frozen=True)
+class ArmBeliefs:
+    """The truncated beliefs of an arm, numbered from 0.
+
+    ``distribution[b]`` is the distribution of the state observed by a pull in belief b; without a pull, b turns into
+    ``passive[b]``; an observation of k leads to ``first[k]``, the pair (k, τ = 1). ``tv_error[b]`` bounds the total
+    variation between ``distribution[b]`` and every true distribution merged into b.
+    """
+
+    distribution: Array
+    passive: IntArray
+    first: IntArray
+    tv_error: Array
+    rewards: Array
+    numbers: IntArray
+    """``numbers[s, τ - 1]`` is the belief for τ up to the truncation; the last row is for an arm never observed."""
+    period: int
+    start: int
+
+    @property
+    def size(self) -> int:
+        return len(self.distribution)
+
+    @property
+    def truncation(self) -> int:
+        return int(self.numbers.shape[1])
+
+    @property
+    def n_states(self) -> int:
+        return len(self.first)
+
+    @cached_property
+    def reward(self) -> Array:
+        """Mean reward of pulling the arm in each belief."""
+        return np.asarray(self.distribution @ self.rewards)
+
+    @cached_property
+    def last_state(self) -> IntArray:
+        """For each belief the first last-observed state that leads to the belief, ``UNKNOWN`` for an arm never
+        observed only.
+        """
+        return self._by_origin(np.arange(self.n_states), UNKNOWN)
+
+    @cached_property
+    def elapsed(self) -> IntArray:
+        """For each belief the fewest elapsed slots that lead to the belief."""
+        return self._by_origin(np.arange(1, self.truncation + 1)[:, None], self.truncation)
+
+    def _by_origin(self, values: IntArray, otherwise: int) -> IntArray:
+        found = np.full(self.size, otherwise, dtype=np.int64)
+        pairs = self.numbers[: self.n_states].T
+        # Of several pairs with the same belief the last assignment counts: the fewest slots, and then the first state.
+        found[pairs[::-1, ::-1]] = np.broadcast_to(values, pairs.shape)[::-1, ::-1]
+        return found
+
+    def locate(self, last_state: npt.ArrayLike, elapsed: npt.ArrayLike) -> IntArray:
+        """Return the belief for last observed states (``UNKNOWN`` for never) and elapsed slots."""
+        columns = columns_of(np.asarray(elapsed, dtype=np.int64), self.truncation, self.period)
+        found: IntArray = self.numbers[np.asarray(last_state, dtype=np.int64), columns]
+        return found
+
+
+def numbered_beliefs(
+    numbers: IntArray,
+    distribution: Array,
+    rewards: Array,
+    initial: int | None,
+    tv_error: Array | None = None,
+    period: int = 1,
+) -> ArmBeliefs:
+    """Return beliefs with given distributions, numbered by last observed state and elapsed slots:
+    ``ArmBeliefs.numbers``.
+    """
+    truncation, n = numbers.shape[1], distribution.shape[1]
+    passive = np.empty(len(distribution), dtype=np.int64)
+    passive[numbers] = np.concatenate([numbers[:, 1:], numbers[:, truncation - period, None]], axis=1)
+    tv_error = np.zeros(len(distribution)) if tv_error is None else tv_error
+    start = int(numbers[n if initial is None else initial, 0])
+    return ArmBeliefs(distribution, passive, numbers[:n, 0].copy(), tv_error, rewards, numbers, period, start)
+
+
+def arm_beliefs(arm: AnyArm, truncation: int, *, forget: bool = True) -> ArmBeliefs:
+    """Return the truncated beliefs of an arm.
+
+    With ``forget=False`` an ergodic arm keeps its last state beyond the truncation, for policies that depend on the
+    state.
+    """
+    if isinstance(arm, TableArm):
+        return _table_beliefs(arm, min(truncation, arm.length), forget)
+    if not arm.is_ergodic:
+        return _unforgetting_beliefs(arm, truncation)
+    laws = markov.powers(arm.chain, truncation)
+    tv_error = float(markov.distances(laws[truncation], arm.stationary))
+    if forget:
+        return forgetting_beliefs(laws[1:truncation], arm.stationary, arm.rewards, arm.initial, tv_error)
+    grid = np.concatenate([laws[1:], np.broadcast_to(arm.stationary, (truncation, 1, arm.n_states))], axis=1)
+    grid[-1] = arm.stationary
+    spread = np.zeros((truncation, arm.n_states + 1))
+    spread[-1, :-1] = tv_error
+    return _grid(grid, spread, arm, period=1)
+
+
+def forgetting_beliefs(
+    laws: Array, limit: Array, rewards: Array, initial: int | None, tv_error: float = 0.0
+) -> ArmBeliefs:
+    """Beliefs (s, τ < cap) and one belief for all τ ≥ cap; ``laws[τ - 1]`` are the distributions for τ < cap."""
+    shape = _forgetting_shape(len(limit), len(laws) + 1)
+    n, last = shape.n_states, shape.size - 1
+    deviations = np.zeros(shape.size)
+    deviations[last] = tv_error
+    distribution = np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
+    start = last if initial is None else int(shape.first[initial])
+    return replace(shape, distribution=distribution, tv_error=deviations, rewards=rewards, start=start)
+
+
+@lru_cache(maxsize=256)
+def _forgetting_shape(n_states: int, truncation: int) -> ArmBeliefs:
+    """The shape of ``forgetting_beliefs``; kept, because learners plan on the same shapes again and again."""
+    last = n_states * (truncation - 1)
+    numbers = np.full((n_states + 1, truncation), last, dtype=np.int64)
+    numbers[:n_states, : truncation - 1] = np.arange(last).reshape(n_states, truncation - 1)
+    return numbered_beliefs(numbers, np.empty((last + 1, n_states)), np.empty(n_states), None)
+
+
+def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
+    """Beliefs (s, τ ≤ cap) that are constant from the truncation on, whether or not their chain has forgotten s by
+    then.
+
+    ``laws[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions beyond is
+    unknown.
+    """
+    if arm.initial is None:
+        laws = np.concatenate([laws, np.broadcast_to(arm.stationary, (len(laws), 1, arm.n_states))], axis=1)
+    return _grid(laws, np.ones(laws.shape[:2]), arm, period=1)
+
+
+def _grid(laws: Array, tv_error: Array, arm: AnyArm, period: int) -> ArmBeliefs:
+    """Beliefs (s, τ ≤ cap), with the row of an arm never observed, periodic from the truncation on: ``laws[τ -
+    1][s]``.
+    """
+    truncation, rows, n = laws.shape
+    numbers = np.arange(rows * truncation).reshape(rows, truncation)
+    if arm.initial is not None and rows == n:
+        numbers = np.concatenate([numbers, numbers[arm.initial, None]])
+    distribution = laws.transpose(1, 0, 2).reshape(rows * truncation, n)
+    return numbered_beliefs(numbers, distribution, arm.rewards, arm.initial, tv_error.T.reshape(-1), period)
+
+
+def _unforgetting_beliefs(arm: Arm, truncation: int) -> ArmBeliefs:
+    period = table_period(arm)
+    if period > LONGEST_PERIOD:
+        raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
+    truncation = max(truncation, period)
+    laws = arm.state_distributions(truncation)[1:]
+    n = arm.n_states
+    limits = markov.powers(arm.chain, period)[1:] @ limiting_matrix(arm.chain, period)[0]
+    tv_error = np.zeros(laws.shape[:2])
+    last = np.arange(truncation - period, truncation)
+    # Twice the distance: these and all later distributions of the same phase are within the distance of their common
+    # limit.
+    tv_error[last, :n] = np.abs(laws[last, :n] - limits[last % period]).sum(axis=-1)
+    tv_error[tv_error < 4e-16] = 0.0
+    return _grid(laws, tv_error, arm, period)
+
+
+def table_period(arm: AnyArm) -> int:
+    """Return the period of an arm's distributions at the end of a table: 1 unless the chain is periodic."""
+    if isinstance(arm, TableArm) or arm.is_ergodic:
+        return 1
+    return math.lcm(*(markov.period(arm.chain, members) for members in markov.recurrent_classes(arm.chain)))
+
+
+def limiting_matrix(chain: Array, period: int) -> tuple[Array, float]:
+    """Return lim P^{kd} as k grows, for d a multiple of every class's period, and a bound of the error.
+
+    The error is a total variation; ``oracles._enclosure`` explains the bound.
+    """
+    matrix = markov.powers(chain, period)[-1]
+    n, slots = len(chain), period
+    classes = markov.recurrent_classes(matrix)
+    transient = np.setdiff1d(np.arange(n), np.concatenate(classes))
+    for _ in range(60):
+        apart = max(float(np.abs(matrix[members] - matrix[members[0]]).sum(axis=1).max()) for members in classes)
+        rest = float(matrix[:, transient].sum(axis=1).max()) + apart
+        matrix, slots = markov.powers(matrix, 2)[-1], 2 * slots
+        if rest <= n * 1e-15:
+            break
+    return matrix, min(1.0, rest + 6 * n * slots * 2.0**-53)
+
+
+def _table_beliefs(arm: TableArm, truncation: int, forget: bool) -> ArmBeliefs:
+    laws = arm.state_distributions(arm.length)[1:]
+    end = laws[-1]
+    if forget and np.ptp(end, axis=0).max() == 0 and np.ptp(laws[:, arm.n_states :], axis=0).max(initial=0) == 0:
+        gaps = markov.distances(laws, end[0])
+        return forgetting_beliefs(
+            laws[: truncation - 1], end[0], arm.rewards, arm.initial, float(gaps[truncation - 1 :].max())
+        )
+    tv_error = np.zeros((truncation, laws.shape[1]))
+    tv_error[-1] = 0.5 * np.abs(laws[truncation - 1 :] - laws[truncation - 1]).sum(axis=-1).max(axis=0)
+    return _grid(laws[:truncation], tv_error, arm, period=1)
+
+
+def truncation_for(arm: AnyArm, tv_error: float, longest: int = LONGEST_TRUNCATION) -> int:
+    """Return the first truncation with at most the given deviation, or the longest allowed truncation."""
+    return truncations_for([arm], tv_error, longest)[0]
+
+
+def truncations_for(arms: Sequence[AnyArm], tv_error: float, longest: int = LONGEST_TRUNCATION) -> list[int]:
+    """Return the truncations of many arms, arms of equal numbers of states at once: see ``truncation_for``."""
+    precompute_limits(arms)
+    truncations = [0] * len(arms)
+    sizes: dict[int, list[int]] = {}
+    for i, arm in enumerate(arms):
+        if isinstance(arm, Arm) and arm.is_ergodic:
+            sizes.setdefault(arm.n_states, []).append(i)
+        else:
+            truncations[i] = _remembering_cap(arm, tv_error, longest)
+    for alike in sizes.values():
+        some = [arm for arm in (arms[i] for i in alike) if isinstance(arm, Arm)]
+        chains, laws = np.array([arm.chain for arm in some]), np.array([arm.stationary for arm in some])
+        times = markov.mixing_times(chains, laws, 2 * tv_error)
+        for i, time in zip(alike, np.where(times == 0, longest, np.minimum(times, longest)).tolist(), strict=True):
+            truncations[i] = time
+    return truncations
+
+
+def _remembering_cap(arm: AnyArm, tv_error: float, longest: int) -> int:
+    def enough(truncation: int) -> bool:
+        return float(arm_beliefs(arm, truncation).tv_error.max()) <= tv_error
+
+    def first(low: int, high: int) -> int:
+        return low + bisect_left(range(low, high), True, key=enough)
+
+    if isinstance(arm, TableArm):
+        return min(first(1, arm.length), longest)
+    truncation = 1
+    while truncation < longest and not enough(truncation):
+        truncation *= 2
+    return arm_beliefs(arm, first(truncation // 2 + 1, min(truncation, longest))).truncation
+
+
+class JointTable(NamedTuple):
+    """The positions and successors of the joint beliefs of a ``JointBeliefs``, in the layout of the kernels.
+
+    Block a belongs to ``actions[a]`` and begins at ``offsets[a]``. The position of a joint belief in the block is the
+    sum of ``strides[a]`` times its digits; each digit is below ``radix[a]``. Further fields are the fields of every
+    ``ArmBeliefs``, side by side.
+    """
+
+    actions: IntArray
+    offsets: IntArray
+    strides: IntArray
+    radix: IntArray
+    order: IntArray
+    n_states: IntArray
+    first: IntArray
+    passive: IntArray
+    numbers: IntArray
+    truncation: IntArray
+    period: IntArray
+
+
+class JointDistributions(NamedTuple):
+    """The distributions and rewards of all arms of a ``JointBeliefs``, side by side: see ``ArmBeliefs``."""
+
+    distribution: Array
+    reward: Array
+    rewards: Array
+    tv_error: Array
+
+
+@lru_cache(maxsize=64)
+def _blocks(
+    sizes: tuple[int, ...], n_states: tuple[int, ...], plays: int
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+    """The first five fields of a ``JointTable``; kept, because learners plan on the same shapes again and again."""
+    actions = np.array(list(itertools.combinations(range(len(sizes)), plays)), dtype=np.int64)
+    radix = np.tile(np.array(sizes, dtype=np.int64), (len(actions), 1))
+    np.put_along_axis(radix, actions, np.array(n_states, dtype=np.int64)[actions], axis=1)
+    # The arm with the most beliefs runs fastest: sweeps over the table then have long rows.
+    order = np.argsort(sizes, kind="stable")
+    strides = np.ones_like(radix)
+    for slower, faster in zip(order[-2::-1], order[:0:-1], strict=True):
+        strides[:, slower] = strides[:, faster] * radix[:, faster]
+    offsets = np.concatenate([[0], np.cumsum(radix.prod(axis=1))])
+    return actions, offsets, strides, radix, order
+
+
+class JointBeliefs:
+    """The joint beliefs of several arms with a number of plays, in blocks by the arms just pulled.
+
+    Block a belongs to ``actions[a]``. A joint belief has a digit for each arm of the block: the observed state for an
+    arm of the action, the belief number for any other arm. The digit of ``order[-1]`` runs fastest.
+    """
+
+    def __init__(self, arms: Sequence[ArmBeliefs], plays: int) -> None:
+        choices = math.comb(len(arms), plays)
+        if choices > MOST_CHOICES:
+            raise ProblemError(
+                f"{plays} plays of {len(arms)} arms leave {choices} choices a slot, too many for a table"
+            )
+        self.arms = tuple(arms)
+        self.plays = plays
+        sizes, n_states = tuple(arm.size for arm in arms), tuple(arm.n_states for arm in arms)
+        self.actions, self.offsets, self.strides, self.radix, self.order = _blocks(sizes, n_states, plays)
+
+    def with_laws(self, arms: Sequence[ArmBeliefs]) -> JointBeliefs:
+        """Return the same joint beliefs for arms with other distributions and rewards; positions are shared."""
+        other = copy.copy(self)
+        other.arms = tuple(arms)
+        vars(other).pop("laws", None)
+        return other
+
+    @cached_property
+    def table(self) -> JointTable:
+        """The positions and successors of joint beliefs, for kernels."""
+        blocks = (self.actions, self.offsets, self.strides, self.radix, self.order)
+        return JointTable(*blocks, *self._of_all_arms(JointTable._fields[len(blocks) :]))
+
+    @cached_property
+    def laws(self) -> JointDistributions:
+        """The distributions and rewards of all arms, for kernels."""
+        return JointDistributions(*self._of_all_arms(JointDistributions._fields))
+
+    def _of_all_arms(self, names: Sequence[str]) -> list[npt.NDArray[Any]]:
+        columns = [[getattr(arm, name) for arm in self.arms] for name in names]
+        return [side_by_side(one) if isinstance(one[0], np.ndarray) else np.array(one, np.int64) for one in columns]
+
+    @staticmethod
+    def count(sizes: Sequence[int], n_states: Sequence[int], plays: int) -> int:
+        """Return the number of joint beliefs without constructing the beliefs."""
+        # The elementary symmetric polynomial Σ_A Π_{i∈A} states_i Π_{j∉A} size_j by its recursion over arms.
+        totals = [1] + [0] * plays
+        for size, states in zip(sizes, n_states, strict=True):
+            for k in range(plays, -1, -1):
+                totals[k] = totals[k] * size + (totals[k - 1] * states if k else 0)
+        return totals[plays]
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.arms)
+
+    @property
+    def size(self) -> int:
+        return int(self.offsets[-1])
+
+    @cached_property
+    def start(self) -> IntArray:
+        """The beliefs of the arms before slot 1."""
+        return np.array([arm.start for arm in self.arms], dtype=np.int64)
+
+    @cached_property
+    def _seen(self) -> list[IntArray]:
+        """For each arm and belief the state just observed, −1 for τ > 1."""
+        return [np.where(arm.elapsed == 1, arm.last_state, -1) for arm in self.arms]
+
+    def index(self, beliefs: IntArray) -> IntArray:
+        """Return the position of each joint belief (a row of belief numbers), −1 for a belief outside all blocks.
+
+        Outside all blocks are beliefs with fewer than ``plays`` arms at τ = 1: the start of a problem with unknown
+        initial states, and beliefs after slots without a pull.
+        """
+        seen = np.stack([table[beliefs[:, i]] for i, table in enumerate(self._seen)], axis=1)
+        result = np.full(len(beliefs), -1, dtype=np.int64)
+        for a, action in enumerate(self.actions):
+            fits = (result < 0) & (seen[:, action] >= 0).all(axis=1)
+            if fits.any():
+                digits = beliefs[fits].copy()
+                digits[:, action] = seen[np.ix_(fits, action)]
+                result[fits] = self.offsets[a] + digits @ self.strides[a]
+        return result
+
+    def everywhere(self) -> IntArray:
+        """Return the joint belief at every place."""
+        rows = []
+        for a, action in enumerate(self.actions):
+            places = np.arange(self.offsets[a + 1] - self.offsets[a])
+            digits = places[:, None] // self.strides[a] % self.radix[a]
+            for i in action:
+                digits[:, i] = self.arms[i].first[digits[:, i]]
+            rows.append(digits)
+        return np.concatenate(rows)
+
+    def locate(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+        """Return belief numbers, row by row, for last observed states and elapsed slots."""
+        columns = [arm.locate(last_states[:, i], elapsed[:, i]) for i, arm in enumerate(self.arms)]
+        return np.stack(columns, axis=1)
+
+    def successors(self, beliefs: IntArray, action: int) -> tuple[IntArray, Array]:
+        """Return the joint beliefs after an action and their probabilities: arrays (n, outcomes, arms), (n, outcomes).
+
+        Outcomes run over the states of the action's arms, the last arm fastest.
+        """
+        pulled = self.actions[action]
+        after = np.stack([arm.passive[beliefs[:, i]] for i, arm in enumerate(self.arms)], axis=1)
+        outcomes = np.array(list(itertools.product(*(range(self.arms[i].n_states) for i in pulled))), dtype=np.int64)
+        successors = np.repeat(after[:, None, :], len(outcomes), axis=1)
+        chances = np.ones((len(beliefs), len(outcomes)))
+        for position, i in enumerate(pulled):
+            arm = self.arms[i]
+            successors[:, :, i] = arm.first[outcomes[:, position]]
+            chances *= arm.distribution[beliefs[:, i]][:, outcomes[:, position]]
+        return successors, chances
+
+    def rewards(self, beliefs: IntArray, action: int) -> Array:
+        """Return the mean reward of an action in each joint belief."""
+        total: Array = sum((self.arms[i].reward[beliefs[:, i]] for i in self.actions[action]), np.zeros(len(beliefs)))
+        return total
+
+    def refine(self, values: Array, finer: JointBeliefs) -> Array:
+        """Transfer a function to finer joint beliefs: each belief takes the value of its coarser belief."""
+        pairs = zip(self.arms, finer.arms, strict=True)
+        maps = [coarse.locate(fine.last_state, fine.elapsed) for coarse, fine in pairs]
+        result = np.empty(finer.size)
+        for a, action in enumerate(self.actions):
+            block = values[self.offsets[a] : self.offsets[a + 1]].reshape(self.radix[a, self.order])
+            block = block.transpose(np.argsort(self.order)).transpose(finer.order)
+            picks = [np.arange(self.radix[a, i]) if i in action else maps[i] for i in finer.order]
+            result[finer.offsets[a] : finer.offsets[a + 1]] = block[np.ix_(*picks)].reshape(-1)
+        return result
+
+
+def joint_beliefs(problem: Problem, truncations: Sequence[int], *, forget: bool = True) -> JointBeliefs:
+    """Return the joint beliefs of a problem with a truncation for each arm."""
+    arms = [
+        arm_beliefs(arm, truncation, forget=forget) for arm, truncation in zip(problem.arms, truncations, strict=True)
+    ]
+    return JointBeliefs(arms, problem.plays)

@@ -1,0 +1,1 @@
+"""HTTP: routes, messages, authentication, middleware, metrics, event streams, the server process."""

@@ -1,0 +1,1 @@
+"""The dashboard of the service: its pages, and the analysis shown on them."""

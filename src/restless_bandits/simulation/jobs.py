@@ -1,0 +1,123 @@
+"""Cells, the units of simulations, and the runs of a cell.
+
+A cell is all runs of a learner on a problem. Run r depends on the seed, the problem's content and r alone: a cell can
+be played in any pieces, in any order, by any worker. ``play_runs`` is a function of its arguments, with the same bytes
+in a thread, in another process and on another machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from restless_bandits._internal.compiling import compiling_ahead
+from restless_bandits._internal.validation import IntArray, check_int
+from restless_bandits.learning.learners.base import Learner
+from restless_bandits.learning.learners.simple import Informed, RoundRobin
+from restless_bandits.model.problem import Problem
+from restless_bandits.model.record import Record
+from restless_bandits.model.tasks import Task
+from restless_bandits.policies.plans import Plan
+from restless_bandits.simulation import world_kernels as kernels
+from restless_bandits.simulation.comparator import exact_if_small
+from restless_bandits.simulation.engine import GapTable, Run, World, play_run
+from restless_bandits.simulation.feedback_delays import PROMPT, FeedbackDelays, play_answered
+from restless_bandits.simulation.results import Outcomes
+
+MOST_RUNS = 1_000_000
+"""Runs of a cell, whose outcomes are all held in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationJob:
+    """All runs of a learner on a problem."""
+
+    problem: Problem
+    learner: Learner
+    label: str
+    """The name of the learner in results: its spec, if any."""
+    horizon: int
+    checkpoints: tuple[int, ...]
+    """Ascending slots; the last is the horizon."""
+    seed: int
+    runs: int
+    trace: bool = False
+    answers: FeedbackDelays = PROMPT
+
+    def __post_init__(self) -> None:
+        check_int("runs", self.runs, 1, MOST_RUNS)
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    number: int
+    outcome: Outcomes
+    trace: kernels.Trajectory | None
+
+
+def play_runs(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
+    world, player = world_of(job.problem), job.learner
+    if isinstance(player, Informed):
+        player = _settled(player, job.problem, job.horizon)
+    checkpoints = np.array(job.checkpoints, dtype=np.int64)
+    played = []
+    for number in numbers:
+        started = time.perf_counter()
+        run = _play(job, player, world, checkpoints, number)
+        seconds = np.array([time.perf_counter() - started])
+        lengths = np.array(run.record.plan_lengths, dtype=np.int64)
+        outcome = Outcomes(run.totals.at[None], run.record.pulls[None], seconds, (lengths,))
+        played.append(PlayedRun(number, outcome, run.trace if job.trace else None))
+    return played
+
+
+def _play(job: SimulationJob, player: Learner, world: World, checkpoints: IntArray, number: int) -> Run:
+    if job.answers.prompt:
+        return play_run(player, world, job.horizon, checkpoints, seed=job.seed, run=number, trace=job.trace)
+    return play_answered(player, world, job.horizon, checkpoints, seed=job.seed, run=number, answers=job.answers)
+
+
+@lru_cache(maxsize=2)
+def world_of(problem: Problem) -> World:
+    """Return the world of a problem, with gaps if small enough; the last two worlds are cached."""
+    solution = exact_if_small(problem)
+    world = World(problem, None if solution is None else GapTable.of(solution))
+    if not compiling_ahead.is_set():
+        # Loads the compiled engine: its time is not charged to the first learner. If another process compiles the
+        # engine, the first plan is computed in the meantime.
+        play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
+    return world
+
+
+@lru_cache(maxsize=256)
+def is_priced(problem: Problem) -> bool:
+    """Whether gaps are known for every choice of a run, as gap regret needs them."""
+    return world_of(problem).gap_table is not None
+
+
+@dataclass(frozen=True, eq=False)
+class _Settled(Learner):
+    name: ClassVar[str] = "settled"
+    settled: tuple[tuple[int, Plan], ...]
+    """The plan of each piece of the problem, from its first slot on."""
+
+    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        return next(plan for first, plan in reversed(self.settled) if first <= record.slots + 1)
+
+
+@lru_cache(maxsize=8)
+def _settled(player: Informed, problem: Problem, horizon: int) -> Learner:
+    """A learner with a known problem, whose plans are the same in every run, with its plans made once for all runs."""
+    task = player.task(problem, horizon)
+    record, rng = Record.of(task), np.random.default_rng(0)
+    plans = []
+    for piece in problem.pieces:
+        if piece.first <= horizon:
+            record.slots = piece.first - 1
+            plans.append((piece.first, player.plan(record, task, rng)))
+    return _Settled(tuple(plans))

@@ -1,0 +1,1 @@
+from tests.logs.conftest import write as write
