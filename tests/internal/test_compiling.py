@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
@@ -131,6 +131,30 @@ def test_what_is_kept_on_disk(tmp_path):
     # Older than its source: Numba will not take it.
     os.utime(index, (0, 0))
     assert not compiling_module.is_kept(kernel(str(tmp_path)))
+
+
+def test_a_thread_that_compiles_finds_other_kernels():
+    """A thread that waits for Numba's lock keeps no other thread from looking up a kernel."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    first, second = (compiling_module.Kernel(lambda x: x, {}) for _ in range(2))
+    waiting, found = Event(), Event()
+
+    def look_up():
+        waiting.set()
+        assert first.dispatcher is not None
+
+    def compile_another():
+        with global_compiler_lock:
+            thread = Thread(target=look_up, daemon=True)
+            thread.start()
+            waiting.wait()
+            thread.join(0.2)
+            assert second.dispatcher is not None
+            found.set()
+
+    Thread(target=compile_another, daemon=True).start()
+    assert found.wait(20)
 
 
 def test_a_kernel_brings_numba_when_it_is_called():

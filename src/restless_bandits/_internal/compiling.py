@@ -15,7 +15,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable
-from functools import cache, cached_property, update_wrapper
+from functools import cache, update_wrapper
 from pathlib import Path
 from threading import Event, RLock, Timer
 from typing import Any, Literal, TypeVar, cast
@@ -134,8 +134,13 @@ class Kernel:
             return name
         return Kernel, (self.py_func, self._options)
 
-    @cached_property
+    @property
     def dispatcher(self) -> Any:
+        # No cached_property: until Python 3.12 it holds a lock of its own for all kernels while it waits for Numba's,
+        # and a thread that holds Numba's lock and looks up another kernel would then wait forever.
+        found = self.__dict__.get("dispatcher")
+        if found is not None:
+            return found
         with _loading:
             numba = _numba()
         from numba.core.compiler_lock import global_compiler_lock
