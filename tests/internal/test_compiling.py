@@ -133,30 +133,6 @@ def test_what_is_kept_on_disk(tmp_path):
     assert not compiling_module.is_kept(kernel(str(tmp_path)))
 
 
-def test_a_thread_that_compiles_finds_other_kernels():
-    """A thread that waits for Numba's lock keeps no other thread from looking up a kernel."""
-    from numba.core.compiler_lock import global_compiler_lock
-
-    first, second = (compiling_module.Kernel(lambda x: x, {}) for _ in range(2))
-    waiting, found = Event(), Event()
-
-    def look_up():
-        waiting.set()
-        assert first.dispatcher is not None
-
-    def compile_another():
-        with global_compiler_lock:
-            thread = Thread(target=look_up, daemon=True)
-            thread.start()
-            waiting.wait()
-            thread.join(0.2)
-            assert second.dispatcher is not None
-            found.set()
-
-    Thread(target=compile_another, daemon=True).start()
-    assert found.wait(20)
-
-
 def test_a_kernel_brings_numba_when_it_is_called():
     code = (
         "import sys\n"
@@ -168,6 +144,37 @@ def test_a_kernel_brings_numba_when_it_is_called():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False kl_upper\nTrue True False\n"
+
+
+def test_two_threads_that_make_dispatchers_do_not_wait_for_each_other():
+    """One thread waits for Numba's lock, and the thread that holds the lock needs the dispatcher of another kernel."""
+    waits, needed = compiling_module.njit(lambda x: x + 1), compiling_module.njit(lambda x: x + 2)
+    from numba.core.compiler_lock import global_compiler_lock
+
+    begun, held = Event(), Event()
+
+    def compile_and_look_up():
+        with global_compiler_lock:
+            held.set()
+            begun.wait(10)
+            # Long enough for the other thread to reach the lock.
+            other.join(0.2)
+            assert needed.dispatcher is needed.dispatcher
+
+    def look_up():
+        held.wait(10)
+        begun.set()
+        assert waits.dispatcher is waits.dispatcher
+
+    other = Thread(target=look_up, daemon=True)
+    threads = [Thread(target=compile_and_look_up, daemon=True), other]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert waits.is_made
+    assert needed.is_made
 
 
 def test_a_helper_is_compiled_into_kernels_and_plain_for_python():

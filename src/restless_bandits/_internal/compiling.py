@@ -116,6 +116,7 @@ class Kernel:
         update_wrapper(self, function)
         self.py_func = function
         self._options = options
+        self._dispatcher: Any = None
         # A helper has no entry point that Python could call: there it runs as it is written.
         self._call: Callable[..., Any] = function if options.get("no_cpython_wrapper") else self._first_call
 
@@ -136,28 +137,34 @@ class Kernel:
 
     @property
     def dispatcher(self) -> Any:
-        # No cached_property: until Python 3.12 it holds a lock of its own for all kernels while it waits for Numba's,
-        # and a thread that holds Numba's lock and looks up another kernel would then wait forever.
-        found = self.__dict__.get("dispatcher")
-        if found is not None:
-            return found
-        with _loading:
-            numba = _numba()
-        from numba.core.compiler_lock import global_compiler_lock
+        """Numba's dispatcher of the function.
 
-        # Numba's own lock, because a thread that compiles holds it while it looks up the kernels that it calls.
-        with global_compiler_lock:
-            if "dispatcher" in self.__dict__:
-                return self.__dict__["dispatcher"]
-            try:
-                made = numba.njit(cache=True, **self._options)(self.py_func)
-            except RuntimeError:
-                # Numba finds no folder to write to and says so here, before it compiles anything.
-                made = numba.njit(**self._options)(self.py_func)
-            self.__dict__["dispatcher"] = made
-            if self._call == self._first_call:
-                self._call = made
-            return made
+        The lock is Numba's own. A thread that compiles holds this lock while it looks up the kernels that it calls, so
+        any second lock around it, such as that of ``functools.cached_property``, could end in a deadlock.
+        """
+        if self._dispatcher is None:
+            with _loading:
+                numba = _numba()
+            from numba.core.compiler_lock import global_compiler_lock
+
+            with global_compiler_lock:
+                if self._dispatcher is None:
+                    self._dispatcher = self._made(numba)
+                    if self._call == self._first_call:
+                        self._call = self._dispatcher
+        return self._dispatcher
+
+    def _made(self, numba: Any) -> Any:
+        try:
+            return numba.njit(cache=True, **self._options)(self.py_func)
+        except RuntimeError:
+            # Without a writable folder, Numba raises here, before any compilation.
+            return numba.njit(**self._options)(self.py_func)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the dispatcher is made, and Numba therefore imported."""
+        return self._dispatcher is not None
 
     def _first_call(self, *args: Any) -> Any:
         return self.dispatcher(*args)
@@ -174,7 +181,7 @@ def is_kept(kernel: Any) -> bool:
 
 def is_loaded(kernel: Any) -> bool:
     """Whether this process has compiled a kernel, or read a compiled version from disk."""
-    return "dispatcher" in vars(kernel) and bool(kernel.dispatcher.overloads)
+    return kernel.is_made and bool(kernel.dispatcher.overloads)
 
 
 def njit(function: F) -> F:
