@@ -7,6 +7,7 @@ format 2 on three arms. Learners may change on purpose: the decisions are then w
 """
 
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +76,60 @@ def test_policies_are_read():
     assert rb.load_policy(FROZEN / "whittle.npz") == rb.oracles.policy("whittle", PAPER_1)
     exact = rb.load_policy(FROZEN / "exact.npz")
     assert rb.evaluate(PAPER_1, exact).gain == pytest.approx(0.456464072292, abs=1e-3)
+
+
+class TestFilesOfFormerModules:
+    """Files written when the package was 43 modules in a row: a file of each kind."""
+
+    FOLDER = FROZEN / "modules"
+
+    @pytest.mark.parametrize("spec", ["likelihood-dominance", "likelihood-ucb", "restless-ucb", "ts-9"])
+    def test_agents(self, spec, tmp_path):
+        agent = rb.Agent.load(self.FOLDER / f"agent-{spec}.json")
+        assert agent.learner.name == rb.learner(spec).name
+        agent.save(tmp_path / "again.json")
+        again = rb.Agent.load(tmp_path / "again.json")
+        for one in (agent, again):
+            one.ask()
+        assert agent.ask() == again.ask()
+        assert agent.slots == again.slots > 0
+
+    @pytest.mark.parametrize("spec", ["likelihood-ucb", "ts-9"])
+    def test_histories(self, spec, tmp_path):
+        path = tmp_path / "history.jsonl"
+        path.write_bytes((self.FOLDER / f"history-{spec}.jsonl").read_bytes())
+        # A decision that differs from the file would be a RuntimeWarning, and so an error.
+        agent, stored = rb.Agent.replay(path), rb.Agent.load(self.FOLDER / f"agent-{spec}.json")
+        assert agent.slots == stored.slots
+        assert agent.ask() == stored.ask()
+
+    def test_problems(self):
+        for name in ("problem", "fitted"):
+            problem = rb.Problem.load(self.FOLDER / f"{name}.toml")
+            assert rb.Problem.from_toml(problem.to_toml()) == problem
+
+    @pytest.mark.parametrize("name", ["best-arm", "exact", "whittle"])
+    def test_policies(self, name):
+        policy = rb.load_policy(self.FOLDER / f"policy-{name}.npz")
+        made = rb.solve(PAPER_1, name).policy
+        for states, elapsed in (([0, 1], [3, 1]), ([1, 0], [1, 3]), ([1, 1], [1, 9])):
+            assert policy(states, elapsed) == made(states, elapsed)
+
+    def test_results(self):
+        result = rb.SimulationResult.load(self.FOLDER / "result.npz")
+        assert np.isfinite(result.regret()).all()
+
+    def test_stores(self, tmp_path):
+        pytest.importorskip("sqlalchemy", reason="the service needs its extra: pip install '.[service]'")
+        from restless_bandits.service.audit import audit
+        from restless_bandits.service.storage.store import open_store
+
+        path = tmp_path / "store.db"
+        path.write_bytes(zlib.decompress((self.FOLDER / "store.db.z").read_bytes()))
+        store = open_store(str(path))
+        try:
+            found = audit(store)
+        finally:
+            store.close()
+        assert found.same, found.difference
+        assert found.decisions > 0
