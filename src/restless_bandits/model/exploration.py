@@ -169,8 +169,9 @@ def hitting_moments(chain: Array, target: int) -> tuple[Array, Array]:
     inside = chain[np.ix_(others, others)]
     leave = chain[others, target, None]
     mean, second = np.zeros(n), np.zeros(n)
-    mean[others] = markov.first_steps(inside, leave, np.ones((n - 1, 1)))[:, 0]
-    second[others] = markov.first_steps(inside, leave, 1 + 2 * inside @ mean[others, None])[:, 0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean[others] = markov.first_steps(inside, leave, np.ones((n - 1, 1)))[:, 0]
+        second[others] = markov.first_steps(inside, leave, 1 + 2 * inside @ mean[others, None])[:, 0]
     return mean, second
 
 
@@ -197,15 +198,21 @@ def _moments_of(problem: Problem, number: int) -> tuple[int, Array, Array, Array
 
     Of both the mean and the variance.
     """
-    chain = problem.arms[number].one_step
+    arm = problem.arms[number]
+    chain = arm.one_step
     start, first = _start(problem, number, 0)
     starts = start[None] if first == 0 else np.eye(len(chain))
     rows = []
-    for k, row in enumerate(chain):
-        mean, second = hitting_moments(chain, k)
-        to, back = starts @ mean, 1 + row @ mean
-        rows.append((to, starts @ second - to**2, [back], [1 + 2 * row @ mean + row @ second - back**2]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k, row in enumerate(chain):
+            mean, second = hitting_moments(chain, k)
+            to, back = starts @ mean, 1 + row @ mean
+            rows.append((to, starts @ second - to**2, [back], [1 + 2 * row @ mean + row @ second - back**2]))
     hit, hit_variance, returns, return_variance = (np.array(column) for column in zip(*rows, strict=True))
+    if not all(np.isfinite(part).all() for part in (hit, hit_variance, returns, return_variance)):
+        raise ProblemError(
+            f"arm {arm.name!r}: some state is seen less than once in 1e150 slots, so exploration never ends"
+        )
     return first, hit, np.maximum(hit_variance, 0.0), returns, np.maximum(return_variance, 0.0)
 
 

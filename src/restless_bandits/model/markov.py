@@ -144,8 +144,14 @@ def first_steps(stay: Array, leave: Array, right: Array) -> Array:
     """Solve x = right + stay @ x by an elimination without subtractions, column by column of ``right``.
 
     The rows of ``stay`` and ``leave`` together are distributions. The difference 1 − stay would lose an exit
-    probability of 1e-17. The entries of ``right`` are at least zero. A state that is never left has infinite values.
+    probability of 1e-17. The entries of ``right`` are at least zero. Values of a state that is never left, and values
+    beyond the largest double, are infinite.
     """
+    with np.errstate(over="ignore"):
+        return _first_steps(stay, leave, right)
+
+
+def _first_steps(stay: Array, leave: Array, right: Array) -> Array:
     size = len(stay)
     work, values = np.hstack([stay, leave]), right.astype(np.float64)
     for last in range(size - 1, -1, -1):
