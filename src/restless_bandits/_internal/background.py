@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -20,6 +21,8 @@ from restless_bandits._internal.workers import begin_worker
 T = TypeVar("T")
 
 MOST_WORKERS = 4
+END_TIMEOUT_SECONDS = 2.0
+"""Seconds of waiting for the thread of a pool whose workers were terminated."""
 
 Warned = list[tuple[str, type[Warning]]]
 
@@ -66,10 +69,14 @@ def close() -> None:
     pool = _pools.pop(os.getpid(), None)
     if pool is not None:
         processes = list((pool._processes or {}).values())
+        manager: Any = pool._executor_manager_thread
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             with contextlib.suppress(OSError, ValueError):
                 process.terminate()
+        # The thread of the pool still holds semaphores: at an exit before its end, Python reports them as leaked.
+        if manager is not None and manager is not threading.current_thread():
+            manager.join(END_TIMEOUT_SECONDS)
 
 
 def _listened(work: Callable[..., T], *given: Any) -> tuple[T, Warned]:
