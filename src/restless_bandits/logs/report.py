@@ -21,6 +21,7 @@ from restless_bandits.logs.expected_gain import ExpectedGain, best_fixed, expect
 from restless_bandits.logs.fitting import ArmFit, Fit
 from restless_bandits.logs.seasonal import SeasonFit
 from restless_bandits.logs.traces import Trace
+from restless_bandits.model import markov
 from restless_bandits.oracles.evaluation import arm_average
 
 MOST_ROWS = 40
@@ -231,7 +232,7 @@ def _memory(arm: ArmFit) -> str:
     along = np.unique(np.geomspace(1, max(10, *lags), 40).round().astype(np.int64))
     starts = np.sum([law.counts.sum(axis=1) for law in arm.laws], axis=0)
     weights = starts / starts.sum()
-    powers = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) @ weights for lag in along])
+    powers = np.array([np.diagonal(markov.power(arm.transitions, int(lag))) @ weights for lag in along])
     about = f"{arm.name}: the share of observations in the same state some slots later, observed and by the chain"
     seen, errors = [law.same_observed for law in arm.laws], [law.same_error for law in arm.laws]
     return svg.memory("same state, τ slots later", lags, seen, errors, along.astype(np.float64), powers, about)
