@@ -47,7 +47,8 @@ def listen_to_workers(flags: Sequence[_Flag]) -> None:
 class WorkerPool:
     """Processes of this machine for functions: started on first use, and ended with this process.
 
-    After the death of a process, the next task starts new processes. Workers of low priority suit tasks beside requests or decisions, which need the processor at once.
+    After the death of a process, the next task starts new processes. Workers of low priority suit tasks beside requests
+    or decisions, which need the processor at once.
     """
 
     def __init__(self, workers: int, *, low_priority: bool = False, report_compilation: bool = False) -> None:
