@@ -272,7 +272,7 @@ class TestBackground:
         held[1].keep()
         again.ask()
         assert again._plan == one._plan
-        assert json.dumps(again._to_dict()) == json.dumps(one._to_dict())
+        assert json.dumps(again.to_dict()) == json.dumps(one.to_dict())
 
     def test_plans_that_are_there_at_once_are_those_of_an_agent_that_waits(self, held):
         one, other = (agent("ts-9", seed=5, planning=how) for how in ("background", "blocking"))

@@ -117,4 +117,4 @@ class _Optimum:
 def snapshot_of(agent_state: ServiceAgent) -> AgentSnapshot:
     """Return a snapshot of an agent."""
     core = agent_state.core
-    return AgentSnapshot(agent_state.name, agent_state.seq, core.record.copy(), core.task, tuple(core._service))
+    return AgentSnapshot(agent_state.name, agent_state.seq, core.record.copy(), core.task, core.arms_in_service)
