@@ -308,11 +308,11 @@ class Problem:
         """A hash of the numbers alone, without names and sources. Seeds and stored results depend on the hash."""
         digest = hashlib.sha256(str(self.plays).encode())
         for arm in self.arms:
-            for part in arm._content():
+            for part in arm.hashed_parts():
                 digest.update(part if isinstance(part, bytes) else repr(part).encode())
                 digest.update(b"|")
         for change in self.changes:
-            slot, arm, *numbers = change._content()
+            slot, arm, *numbers = change.hashed_parts()
             for part in ("change", slot, self.arm_number(str(arm)), *numbers):
                 digest.update(part if isinstance(part, bytes) else repr(part).encode())
                 digest.update(b"|")
