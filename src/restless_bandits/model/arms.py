@@ -135,8 +135,8 @@ class BaseArm:
         object.__setattr__(self, "reward_range", ends)
         object.__setattr__(self, "reward_spread", spread)
 
-    def _content(self) -> tuple[Any, ...]:
-        """The numbers of the arm, without its name."""
+    def hashed_parts(self) -> tuple[Any, ...]:
+        """Return the numbers of the arm, without its name, for hashes and comparisons."""
         numbers = self.rewards.tobytes(), self.initial, self.reward_law
         # Default values are left out, to keep the seeds and stored runs of arms that use them.
         if self.reward_range == ZERO_TO_ONE and self.reward_spread is None:
@@ -189,10 +189,10 @@ class BaseArm:
         if type(self) is not type(other):
             return NotImplemented
         assert isinstance(other, BaseArm)
-        return self.name == other.name and self._content() == other._content()
+        return self.name == other.name and self.hashed_parts() == other.hashed_parts()
 
     def __hash__(self) -> int:
-        return hash((self.name, self._content()))
+        return hash((self.name, self.hashed_parts()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,8 +416,8 @@ class Arm(BaseArm):
             stack = np.concatenate([stack, (self.initial_distribution @ powers)[:, None]], axis=1)
         return stack
 
-    def _content(self) -> tuple[Any, ...]:
-        numbers = "arm", self.transitions.tobytes(), *super()._content()
+    def hashed_parts(self) -> tuple[Any, ...]:
+        numbers = "arm", self.transitions.tobytes(), *super().hashed_parts()
         given = (self.active_transitions, self.passive_rewards, self.setup_cost or None, self._start)
         more = [
             (word, value.tobytes() if isinstance(value, np.ndarray) else value)
@@ -491,8 +491,8 @@ class TableArm(BaseArm):
         tail = np.broadcast_to(self.laws[-1], (length - self.length, *self.laws.shape[1:]))
         return np.concatenate([self.laws, tail])
 
-    def _content(self) -> tuple[Any, ...]:
-        return "table", self.laws.shape, self.laws.tobytes(), *super()._content()
+    def hashed_parts(self) -> tuple[Any, ...]:
+        return "table", self.laws.shape, self.laws.tobytes(), *super().hashed_parts()
 
     def __repr__(self) -> str:
         return self._shown(f"laws=<{self.length} laws of {self.n_states} states>")

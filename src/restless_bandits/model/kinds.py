@@ -256,7 +256,7 @@ class ArrayKinds(Sequence[Arm]):
             rows = (np.ascontiguousarray(table[low:high]).view(np.uint8).reshape(high - low, -1) for table in tables)
             constant = (
                 None if isinstance(part, bytes) else np.frombuffer(repr(part).encode(), dtype=np.uint8)
-                for part in self[low]._content()
+                for part in self[low].hashed_parts()
             )
             parts = []
             for part in constant:

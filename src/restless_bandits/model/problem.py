@@ -471,11 +471,13 @@ class Problem:
         """A hash of the numbers alone, without names and sources. Seeds and stored results depend on the hash."""
         digest = hashlib.sha256(str(self.plays).encode())
         kinds = self.kinds
-        of_arms = kinds.content() if isinstance(kinds, ArrayKinds) else (content_bytes(arm._content()) for arm in kinds)
+        of_arms = (
+            kinds.content() if isinstance(kinds, ArrayKinds) else (content_bytes(arm.hashed_parts()) for arm in kinds)
+        )
         for part in of_arms:
             digest.update(part)
         for change in self.changes:
-            slot, arm, *numbers = change._content()
+            slot, arm, *numbers = change.hashed_parts()
             digest.update(content_bytes(("change", slot, self.arm_number(str(arm)), *numbers)))
         digest.update(content_bytes(word for word in PROBLEM_FEATURES if word in self.features))
         return digest.hexdigest()

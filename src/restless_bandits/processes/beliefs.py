@@ -427,7 +427,7 @@ class JointBeliefs:
         return np.array([arm.start for arm in self.arms], dtype=np.int64)
 
     @cached_property
-    def _seen(self) -> list[IntArray]:
+    def seen_states(self) -> list[IntArray]:
         """For each arm and belief the state just observed, −1 for τ > 1."""
         return [np.where(arm.elapsed == 1, arm.last_state, -1) for arm in self.arms]
 
@@ -437,7 +437,7 @@ class JointBeliefs:
         Outside all blocks are beliefs with fewer than ``plays`` arms at τ = 1: the start of a problem with unknown
         initial states, and beliefs after slots without a pull.
         """
-        seen = np.stack([table[beliefs[:, i]] for i, table in enumerate(self._seen)], axis=1)
+        seen = np.stack([table[beliefs[:, i]] for i, table in enumerate(self.seen_states)], axis=1)
         result = np.full(len(beliefs), -1, dtype=np.int64)
         for a, action in enumerate(self.actions):
             fits = (result < 0) & (seen[:, action] >= 0).all(axis=1)

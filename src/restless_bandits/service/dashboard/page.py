@@ -78,7 +78,7 @@ def present_of(agent_state: ServiceAgent) -> dict[str, Any]:
     return {
         "seq": agent_state.seq,
         "slots": core.slots,
-        "open": len(agent_state._open),
+        "open": agent_state.open_decisions,
         "asked": totals.asked,
         "told": totals.told,
         "lost": totals.lost,
@@ -86,7 +86,7 @@ def present_of(agent_state: ServiceAgent) -> dict[str, Any]:
         "skipped": totals.skipped,
         "reward": totals.reward,
         "plan": core.plans,
-        "planning": core._pending_plan is not None,
+        "planning": core.is_planning,
         "last_states": record.last_states[:shown].tolist(),
         "elapsed": record.elapsed[:shown].tolist(),
         "alarms": len(core.alarms),
