@@ -75,7 +75,7 @@ class Server:
         return found
 
     def counter(self, name: str) -> float:
-        text = self.client._http.get("/metrics").text
+        text = self.client.connection.http.get("/metrics").text
         return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[1])
 
     def processor(self) -> float:

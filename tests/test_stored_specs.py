@@ -155,9 +155,9 @@ def test_a_history(spec):
     agent = lived(spec, history="agent.jsonl")
     forget()
     assert refused(lambda: Agent.replay("agent.jsonl"), "agent.jsonl", "foreign:")
-    assert Agent.replay("agent.jsonl", learner=agent.learner)._to_dict() == agent._to_dict()
+    assert Agent.replay("agent.jsonl", learner=agent.learner).to_dict() == agent.to_dict()
     forget()
-    assert Agent.replay("agent.jsonl", trust_modules=True)._to_dict() == agent._to_dict()
+    assert Agent.replay("agent.jsonl", trust_modules=True).to_dict() == agent.to_dict()
     assert Path("imported").exists()
 
 
@@ -168,7 +168,7 @@ def test_a_learner_that_came_later_in_a_history(spec):
     agent.ask()
     forget()
     assert refused(lambda: Agent.replay("agent.jsonl"), "agent.jsonl", "foreign:")
-    assert Agent.replay("agent.jsonl", trust_modules=True)._to_dict() == agent._to_dict()
+    assert Agent.replay("agent.jsonl", trust_modules=True).to_dict() == agent.to_dict()
     assert Path("imported").exists()
 
 

@@ -125,7 +125,7 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
-        self._world = ChainWorld(self.problem, "an environment")
+        self._world = ChainWorld(self.problem, "gym")
         self.horizon = None if horizon is None else check_int("horizon", horizon, also="or None for no end")
         # At least 2: Gymnasium refuses a space of a single number.
         self.elapsed_cap = check_int("elapsed_cap", elapsed_cap, 2)

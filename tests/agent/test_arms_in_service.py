@@ -4,7 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future
 
 import numpy as np
 import pytest
@@ -272,7 +272,7 @@ class TestBackground:
         held[1].keep()
         again.ask()
         assert again._plan == one._plan
-        assert json.dumps(again._to_dict()) == json.dumps(one._to_dict())
+        assert json.dumps(again.to_dict()) == json.dumps(one.to_dict())
 
     def test_plans_that_are_there_at_once_are_those_of_an_agent_that_waits(self, held):
         one, other = (agent("ts-9", seed=5, planning=how) for how in ("background", "blocking"))
@@ -300,7 +300,7 @@ class TestBackground:
         for _ in range(60):
             for number, promise in enumerate(held):
                 if not promise.done():
-                    promise.keep() if number % 2 else promise.set_exception(background.BrokenExecutor("died"))
+                    promise.keep() if number % 2 else promise.set_exception(BrokenExecutor("died"))
             assert play(one, here, 1) == play(other, available, 1)
 
     def test_what_a_learner_warns_of_is_told(self, held):
@@ -344,7 +344,7 @@ if __name__ == "__main__":
         time.sleep(0.005)  # for the workers, which plan meanwhile
     adopted = min(agent.record.plans for agent in agents)
     (pool,) = background._pools.values()
-    print(adopted, len(pool._processes))
+    print(adopted, background.workers())
 """
 
 
@@ -352,4 +352,4 @@ def test_no_process_is_started_for_an_agent_that_waits():
     # Another test may have left its workers to this process.
     background.close()
     play(agent("likelihood-ucb"), world(), 30)
-    assert background._pools == {}
+    assert background.workers() == 0

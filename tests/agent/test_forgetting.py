@@ -124,8 +124,8 @@ class TestAlarms:
         assert agent.record.forgotten.all()
         # Of the other arm, sights may have been gathered across the slot of the change: these are gone as well.
         assert 0 <= kept - agent.record.pulls.sum() <= 32
-        stored = json.loads(json.dumps(agent._to_dict()))
-        assert rb.Agent._restored(stored, None, trust_modules=False)._to_dict() == agent._to_dict()
+        stored = json.loads(json.dumps(agent.to_dict()))
+        assert rb.Agent.from_dict(stored, None, trust_modules=False).to_dict() == agent.to_dict()
 
     def test_answers_that_are_always_late_count(self):
         agent, world, delay = rb.Agent("round-robin", task(), seed=1, on_change="forget", late=10), World(2), 3
@@ -291,7 +291,7 @@ class TestStorage:
         straight, broken = kept.values()
         assert straight.alarms == broken.alarms
         assert len(straight.alarms) >= 1
-        assert straight._to_dict() == broken._to_dict()
+        assert straight.to_dict() == broken.to_dict()
 
     def test_certain_alarms_are_stored_as_json_knows_them(self, tmp_path):
         agent = rb.Agent("round-robin", task(laws=("fixed",) * 2), on_change="forget")
@@ -312,7 +312,7 @@ class TestStorage:
         play(agent, world, 10)
         assert agent.alarms
         again = rb.Agent.replay(tmp_path / "events")
-        assert again._to_dict() == agent._to_dict()
+        assert again.to_dict() == agent.to_dict()
 
     @settings(max_examples=25)
     @given(st.randoms(use_true_random=False), st.integers(1, 60))
@@ -334,8 +334,8 @@ class TestStorage:
             told.tell(state, reward, arm=arm, slot=slot)
         expected = told_since(told, [(slot, *observations[slot]) for slot in sorted(observations)], {0: since, 1: 1})
         assert same_counts(told.record, expected)
-        stored = json.loads(json.dumps(told._to_dict()))
-        assert rb.Agent._restored(stored, None, trust_modules=False)._to_dict() == told._to_dict()
+        stored = json.loads(json.dumps(told.to_dict()))
+        assert rb.Agent.from_dict(stored, None, trust_modules=False).to_dict() == told.to_dict()
 
     @pytest.mark.parametrize(
         ("damage", "word"),
@@ -353,7 +353,7 @@ class TestStorage:
     def test_damage_is_refused(self, damage, word):
         agent, world = rb.Agent("round-robin", task(), on_change="forget", memory=1024, late=64), World(7)
         play(agent, world, 1500)
-        data = json.loads(json.dumps(agent._to_dict()))
+        data = json.loads(json.dumps(agent.to_dict()))
         damage(data)
         with pytest.raises(rb.ProblemError, match=word):
-            rb.Agent._restored(data, None, trust_modules=False)
+            rb.Agent.from_dict(data, None, trust_modules=False)

@@ -51,7 +51,7 @@ def lived(path, spec="likelihood-ucb", slots=80, **options):
 
 
 def whole(one):
-    return json.dumps(one._to_dict())
+    return json.dumps(one.to_dict())
 
 
 def test_replay_makes_the_same_agent(tmp_path):

@@ -200,10 +200,10 @@ def test_impossible_tells_change_nothing(told, message):
     one.skip()
     one.skip()
     one.ask()
-    before = json.dumps(one._to_dict())
+    before = json.dumps(one.to_dict())
     with pytest.raises(ProblemError, match=message):
         one.tell(**told)
-    assert json.dumps(one._to_dict()) == before
+    assert json.dumps(one.to_dict()) == before
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -235,7 +235,7 @@ def test_a_saved_agent_goes_on_with_the_same_decisions(spec, tmp_path):
             other.save(tmp_path / f"{slot}.json")
             other = Agent.load(tmp_path / f"{slot}.json")
             assert other.open == one.open
-    assert json.dumps(other._to_dict()) == json.dumps(one._to_dict())
+    assert json.dumps(other.to_dict()) == json.dumps(one.to_dict())
 
 
 def test_a_late_answer_ends_the_plan_with_the_slot_in_which_it_came(tmp_path):
@@ -322,7 +322,7 @@ def test_the_window_may_be_changed_at_any_slot(tmp_path):
         one.late = -1
     again = Agent.replay(tmp_path / "h.jsonl")
     assert again.late == 100
-    assert again._to_dict() == one._to_dict()
+    assert again.to_dict() == one.to_dict()
     forgetful = agent(memory=512, late=100)
     with pytest.raises(ProblemError, match="too few for feedback that may come"):
         forgetful.late = 512

@@ -53,8 +53,8 @@ def wire(service):
 def client(service, wire, monkeypatch):
     monkeypatch.setattr(remote, "FIRST_WAIT", 0.001)
     client = rb.Client("http://127.0.0.1:1", service.tokens["admin"], patience=5)
-    client._http.close()
-    client._http = httpx.Client(transport=wire, base_url=client.url, headers=client._http.headers)
+    client.connection.http.close()
+    client.connection.http = httpx.Client(transport=wire, base_url=client.url, headers=client.connection.http.headers)
     yield client
     client.close()
 
@@ -176,7 +176,7 @@ def test_what_is_wrong_with_an_address():
 def test_the_token_of_the_environment(monkeypatch, service):
     monkeypatch.setenv("RESTLESS_TOKEN", service.tokens["read"])
     with rb.Client() as client:
-        assert client._http.headers["authorization"] == f"Bearer {service.tokens['read']}"
+        assert client.connection.http.headers["authorization"] == f"Bearer {service.tokens['read']}"
 
 
 def test_nobody_there(free_port):

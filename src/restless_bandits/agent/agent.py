@@ -106,7 +106,7 @@ class Agent(StoredAgent):
         With ``overwrite=False`` the call refuses to replace another agent, or this agent in a state that another
         process saved since the last load or save here.
         """
-        data = self._to_dict()
+        data = self.to_dict()
         content = json.dumps(data | {"digest": _digest(data)}, separators=(",", ":")).encode()
         check_writable(path)
         with locked(path):
@@ -136,7 +136,7 @@ class Agent(StoredAgent):
         if "digest" in data and data.pop("digest") != _digest(data):
             raise ProblemError(f"{path} is damaged: it does not hold what was written; go back to an earlier copy")
         with _explained(path):
-            agent = cls._restored(data, learner, trust_modules=trust_modules)
+            agent = cls.from_dict(data, learner, trust_modules=trust_modules)
             agent._submit()
         agent._known[os.path.realpath(path)] = _mark(content)
         return agent
@@ -148,7 +148,7 @@ class Agent(StoredAgent):
         if self._spec() is None:
             raise ProblemError(f"{self._learner.name} is a learner without a spec, and a history needs a spec")
         history = History(path)
-        history.append("create", agent=self._to_dict())
+        history.append("create", agent=self.to_dict())
         self._history = history
 
     def history(self, since: int = 0) -> Iterator[Event]:
@@ -171,7 +171,7 @@ class Agent(StoredAgent):
         if not events or events[0]["kind"] != "create":
             raise ProblemError(f"{path} is not the history of an agent; keep one with Agent(..., history=path)")
         with _explained(path):
-            agent = cls._restored(events[0]["agent"], learner, trust_modules=trust_modules)
+            agent = cls.from_dict(events[0]["agent"], learner, trust_modules=trust_modules)
             agent._replaying = True
             differs = None
             for event in events[1:]:

@@ -5,7 +5,7 @@ The agent follows the same plans as the simulator, a slot at a time. Feedback ma
 arms may come and go. The state is a function of the events and their order: the record at the start of the present
 plan, the record now, and the last slots, for which feedback may still arrive.
 
-A ``AgentCore`` has no files. A subclass with storage overrides three methods. ``_log`` receives every event, after
+An ``AgentCore`` has no files. A subclass with storage overrides three methods. ``_log`` receives every event, after
 every check that can fail and before any change; ``_plan_now`` and ``_submit`` make plans, here or in a worker.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import pickle
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +23,8 @@ from restless_bandits._internal import background
 from restless_bandits._internal.errors import ConflictError, ProblemError, check_known, shortened
 from restless_bandits._internal.random_streams import plan_generator
 from restless_bandits._internal.validation import check_int, positive, to_jsonable
-from restless_bandits.agent.delayed_feedback import FeedbackBuffer
-from restless_bandits.agent.feedback import FORGETFUL, FeedbackValidator, is_sequence, pulled
+from restless_bandits.agent.delayed_feedback import FeedbackBuffer, SlotFeedback
+from restless_bandits.agent.feedback import FORGETFUL, Decision, FeedbackValidator, is_sequence, pulled
 from restless_bandits.agent.history import Event
 from restless_bandits.learning.change_detection import ALARM_RATE, Alarm, DetectedChange, alarm_threshold, detector
 from restless_bandits.learning.learners import Learner, as_learner
@@ -49,7 +49,7 @@ class PendingPlan:
     promise: Future[tuple[Plan, background.Warned]] | None = None
 
 
-class AgentCore(FeedbackValidator):
+class AgentCore:
     """A learner with its observations; ``Agent``, the class for users, documents the parameters."""
 
     def __init__(
@@ -91,6 +91,48 @@ class AgentCore(FeedbackValidator):
         self._replaying = False
 
     @property
+    def slots(self) -> int:
+        """The number of past slots."""
+        return self.record.slots
+
+    @property
+    def open(self) -> list[Decision]:
+        """Decisions without feedback, the oldest first: the decision of the present slot, if made, and earlier
+        decisions whose feedback may still arrive and was not abandoned.
+        """
+        missing = ((slot, entry.missing(self.task.plays)) for slot, entry in self._buffer.entries())
+        names = self.task.names
+        return [Decision(slot, tuple(arms), tuple(names[arm] for arm in arms)) for slot, arms in missing if arms]
+
+    def observations(self, since: int = 0) -> Iterator[Observation]:
+        """Yield the observations after a slot, in order of slots, as far back as feedback may still arrive."""
+        return self._buffer.observations(since)
+
+    @property
+    def validator(self) -> FeedbackValidator:
+        """The checks of feedback against the present task."""
+        return FeedbackValidator(self.task)
+
+    @property
+    def finalized_through(self) -> int:
+        """The last final slot: no feedback is accepted for the slots up to it."""
+        return self._buffer.finalized_through
+
+    @property
+    def buffered_slots(self) -> int:
+        """The number of slots in the buffer for delayed feedback."""
+        return len(self._buffer)
+
+    def feedback_at(self, slot: int) -> SlotFeedback:
+        """Return the decision and feedback of a slot in the buffer."""
+        return self._buffer.at(slot)
+
+    @property
+    def is_planning(self) -> bool:
+        """Whether a plan is in progress, in another process."""
+        return self._pending_plan is not None
+
+    @property
     def late(self) -> int:
         """The largest accepted delay of feedback, in slots; assignable at any slot."""
         return self._buffer.late
@@ -125,6 +167,11 @@ class AgentCore(FeedbackValidator):
     def in_service(self) -> tuple[str, ...]:
         """The names of the arms in service: the arms that may be pulled."""
         return tuple(self.task.names[arm] for arm in self._service)
+
+    @property
+    def arms_in_service(self) -> tuple[int, ...]:
+        """The numbers of the arms in service."""
+        return tuple(self._service)
 
     def ask(self, among: Sequence[int | str] | None = None) -> int | tuple[int, ...]:
         """Return the arm to pull in the coming slot, a tuple for several plays; a repeated call returns the same
@@ -171,9 +218,9 @@ class AgentCore(FeedbackValidator):
         changes nothing.
         """
         self._follow_record()
-        number = self._slot_of(slot)
+        number, validator = self._buffer.check_slot(slot), self.validator
         entry = self._buffer.at(number)
-        arms = self._arms_of(arm) if arm is not None else list(entry.asked)
+        arms = validator.arms_of(arm) if arm is not None else list(entry.asked)
         if not arms:
             if slot is None:
                 raise ProblemError("tell without ask: ask for an arm first, or name the arm that was pulled")
@@ -183,10 +230,11 @@ class AgentCore(FeedbackValidator):
                 raise ProblemError("lost feedback has no state and no reward; give these or lost=True")
             self._lose(number, arms if arm is not None else entry.missing(self.task.plays))
             return
-        seen = self._seen(arms, arm, state, reward)
+        seen = validator.by_arm(arms, arm, state, reward)
+        may_change = number == self.slots + 1 and self._on_change in FORGETFUL
         for one in seen:
-            self._check(*one, present=number == self.slots + 1)
-        new = self._new_answers(number, seen, entry.received)
+            validator.check(self.record, *one, may_change=may_change)
+        new = validator.new_feedback(number, seen, entry.received)
         if new:
             self._enter(number, *(list(column) for column in zip(*new, strict=True)))
 
@@ -240,7 +288,7 @@ class AgentCore(FeedbackValidator):
 
         An open decision stands. The number of arms in service must stay at least the number of plays.
         """
-        number = self._number_of(arm)
+        number = self.validator.number_of(arm)
         if number not in self._service:
             raise ProblemError(f"arm {self.task.names[number]!r} is out of service already")
         if len(self._service) == self.task.plays:
@@ -250,7 +298,7 @@ class AgentCore(FeedbackValidator):
 
     def restore_arm(self, arm: str | int) -> None:
         """Return a retired arm to service, with its observations."""
-        number = self._number_of(arm)
+        number = self.validator.number_of(arm)
         if number in self._service:
             raise ProblemError(f"arm {self.task.names[number]!r} is in service already")
         self._serve("restore", number, sorted([*self._service, number]))
@@ -306,7 +354,7 @@ class AgentCore(FeedbackValidator):
     def _available(self, among: Any) -> list[int]:
         """The numbers of the arms in service among the arms named as available."""
         named = among if is_sequence(among) else [among]
-        available = sorted({self._number_of(arm) for arm in named} & set(self._service))
+        available = sorted({self.validator.number_of(arm) for arm in named} & set(self._service))
         if len(available) < self.task.plays:
             raise ProblemError(
                 f"{pulled(self.task.plays)} a slot, and {len(available)} in service are there; skip the slot, as "
@@ -404,7 +452,8 @@ class AgentCore(FeedbackValidator):
         for arm in arms:
             self._detectors[arm].tell()
         if present:
-            certain = [i for i, s, r in zip(arms, states, rewards, strict=True) if self._contradicts(i, s, r)]
+            contradicts = self.validator.contradicts
+            certain = [i for i, s, r in zip(arms, states, rewards, strict=True) if contradicts(record, i, s, r)]
             previous = [(int(record.last_state[i]), int(record.elapsed[i])) for i in arms]
             record.observe(arms, states, rewards)
             if not set(arms) <= set(self._service):

@@ -65,12 +65,29 @@ class FeedbackBuffer:
         self._since = [1] * record.n_arms
         """The first slot of each arm that counts: earlier observations are forgotten."""
 
+    def __len__(self) -> int:
+        """Return the number of slots with an entry."""
+        return len(self._entries)
+
     def add_arm(self, n_states: int) -> None:
         """Add space for one more arm, never observed."""
         self._observations.append(deque())
         self._final.append((n_states, 0))
         self._sums.append([0.0] * n_states)
         self._since.append(1)
+
+    def check_slot(self, slot: int | None) -> int:
+        """Return the slot of feedback, by default the present slot; refuse a slot that accepts no feedback."""
+        present, first = self._slots + 1, self.finalized_through + 1
+        number = present if slot is None else check_int("slot", slot)
+        if number > present:
+            raise ProblemError(f"slot {number} is in the future; the present slot is {present}")
+        if number < first:
+            raise ProblemError(
+                f"slot {number} is too long ago: feedback may come {self.late} slots late, and slot {first} is the "
+                "first that still accepts feedback"
+            )
+        return number
 
     def entry(self, slot: int) -> SlotFeedback:
         """Return the entry of a slot for changes."""

@@ -1,17 +1,15 @@
-"""Validates feedback: resolves slot and arms, rejects impossible values, detects duplicates."""
+"""Validates feedback: resolves arms, rejects impossible values, detects duplicates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from restless_bandits._internal.errors import ConflictError, ProblemError, did_you_mean, shortened
-from restless_bandits._internal.validation import check_int, is_whole
-from restless_bandits.agent.delayed_feedback import FeedbackBuffer
-from restless_bandits.learning.observations import Observation
+from restless_bandits._internal.validation import is_whole
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
 
@@ -29,58 +27,26 @@ class Decision:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class FeedbackValidator:
-    """Validates feedback; subclasses decide on its use."""
+    """Checks of feedback against a task."""
 
     task: Task
-    record: Record
-    _buffer: FeedbackBuffer
-    _on_change: str
 
-    @property
-    def slots(self) -> int:
-        """The number of past slots."""
-        return self.record.slots
-
-    @property
-    def open(self) -> list[Decision]:
-        """Decisions without feedback, the oldest first: the decision of the present slot, if made, and earlier
-        decisions whose feedback may still arrive and was not abandoned.
-        """
-        missing = ((slot, entry.missing(self.task.plays)) for slot, entry in self._buffer.entries())
-        names = self.task.names
-        return [Decision(slot, tuple(arms), tuple(names[arm] for arm in arms)) for slot, arms in missing if arms]
-
-    def observations(self, since: int = 0) -> Iterator[Observation]:
-        """Yield the observations after a slot, in order of slots, as far back as feedback may still arrive."""
-        return self._buffer.observations(since)
-
-    def _slot_of(self, slot: int | None) -> int:
-        """The slot number of feedback, if still accepted."""
-        present, first = self.slots + 1, self._buffer.finalized_through + 1
-        number = present if slot is None else check_int("slot", slot)
-        if number > present:
-            raise ProblemError(f"slot {number} is in the future; the present slot is {present}")
-        if number < first:
-            raise ProblemError(
-                f"slot {number} is too long ago: feedback may come {self._buffer.late} slots late, and slot {first} "
-                "is the first that still accepts feedback"
-            )
-        return number
-
-    def _arms_of(self, arm: Any) -> list[int]:
-        """The numbers of arms given by name or number."""
+    def arms_of(self, arm: Any) -> list[int]:
+        """Return the numbers of arms given by name or number."""
         plays = self.task.plays
         if plays == 1 or not is_sequence(arm):
-            return [self._number_of(arm)]
+            return [self.number_of(arm)]
         if not 1 <= len(arm) <= plays:
             raise ProblemError(f"arm is {shortened(arm)}; with {plays} plays name an arm, or at most {plays} of them")
-        arms = [self._number_of(one) for one in arm]
+        arms = [self.number_of(one) for one in arm]
         if len(set(arms)) < len(arms):
             raise ProblemError(f"arms {arms} are not distinct; an arm can be pulled once a slot")
         return arms
 
-    def _number_of(self, arm: Any) -> int:
+    def number_of(self, arm: Any) -> int:
+        """Return the number of an arm given by name or number."""
         names = self.task.names
         if isinstance(arm, str):
             if names.count(arm) != 1:
@@ -91,16 +57,16 @@ class FeedbackValidator:
             raise ProblemError(f"there is no arm {arm!r}; arms are 0 to {self.task.n_arms - 1}")
         return int(arm)
 
-    def _seen(self, arms: list[int], named: Any, state: Any, reward: Any) -> list[tuple[int, Any, Any]]:
-        """The feedback of each arm, in ascending order of arms."""
+    def by_arm(self, arms: list[int], named: Any, state: Any, reward: Any) -> list[tuple[int, Any, Any]]:
+        """Return the feedback of each arm, in ascending order of arms."""
         single = self.task.plays == 1 or (named is not None and not is_sequence(named))
         states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
         return sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
 
-    def _new_answers(
+    def new_feedback(
         self, slot: int, seen: list[tuple[int, Any, Any]], received: Mapping[int, tuple[int, float]]
     ) -> list[tuple[int, int, float]]:
-        """The new part of checked feedback; feedback that contradicts earlier feedback is refused."""
+        """Return the new part of checked feedback; feedback that contradicts earlier feedback is refused."""
         new = [(arm, int(state), float(reward)) for arm, state, reward in seen if arm not in received]
         for arm, state, reward in seen:
             if arm in received and received[arm] != (state, reward):
@@ -114,7 +80,7 @@ class FeedbackValidator:
             raise ConflictError(f"slot {slot} has its answer, of {known}; {pulled(self.task.plays)} a slot")
         return new
 
-    def _check_possible(self, arm: int, state: Any, reward: Any) -> float:
+    def check_possible(self, arm: int, state: Any, reward: Any) -> float:
         """Refuse a state or a reward impossible for an arm."""
         n_states = self.task.n_states[arm]
         if not is_whole(state) or not 0 <= state < n_states:
@@ -123,21 +89,21 @@ class FeedbackValidator:
             )
         return self.task.check_reward(arm, reward)
 
-    def _check(self, arm: int, state: Any, reward: Any, *, present: bool) -> None:
-        """Refuse an impossible observation of an arm."""
-        name, reward = self.task.names[arm], self._check_possible(arm, state, reward)
-        if self._contradicts(arm, state, reward) and not (present and self._on_change in FORGETFUL):
-            before = self.record.mean_rewards(arm, 0.0)[state]
+    def check(self, record: Record, arm: int, state: Any, reward: Any, *, may_change: bool) -> None:
+        """Refuse an impossible observation of an arm; with ``may_change``, a change of fixed rewards is possible."""
+        name, reward = self.task.names[arm], self.check_possible(arm, state, reward)
+        if self.contradicts(record, arm, state, reward) and not may_change:
+            before = record.mean_rewards(arm, 0.0)[state]
             raise ProblemError(
                 f"arm {name!r}: state {state} gave {before:.12g} before and {reward:.12g} now, but its rewards are "
                 "fixed; on_change='forget' treats the difference as a change, in the present slot"
             )
 
-    def _contradicts(self, arm: int, state: int, reward: float) -> bool:
-        """Whether a reward of a fixed distribution differs from earlier rewards."""
+    def contradicts(self, record: Record, arm: int, state: int, reward: float) -> bool:
+        """Return whether a reward of a fixed distribution differs from earlier rewards."""
         if self.task.reward_laws[arm] != "fixed":
             return False
-        apart = abs(float(self.record.mean_rewards(arm, reward)[state]) - reward)
+        apart = abs(float(record.mean_rewards(arm, reward)[state]) - reward)
         return apart > SAME_REWARD * max(map(abs, self.task.reward_ranges[arm]))
 
 

@@ -72,8 +72,8 @@ class StoredAgent(AgentCore):
             raise ProblemError(f"it holds an event of the unknown kind {shortened(kind)}")
         return True
 
-    def _to_dict(self) -> dict[str, Any]:
-        """The agent as JSON values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
         problem = None if self.task.problem is None else self.task.problem.to_toml()
         begun = self._plan is not None
         return {
@@ -98,8 +98,8 @@ class StoredAgent(AgentCore):
         }
 
     @classmethod
-    def _restored(cls, data: dict[str, Any], learner: Learner | None, *, trust_modules: bool, **own: Any) -> Self:
-        """The stored agent, with every field validated. A plan in progress is still to be made.
+    def from_dict(cls, data: dict[str, Any], learner: Learner | None, *, trust_modules: bool, **own: Any) -> Self:
+        """Return the agent of a result of ``to_dict``, with every field validated. A plan in progress is not sent yet.
 
         Without ``learner`` the stored spec is resolved: ``trust_modules`` is the option of ``learners.learner``.
         """

@@ -49,12 +49,13 @@ class Change:
             numbers = None if value is None else read_only(finite_numbers(value, f"change at slot {slot}: {key}", axes))
             object.__setattr__(self, key, numbers)
 
-    def _content(self) -> tuple[Any, ...]:
+    def hashed_parts(self) -> tuple[Any, ...]:
+        """Return the numbers of the change, for hashes and comparisons."""
         given = (None if part is None else part.tobytes() for part in (self.transitions, self.rewards))
         return self.slot, self.arm, *given
 
     def __eq__(self, other: object) -> bool:
-        return self._content() == other._content() if isinstance(other, Change) else NotImplemented
+        return self.hashed_parts() == other.hashed_parts() if isinstance(other, Change) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._content())
+        return hash(self.hashed_parts())

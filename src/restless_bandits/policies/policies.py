@@ -45,7 +45,7 @@ def stored_name(field: str) -> str:
 
 
 class Policy:
-    """The interface of every policy; a new kind defines ``choose``, and ``_arrays`` for storage."""
+    """The interface of every policy; a new kind defines ``choose``, and ``to_arrays`` for storage."""
 
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         """Return the arms to pull, one row for each situation: ``plays`` arm numbers in ascending order."""
@@ -96,7 +96,8 @@ class Policy:
         more = top_arms(waited[None], len(chosen) - len(kept))[0].tolist() if len(kept) < len(chosen) else []
         return sorted([*kept, *(spare[place] for place in more)])
 
-    def _arrays(self) -> dict[str, Any]:
+    def to_arrays(self) -> dict[str, Any]:
+        """Return the fields as arrays, for storage; a kind without storage raises ``ProblemError``."""
         raise ProblemError(f"a {type(self).__name__} cannot be stored")
 
     def __eq__(self, other: object) -> bool:
@@ -105,7 +106,7 @@ class Policy:
             return NotImplemented
         assert isinstance(other, Policy)
         try:
-            mine, theirs = self._arrays(), other._arrays()
+            mine, theirs = self.to_arrays(), other.to_arrays()
         except ProblemError:
             mine, theirs = vars(self), vars(other)
         return mine.keys() == theirs.keys() and all(np.array_equal(mine[key], theirs[key]) for key in mine)
@@ -115,7 +116,7 @@ class Policy:
 
     def save(self, path: str | Path) -> None:
         """Store the policy in an .npz file, atomically; ``load_policy`` reads the file."""
-        arrays = self._arrays()
+        arrays = self.to_arrays()
         save_file(path, lambda file: np.savez(file, kind=np.array(type(self).__name__), **arrays))
 
 
@@ -219,12 +220,12 @@ class IndexPolicy(ScoredPolicy):
         columns = np.where(elapsed <= flat.length, elapsed - 1, beyond)
         return np.asarray(flat.table[flat.base + record.last_state * flat.length + columns])
 
-    def _arrays(self) -> dict[str, Any]:
+    def to_arrays(self) -> dict[str, Any]:
         tables = {f"table_{i}": table for i, table in enumerate(self.tables)}
         return {"plays": np.array(self.plays), "periods": np.array(self.table_periods), **tables}
 
     @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, Any]) -> IndexPolicy:
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> IndexPolicy:
         count = sum(key.startswith("table_") for key in arrays)
         if not count:
             raise KeyError("table_0")
@@ -358,7 +359,7 @@ class JointPolicy(Policy):
             values[:, a] = self.beliefs.rewards(joint, a) + (chances * self.bias[places]).sum(axis=1)
         return values
 
-    def _arrays(self) -> dict[str, Any]:
+    def to_arrays(self) -> dict[str, Any]:
         arrays: dict[str, Any] = {"plays": np.array(self.plays), "action": self.action, "bias": self.bias}
         for i, arm in enumerate(self.beliefs.arms):
             arrays |= {
@@ -367,7 +368,7 @@ class JointPolicy(Policy):
         return arrays
 
     @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, Any]) -> JointPolicy:
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> JointPolicy:
         arms: list[ArmBeliefs] = []
         while f"arm_{len(arms)}_law" in arrays:
             arms.append(
@@ -391,7 +392,7 @@ class _SmallJoint:
         beliefs = policy.beliefs
         self.action, self.bias = policy.action, policy.bias
         self.arms = [(arm.numbers.tolist(), arm.truncation, arm.period) for arm in beliefs.arms]
-        self.seen = [seen.tolist() for seen in beliefs._seen]
+        self.seen = [seen.tolist() for seen in beliefs.seen_states]
         self.actions: list[list[int]] = beliefs.actions.tolist()
         self.offsets: list[int] = beliefs.offsets.tolist()
         self.strides: list[list[int]] = beliefs.strides.tolist()
@@ -470,7 +471,7 @@ def load_policy(path: str | Path) -> Policy:
     kinds = {kind.__name__: kind for kind in (IndexPolicy, JointPolicy)}
     try:
         arrays = read_archive(path)
-        return kinds[str(arrays.pop("kind"))]._from_arrays(arrays)
+        return kinds[str(arrays.pop("kind"))].from_arrays(arrays)
     except OSError as error:
         raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

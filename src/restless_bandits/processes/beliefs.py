@@ -34,6 +34,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm, precompute_limits
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 
 UNKNOWN = -1
 """The last observed state of an arm never observed."""
@@ -159,6 +160,7 @@ def arm_beliefs(arm: AnyArm, truncation: int, *, forget: bool = True) -> ArmBeli
     With ``forget=False`` an ergodic arm keeps its last state beyond the truncation, for policies that depend on the
     state.
     """
+    refuse_unsupported(arm, "beliefs")
     if isinstance(arm, TableArm):
         return _table_beliefs(arm, min(truncation, arm.length), forget)
     if not arm.is_ergodic:
@@ -425,7 +427,7 @@ class JointBeliefs:
         return np.array([arm.start for arm in self.arms], dtype=np.int64)
 
     @cached_property
-    def _seen(self) -> list[IntArray]:
+    def seen_states(self) -> list[IntArray]:
         """For each arm and belief the state just observed, −1 for τ > 1."""
         return [np.where(arm.elapsed == 1, arm.last_state, -1) for arm in self.arms]
 
@@ -435,7 +437,7 @@ class JointBeliefs:
         Outside all blocks are beliefs with fewer than ``plays`` arms at τ = 1: the start of a problem with unknown
         initial states, and beliefs after slots without a pull.
         """
-        seen = np.stack([table[beliefs[:, i]] for i, table in enumerate(self._seen)], axis=1)
+        seen = np.stack([table[beliefs[:, i]] for i, table in enumerate(self.seen_states)], axis=1)
         result = np.full(len(beliefs), -1, dtype=np.int64)
         for a, action in enumerate(self.actions):
             fits = (result < 0) & (seen[:, action] >= 0).all(axis=1)

@@ -108,13 +108,18 @@ class ServiceAgent:
     @property
     def weight(self) -> int:
         """Approximate memory of the agent in bytes."""
-        record, buffer = self.core.record, self.core._buffer
-        return 4 * (record.flat_counts.nbytes + record.flat_visits.nbytes) + 700 * len(buffer._entries) + 20_000
+        record = self.core.record
+        return 4 * (record.flat_counts.nbytes + record.flat_visits.nbytes) + 700 * self.core.buffered_slots + 20_000
 
     @property
     def is_large(self) -> bool:
         """Whether rebuilding the agent delays other requests noticeably."""
-        return len(self.core._buffer._entries) > LARGE
+        return self.core.buffered_slots > LARGE
+
+    @property
+    def open_decisions(self) -> int:
+        """The number of decisions with missing feedback."""
+        return len(self._open)
 
     def made_by(self, given: Create, first: Event) -> bool:
         """Return whether the agent was created with the same settings."""
@@ -145,14 +150,14 @@ class ServiceAgent:
             "totals": asdict(self.totals),
             "plans": self.core.plans,
             "digest": None if stored is None else stored.digest,
-            "player": self.core._to_dict(),
+            "player": self.core.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, number: int, data: dict[str, Any], planner: Planner) -> Self:
         """Return the agent from the result of ``to_dict``."""
         plan = None if data["digest"] is None else planner.stored(data["digest"])
-        core = ServiceAgentCore._restored(
+        core = ServiceAgentCore.from_dict(
             data["player"], None, trust_modules=planner.trust_modules, planner=planner, plan=plan
         )
         core.plans = data["plans"]
@@ -171,11 +176,7 @@ class ServiceAgent:
         if kind == "delete":
             self.ended = True
         elif not (event.get("again") or event.get("unused")):
-            core._replaying = True
-            try:
-                same = core.repeat(event, check=check)
-            finally:
-                core._replaying = False
+            same = core.repeat(event, check=check)
         self.totals.count(event)
         if kind in ("ask", "tell", "lost") and not event.get("again"):
             self._follow_open(event["slot"])
@@ -195,10 +196,10 @@ class ServiceAgent:
             return self._decision(known)
         core = self.core
         slot = core.slots + self._behind(now) + 1
-        passes = bool(core._buffer.at(slot).asked)
+        passes = bool(core.feedback_at(slot).asked)
         if passes and self.length is not None:
             return self._again(given, slot, lookup, now)
-        if self.length is not None and slot > self._slot_by_clock(now) and core._buffer.at(slot - 1).asked:
+        if self.length is not None and slot > self._slot_by_clock(now) and core.feedback_at(slot - 1).asked:
             # The decision of this slot has its feedback already.
             return self._again(given, slot - 1, lookup, now)
         self._check_open(quotas.open_decisions, slots=slot - 1 + passes)
@@ -221,15 +222,15 @@ class ServiceAgent:
         """Record the feedback of a slot."""
         slot = self._slot_of(given)
         core = self.core
-        if slot <= core._buffer.finalized_through:
+        if slot <= core.finalized_through:
             return self._tell_old(given, slot, now, lookup.slot(slot))
-        entry = core._buffer.at(slot)
+        entry = core.feedback_at(slot)
         if given.decision is not None and not entry.asked:
             raise ServiceError(404, f"agent {self.name!r} has no decision {shortened(given.decision)}", "decision")
         answer = {"decision": self.decision_id(slot), "slot": slot, "used": True}
         complete = bool(entry.asked or entry.received) and not entry.missing(core.task.plays)
         if given.lost and entry.received:
-            arms = list(entry.asked) if given.arm is None else core._arms_of(_named(given.arm))
+            arms = list(entry.asked) if given.arm is None else core.validator.arms_of(_named(given.arm))
             _check_nothing_seen(given)
             if _lost_before(lookup.slot(slot), arms, entry.received, named=given.arm is not None):
                 return answer
@@ -238,7 +239,7 @@ class ServiceAgent:
         if not complete:
             # Feedback of a complete slot is a duplicate or a conflict; slots do not advance.
             self._pass_to(now)
-            if slot <= core._buffer.finalized_through:
+            if slot <= core.finalized_through:
                 return self._tell_old(given, slot, now, lookup.slot(slot))
         core.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost)
         self._gather(now)
@@ -254,7 +255,7 @@ class ServiceAgent:
             if event["kind"] == "tell"
             for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True)
         }
-        arms = core._arms_of(_named(given.arm)) if given.arm is not None else list(asked)
+        arms = core.validator.arms_of(_named(given.arm)) if given.arm is not None else list(asked)
         if not arms:
             raise ServiceError(404, f"agent {self.name!r} has no decision of slot {slot}", "decision")
         unused = {"slot": slot, "unused": True, "late": core.late, "decision": self.decision_id(slot)}
@@ -267,10 +268,10 @@ class ServiceAgent:
                 raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
             self._note({"kind": "lost", "arms": [arm for arm in arms if arm not in told], **unused}, now)
             return self._stored(slot, self.pending[-1:])
-        seen = core._seen(arms, _named(given.arm), given.state, given.reward)
+        seen = core.validator.by_arm(arms, _named(given.arm), given.state, given.reward)
         for arm, state, reward in seen:
-            core._check_possible(arm, state, reward)
-        fresh = core._new_answers(slot, seen, told)
+            core.validator.check_possible(arm, state, reward)
+        fresh = core.validator.new_feedback(slot, seen, told)
         if not fresh:
             return self._stored(slot, [event for event in events if event["kind"] == "tell"])
         columns = dict(zip(("arms", "states", "rewards"), map(list, zip(*fresh, strict=True)), strict=True))
@@ -326,7 +327,7 @@ class ServiceAgent:
                         setattr(core, field, value)
                 elif field == "add_arm":
                     self._add_arm(value, quotas)
-                elif (core.task.names[core._number_of(value)] in core.in_service) == (field == "retire_arm"):
+                elif (core.task.names[core.validator.number_of(value)] in core.in_service) == (field == "retire_arm"):
                     getattr(core, field)(value)
         self._gather(now)
         return self.view()
@@ -367,7 +368,7 @@ class ServiceAgent:
                         "n_states": task.n_states[arm],
                         "reward_law": task.reward_laws[arm],
                         "reward_range": list(task.reward_ranges[arm]),
-                        "in_service": arm in core._service,
+                        "in_service": arm in core.arms_in_service,
                         "pulls": int(pulls),
                     }
                     for arm, pulls in enumerate(core.record.pulls.tolist())
@@ -395,13 +396,13 @@ class ServiceAgent:
             "alarms": [asdict(alarm) | {"evidence": _finite(alarm.evidence)} for alarm in core.alarms],
             "plan": core.plans,
             "digest": None if stored is None else stored.digest,
-            "planning": core._pending_plan is not None,
+            "planning": core.is_planning,
         }
 
     def packed_known(self) -> bytes:
         """Return ``Known``, pickled for a worker: the pickle of a record omits the zeros, unlike a copy."""
         core = self.core
-        known: Known = (core.record, core.task.names, core.task.reward_ranges, list(core._service))
+        known: Known = (core.record, core.task.names, core.task.reward_ranges, list(core.arms_in_service))
         return pickle.dumps(known)
 
     def decision_id(self, slot: int) -> str:
@@ -455,8 +456,8 @@ class ServiceAgent:
 
     def _follow_open(self, slot: int) -> None:
         """Update the set of open decisions after an event of a slot."""
-        buffer, plays = self.core._buffer, self.core.task.plays
-        if slot > buffer.finalized_through and buffer.at(slot).missing(plays):
+        core = self.core
+        if slot > core.finalized_through and core.feedback_at(slot).missing(core.task.plays):
             self._open[slot] = None
         else:
             self._open.pop(slot, None)
@@ -464,7 +465,7 @@ class ServiceAgent:
     def _check_open(self, most: int, slots: int) -> None:
         """Raise if the agent has the maximum number of open decisions after ``slots`` slots."""
         # A decision closes when its feedback would be too late.
-        edge = max(self.core._buffer.finalized_through, slots - self.core.late)
+        edge = max(self.core.finalized_through, slots - self.core.late)
         while self._open and next(iter(self._open)) <= edge:
             del self._open[next(iter(self._open))]
         if len(self._open) >= most:

@@ -29,7 +29,7 @@ TRY_AGAIN = 1_000
 
 
 class ServiceAgentCore(StoredAgent):
-    """Player with a list of events and with plans from worker processes, stored under their digests."""
+    """State machine with a list of events, and with plans from worker processes, stored under their digests."""
 
     def __init__(
         self, learner: Learner | str, task: Task, *, planner: Planner, plan: StoredPlan | None = None, **options: Any
@@ -121,6 +121,13 @@ class ServiceAgentCore(StoredAgent):
 
     def repeat(self, event: Event, *, check: bool = False) -> bool:
         """Apply an event of the log. With ``check``, return whether the present code would make the same decision."""
+        self._replaying = True
+        try:
+            return self._apply(event, check)
+        finally:
+            self._replaying = False
+
+    def _apply(self, event: Event, check: bool) -> bool:
         kind = event["kind"]
         if kind == "plan":
             self._repeat_plan(event)
@@ -133,6 +140,14 @@ class ServiceAgentCore(StoredAgent):
             return True
         told = {key: value for key, value in event.items() if key not in _ASIDE}
         return self._apply_event(told, trust_modules=self.planner.trust_modules, check=check)
+
+    def next_arms(self) -> tuple[int, ...]:
+        """Return the arms that the present plan chooses for the coming slot."""
+        return self._choice()
+
+    def next_ingredients(self) -> tuple[Any, ...]:
+        """Return the arguments of ``make_plan`` for the next plan."""
+        return self._ingredients(self.record.copy() if self._pending_plan is None else self._pending_plan.record)
 
     def _repeat_plan(self, event: Event) -> None:
         due: PendingPlan | None = self._pending_plan

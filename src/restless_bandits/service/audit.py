@@ -138,7 +138,7 @@ def _audit_event(agent_state: ServiceAgent, event: dict[str, Any], found: Audit,
         if event["decision"] != agent_state.decision_id(event["slot"]) or event["plan"] != agent_state.core.plans:
             return f"decision {event['decision']} does not match slot {event['slot']} and its plan"
     if not agent_state.repeat(event, check=True):
-        chosen = list(agent_state.core._choice())
+        chosen = list(agent_state.core.next_arms())
         return f"slot {event['slot']} was decided as arms {event['arms']}, and the replay chooses arms {chosen}"
     return None
 
@@ -186,9 +186,8 @@ def _audit_plan(agent_state: ServiceAgent, event: dict[str, object], found: Audi
         return None
     core = agent_state.core
     found.plans += 1
-    record = core.record.copy() if core._pending_plan is None else core._pending_plan.record
     with warnings.catch_warnings(action="ignore"):
-        digest, _ = make_packed_plan(*core._ingredients(record))
+        digest, _ = make_packed_plan(*core.next_ingredients())
     if digest != event["digest"]:
         return f"plan {event['plan']} is {event['digest']}, and would be {digest} today"
     return None

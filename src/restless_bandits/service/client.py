@@ -60,6 +60,73 @@ class RemoteDecision:
         )
 
 
+class Connection:
+    """HTTP requests to a service, repeated while the service is unreachable."""
+
+    def __init__(self, url: str, http: httpx.Client, patience: float) -> None:
+        self.url, self.http, self.patience = url, http, patience
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        again: Callable[[ServiceError], bool] = lambda _: False,
+    ) -> Json:
+        """Send a request until an answer arrives, and return the answer; a refusal is a ``ServiceError``.
+
+        An earlier attempt may have arrived although its answer was lost. ``again`` tells whether a refusal only means
+        that the earlier attempt was carried out.
+        """
+        import httpx
+
+        deadline, wait, doubtful = time.monotonic() + self.patience, FIRST_WAIT, False
+        content = None if body is None else _encoded(body)
+        while True:
+            pause = wait
+            try:
+                response = self.http.request(method, path, content=content)
+            except httpx.TransportError as error:
+                trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                doubtful = doubtful or not isinstance(error, httpx.ConnectError)
+                refused = ServiceError(503, f"{self.url} does not answer ({trouble})")
+            else:
+                if response.is_success:
+                    return _decoded(response)
+                refused = _refusal(response)
+                if response.status_code not in AGAIN:
+                    if doubtful and again(refused):
+                        return {}
+                    raise refused
+                doubtful = doubtful or response.status_code in (502, 504)
+                pause = max(wait, min(refused.retry_after or 0.0, 5.0))
+            # A random wait, so that many clients of a restarting service do not return all at once.
+            pause *= random.uniform(0.5, 1.0)
+            if time.monotonic() + pause > deadline:
+                raise refused
+            time.sleep(pause)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    def lines(self, path: str, last: int | None) -> Iterator[str]:
+        """Yield the lines of a stream until it ends or breaks."""
+        import httpx
+
+        headers = {} if last is None else {"last-event-id": str(last)}
+        try:
+            with self.http.stream("GET", path, headers=headers, timeout=httpx.Timeout(10.0, read=40.0)) as response:
+                if not response.is_success:
+                    response.read()
+                    refused = _refusal(response)
+                    if response.status_code not in AGAIN:
+                        raise refused
+                    time.sleep(min(refused.retry_after or FIRST_WAIT, 5.0))
+                    return
+                yield from response.iter_lines()
+        except httpx.TransportError:
+            return
+
+
 class Client:
     """A connection to a service.
 
@@ -104,14 +171,15 @@ class Client:
         token = token if token is not None else os.environ.get(VARIABLE, "")
         if not token or not token.isascii() or not token.isprintable():
             raise ProblemError(f"a token is needed; give token=, or set {VARIABLE}; restless token makes one")
-        self.url, self._patience = url.rstrip("/"), patience
-        self._http: httpx.Client = httpx.Client(
+        self.url = url.rstrip("/")
+        http = httpx.Client(
             base_url=self.url,
             headers={"authorization": f"Bearer {token}"},
             timeout=timeout,
             trust_env=not near,
             verify=_trusted(verify) if verify is not None else True,
         )
+        self.connection = Connection(self.url, http, patience)
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -126,7 +194,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections of the client."""
-        self._http.close()
+        self.connection.http.close()
 
     def create(
         self,
@@ -146,7 +214,9 @@ class Client:
         """
         listed = [arm if isinstance(arm, str) else dict(arm) for arm in arms]
         body = {"name": name, "arms": listed, "n_states": n_states, "learner": learner, "clock": clock, **more}
-        self._send("POST", "/agents", body, again=lambda error: error.status == 409 and self._is_there(name, body))
+        self.connection.send(
+            "POST", "/agents", body, again=lambda error: error.status == 409 and self._is_there(name, body)
+        )
         return self.agent(name)
 
     def agent(self, name: str) -> RemoteAgent:
@@ -157,85 +227,25 @@ class Client:
 
     def agents(self) -> list[Json]:
         """Return the descriptions of all agents, as dictionaries."""
-        agents: list[Json] = self._send("GET", "/agents")["agents"]
+        agents: list[Json] = self.connection.send("GET", "/agents")["agents"]
         return agents
 
     def delete(self, name: str) -> None:
         """Delete an agent; the service keeps its log."""
-        self._send("DELETE", _path(name), again=lambda error: error.status == 404)
+        self.connection.send("DELETE", _path(name), again=lambda error: error.status == 404)
 
     def health(self) -> Json:
         """Return the health of the service; an unreachable service is an error."""
-        return self._send("GET", "/health")
+        return self.connection.send("GET", "/health")
 
     def _is_there(self, name: str, body: Json) -> bool:
         """Return whether the agent exists with the requested arguments."""
-        available = self._send("GET", _path(name))
+        available = self.connection.send("GET", _path(name))
         names = [arm if isinstance(arm, str) else arm["name"] for arm in body["arms"]]
         same = ("clock", "late", "on_change", "seed", "memory")
         return [arm["name"] for arm in available["task"]["arms"]] == names and all(
             body[key] == available.get(key) for key in same if key in body
         )
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: Json | None = None,
-        *,
-        again: Callable[[ServiceError], bool] = lambda _: False,
-    ) -> Json:
-        """Send a request until an answer arrives, and return the answer; a refusal is a ``ServiceError``.
-
-        An earlier attempt may have arrived although its answer was lost. ``again`` tells whether a refusal only means
-        that the earlier attempt was carried out.
-        """
-        import httpx
-
-        deadline, wait, doubtful = time.monotonic() + self._patience, FIRST_WAIT, False
-        content = None if body is None else _encoded(body)
-        while True:
-            pause = wait
-            try:
-                response = self._http.request(method, path, content=content)
-            except httpx.TransportError as error:
-                trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                doubtful = doubtful or not isinstance(error, httpx.ConnectError)
-                refused = ServiceError(503, f"{self.url} does not answer ({trouble})")
-            else:
-                if response.is_success:
-                    return _decoded(response)
-                refused = _refusal(response)
-                if response.status_code not in AGAIN:
-                    if doubtful and again(refused):
-                        return {}
-                    raise refused
-                doubtful = doubtful or response.status_code in (502, 504)
-                pause = max(wait, min(refused.retry_after or 0.0, 5.0))
-            # A random wait, so that many clients of a restarting service do not return all at once.
-            pause *= random.uniform(0.5, 1.0)
-            if time.monotonic() + pause > deadline:
-                raise refused
-            time.sleep(pause)
-            wait = min(2 * wait, LONGEST_WAIT)
-
-    def _lines(self, path: str, last: int | None) -> Iterator[str]:
-        """Yield the lines of a stream until it ends or breaks."""
-        import httpx
-
-        headers = {} if last is None else {"last-event-id": str(last)}
-        try:
-            with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(10.0, read=40.0)) as response:
-                if not response.is_success:
-                    response.read()
-                    refused = _refusal(response)
-                    if response.status_code not in AGAIN:
-                        raise refused
-                    time.sleep(min(refused.retry_after or FIRST_WAIT, 5.0))
-                    return
-                yield from response.iter_lines()
-        except httpx.TransportError:
-            return
 
 
 class RemoteAgent:
@@ -255,7 +265,7 @@ class RemoteAgent:
 
     def state(self) -> Json:
         """Return the full description of the agent, as a dictionary."""
-        return self._client._send("GET", self._path)
+        return self._client.connection.send("GET", self._path)
 
     def _arms(self) -> list[Json]:
         arms: list[Json] = self.state()["task"]["arms"]
@@ -323,7 +333,7 @@ class RemoteAgent:
         ``request`` is an id chosen by the caller. The same id always gets the same decision, from any program.
         """
         body = {"request": request if request is not None else uuid.uuid4().hex}
-        return RemoteDecision.of(self._client._send("POST", f"{self._path}/ask", body))
+        return RemoteDecision.of(self._client.connection.send("POST", f"{self._path}/ask", body))
 
     def tell(
         self,
@@ -356,7 +366,7 @@ class RemoteAgent:
         for key, value in (("state", state), ("reward", reward), ("arm", arm)):
             if value is not None:
                 body[key] = value
-        answer = self._client._send("POST", f"{self._path}/tell", body)
+        answer = self._client.connection.send("POST", f"{self._path}/tell", body)
         present = self._present
         if present is not None and (body.get("decision") == present.id or body.get("slot") == present.slot):
             self._present = None
@@ -364,7 +374,7 @@ class RemoteAgent:
 
     def skip(self, slots: int = 1) -> None:
         """Let slots pass without a pull; open decisions stay open."""
-        self._client._send("POST", f"{self._path}/skip", {"slots": slots, "request": uuid.uuid4().hex})
+        self._client.connection.send("POST", f"{self._path}/skip", {"slots": slots, "request": uuid.uuid4().hex})
         self._present = None
 
     def batch(self, operations: Sequence[Mapping[str, Any]]) -> list[Json]:
@@ -373,7 +383,7 @@ class RemoteAgent:
         Each operation is a mapping with one key: ``{"ask": {"request": …}}``, ``{"tell": {…}}`` or ``{"skip": {…}}``.
         """
         body = {"operations": [dict(one) for one in operations]}
-        answers: list[Json] = self._client._send("POST", f"{self._path}/batch", body)["answers"]
+        answers: list[Json] = self._client.connection.send("POST", f"{self._path}/batch", body)["answers"]
         return answers
 
     def add_arm(self, name: str, n_states: int = 2, **more: Any) -> int:
@@ -391,16 +401,16 @@ class RemoteAgent:
 
     def estimate(self) -> Json:
         """Return the estimated chains and rewards of all arms, with standard errors."""
-        return self._client._send("GET", f"{self._path}/estimate")
+        return self._client.connection.send("GET", f"{self._path}/estimate")
 
     def belief(self) -> Json:
         """Return the present distribution of the state of every arm."""
-        return self._client._send("GET", f"{self._path}/belief")
+        return self._client.connection.send("GET", f"{self._path}/belief")
 
     def events(self, after: int = 0) -> Iterator[Json]:
         """Yield the events of the log with numbers above ``after``, up to the present."""
         while True:
-            page = self._client._send("GET", f"{self._path}/events?after={after}")
+            page = self._client.connection.send("GET", f"{self._path}/events?after={after}")
             yield from page["events"]
             if not page["events"] or page["next"] == after:
                 return
@@ -412,7 +422,7 @@ class RemoteAgent:
         """Yield events as they happen, without end: from number ``after`` on, by default only new events."""
         last = self.state()["seq"] if after is None else after
         while True:
-            for line in self._client._lines(f"{self._path}/stream", last):
+            for line in self._client.connection.lines(f"{self._path}/stream", last):
                 if line.startswith("data: "):
                     event: Json = json.loads(line[6:])
                     last = event["seq"]
@@ -443,7 +453,7 @@ class RemoteAgent:
                 )
             )
 
-        self._client._send("PATCH", self._path, changes, again=happened)
+        self._client.connection.send("PATCH", self._path, changes, again=happened)
 
 
 def _path(name: str) -> str:

@@ -35,7 +35,7 @@ class DemoWorld(ChainWorld):
     """The simulated arms of a problem, which drift."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
-        super().__init__(problem, "a demo")
+        super().__init__(problem, "demo")
         self._rng = rng
         self.begin(rng.random(problem.n_arms))
 
@@ -54,7 +54,7 @@ class Demo:
             raise ProblemError(f"--speed is {speed:g} slots a second; give one up to {FASTEST:g}")
         self._writer, self._pause = writer, 1 / speed
         self._problem = load_problem(problem)
-        ChainWorld(self._problem, "a demo")  # An arm that cannot be drawn says so now.
+        ChainWorld(self._problem, "demo")  # An arm that cannot be drawn says so now.
         self.name = re.sub(r"[^A-Za-z0-9._~-]+", "-", self._problem.name or "demo").strip("-._~")[:100] or "demo"
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo", daemon=True)

@@ -14,17 +14,22 @@ from restless_bandits.model.arms import BaseArm, TableArm
 from restless_bandits.model.markov import stationary, thresholds
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import draw_reward
+from restless_bandits.model.support import SUPPORT, refuse_unsupported
 
 
 class ChainWorld:
     """All arms of a problem, stepped together; every step takes a uniform draw for each arm.
 
-    ``what`` names the caller in the refusal of an arm that is a table of distributions.
+    ``entry`` names the caller in the table of ``support``.
     """
 
-    def __init__(self, problem: Problem, what: str) -> None:
-        if any(isinstance(arm, TableArm) for arm in problem.arms):
-            raise ProblemError(f"{what} needs chains, and a table of distributions is none; give problems made of Arm")
+    def __init__(self, problem: Problem, entry: str) -> None:
+        refuse_unsupported(problem, entry)
+        if any(isinstance(arm, TableArm) for arm in problem.kinds):
+            subject = SUPPORT[entry].subject
+            raise ProblemError(
+                f"{subject} needs chains, and a table of distributions is none; give problems made of Arm"
+            )
         problem.require_drawn()
         self.problem = problem
         self._pieces = {piece.first: piece.problem for piece in problem.pieces}

@@ -89,7 +89,7 @@ class DrawnWorld(ChainWorld):
     """A world whose uniform draws for all slots are taken at its start, arm by arm."""
 
     def __init__(self, problem: Problem, horizon: int, rng: np.random.Generator) -> None:
-        super().__init__(problem, "a walk")
+        super().__init__(problem, "walk")
         starts, self._uniforms = np.zeros(problem.n_arms), np.empty((horizon, problem.n_arms))
         for arm, state in enumerate(problem.initial):
             if state is None:

@@ -72,7 +72,7 @@ def unpacked(digest: str, content: bytes) -> StoredPlan:
         arrays[name] = array
         place += array.nbytes
     kind, fields = head["policy"]
-    policy: Policy = _KINDS[kind]._from_arrays(arrays) if arrays else _made(kind, fields)
+    policy: Policy = _KINDS[kind].from_arrays(arrays) if arrays else _made(kind, fields)
     rules: list[Rule] = [_made(*rule) for rule in head["until"]]
     return StoredPlan(
         Plan(policy, rules[0] if len(rules) == 1 else AnyOf(tuple(rules)), head["notes"]), digest, content
@@ -85,7 +85,7 @@ def make_packed_plan(*ingredients: Any) -> tuple[str, bytes]:
 
 
 def _arrays_of(policy: Policy) -> dict[str, Any]:
-    return policy._arrays() if type(policy) in _OF_ARRAYS else {}
+    return policy.to_arrays() if type(policy) in _OF_ARRAYS else {}
 
 
 def _plain(thing: Any, known: tuple[type, ...]) -> list[Any]:

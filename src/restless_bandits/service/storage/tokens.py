@@ -54,7 +54,7 @@ class Tokens:
         """Return the id, role, label and times of every token, the oldest first."""
         with self._connect() as connection:
             columns = (tokens.c.id, tokens.c.role, tokens.c.label, tokens.c.made, tokens.c.revoked)
-            return [dict(row._mapping) for row in connection.execute(select(*columns).order_by(tokens.c.made))]
+            return [dict(row) for row in connection.execute(select(*columns).order_by(tokens.c.made)).mappings()]
 
     def revoke(self, name: str) -> bool:
         """Revoke a token with immediate effect; return whether the id belonged to an active token."""
