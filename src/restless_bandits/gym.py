@@ -173,7 +173,7 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         arms = self._arms(action)
         self._slot = slot
         # The last step of the slot before is taken here: ``states`` are the states of the slot just played.
-        states = self._world.step(self.np_random.random(self.problem.n_arms))
+        states = self._world.step(self.np_random.random(self.problem.n_arms), self._pulled.tolist())
         rewards = self._drawn(arms)
         self._last_state[arms] = states[arms]
         self._last_slot[arms] = self._slot

@@ -37,12 +37,15 @@ class DemoWorld(ChainWorld):
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         super().__init__(problem, "demo")
         self._rng = rng
+        self._pulled: list[int] = []
         self.begin(rng.random(problem.n_arms))
 
     def observe(self, slot: int, numbers: list[int]) -> tuple[list[int], list[float]]:
         """Advance the world to a slot, and return the states and rewards of arms there."""
         while self.slot < slot:
-            self.step(self._rng.random(self.problem.n_arms))
+            self.step(self._rng.random(self.problem.n_arms), self._pulled)
+            self._pulled = []
+        self._pulled = numbers
         return self.states[numbers].tolist(), [self.reward(number, self._rng) for number in numbers]
 
 

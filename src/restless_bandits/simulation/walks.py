@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from restless_bandits._internal.validation import BoolArray, IntArray
 from restless_bandits.agent.agent import Agent
 from restless_bandits.learning.learners import as_learner
 from restless_bandits.learning.learners.base import Learner
+from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem, check_problem
 from restless_bandits.simulation.chain_world import ChainWorld, draw_reward_of
 
@@ -97,12 +99,14 @@ class DrawnWorld(ChainWorld):
             self._uniforms[:, arm] = rng.random(horizon)
         self.begin(starts)
         self._rng = rng
+        self._pulled: Sequence[int] = ()
         self.path = np.empty((horizon, problem.n_arms), dtype=np.int64)
         """The states of all arms in the slots so far: (slot, arm)."""
 
     def answer(self, arms: Sequence[int]) -> tuple[list[int], list[float]]:
         """Play a slot: return the states and rewards of the pulled arms."""
-        states = self.step(self._uniforms[self.slot])
+        states = self.step(self._uniforms[self.slot], self._pulled)
+        self._pulled = arms
         self.path[self.slot - 1] = states
         return states[list(arms)].tolist(), [self.reward(arm, self._rng) for arm in arms]
 
@@ -118,6 +122,6 @@ def drawn_chains(problem: Problem, horizon: int, rng: np.random.Generator) -> tu
 
     def reward(slot: int, arm: int) -> float:
         piece = problem.pieces[bisect_right(firsts, slot + 1) - 1].problem
-        return draw_reward_of(piece.arms[arm], int(world.path[slot, arm]), rng)
+        return draw_reward_of(cast(Arm, piece.arms[arm]), int(world.path[slot, arm]), rng)
 
     return world.path, reward
