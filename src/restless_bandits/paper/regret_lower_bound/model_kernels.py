@@ -14,6 +14,7 @@ import numpy as np
 from restless_bandits._internal.compiling import njit
 from restless_bandits._internal.validation import ActionArray, Array, BoolArray, IntArray
 from restless_bandits.learning.learners.confidence_bounds import binary_divergence
+from restless_bandits.model.chain_powers import multiply, scale_rows
 from restless_bandits.oracles.joint_kernels import STEP, Links
 
 STATIONARY = 1e-13
@@ -211,10 +212,7 @@ def laws_of(chain: Array, truncation: int) -> Array:
         for s in range(n):
             for k in range(n):
                 distribution[s * (truncation - 1) + step, k] = power[s, k]
-                total = 0.0
-                for m in range(n):
-                    total += power[s, m] * chain[m, k]
-                product[s, k] = total
+        multiply(power, chain, product)
         power, product = product, power
     for _ in range(60):
         apart = 0.0
@@ -223,17 +221,8 @@ def laws_of(chain: Array, truncation: int) -> Array:
                 apart = max(apart, abs(power[s, k] - power[0, k]))
         if apart < 1e-15:
             break
-        for s in range(n):
-            mass = 0.0
-            for k in range(n):
-                total = 0.0
-                for m in range(n):
-                    total += power[s, m] * power[m, k]
-                product[s, k] = total
-                mass += total
-            # Squares would double the rounding error of a row.
-            for k in range(n):
-                product[s, k] /= mass
+        multiply(power, power, product)
+        scale_rows(product)
         power, product = product, power
     for k in range(n):
         distribution[n * (truncation - 1), k] = power[0, k]
