@@ -150,7 +150,7 @@ def duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float = 1
     resting = sweep.resting(subsidy, n)
     reward = np.where(resting, group.passive_rewards + subsidy, group.active_rewards)
     chain = np.where(resting[:, :, None], group.passive, group.active)
-    gain, bias = _gain_and_bias(chain, reward, np.where(sweep.discounted, NEAR_ONE, discount))
+    gain, bias = gain_and_bias(chain, reward, np.where(sweep.discounted, NEAR_ONE, discount))
     # The bound for the average reward takes the true chains, whatever discount has found the relative values.
     pulled = group.active_rewards + discount * _after(group.active, bias)
     rested = group.passive_rewards + subsidy + discount * _after(group.passive, bias)
@@ -169,7 +169,7 @@ def _after(chains: Array, values: Array) -> Array:
     return after
 
 
-def _gain_and_bias(chain: Array, reward: Array, discount: Array) -> tuple[Array, Array]:
+def gain_and_bias(chain: Array, reward: Array, discount: Array) -> tuple[Array, Array]:
     """Return gains and relative values h of given policies: g + h = r + β P h with h = 0 in state 0."""
     n = reward.shape[1]
     if n == 1:
