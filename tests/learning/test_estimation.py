@@ -97,7 +97,7 @@ class TestSteps:
         )
         for point in (theta, np.clip(4 * theta, -kernels.LARGEST_LOGIT, kernels.LARGEST_LOGIT)):
             kernels.log_posterior(point, n, cells, 1.0, gradient, information)
-            kernels._newton_step(gradient, information, work, step)
+            kernels.newton_step(gradient, information, work, step)
             wanted = np.linalg.solve(information + 1e-9 * np.diag(1 + np.diag(information)), gradient)
             wanted /= max(1.0, np.abs(wanted).max() / kernels.LARGEST_STEP)
             assert step == pytest.approx(wanted, rel=1e-6, abs=1e-9)

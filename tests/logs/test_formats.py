@@ -182,12 +182,12 @@ def test_plain_files_are_split_as_a_reader_would(lines, ends):
         for stretch in (3, 20, 1 << 20):
             patch.setattr(tables, "STRETCH", stretch)
             try:
-                found.append(rows(tables._csv(text, "log.csv")))
+                found.append(rows(tables.csv_table(text, "log.csv")))
             except rb.ProblemError as refused:
                 found.append(str(refused))
-        patch.setattr(tables, "_plain_columns", lambda text, width: iter([None]))
+        patch.setattr(tables, "unquoted_columns", lambda text, width: iter([None]))
         try:
-            expected = rows(tables._csv(text, "log.csv"))
+            expected = rows(tables.csv_table(text, "log.csv"))
         except rb.ProblemError as refused:
             expected = str(refused)
     assert found == [expected] * 3

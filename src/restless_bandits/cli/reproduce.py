@@ -64,7 +64,7 @@ def reproduce(
     if renew:
         if items or quick or seed or engine != "auto" or address is not None:
             raise ProblemError("--restamp replays a fixed sample; it goes with --out, --runs, --jobs and --json alone")
-        with _progress() as tell, warnings_as_lines():
+        with show_progress() as tell, warnings_as_lines():
             try:
                 renewed = restamp(out=out, runs=runs, jobs=jobs_of(jobs), progress=tell)
             except ReproductionInterrupted as stop:
@@ -76,7 +76,7 @@ def reproduce(
             output.lines([f"compared: {renewed.compared}", f"stored: the fingerprint of this code, {fingerprint()}"])
         return
 
-    with _progress() as tell, warnings_as_lines():
+    with show_progress() as tell, warnings_as_lines():
         try:
             found = run_all(
                 tuple(items or ()),
@@ -101,7 +101,7 @@ def reproduce(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[float, float, str], None]]:
+def show_progress() -> Iterator[Callable[[float, float, str], None]]:
     """A bar with an estimate on stderr for people; a line now and then where nobody watches; one at once for both."""
     from restless_bandits._internal.progress import warning
 

@@ -159,14 +159,14 @@ def times_of(cells: Cells, place: Place, first: int) -> npt.NDArray[Any] | Stamp
         return numbers
     listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
     try:
-        return _alike(listed) or _stamped(listed)
+        return uniform_stamps(listed) or parsed_stamps(listed)
     except (ValueError, TypeError, OverflowError):
         faults = ((i, _fault("time", cell, zoned=_is_zoned(listed[0]))) for i, cell in enumerate(listed))
         row, fault = next((i, fault) for i, fault in faults if fault)
         raise ProblemError(f"{place(first + row)}: {fault}") from None
 
 
-def _alike(cells: Sequence[Any]) -> Stamped | None:
+def uniform_stamps(cells: Sequence[Any]) -> Stamped | None:
     """Clock times of equal format except for their digits, in a tenth of the time; else None."""
     written = _STAMP.fullmatch(cells[0]) if isinstance(cells[0], str) else None
     if written is None or set(map(type, cells)) != {str} or len(set(map(len, cells))) > 1:
@@ -220,7 +220,7 @@ def _from_digits(digits: IntArray) -> Stamps | None:
     return stamps
 
 
-def _stamped(cells: Sequence[Any]) -> Stamped:
+def parsed_stamps(cells: Sequence[Any]) -> Stamped:
     """Clock times; each different text is parsed once, because logs of several arms repeat them."""
     different = dict.fromkeys(cells)
     moments = list(map(_moment, different))

@@ -91,7 +91,7 @@ def table_of_file(path: Path) -> Table:
     if content[:4] == b"PAR1":
         raise ProblemError(f"{path.name} is a Parquet file; give it a name that ends in .parquet")
     text = _text(content, path.name)
-    return _json_lines(text, path.name) if kind in JSON_LINES else _csv(text, path.name)
+    return _json_lines(text, path.name) if kind in JSON_LINES else csv_table(text, path.name)
 
 
 def table_in_memory(columns: Mapping[str, Cells | Stamped]) -> Table:
@@ -120,7 +120,7 @@ def _text(content: bytes, name: str) -> str:
         ) from None
 
 
-def _csv(text: str, name: str) -> Table:
+def csv_table(text: str, name: str) -> Table:
     def place(row: int) -> str:
         # Read again for the error message, which is needed only for invalid files.
         reader = _csv_reader(text)
@@ -135,7 +135,7 @@ def _csv(text: str, name: str) -> Table:
 
     def chunks(places: Sequence[int]) -> Iterator[Chunk]:
         done = 0
-        for columns in _plain_columns(text, len(header)):
+        for columns in unquoted_columns(text, len(header)):
             if columns is None:
                 break
             yield [columns[i] for i in places]
@@ -166,7 +166,7 @@ def _delimiter(text: str) -> str:
     return max(DELIMITERS, key=first.count)
 
 
-def _plain_columns(text: str, width: int) -> Iterator[list[list[str]] | None]:
+def unquoted_columns(text: str, width: int) -> Iterator[list[list[str]] | None]:
     """The columns of a CSV file without quotation marks, a block at a time; None for files that need more care.
 
     A split of full blocks makes texts only; the row lists of a CSV reader take twice the time.

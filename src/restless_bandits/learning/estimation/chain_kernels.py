@@ -217,7 +217,7 @@ def log_posterior(
 
 
 @njit
-def _newton_step(gradient: Array, information: Array, damped: Array, step: Array) -> None:
+def newton_step(gradient: Array, information: Array, damped: Array, step: Array) -> None:
     """Write the step of Fisher scoring, at most ``LARGEST_STEP`` long in any logit; ``damped`` is room for work.
 
     Elimination without pivots, sufficient for damped information, which is positive definite.
@@ -281,7 +281,7 @@ def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, i
     )
     value = log_posterior(theta, n, seen, prior, gradient, information)
     for _ in range(MOST_STEPS):
-        _newton_step(gradient, information, damped, step)
+        newton_step(gradient, information, damped, step)
         promised = _dot(step, gradient)
         if promised < GAIN or HOPELESS * promised < goal - value:
             break
