@@ -197,7 +197,13 @@ def _rows() -> list[Row]:
             partial(run_of, "likelihood-dominance", 100, 2, t4),
         ),
         Row("posterior, M = 2, N = 100, T = 1e4", 60, 8.0, partial(run_of, "posterior", 100, 2, t4)),
-        Row("posterior, N = 100, T = 1e4, seed 23", 20.8, 10.4, partial(run_of, "posterior", 100, 2, t4, seed=23)),
+        Row(
+            "posterior, N = 100, T = 1e4, seed 23",
+            20.8,
+            10.4,
+            partial(run_of, "posterior", 100, 2, t4, seed=23),
+            later=4.8,
+        ),
         Row("ts-9, M = 2, N = 100, T = 1e4", 1.6, 1.0, partial(run_of, "ts-9", 100, 2, t4)),
         Row("a plan of the default, N = 100, p99", 362, 15, partial(slowest_plans, default, 100, t4), "ms"),
         Row(

@@ -4,7 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future
 
 import numpy as np
 import pytest
@@ -306,7 +306,7 @@ class TestBackground:
         for _ in range(60):
             for number, promise in enumerate(held):
                 if not promise.done():
-                    promise.keep() if number % 2 else promise.set_exception(background.BrokenExecutor("died"))
+                    promise.keep() if number % 2 else promise.set_exception(BrokenExecutor("died"))
             assert play(one, here, 1) == play(other, available, 1)
 
     def test_what_a_learner_warns_of_is_told(self, held):
@@ -350,7 +350,7 @@ if __name__ == "__main__":
         time.sleep(0.005)  # for the workers, which plan meanwhile
     adopted = min(agent.record.plans for agent in agents)
     (pool,) = background._pools.values()
-    print(adopted, len(pool._processes))
+    print(adopted, background.workers())
 """
 
 
@@ -358,4 +358,4 @@ def test_no_process_is_started_for_an_agent_that_waits():
     # Another test may have left its workers to this process.
     background.close()
     play(agent("likelihood-ucb"), world(), 30)
-    assert background._pools == {}
+    assert background.workers() == 0

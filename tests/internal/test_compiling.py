@@ -302,9 +302,9 @@ class TestTelling:
     def test_workers_tell_whoever_started_them(self, monkeypatch):
         flags = (Event(), Event())
         monkeypatch.setattr(workers, "COMPILING", flags)
-        pool = pools.ProcessPool(1)
+        pool = workers.WorkerPool(1, report_compilation=True)
         try:
-            assert pool._pool.submit(compiled_long).result()
+            assert pool.submit(compiled_long).result()
             assert flags[1].wait(60)
             assert not flags[0].is_set()
         finally:

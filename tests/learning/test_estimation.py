@@ -56,6 +56,21 @@ class TestLikelihood:
         assert np.allclose(information, information.T)
         assert np.linalg.eigvalsh(information).min() > 0
 
+    @pytest.mark.parametrize(("theta", "slots"), [((0.3, -1.2), 40), ((-9.0, 4.0), 64), ((2.0, 1.0), 400)])
+    def test_steps_of_two_states_have_the_same_bits_as_those_of_any_number(self, theta, slots):
+        chain = kernels.chain_of(np.array(theta), 2)
+        slopes = kernels.entry_slopes.py_func(chain)
+        general, unrolled = (chain.copy(), slopes.copy()), (chain.copy(), slopes.copy())
+        settled = False
+        for _ in range(slots):
+            if not settled:
+                out = np.empty((2, 2)), np.empty((2, 2, 2))
+                settled = kernels.power_step.py_func(chain, slopes, *general, *out) < kernels.SETTLED
+                general = out
+        assert kernels.two_state_power_steps(chain, slopes, *unrolled, slots) == settled
+        for one, other in zip(general, unrolled, strict=True):
+            assert one.tobytes() == other.tobytes()
+
     def test_information_is_the_variance_of_the_score(self):
         # With data drawn from the chain itself the mean of score·scoreᵀ is Fisher's information: 4000 samples of one
         # observation each, entries within six standard errors.

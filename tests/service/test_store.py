@@ -681,7 +681,7 @@ def poison(a, version):
 
 def keep_promises(promises):
     for promise, work, given in promises:
-        promise.set_result(background._listened(work, *given))
+        promise.set_result(background.with_warnings(work, *given))
 
 
 def freeze(folder=FROZEN):

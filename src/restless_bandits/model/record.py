@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -406,14 +406,14 @@ class _FrozenLengths(Sequence[int]):
 def frozen_note(note: Any) -> Any:
     """Return a read-only form of a note, for learners."""
     # Notes of many arms hold thousands of numbers: a call for each would be slow.
+    if isinstance(note, list | tuple):
+        return tuple(note) if _FROZEN_ALREADY.issuperset(map(type, note)) else tuple(map(frozen_note, note))
     if isinstance(note, Mapping):
         return MappingProxyType({key: frozen_note(entry) for key, entry in note.items()})
-    if isinstance(note, list | tuple):
-        return tuple([entry if type(entry) in _FROZEN_ALREADY else frozen_note(entry) for entry in note])
     return note
 
 
-_FROZEN_ALREADY = (float, int, str, bool)
+_FROZEN_ALREADY = frozenset((float, int, str, bool))
 
 
 def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
@@ -423,10 +423,25 @@ def plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
     if not notes:
         return {}
     try:
-        kept: dict[str, Any] = json.loads(json.dumps(dict(notes), default=_thawed))
+        if {*map(type, notes)} != {str}:
+            return cast(dict[str, Any], _through_json(dict(notes)))
+        return {name: _stored_note(note) for name, note in notes.items()}
     except (TypeError, ValueError) as error:
         raise ProblemError(f"the notes of a plan cannot be stored as JSON: {error}") from None
-    return kept
+
+
+def _stored_note(note: Any) -> Any:
+    # Rows of floats, the notes of many arms, are already in their stored form; JSON would take most of a plan's time.
+    if type(note) is list and all(type(row) is list and _FLOATS.issuperset(map(type, row)) for row in note):
+        return [row.copy() for row in note]
+    return _through_json(note)
+
+
+_FLOATS = frozenset((float,))
+
+
+def _through_json(note: Any) -> Any:
+    return json.loads(json.dumps(note, default=_thawed))
 
 
 def _thawed(note: Any) -> dict[str, Any]:

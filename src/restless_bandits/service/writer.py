@@ -42,7 +42,7 @@ from restless_bandits.service.operations import (
     Skip,
     Tell,
 )
-from restless_bandits.service.planning import Planner, WaitError, warm_up_here
+from restless_bandits.service.planning import Planner, WaitError
 from restless_bandits.service.quotas import Quotas
 from restless_bandits.service.storage.session import Session, Snapshot
 from restless_bandits.service.storage.store import Store, StoreError, unavailable
@@ -114,6 +114,7 @@ class CommandProcessor:
         self._queue.put(None)
         self._snapshots.put(None)
         self._ended.set()
+        self.planner.stop()
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
         for jobs in list(self._deferred.values()):
@@ -477,7 +478,7 @@ class CommandProcessor:
 
         The writer thread stores the encoded snapshots.
         """
-        warm_up_here()
+        self.planner.warm_up()
         while True:
             try:
                 found = self._snapshots.get(timeout=GLANCE)

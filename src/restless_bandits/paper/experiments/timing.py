@@ -16,7 +16,7 @@ import math
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -35,7 +35,7 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
 from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend
-from restless_bandits.paper.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
+from restless_bandits.paper.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence
 from restless_bandits.paper.experiments.writing import Html, fill, seconds, slots, table
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 BUILD_ARMS = (16, 64, 256, 1024)
 BUILDS = 3
 """How often the instances are built in each round."""
+TITLE = "a run of half a million slots (dashed: the paper's program)"
 
 
 def processor() -> str:
@@ -92,6 +93,11 @@ class TimeTable(Item):
     def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
         return cls(**{**entry, "lines": tuple(TableLine(**line) for line in entry["lines"])})
 
+    @property
+    def published(self) -> dict[str, dict[int, float]]:
+        """The seconds of a run in the paper, by line and number of arms."""
+        return {line.label: dict(zip(self.arms, line.paper, strict=True)) for line in self.lines}
+
     def runs_of(self, line: TableLine) -> list[int]:
         """Return how many runs of a line are timed, for each number of arms."""
         costs = line.cost or (0.0,) * len(line.runs)
@@ -101,26 +107,30 @@ class TimeTable(Item):
     def begin(self, work: Work) -> Callable[[], Part]:
         """Measure at once, while nothing else is running."""
         times, build, weather = measure_times(self, work.place / "times.json", work.seed, work, self.name)
-        return lambda: TimesPart(self, Evidence(times=times, build_times=build, weather=weather), processor())
+        table = [
+            {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
+            for label, by_arms in times.items()
+            for arms, spent in by_arms.items()
+        ]
+        least = {str(arms): float(spent.min()) for arms, spent in build.items()}
+        machine = {"timed_on": processor()}
+        numbers = {"table": table, "build_seconds": least, "weather": dict(weather), "machine": machine}
+        evidence = Evidence(times=times, build_times=build, weather=weather)
+        return partial(self._part, evidence, numbers)
 
-    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+    def _part(self, evidence: Evidence, numbers: dict[str, Any]) -> Part:
+        return Part(evidence, numbers, pictures={self.name: partial(_draw_times, self, numbers)})
+
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Part]:
         """Return the function that measures some runs; what takes too long is shown as it is stored."""
 
-        def confirmed() -> Confirmed:
-            part = self.begin(work)()
-            numbers = part.as_dict()
-            measured = {(entry["learner"], entry["arms"]): entry for entry in numbers["table"]}
-            numbers["table"] = [
-                measured.pop((entry["learner"], entry["arms"]), {**entry, "stored": True})
-                for entry in stored.results["table"]
-            ] + list(measured.values())
-            return Confirmed(
-                numbers,
-                evidence=part.evidence,
-                pictures=lambda colours: {self.name: partial(_draw_times, self, numbers["table"], colours)},
-            )
+        def part() -> Part:
+            found = self.begin(work)()
+            measured = {(entry["learner"], entry["arms"]): entry for entry in found.numbers["table"]}
+            known = {(entry["learner"], entry["arms"]): {**entry, "stored": True} for entry in stored.results["table"]}
+            return self._part(found.evidence, found.numbers | {"table": list((known | measured).values())})
 
-        return confirmed
+        return part
 
     def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
         timed: dict[str, list[Numbers]] = {line.label: [] for line in self.lines}
@@ -155,16 +165,14 @@ class TimeTable(Item):
         )
 
     def _chart(self, times: Mapping[str, Mapping[int, float]], looks: ChartStyle) -> Html:
-        theirs = {line.label: dict(zip(self.arms, line.paper, strict=True)) for line in self.lines}
         traces = [
             ChartLine(label, [Point(arms, t, f"{arms} arms: {seconds(t)}{where}") for arms, t in by_arms.items()], kind)
-            for kind, where, every in (("dashed", " in the paper", theirs), ("line", "", times))
+            for kind, where, every in (("dashed", " in the paper", self.published), ("line", "", times))
             for label, by_arms in every.items()
         ]
         arms = Axis("arms", ticks=[(float(arms), str(arms)) for arms in self.arms])
-        title = "a run of half a million slots (dashed: the paper's program)"
         ends = (min(self.arms) - 0.2, max(self.arms) + 0.2)
-        return chart(title, traces, replace(arms, ends=ends), Axis("seconds a run", log=True), looks)
+        return chart(TITLE, traces, replace(arms, ends=ends), Axis("seconds a run", log=True), looks)
 
 
 class ElapsedSeconds(NamedTuple):
@@ -293,32 +301,12 @@ class StoredTimes:
         save_file(self._path, json.dumps({"maker": self._maker, "times": self._times}, indent=1).encode())
 
 
-@dataclass(frozen=True, eq=False)
-class TimesPart(Part):
-    item: TimeTable
-    timed_on: str
-
-    def as_dict(self) -> dict[str, Any]:
-        table = [
-            {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
-            for label, by_arms in self.evidence.times.items()
-            for arms, spent in by_arms.items()
-        ]
-        build = {str(arms): float(spent.min()) for arms, spent in self.evidence.build_times.items()}
-        weather = dict(self.evidence.weather)
-        return {"table": table, "build_seconds": build, "weather": weather, "machine": {"timed_on": self.timed_on}}
-
-    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
-        return {self.item.name: lambda: _draw_times(self.item, self.as_dict()["table"], colours)}
-
-
-def _draw_times(item: TimeTable, entries: Sequence[Numbers], colours: Colours) -> Figure:
+def _draw_times(item: TimeTable, numbers: Numbers, colours: Colours) -> Figure:
     figure = canvas(7.6, 3.8)
     ax = figure.subplots()
     ours: dict[str, dict[int, float]] = {}
-    for entry in entries:
+    for entry in numbers["table"]:
         ours.setdefault(entry["learner"], {})[entry["arms"]] = entry["seconds"]
-    theirs = {line.label: dict(zip(item.arms, line.paper, strict=True)) for line in item.lines}
-    plots.running_times(ours, others=theirs, ax=ax, colours=colours)
-    ax.set_title("a run of half a million slots (dashed: the paper's program)")
+    plots.running_times(ours, others=item.published, ax=ax, colours=colours)
+    ax.set_title(TITLE)
     return figure
