@@ -77,7 +77,7 @@ IN_TESTS = {
         "told._forget",
     ): "forgets at any slot; changes and memory choose theirs",
     ("tests/service/processes.py", "multiprocessing.current_process()._config"): "lets a child have children",
-    ("tests/test_gym.py", "env._states"): "states that a random walk reaches rarely",
+    ("tests/test_gym.py", "env._world"): "states that a random walk reaches rarely",
 }
 """The private names that tests use, each with the reason."""
 

@@ -87,8 +87,8 @@ def law_checks(
         starts, ends = _pairs(times, int(lag), selective, inside)
         if len(starts) < (FEWEST_PAIRS if lags is None else 1):
             continue
-        power = np.linalg.matrix_power(chain, int(lag))
-        checks.append(_law_check(int(lag), states[starts], states[ends], power / power.sum(axis=1, keepdims=True)))
+        power = markov.power(chain, int(lag))
+        checks.append(_law_check(int(lag), states[starts], states[ends], power))
         if lags is None and markov.distances(power, stationary) < FORGOTTEN:
             break
     return checks

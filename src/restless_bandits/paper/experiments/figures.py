@@ -13,19 +13,20 @@ import numpy as np
 from scipy import stats
 
 from restless_bandits import plots
+from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.templates import code, render
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.learners import learner
 from restless_bandits.model.exploration import fact_1
 from restless_bandits.model.problem import Problem
 from restless_bandits.paper.experiments.agreement import NEW, STORED, Check, check_runs
 from restless_bandits.paper.experiments.curves import Curve, Panel
-from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend
 from restless_bandits.paper.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.paper.experiments.limiting_policy import limiting_loss
 from restless_bandits.paper.experiments.stored import Sample, StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence, lower_along
-from restless_bandits.paper.experiments.writing import Html, amount, captioned, error_of, fill, fill_each, join, slots
+from restless_bandits.paper.experiments.writing import amount, error_of, slots
 from restless_bandits.simulation.comparator import Comparator, certified_gains, comparator_for, exact_if_small
 from restless_bandits.simulation.jobs import SimulationJob
 from restless_bandits.simulation.results import SimulationResult
@@ -252,23 +253,21 @@ class RegretFigure(Item):
     def chapter(self) -> tuple[str, str]:
         return "figures", "Figures"
 
-    def about(self, looks: ChartStyle) -> Html:
-        protocols = (fill("protocol", title=one.title.capitalize(), about=one.about) for one in self.protocols)
+    def about(self, looks: ChartStyle) -> str:
         labels = list(dict.fromkeys(line.label for protocol in self.protocols for line in protocol.lines))
         switches = legend(labels, looks, "Lines in all figures", wide=True)
-        return fill("figures", protocols=join(protocols), legend=switches)
+        return render("paper/experiments/figures.html.j2", protocols=self.protocols, legend=switches)
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
         panels = {one["protocol"]: one for one in numbers["figures"] if one["item"] == self.name}
         labels = dict.fromkeys(line["learner"] for panel in panels.values() for line in panel["lines"])
-        return fill(
-            "figure",
-            **{key: getattr(self, key) for key in ("name", "title", "place", "problem")},
-            note=fill("note", text=self.note) if self.note else "",
+        return render(
+            "paper/experiments/figure.html.j2",
+            item=self,
             legend=legend(list(labels), looks, "Lines", stored=_never_played(panels)),
-            panels=join(_charts(panels, looks)),
-            tables=join(_panel_table(panels[one.name], one) for one in self.protocols),
-            meetings=fill_each("item", numbers["meetings"][self.name]),
+            panels=_charts(panels, looks),
+            tables=[_panel_table(panels[one.name], one) for one in self.protocols],
+            meetings=numbers["meetings"][self.name],
         )
 
 
@@ -393,7 +392,7 @@ def line_of(line: Numbers, most: float = math.inf) -> plots.RegretLine:
     return plots.RegretLine(line["learner"], horizons, mean, mean - width, mean + width)
 
 
-def _charts(panels: Numbers, looks: ChartStyle) -> Iterator[Html]:
+def _charts(panels: Numbers, looks: ChartStyle) -> Iterator[str]:
     """The panels of a figure, from the numbers of its protocols."""
     for title, lines, most, log in _views(panels):
         traces = [ChartLine(line["learner"], [*_points(line, most)]) for line in lines]
@@ -418,13 +417,14 @@ def _dots(line: Numbers, most: float) -> Iterator[Point]:
                 yield Point(horizon, value, f"T = {slots(horizon)}: {amount(value)} in run {number} on this machine")
 
 
-def _panel_table(panel: Numbers, protocol: Protocol) -> Html:
+def _panel_table(panel: Numbers, protocol: Protocol) -> tuple[str, str, list[str], list[list[Any]]]:
+    """The caption, the title, the heads and the rows of a table."""
     lines, against = panel["lines"], panel["comparator"]
     every = sorted({horizon for line in lines for horizon in line["horizons"]})
     shown = [t for t in every if t in SHOWN or t == every[-1]]
     rows = [
         [
-            fill("learner", label=_labelled(line), spec=line["spec"]),
+            code(_labelled(line), line["spec"]),
             *(_mean_at(line, t) for t in shown),
             amount(line["spread_sd"][-1]),
             amount(line["regret_max"][-1]),
@@ -440,7 +440,7 @@ def _panel_table(panel: Numbers, protocol: Protocol) -> Html:
         f"({lines[0]['spread_kind']}) and the worst run"
     )
     heads = ["learner", *(f"T = {slots(t)}" for t in shown), "sd", "worst", "runs"]
-    return captioned(caption, protocol.title, heads, rows)
+    return caption, protocol.title, heads, rows
 
 
 def _labelled(line: Numbers) -> str:

@@ -12,16 +12,16 @@ import numpy as np
 from scipy import stats
 
 from restless_bandits import plots
+from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend, raster
+from restless_bandits._internal.templates import render
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.learners import Learner, RestlessUCB, ThompsonSampling
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.paper.experiments.agreement import EQUAL, FEW, SIMILAR, Check, rank_test, same_values
-from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend, raster
 from restless_bandits.paper.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence
-from restless_bandits.paper.experiments.writing import Html, fill, join
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.walks import Walk, walk
 
@@ -97,22 +97,17 @@ class Inside(Item):
         whole = walk(Problem.builtin(self.problems[0]), "restless-ucb", self.walk_horizon, seed)
         return _around_commitment(whole, self.walk_slots)
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
-        stretch, learned = numbers["stretch"], numbers["learned"]
-        weights = (
-            f"on {name} {np.mean(values):.4f} on average over {len(values)} runs, least {min(values):.2g}"
-            for name, values in numbers["posterior_at_truth"].items()
-        )
-        return fill(
-            "inside",
-            learner=stretch["learner"],
-            problem=stretch["problem"],
-            first=stretch["first"],
-            last=stretch["first"] + len(stretch["pulled"]) - 1,
-            raster=join(_rasters(stretch)),
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
+        return render(
+            "paper/experiments/inside.html.j2",
+            stretch=numbers["stretch"],
+            rasters=_rasters(numbers["stretch"]),
             legend=legend(list(SERIES), SERIES, "Marks"),
-            estimates=join(_estimates_chart(one, name, self.horizon) for name, one in learned.items()),
-            weights="; ".join(weights),
+            charts=(_estimates_chart(one, name, self.horizon) for name, one in numbers["learned"].items()),
+            weights=[
+                f"on {name} {np.mean(values):.4f} on average over {len(values)} runs, least {min(values):.2g}"
+                for name, values in numbers["posterior_at_truth"].items()
+            ],
         )
 
 
@@ -122,18 +117,22 @@ ROW = 40
 """Slots in one panel of the raster, so that a phone shows them."""
 
 
-def _rasters(stretch: Numbers) -> Iterator[Html]:
-    names, first = stretch["arms"], stretch["first"]
+def _rasters(stretch: Numbers) -> Iterator[str]:
+    names, worst = stretch["arms"], max(map(max, stretch["states"]))
     for start in range(0, len(stretch["pulled"]), ROW):
         states, pulled = stretch["states"][start : start + ROW], stretch["pulled"][start : start + ROW]
+        first = stretch["first"] + start
+        last = first + len(states) - 1
         points = [
-            Point(first + start + n, arm, f"slot {first + start + n}: {names[arm]} is pulled, in state {seen[arm]}")
-            for n, (seen, arm) in enumerate(zip(states, pulled, strict=True))
+            Point(slot, arm, f"slot {slot}: {names[arm]} is pulled, in state {seen[arm]}")
+            for slot, (seen, arm) in enumerate(zip(states, pulled, strict=True), first)
         ]
-        yield raster(f"slots {round(points[0].x)} to {round(points[-1].x)}", names, states, points)
+        ticks = [(float(slot), str(slot)) for slot in range(first, last + 1) if slot % 10 == 0]
+        slots = Axis("slot", ticks=ticks, ends=(first - 0.5, last + 0.5))
+        yield raster(f"slots {first} to {last}", names, np.transpose(states) / max(worst, 1), slots, points)
 
 
-def _estimates_chart(found: Sequence[Numbers], problem: str, horizon: int) -> Html:
+def _estimates_chart(found: Sequence[Numbers], problem: str, horizon: int) -> str:
     traces = []
     for shift, key in ((-0.12, "estimate"), (0.12, "optimistic")):
         points = []

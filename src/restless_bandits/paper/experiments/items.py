@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from restless_bandits._internal.charts import ChartStyle
 from restless_bandits.paper.experiments.agreement import Check
-from restless_bandits.paper.experiments.drawing import ChartStyle
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence
-from restless_bandits.paper.experiments.writing import Html
 from restless_bandits.simulation.jobs import SimulationJob
 from restless_bandits.simulation.pools import Pool
 from restless_bandits.simulation.scheduler import JobResults, play_jobs
@@ -70,13 +69,13 @@ class Item:
         """The chapter of the report in which it stands: its mark and its title."""
         return self.name, self.title
 
-    def about(self, looks: ChartStyle) -> Html:
+    def about(self, looks: ChartStyle) -> str:
         """Return what is said at the beginning of the chapter."""
-        return Html()
+        return ""
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
         """Return its section of the report, from what was found."""
-        return Html()
+        return ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,20 +25,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numba
 import numpy as np
+from markupsafe import Markup
 from numba.core.event import install_recorder
 
 from restless_bandits import plots
+from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend
 from restless_bandits._internal.files import save_file
+from restless_bandits._internal.templates import code, render
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.learners import RestlessUCB, learner
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
-from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend
 from restless_bandits.paper.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence
-from restless_bandits.paper.experiments.writing import Html, fill, seconds, slots, table
+from restless_bandits.paper.experiments.writing import seconds, slots
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.storage import fingerprint
 
@@ -132,39 +134,31 @@ class TimeTable(Item):
 
         return part
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
-        timed: dict[str, list[Numbers]] = {line.label: [] for line in self.lines}
-        times: dict[str, dict[int, float]] = {line.label: {} for line in self.lines}
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
+        times: dict[str, dict[int, Numbers]] = {line.label: {} for line in self.lines}
         for entry in numbers["table"]:
-            times[entry["learner"]][entry["arms"]] = entry["seconds"]
-            timed[entry["learner"]].append(entry)
-        rows = []
+            times[entry["learner"]][entry["arms"]] = entry
+        rows: list[list[object]] = []
         for line in self.lines:
             ours = times[line.label]
-            entries = {entry["arms"]: entry for entry in timed[line.label]}
-            marks = {arms: " (stored)" if entry.get("stored") else "" for arms, entry in entries.items()}
-            cells = [
-                fill("time", spent=seconds(ours[arms]) + marks[arms] if arms in ours else "–", paper=f"{paper:g}")
-                for arms, paper in zip(self.arms, line.paper, strict=True)
-            ]
-            learner_cell = fill("learner", label=line.label, spec=line.spec)
-            runs = (entries[arms]["runs"] if arms in entries else 0 for arms in self.arms)
-            rows.append([learner_cell, *cells, ", ".join(map(str, runs))])
-        return fill(
-            "times",
-            title=self.title,
-            place=self.place,
+            cells = [_cell(ours.get(arms), paper) for arms, paper in zip(self.arms, line.paper, strict=True)]
+            runs = (str(ours[arms]["runs"] if arms in ours else 0) for arms in self.arms)
+            rows.append([code(line.label, line.spec), *cells, ", ".join(runs)])
+        spent = {label: {arms: one["seconds"] for arms, one in ours.items()} for label, ours in times.items()}
+        return render(
+            "paper/experiments/times.html.j2",
+            item=self,
             horizon=slots(self.horizon),
             processor=numbers["machine"]["timed_on"],
-            table=table(["learner", *(f"{arms} arms" for arms in self.arms), "runs"], rows, self.title),
+            heads=["learner", *(f"{arms} arms" for arms in self.arms), "runs"],
+            rows=rows,
             legend=legend([line.label for line in self.lines], looks, "Lines"),
-            panel=self._chart(times, looks),
+            panel=self._chart(spent, looks),
             build=", ".join(f"{n} arms {seconds(t)}" for n, t in numbers["build_seconds"].items()),
-            waited=f"{numbers['weather']['waited']:.1%}",
-            jitter=f"{numbers['weather']['jitter']:.2f}",
+            weather=numbers["weather"],
         )
 
-    def _chart(self, times: Mapping[str, Mapping[int, float]], looks: ChartStyle) -> Html:
+    def _chart(self, times: Mapping[str, Mapping[int, float]], looks: ChartStyle) -> str:
         traces = [
             ChartLine(label, [Point(arms, t, f"{arms} arms: {seconds(t)}{where}") for arms, t in by_arms.items()], kind)
             for kind, where, every in (("dashed", " in the paper", self.published), ("line", "", times))
@@ -173,6 +167,13 @@ class TimeTable(Item):
         arms = Axis("arms", ticks=[(float(arms), str(arms)) for arms in self.arms])
         ends = (min(self.arms) - 0.2, max(self.arms) + 0.2)
         return chart(TITLE, traces, replace(arms, ends=ends), Axis("seconds a run", log=True), looks)
+
+
+def _cell(entry: Numbers | None, paper: float) -> Markup:
+    """A time measured here, and the time of the paper."""
+    mark = " (stored)" if entry is not None and entry.get("stored") else ""
+    spent = "–" if entry is None else seconds(entry["seconds"]) + mark
+    return Markup('{} <span class="note">of {} s</span>').format(spent, f"{paper:g}")
 
 
 class ElapsedSeconds(NamedTuple):

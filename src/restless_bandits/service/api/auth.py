@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from restless_bandits.service.api.loop_bridge import ThreadPool
+from restless_bandits.service.operations import ROLES
 
-ROLES = ("read", "play", "admin")
 REMEMBERED = 1.0
 MOST_REMEMBERED = 10_000
 COOKIE = "restless_session"
