@@ -223,10 +223,10 @@ def test_times_written_alike_are_read_at_once(moments, precision, ends):
     written = [time.isoformat(timespec=precision) for time in moments]
     if ends is not None:
         written = [time + end for time, end in zip(written, ends, strict=False)]
-    at_once, one_by_one = cells._stamped_by_arrow(written), cells._stamped(written)
+    at_once, one_by_one = cells.uniform_stamps(written), cells.parsed_stamps(written)
     assert at_once.times.tolist() == one_by_one.times.tolist()
     assert at_once.zones == one_by_one.zones
     for other in ("2024-02-30", "2023-02-29", "2024-13-01", "2024-00-01", "2024-01-00", "0000-01-01", "2O24-01-01"):
-        assert cells._stamped_by_arrow([other + "T00:00:00"]) is None
+        assert cells.uniform_stamps([other + "T00:00:00"]) is None
     for other in ("24:00:00", "00:60:00", "00:00:60"):
-        assert cells._stamped_by_arrow(["2024-01-01T" + other]) is None
+        assert cells.uniform_stamps(["2024-01-01T" + other]) is None

@@ -176,7 +176,7 @@ def test_plain_files_are_split_as_a_reader_would(lines, ends):
 
     def rows():
         try:
-            columns = tables._csv(text, "log.csv").columns([0, 1, 2])
+            columns = tables.csv_table(text, "log.csv").columns([0, 1, 2])
         except rb.ProblemError as refused:
             return str(refused)
         return list(zip(*map(cells.listed, columns), strict=True))

@@ -196,18 +196,18 @@ def times_of(cells: Cells, place: Place) -> npt.NDArray[Any] | Stamped:
     numbers = _floats(cells)
     if numbers is not None and np.isfinite(numbers).all() and (np.abs(numbers) < LAST_SLOT).all():
         return numbers
-    if (stamps_of_arrow := _stamped_by_arrow(cells)) is not None:
+    if (stamps_of_arrow := uniform_stamps(cells)) is not None:
         return stamps_of_arrow
     cells = listed(cells)
     try:
-        return _stamped(cells)
+        return parsed_stamps(cells)
     except (ValueError, TypeError, OverflowError):
         faults = ((i, _fault("time", cell, zoned=_is_zoned(cells[0]))) for i, cell in enumerate(cells))
         row, fault = next((i, fault) for i, fault in faults if fault)
         raise ProblemError(f"{place(row)}: {fault}") from None
 
 
-def _stamped_by_arrow(cells: Cells) -> Stamped | None:
+def uniform_stamps(cells: Cells) -> Stamped | None:
     """Clock times by Arrow, at once; None without pyarrow, and for times that only Python accepts."""
     if (pyarrow := arrow()) is None:
         return None
@@ -228,7 +228,7 @@ def _stamped_by_arrow(cells: Cells) -> Stamped | None:
     return None if (stamps < _FIRST_YEAR).any() else Stamped(stamps, zones)
 
 
-def _stamped(cells: Sequence[Any]) -> Stamped:
+def parsed_stamps(cells: Sequence[Any]) -> Stamped:
     """Clock times; each different text is parsed once, because logs of several arms repeat them."""
     different = dict.fromkeys(cells)
     moments = list(map(_moment, different))

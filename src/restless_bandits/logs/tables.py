@@ -91,7 +91,7 @@ def table_of_file(path: Path) -> Table:
     if content[:4] == b"PAR1":
         raise ProblemError(f"{path.name} is a Parquet file; give it a name that ends in .parquet")
     text = _text(content, path.name)
-    return _json_lines(text, path.name) if kind in JSON_LINES else _csv(text, path.name)
+    return _json_lines(text, path.name) if kind in JSON_LINES else csv_table(text, path.name)
 
 
 def table_in_memory(columns: Mapping[str, Cells]) -> Table:
@@ -115,7 +115,7 @@ def _text(content: bytes, name: str) -> str:
         ) from None
 
 
-def _csv(text: str, name: str) -> Table:
+def csv_table(text: str, name: str) -> Table:
     delimiter = max(DELIMITERS, key=text.lstrip().split("\n", 1)[0].count)
 
     def reader() -> Any:
@@ -141,7 +141,7 @@ def _csv(text: str, name: str) -> Table:
         raise ProblemError(f"{name} has no header; begin it with a line such as time,arm,state")
 
     def columns(places: Sequence[int]) -> list[Cells]:
-        if (found := _plain_columns(text, delimiter, len(header), places)) is not None:
+        if (found := unquoted_columns(text, delimiter, len(header), places)) is not None:
             return found
         cells: list[list[str]] = [[] for _ in places]
         lines, done = itertools.islice(rows(), 1, None), 0
@@ -161,7 +161,7 @@ def _csv(text: str, name: str) -> Table:
     return Table(tuple(header), columns, place, name)
 
 
-def _plain_columns(text: str, delimiter: str, width: int, places: Sequence[int]) -> list[Cells] | None:
+def unquoted_columns(text: str, delimiter: str, width: int, places: Sequence[int]) -> list[Cells] | None:
     """The columns of a CSV file without quotation marks, by pyarrow; None for other files, and without pyarrow."""
     pyarrow = arrow()
     if pyarrow is None or '"' in text or text.count("\r") != text.count("\r\n"):
