@@ -266,7 +266,7 @@ class TestComparator:
         assert summary["regret_against_lower_mean"][-1] == pytest.approx(low.mean())
         assert summary["regret_against_upper_mean"] == summary["regret_mean"]
         assert f"{low.mean():.6g} … {high.mean():.6g} ±" in repr(found)
-        assert {"regret_against_lower", "regret_against_upper"} <= set(dict(found._columns()))
+        assert {"regret_against_lower", "regret_against_upper"} <= set(dict(found.columns()))
         with pytest.raises(rb.ProblemError, match="too large to price"):
             found.regret("gap")
 
