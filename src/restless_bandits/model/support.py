@@ -24,7 +24,7 @@ UNCONTROLLED: frozenset[str] = frozenset()
 """No feature: arms whose chains no pull changes, seen when pulled."""
 REACTING = frozenset(ARM_FEATURES)
 """Arms that react to pulls, seen when pulled."""
-OBSERVED = REACTING | set(PROBLEM_FEATURES)
+OBSERVED = REACTING.difference({"setup_cost"}) | set(PROBLEM_FEATURES)
 """Arms that react to pulls or not, all seen."""
 
 
@@ -64,17 +64,30 @@ SUPPORT: Mapping[str, Entry] = {
 }
 
 
+ALL_OBSERVED = frozenset(
+    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "index", "evaluate", "simulate"}
+)
+"""The entries that support problems with ``observed = "all"``, with all features of ``OBSERVED``."""
+
+
+def _features(entry: str, observed: str) -> frozenset[str]:
+    if observed == "all" and entry in ALL_OBSERVED:
+        return OBSERVED
+    return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
+
+
 def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
     """Raise ``ProblemError`` for a problem, or an arm, with a feature that an entry of ``SUPPORT`` lacks."""
     if not problem.features:
         return
     asked = SUPPORT.get(entry) or Entry(f"the oracle {entry}", group="oracles")
-    missing = next((feature for feature in problem.features if feature not in asked.features), None)
+    observed = getattr(problem, "observed", "pulled")
+    missing = next((feature for feature in problem.features if feature not in _features(entry, observed)), None)
     if missing is not None:
         others = [
             one.subject
-            for one in SUPPORT.values()
-            if asked.group and one.group == asked.group and one.features.issuperset(problem.features)
+            for name, one in SUPPORT.items()
+            if asked.group and one.group == asked.group and _features(name, observed).issuperset(problem.features)
         ]
         remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
         raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")

@@ -32,7 +32,9 @@ def _least(group: KindGroup, chain: Array, reward: Array, discount: float) -> Ar
         # A chain with several recurrent classes has no relative values: a discount close to one stands in.
         failed = ~(np.abs(bias).max(axis=1) < 1e9 * (1 + np.abs(reward).max(axis=1)))
     if failed.any():
-        _, bias[failed] = gain_and_bias(chain[failed], reward[failed], np.full(int(failed.sum()), min(discount, NEAR_ONE)))
+        _, bias[failed] = gain_and_bias(
+            chain[failed], reward[failed], np.full(int(failed.sum()), min(discount, NEAR_ONE))
+        )
     after = reward + discount * np.einsum("ksz,kz->ks", chain, bias)
     scale = np.abs(bias).max(axis=1) + np.abs(reward).max(axis=1)
     start = (1 - discount) * (group.start * bias).sum(axis=1)

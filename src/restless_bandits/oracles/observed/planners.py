@@ -3,7 +3,7 @@
 | name | rule |
 |---|---|
 | ``whittle`` | highest Whittle index; the last turn to rest where an arm is not indexable |
-| ``lp-index`` | highest advantage of pulling at the subsidy that minimises the relaxation (Hawkins 2003; Brown, Smith 2020) |
+| ``lp-index`` | highest advantage of pulling at the best subsidy of the relaxation (Hawkins 2003; Brown, Smith 2020) |
 | ``id`` | wishes drawn from the relaxed policy, settled in a fixed order (Hong, Xie, Chen, Wang 2024) |
 | ``lp-update`` | the relaxation of the next slots, solved anew in each slot (Gast, Gaujal, Yan 2024) |
 | ``myopic`` | highest difference of rewards between pulling and resting now |
@@ -11,8 +11,8 @@
 | ``exact`` | the optimum over joint states, or over the numbers of arms of one kind in each state |
 | ``auto`` | ``exact`` for small problems, else the best of the others by the fluid test and by simulation |
 
-The upper end is the bound of the relaxation, with rounding, or the proof of ``exact``. The lower end is proved too: what
-the best fixed arms earn. The gain of an index policy is simulated by ``rb.solve`` and called that.
+The upper end is the bound of the relaxation, with rounding, or the proof of ``exact``. The lower end is proved too, by
+the best fixed arms. The gain of an index policy is simulated by ``rb.solve`` and called that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.progress import Report
-from restless_bandits._internal.validation import Array, check_int, positive
+from restless_bandits._internal.validation import Array, positive
 from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.observed.arms import ObservedArms
 from restless_bandits.oracles.observed.exact import (
@@ -39,6 +39,7 @@ from restless_bandits.oracles.observed.exact import (
 from restless_bandits.oracles.observed.fixed import fixed_gains
 from restless_bandits.oracles.observed.fluid import fluid_gain
 from restless_bandits.oracles.observed.relaxation import ObservedRelaxation, relax_observed
+from restless_bandits.oracles.observed.rollout import short_gain
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Oracle, Solution
 from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import (
@@ -118,11 +119,16 @@ def lookahead(problem: Problem, discount: float | None = None) -> LookaheadPolic
             f"lp-update solves a linear program over {arms.layout.size:,} pairs of a kind and a state in every slot; "
             f"more than {FLUID_PLACES} take too long, so give lp-index or id"
         )
-    tables = (
-        arms.flat(getattr(g, name) for g in arms.groups)
-        for name in ("active", "passive", "active_rewards", "passive_rewards")
+    return LookaheadPolicy(
+        arms.layout,
+        active=arms.flat(group.active for group in arms.groups),
+        passive=arms.flat(group.passive for group in arms.groups),
+        active_rewards=arms.flat(group.active_rewards for group in arms.groups),
+        passive_rewards=arms.flat(group.passive_rewards for group in arms.groups),
+        bias=arms.flat(dual.bias for dual in found.duals),
+        plays=problem.plays,
+        at_most=problem.at_most,
     )
-    return LookaheadPolicy(arms.layout, *tables, arms.flat(d.bias for d in found.duals), problem.plays, problem.at_most)
 
 
 POLICIES: Mapping[str, Callable[..., ObservedPolicy]] = {
@@ -202,9 +208,7 @@ def _width(problem: Problem) -> float:
 def _remarks(problem: Problem, found: ObservedRelaxation) -> str:
     """What a reader should know of the arms: those without an index, and those with several recurrent classes."""
     remarks = []
-    violating = sum(
-        int(((sweep.state < 0) & np.isfinite(sweep.subsidy)).any(axis=1).sum()) for sweep in found.sweeps
-    )
+    violating = sum(int(((sweep.state < 0) & np.isfinite(sweep.subsidy)).any(axis=1).sum()) for sweep in found.sweeps)
     multichain = sum(int(sweep.discounted.sum()) for sweep in found.sweeps)
     if violating:
         remarks.append(f"{violating} of {len(problem.kind_counts)} kinds of arms not indexable")
@@ -285,7 +289,7 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
     if crowded:
         return _by_fluid_test(problem, arms)
     if arms.n_arms <= FEW_ARMS and discount is None:
-        gains = {name: simulated_gain(problem, POLICIES[name](problem)) for name in ("lp-index", "whittle")}
+        gains = {name: short_gain(problem, POLICIES[name](problem)) for name in ("lp-index", "whittle")}
         best = max(gains, key=lambda name: gains[name])
         return best, f"{best}, the better of lp-index and whittle in a simulation"
     return "lp-index", f"lp-index, as {states:.3g} joint states are too many for exact"
@@ -303,22 +307,13 @@ def _by_fluid_test(problem: Problem, arms: ObservedArms) -> tuple[str, str]:
     best = min(losses, key=lambda name: losses[name])
     if losses[best] <= FLUID_LOSS:
         return best, f"{best}, which loses {100 * max(losses[best], 0.0):.2g} % of the bound with very many arms"
-    gains = {name: simulated_gain(problem, POLICIES[name](problem)) for name in (best, "lp-update", "id")}
+    gains = {name: short_gain(problem, POLICIES[name](problem)) for name in (best, "lp-update", "id")}
     chosen = max(gains, key=lambda name: gains[name])
     why = (
         f"{chosen}, the best of {best}, lp-update and id in a simulation, as any priority of states loses "
         f"{100 * losses[best]:.2g} % of the bound with very many arms"
     )
     return chosen, why
-
-
-def simulated_gain(problem: Problem, policy: ObservedPolicy) -> float:
-    """Return a short simulation's mean reward a slot, for a comparison of policies on the same draws."""
-    # The simulator stands above the oracles; only a comparison of policies needs it here.
-    from importlib import import_module
-
-    gain: float = import_module("restless_bandits.simulation.observed_world").short_gain(problem, policy)
-    return gain
 
 
 def rank_scores(problem: Problem) -> PriorityPolicy:
@@ -332,8 +327,8 @@ def _oracle(name: str) -> Oracle:
     def only_observed(problem: Problem) -> None:
         if problem.observed != "all":
             raise ProblemError(
-                f"the oracle {name} is for arms that are all observed; give a problem with observed = 'all', or another "
-                "oracle"
+                f"the oracle {name} is for arms that are all observed; give a problem with observed = 'all', or an "
+                "oracle such as whittle"
             )
 
     def solve(problem: Problem, **options: Any) -> Solution:

@@ -1,4 +1,4 @@
-"""Runs on observed arms: all arms step in every slot, or the numbers of arms of each kind in each state do.
+"""Simulated runs on observed arms: all arms step in every slot, or the numbers of arms of each kind in each state do.
 
 Arms of one kind are exchangeable, so under a ``CountedPolicy`` the numbers of arms in each (kind, state) are a Markov
 chain: multinomial steps, exactly distributed as the steps of the single arms. A million arms of a few kinds then cost
@@ -17,9 +17,12 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.random_streams import world_generator, world_words
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN
 from restless_bandits.model.kinds import ArrayKinds
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import beta_shapes
+from restless_bandits.oracles.observed import rollout_kernels as kernels
+from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import (
     CountedPolicy,
     Layout,
@@ -28,9 +31,14 @@ from restless_bandits.policies.observed import (
     RandomizedPolicy,
 )
 from restless_bandits.policies.policies import Policy
-from restless_bandits.simulation import observed_kernels as kernels
-from restless_bandits.simulation.world_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN, without_changes
 
+SECONDS_PER_ARM, SECONDS_PER_PLACE, SECONDS_PER_CALL = 1e-8, 1e-7, 2e-5
+SECONDS_PER_PROGRAM, SECONDS_PER_VARIABLE = 2e-3, 2e-5
+"""Approximate seconds of one core: of an arm or a place in a slot, of a choice in Python, of a linear program."""
+SHORT_SECONDS = 1.0
+MOST_RUNS, FEWEST_RUNS = 32, 4
+MOST_SLOTS, FEWEST_SLOTS, LONG_RUN = 100_000, 40, 1_000
+"""Slots of a run: the most, the fewest, and the number from which on more runs are better than longer ones."""
 ARMS_PER_PLACE = 4
 """Arms for each place, the pair of a kind and a state, from which on their numbers step instead of the arms."""
 
@@ -47,7 +55,7 @@ class ObservedWorld:
 
     @cached_property
     def by_counts(self) -> bool:
-        """Whether the numbers of arms step under policies that allow it: not for beta variables, which add up to none."""
+        """Whether the numbers of arms step, if the policy allows it: sums of beta variables have no simple draw."""
         crowded = self.layout.n_arms >= ARMS_PER_PLACE * self.layout.size
         return crowded and not bool((self.draws.pays == PAYS_BETA).any())
 
@@ -185,7 +193,7 @@ class ObservedRun:
     def _arms(self, policy: ObservedPolicy) -> Any:
         """Return a function that plays slots by steps of single arms."""
         world, layout = self.world, self.world.layout
-        arms, draws = without_changes(world.arms), without_changes(world.draws)
+        arms, draws = world.arms, world.draws
         state = world.first_states(self._rng).astype(np.uint16)
         if isinstance(policy, PriorityPolicy):
             ranks, floor, search = _ranked(policy, layout.n_arms)
@@ -215,7 +223,7 @@ class ObservedRun:
     def _counts(self, policy: CountedPolicy) -> Any:
         """Return a function that plays slots by steps of the numbers of arms."""
         world, layout = self.world, self.world.layout
-        kinds, draws = without_changes(world.kinds), without_changes(world.draws)
+        kinds, draws = world.kinds, world.draws
         numbers, pulled = world.first_numbers(self._rng), np.zeros(layout.size, dtype=np.int64)
         firsts = np.cumsum(layout.counts) - layout.counts
 
@@ -241,7 +249,7 @@ def _ranked(policy: PriorityPolicy, n_arms: int) -> tuple[Any, int, Any]:
     shift = max(1, (size - 1).bit_length() // 2)
     coarse, fine = np.zeros((size >> shift) + 1, dtype=np.int64), np.zeros(1 << shift, dtype=np.int64)
     search = kernels.RankSearch(np.zeros(n_arms, dtype=np.int32), coarse, fine, shift)
-    return ranks, size - len(policy.allowed), without_changes(search)
+    return ranks, size - len(policy.allowed), search
 
 
 def play_observed(policy: Policy, world: ObservedWorld, checkpoints: IntArray, *, seed: int, run: int) -> ObservedRun:
@@ -249,3 +257,42 @@ def play_observed(policy: Policy, world: ObservedWorld, checkpoints: IntArray, *
     played = ObservedRun(world, checkpoints, seed, run)
     played.play(policy)
     return played
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Independent runs and their slots, as many as some seconds allow."""
+
+    runs: int
+    slots: int
+
+    @classmethod
+    def of(cls, world: ObservedWorld, policy: ObservedPolicy, seconds: float) -> Budget:
+        """Return a budget by the approximate seconds of a slot, so that it does not depend on the machine."""
+        if isinstance(policy, LookaheadPolicy):
+            slot = SECONDS_PER_PROGRAM + SECONDS_PER_VARIABLE * policy.slots * world.layout.size
+        elif isinstance(policy, CountedPolicy) and world.by_counts:
+            slot = SECONDS_PER_PLACE * world.layout.size
+        else:
+            slot = SECONDS_PER_ARM * world.layout.n_arms
+        if not isinstance(policy, PriorityPolicy):
+            slot += SECONDS_PER_CALL
+        affordable = max(FEWEST_RUNS * FEWEST_SLOTS, int(seconds / slot))
+        runs = min(MOST_RUNS, max(FEWEST_RUNS, affordable // LONG_RUN))
+        return cls(runs, min(MOST_SLOTS, affordable // runs))
+
+
+def mean_rewards(problem: Problem, policy: ObservedPolicy, budget: Budget, seed: int = 0) -> Array:
+    """Return the mean reward a slot in the third and in the fourth quarter of each run: (run, quarter)."""
+    world, slots = ObservedWorld(problem), budget.slots
+    marks = np.array([slots // 2, slots // 2 + (slots - slots // 2) // 2, slots])
+    found = np.empty((budget.runs, 2))
+    for number in range(budget.runs):
+        run = play_observed(policy, world, marks, seed=seed, run=number)
+        found[number] = np.diff(run.totals.at[:, 1]) / np.diff(marks)
+    return found
+
+
+def short_gain(problem: Problem, policy: ObservedPolicy) -> float:
+    """Return the mean reward a slot of a short simulation, for a comparison of policies on the same seeds."""
+    return float(mean_rewards(problem, policy, Budget.of(ObservedWorld(problem), policy, SHORT_SECONDS)).mean())

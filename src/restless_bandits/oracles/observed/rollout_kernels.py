@@ -1,6 +1,6 @@
 """Compiled play of observed arms: all arms step in every slot, with one draw for the step of an arm.
 
-Draws come from xoshiro256++ as in ``world_kernels``. The next state is the number of cumulative probabilities that a
+Draws come from xoshiro256++ as in all simulations. The next state is the number of cumulative probabilities that a
 draw reaches, so no branch depends on a random outcome. The arms of highest rank are found by two histograms over ranks,
 so a slot takes O(arms + √ranks) operations and no sort. Random rewards take a second draw for each paying arm.
 """
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.compiling import helper, inlined, njit
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.simulation.world_kernels import PAYS_BETA, beta_variable, draw
+from restless_bandits.model.draw_kernels import PAYS_BETA, beta_variable, draw
 
 Words = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.int32]
