@@ -57,6 +57,8 @@ class Task:
     """The lowest and the highest reward of each arm; (0, 1) by default."""
     unit: Range = ZERO_TO_ONE
     """The range of the normalized rewards, see ``shared``; (0, 1) for rewards that are not normalized."""
+    reacts: tuple[bool, ...] = ()
+    """Whether the chain of each arm takes another step in a slot with a pull; by default no chain does."""
 
     def __post_init__(self) -> None:
         sizes = tuple(check_ints("task: n_states", self.n_states))
@@ -66,6 +68,8 @@ class Task:
         given: dict[str, Any] = {"n_states": sizes}
         if isinstance(self.reward_ranges, list | tuple) and not self.reward_ranges:
             object.__setattr__(self, "reward_ranges", (ZERO_TO_ONE,) * n_arms)
+        if isinstance(self.reacts, list | tuple) and not self.reacts:
+            object.__setattr__(self, "reacts", (False,) * n_arms)
         for key in _OF_ARMS[1:]:
             value = getattr(self, key)
             if value is None and key in REVEALABLE:
@@ -78,6 +82,8 @@ class Task:
         for i, size in enumerate(sizes):
             check_known(given["reward_laws"][i], REWARD_LAWS, f"task: reward_laws[{i}] is")
             check_text(given["names"][i], f"task: names[{i}]")
+            if not isinstance(given["reacts"][i], bool):
+                raise ProblemError(f"task: reacts[{i}] is {shortened(given['reacts'][i])}; give true or false")
             if given["initial"][i] is not None:
                 check_int(f"task: initial[{i}]", given["initial"][i], 0, size - 1, "or None if unknown")
             if given.get("mixing") and given["mixing"][i] is not None:
@@ -122,6 +128,7 @@ class Task:
         if self.rewards is not None and arm.get("rewards") is None:
             raise ProblemError("rewards of the other arms are told; give those of the new one too")
         own = {key: getattr(self, key) for key in _OF_ARMS}
+        arm = {"reacts": False} | arm
         more: dict[str, Any] = {key: value and (*value, arm.get(key)) for key, value in own.items()}
         return dataclasses.replace(self, **more)
 
@@ -206,7 +213,7 @@ def _flat_ranges(n_states: tuple[int, ...], ranges: tuple[Range, ...]) -> tuple[
     return low, high
 
 
-_OF_ARMS = ("n_states", "reward_laws", "reward_ranges", "initial", "names", "rewards", "mixing")
+_OF_ARMS = ("n_states", "reward_laws", "reward_ranges", "initial", "names", "reacts", "rewards", "mixing")
 
 
 _UNTOLD: dict[str, Any] = dict.fromkeys(("horizon", "rewards", "mixing", "problem"))
