@@ -29,6 +29,7 @@ from restless_bandits.model import markov
 from restless_bandits.model.arms import TableArm
 from restless_bandits.model.problem import Problem, load_problem
 from restless_bandits.model.rewards import ZERO_TO_ONE, draw_reward
+from restless_bandits.model.support import refuse_unsupported
 
 try:
     import gymnasium
@@ -126,6 +127,7 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
+        refuse_unsupported(self.problem, "gym")
         if any(isinstance(arm, TableArm) for arm in self.problem.arms):
             raise ProblemError(
                 "an environment needs chains, and a table of distributions is none; give problems made of Arm"

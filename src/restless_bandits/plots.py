@@ -22,6 +22,7 @@ import numpy.typing as npt
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.simulation.results import SimulationResult
 
 if TYPE_CHECKING:
@@ -272,6 +273,7 @@ class IndexTable:
 def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
     """Return the data of ``index_map`` for a problem."""
     problem.require_steady("a picture of indices")
+    refuse_unsupported(problem, "plots")
     from restless_bandits.oracles import whittle_index
 
     tables = []

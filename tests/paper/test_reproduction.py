@@ -329,15 +329,15 @@ def test_inside(tmp_path, monkeypatch):
     found = reproduce(["inside"], out=tmp_path / "out", jobs=1)
     (verdict,) = [one for one in found.verdicts if one.claim.id == "ts9-finds-truth"]
     assert verdict.outcome == "holds"
-    part = found.part("inside")
-    for one in part.estimates:
+    (item,) = found.plan.items
+    for one in item.learned(item.runs, found.seed):
         # Estimates are unbiased but for the stopping rule: within five standard errors and 0.002 of the truth.
         error = one.estimated.std(axis=0, ddof=1) / np.sqrt(len(one.estimated))
         assert (np.abs(one.estimated.mean(axis=0) - one.truth) < 5 * error + 0.002).all()
         # The optimistic chain stays longer in the good state, and leaves the bad one sooner.
         assert (one.optimistic[:, :, 0] >= one.estimated[:, :, 0]).all()
         assert (one.optimistic[:, :, 1] <= one.estimated[:, :, 1]).all()
-    arms = part.stretch.arms
+    arms = item.stretch(found.seed).arms
     assert set(arms) == {0, 1}
     assert (np.diff(arms) != 0).sum() > 10
     assert (tmp_path / "out" / "figures" / "raster.png").read_bytes().startswith(b"\x89PNG")

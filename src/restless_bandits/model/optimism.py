@@ -22,6 +22,7 @@ from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import shares_of, values_of
+from restless_bandits.model.support import refuse_unsupported
 
 
 def exploration_count(horizon: int) -> int:
@@ -106,6 +107,7 @@ def chain_arms(problem: Problem, reason: str) -> list[Arm]:
     """Return the arms of a problem; arms other than Markov chains raise an error with the given reason."""
     arms = [arm for arm in problem.arms if isinstance(arm, Arm)]
     problem.require_steady("the theory")
+    refuse_unsupported(problem, "theory")
     if len(arms) < problem.n_arms:
         table = next(arm for arm in problem.arms if not isinstance(arm, Arm))
         raise ProblemError(f"arm {table.name!r} is a table of distributions; {reason}")

@@ -16,9 +16,21 @@ import numpy as np
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import Array
 
-PROBLEM_KEYS = ("name", "source", "plays", "fit", "arms", "changes")
+PROBLEM_KEYS = ("name", "source", "plays", "observed", "at_most", "fit", "arms", "changes")
 FIT_KEYS = ("rejected", "findings")
-ARM_KEYS = ("name", "rewards", "transitions", "initial", "reward_law", "reward_range", "reward_spread")
+ARM_KEYS = (
+    "name",
+    "count",
+    "rewards",
+    "passive_rewards",
+    "setup_cost",
+    "transitions",
+    "active_transitions",
+    "initial",
+    "reward_law",
+    "reward_range",
+    "reward_spread",
+)
 CHANGE_KEYS = ("slot", "arm", "transitions", "rewards")
 PROBLEM_FOLDER = Path(__file__).parent / "problems"
 RANDOM_KINDS = ("paper", "birth-death", "general")
@@ -99,6 +111,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, str):
         # JSON's escapes are valid in TOML; characters beyond ASCII stay unescaped, and DEL is escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, list):
         return "[" + ", ".join(_toml_value(entry) for entry in value) + "]"
     return repr(value)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from restless_bandits._internal.progress import Report, duration
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import MEMORY, SECONDS_PER_OUTCOME, Cost, cost, exact
 from restless_bandits.oracles.planning import auto_policy
 from restless_bandits.oracles.solution import Oracle, Solution
@@ -30,6 +31,7 @@ class OracleChoice(NamedTuple):
 
 def choose(problem: Problem) -> OracleChoice:
     """Return the choice of ``auto`` without solving."""
+    refuse_unsupported(problem, "auto")
     found = cost(problem)
     if found.certifies and found.seconds <= MOST_SECONDS:
         seconds = "less than a second" if found.seconds < 1 else f"about {duration(found.seconds)} of one core"

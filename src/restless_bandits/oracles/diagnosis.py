@@ -22,6 +22,7 @@ from restless_bandits.model.regret_bounds import (
     regret_bound,
     regret_bound_from,
 )
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.whittle import whittle_index
 
@@ -136,6 +137,7 @@ def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
     """Diagnose a problem; ``horizon`` sets the accuracy of ``mixing``."""
     check_problem(problem)
     problem.require_steady("a diagnosis")
+    refuse_unsupported(problem, "check")
     problem.task(horizon)
     assumptions = problem.assumptions
     c1 = max(0.0, assumptions["bounded_below"].value)

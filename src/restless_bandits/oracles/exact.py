@@ -44,6 +44,7 @@ from restless_bandits._internal.validation import Array, positive
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
 from restless_bandits.oracles.evaluation import arm_average, follow
@@ -144,6 +145,7 @@ def cost(problem: Problem) -> Cost:
     A sweep takes time in proportion to joint beliefs and to the outcomes of what can be pulled. How many it takes shows
     on a table that is short enough to be iterated at once.
     """
+    refuse_unsupported(problem, "exact")
     needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem.n_states, problem.plays)
     largest = _memory_to_use(problem) // BYTES_PER_BELIEF
     # Short caps make short rows, each of which takes time that grows with the square of the arms.

@@ -21,6 +21,7 @@ from restless_bandits.model.arms import TableArm
 from restless_bandits.model.markov import stationary
 from restless_bandits.model.problem import Problem, load_problem
 from restless_bandits.model.rewards import draw_reward
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.service.operations import Ask, Create, Operation, ServiceError, Skip, Tell
 from restless_bandits.service.writer import CommandProcessor
 
@@ -38,6 +39,7 @@ class DemoWorld:
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self._problem, self._rng, self._slot = problem, rng, 0
+        refuse_unsupported(problem, "demo")
         self._states = [
             int(rng.choice(len(distribution), p=distribution / distribution.sum()))
             for distribution in (np.asarray(stationary(arm.one_step)) for arm in problem.arms)

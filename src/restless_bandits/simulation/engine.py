@@ -20,6 +20,7 @@ from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, shares_of
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies.plans import Plan, RuleTable
 from restless_bandits.policies.policies import (
@@ -71,6 +72,7 @@ class World:
     """A problem in the layout of the engine. An arm with ``bounded`` rewards of unknown distribution pays its means."""
 
     def __init__(self, problem: Problem, gap_table: GapTable | None = None) -> None:
+        refuse_unsupported(problem, "simulate")
         self.problem = problem
         self.gap_table = gap_table
         changed = [

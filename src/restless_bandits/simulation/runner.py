@@ -18,6 +18,7 @@ from restless_bandits._internal.validation import IntArray, check_int, number_of
 from restless_bandits.learning.learners import Learner, by_label
 from restless_bandits.model.checks import check_length
 from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import cost
 from restless_bandits.simulation.comparator import Comparator, comparator_over
 from restless_bandits.simulation.engines import open_pool
@@ -124,6 +125,7 @@ def simulate(
     """
     check_problem(problem)
     problem.require_drawn()
+    refuse_unsupported(problem, "simulate")
     horizon = check_int("horizon", horizon)
     check_length(horizon)
     runs = check_int("runs", runs, 1, MOST_RUNS)

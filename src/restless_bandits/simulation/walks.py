@@ -20,6 +20,7 @@ from restless_bandits.model.arms import TableArm
 from restless_bandits.model.markov import stationary, thresholds
 from restless_bandits.model.problem import Problem, check_problem
 from restless_bandits.model.rewards import draw_reward
+from restless_bandits.model.support import refuse_unsupported
 
 FeedbackFunction = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
 """From the arms pulled in a slot to their states and rewards."""
@@ -82,6 +83,7 @@ class Walk:
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
     """Play a run slot by slot on chains drawn in full; the simulator draws pulled arms only."""
     check_problem(problem)
+    refuse_unsupported(problem, "walk")
     if any(isinstance(arm, TableArm) for arm in problem.arms):
         raise ProblemError("a walk needs chains, and a table of distributions is none; give problems made of Arm")
     learner = as_learner(learner)

@@ -8,7 +8,8 @@
 Experimental: these functions take arrays. Problems, the command line and simulations follow.
 """
 
-from restless_bandits.oracles.observed.arms import KindGroup, ObservedArms
+from restless_bandits.model.kinds import KindGroup
+from restless_bandits.oracles.observed.arms import ObservedArms
 from restless_bandits.oracles.observed.exact import CountValues, JointValues, solve_counts, solve_joint
 from restless_bandits.oracles.observed.fluid import fluid_gain
 from restless_bandits.oracles.observed.index import Sweep, sweep_arms

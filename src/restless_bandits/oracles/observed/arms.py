@@ -15,38 +15,10 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, IntArray, check_int, check_ints
+from restless_bandits.model.kinds import KindGroup
 
 ROW_SUM_TOLERANCE = 1.000001e-8
 """The largest accepted distance of a row sum from one; rows are divided by their sums."""
-
-
-@dataclass(frozen=True, eq=False)
-class KindGroup:
-    """Kinds of arms with one number of states: chains (kind, state, next state) and mean rewards (kind, state)."""
-
-    first: int
-    """The number of the first kind; the kinds of a group are consecutive."""
-    active: Array
-    passive: Array
-    active_rewards: Array
-    passive_rewards: Array
-    count: IntArray
-    """Arms of each kind."""
-    start: Array
-    """The distribution of each kind's state in slot 1."""
-
-    @property
-    def n_kinds(self) -> int:
-        return len(self.active_rewards)
-
-    @property
-    def n_states(self) -> int:
-        return int(self.active_rewards.shape[1])
-
-    @property
-    def kinds(self) -> slice:
-        """The positions of the group's kinds among all kinds."""
-        return slice(self.first, self.first + self.n_kinds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.oracles.observed.arms import KindGroup, ObservedArms
+from restless_bandits.model.kinds import KindGroup
+from restless_bandits.oracles.observed.arms import ObservedArms
 
 UNIT = 2.0**-53
 DAMPING = 0.5

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from restless_bandits._internal.validation import Array, BoolArray
+from restless_bandits.model.kinds import KindGroup
 from restless_bandits.oracles.index_kernels import NEAR_ONE
-from restless_bandits.oracles.observed.arms import KindGroup, ObservedArms
+from restless_bandits.oracles.observed.arms import ObservedArms
 from restless_bandits.oracles.observed.index import Sweep, sweep_arms
 
 UNIT = 2.0**-53

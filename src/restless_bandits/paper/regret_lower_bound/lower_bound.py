@@ -39,6 +39,7 @@ from restless_bandits._internal.validation import ActionArray, Array
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem, check_problem
 from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import exact, joint_beliefs_needed
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
@@ -280,6 +281,7 @@ def _accept(problem: Problem) -> None:
     """Refuse problems outside the scope of the program."""
     check_problem(problem)
     problem.require_steady("the limit of regret")
+    refuse_unsupported(problem, "theory")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; the limit of regret is for one play")
     sizes = problem.n_states
