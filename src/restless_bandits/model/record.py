@@ -78,12 +78,14 @@ class UnseenPulls(NamedTuple):
     pulls: tuple[int, ...]
     """The slots of the pulls, in ascending order; the latest ``MOST_UNSEEN_PULLS`` of them."""
 
-    def then(self, slot: int, forgotten: int) -> UnseenPulls:
-        """Return the same pulls and one more; beyond the largest number, the first pull is of an arm in ``forgotten``.
+    def then(self, slots: Sequence[int], forgotten: int) -> UnseenPulls:
+        """Return the same pulls and later pulls; beyond the largest number, the first ones are dropped, and the last
+        state is ``forgotten``.
         """
-        if len(self.pulls) < MOST_UNSEEN_PULLS:
-            return self._replace(pulls=(*self.pulls, slot))
-        return UnseenPulls(forgotten, self.pulls[0], (*self.pulls[1:], slot))
+        pulls = (*self.pulls, *slots)
+        if len(pulls) <= MOST_UNSEEN_PULLS:
+            return UnseenPulls(self.state, self.slot, pulls)
+        return UnseenPulls(forgotten, pulls[-MOST_UNSEEN_PULLS], pulls[-MOST_UNSEEN_PULLS:])
 
 
 def check_fits(n_states: Sequence[int]) -> None:
@@ -120,7 +122,8 @@ class Record:
         self.flat_seen: IntArray = np.zeros(self.state_base[-1], dtype=np.int64)
         self.flat_rewards: Array = np.zeros(self.state_base[-1])
         start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
-        self.last_state: IntArray = np.array(start, dtype=np.int64)
+        # The step from a known initial state is one without a pull: for a reacting arm, not the step after that state.
+        self.last_state: IntArray = np.where(self.reacts, self.n_states, np.array(start, dtype=np.int64))
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.forgotten: BoolArray = np.zeros(len(self.n_states), dtype=np.bool_)
         """Arms with forgotten observations: their paths begin as for arms never observed, whatever the initial state.
@@ -219,7 +222,7 @@ class Record:
         """Enter a pull of a reacting arm without an observation, in the latest slot with a pull of the arm."""
         lost = int(self.n_states[arm]) + 1
         before = self.unseen.get(arm) or UnseenPulls(int(self.last_state[arm]), int(self.last_slot[arm]), ())
-        self.lead_to(arm, lost, slot, before.then(slot, lost))
+        self.lead_to(arm, lost, slot, before.then([slot], lost))
 
     def lead_to(self, arm: int, last_state: int, last_slot: int, unseen: UnseenPulls | None = None) -> None:
         """Replace the present belief about an arm; counts are changed separately."""
@@ -366,7 +369,7 @@ class Record:
         inside = other.__dict__
         inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
         if self.unseen:
-            inside["unseen"] = MappingProxyType(self.unseen)  # type: ignore[arg-type]
+            inside["unseen"] = MappingProxyType(dict(self.unseen))
         if rewards is not None:
             inside["flat_rewards"] = rewards
         for name in _CHANGING:

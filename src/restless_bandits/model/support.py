@@ -55,7 +55,7 @@ SUPPORT: Mapping[str, Entry] = {
     "walk": Entry("a walk"),
     "gym": Entry("the Gymnasium environment"),
     "demo": Entry("the demo of the service"),
-    "task": Entry("a learner"),
+    "task": Entry("a learner", REACTING),
     "check": Entry("a diagnosis"),
     "plots": Entry("a picture of indices"),
     "theory": Entry("the theory of the Restless-UCB paper"),
