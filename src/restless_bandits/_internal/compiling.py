@@ -35,7 +35,7 @@ compiling_ahead = Event()
 """Set if another process compiles the kernel of the slots for this process, see ``cli.compile_ahead``."""
 
 
-class _CompilationTimer:
+class CompilationTimer:
     """The actions around a compilation. A kernel compiles other kernels within; only the outermost counts.
 
     Numba compiles in one thread at a time, and begins and ends within its lock.
@@ -76,12 +76,12 @@ class _CompilationTimer:
             gc.enable()
 
 
-_watch = _CompilationTimer()
+compilation_timer = CompilationTimer()
 
 
 def clock() -> float:
     """Return the seconds of a clock that pauses during compilation, which occurs only once for a kernel."""
-    return time.monotonic() - _watch.spent
+    return time.monotonic() - compilation_timer.spent
 
 
 @cache
@@ -92,10 +92,10 @@ def _numba() -> Any:
 
     class Listener(event.Listener):
         def on_start(self, event: event.Event) -> None:
-            _watch.begin()
+            compilation_timer.begin()
 
         def on_end(self, event: event.Event) -> None:
-            _watch.end()
+            compilation_timer.end()
 
     # Numba's events carry no types.
     event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]

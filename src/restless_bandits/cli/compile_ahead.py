@@ -39,11 +39,11 @@ def compile_slots_ahead() -> None:
             stderr=subprocess.DEVNULL,
         )
         atexit.register(process.kill)
-        _compile_after(process, kernel.dispatcher)
+        compile_after(process, kernel.dispatcher)
         compiling_ahead.set()
 
 
-def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
+def compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
     """Make a kernel that a process compiles wait for the process, and then look on disk."""
     compile_or_load = kernel.compile
 

@@ -21,6 +21,7 @@ from restless_bandits.logs.expected_gain import ExpectedGain, best_fixed, expect
 from restless_bandits.logs.fitting import ArmFit, Fit
 from restless_bandits.logs.seasonal import SeasonFit
 from restless_bandits.logs.traces import Trace
+from restless_bandits.model import markov
 from restless_bandits.oracles.evaluation import arm_average
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _memory(arm: ArmFit) -> Markup | str:
     along = np.unique(np.geomspace(1, max(10, *lags), 40).round().astype(np.int64))
     starts = np.sum([law.counts.sum(axis=1) for law in arm.laws], axis=0)
     weights = starts / starts.sum()
-    powers = [float(np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) @ weights) for lag in along]
+    powers = [float(np.diagonal(markov.power(arm.transitions, int(lag))) @ weights) for lag in along]
     seen = [
         Point(
             law.lag,

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from restless_bandits._internal.compiling import helper, inlined, njit
 from restless_bandits._internal.validation import ActionArray, Array, IntArray
 from restless_bandits.model.record import N_BINS, elapsed_bin
+from restless_bandits.policies.choice_kernels import action_number, sort_arms, take_best
 from restless_bandits.policies.policies import TIE, FlatTables
 from restless_bandits.processes.beliefs import JointTable, column_of
 
@@ -321,38 +322,6 @@ def _place(
 
 
 @helper
-def _number_of(chosen: IntArray, actions: IntArray) -> int:
-    """The number of an action with arms in ascending order."""
-    for a in range(actions.shape[0]):
-        for p in range(actions.shape[1]):
-            if actions[a, p] != chosen[p]:
-                break
-        else:
-            return a
-    return -1
-
-
-@inlined
-def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
-    """Write the arms of highest score, ascending; ties within the tolerance go to the lowest number."""
-    n = scores.shape[0]
-    for p in range(plays):
-        most = -np.inf
-        for i in range(n):
-            most = max(most, scores[at(i)])
-        best = 0
-        while scores[at(best)] < most - TIE and scores[at(best)] != most:
-            best += 1
-        scores[at(best)] = -np.inf
-        # The arms so far are sorted: insert the new arm.
-        place = p
-        while place > 0 and chosen[place - 1] > best:
-            chosen[place] = chosen[place - 1]
-            place -= 1
-        chosen[place] = best
-
-
-@helper
 def _raise_leaf(tree: Array, leaves: int, arm: int, value: float) -> None:
     """Set a leaf of the tournament tree, and update the winners above."""
     node = leaves + arm
@@ -530,11 +499,12 @@ def run_plan(
                         scores[at(i)] = total / pulls[i] + np.sqrt(width * np.log(slot) / pulls[i]) * ranges[i]
                 else:
                     scores[at(i)] = np.inf if kind == SINGLE and i == arm else float(elapsed)
-            _take_best(scores, chosen, plays)
+            take_best(scores, chosen, plays)
+            sort_arms(chosen)
             if plays == 1:
                 arm = chosen[0]
 
-        action = arm if plays == 1 else _number_of(chosen, p_actions)
+        action = arm if plays == 1 else action_number(chosen, p_actions)
         if priced:
             if previous_action < 0:
                 cost += start_gap[action]
