@@ -8,7 +8,6 @@ from scipy.optimize import linprog
 
 from restless_bandits import Problem
 from restless_bandits.oracles.observed import (
-    Lookahead,
     ObservedArms,
     fluid_gain,
     relax_observed,
@@ -17,6 +16,7 @@ from restless_bandits.oracles.observed import (
     sweep_arms,
 )
 from restless_bandits.oracles.observed import index as index_module
+from restless_bandits.oracles.observed.planners import observed_policy
 
 # Gast, Gaujal, Yan (2020), the second of their examples; passive rewards are zero.
 THREE_PASSIVE = [
@@ -259,12 +259,11 @@ class TestManyArms:
 
     def test_lookahead_fills_the_budget(self):
         rng = np.random.default_rng(8)
-        arms = one_kind(stacked(THREE_PASSIVE, THREE_ACTIVE), THREE_REWARDS, 1000, 400)
-        found = relax_observed(arms)
-        program = Lookahead(arms, found.duals[0].bias.reshape(-1))
+        problem = Problem.builtin("three-states").with_arms(1000)
+        policy = observed_policy(problem, "lp-update")
         for _ in range(3):
             counts = rng.multinomial(1000, rng.dirichlet(np.ones(3)))
-            pulls = program.pulls(counts)
+            pulls = policy.pulls(counts)
             assert pulls.sum() == 400
             assert (pulls <= counts).all()
             assert (pulls >= 0).all()

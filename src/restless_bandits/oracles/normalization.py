@@ -97,7 +97,7 @@ def solved_normalized(
         if problem.observed == "all":
             from restless_bandits.oracles.observed.planners import solve_observed
 
-            return cast(Any, solve_observed)(problem, entry_of(solve), *args, **options)
+            return cast(Solution, cast(Any, solve_observed)(problem, entry_of(solve), *args, **options))
         return in_units(problem, solve(problem.in_shares(), *args, **options))
 
     return solved

@@ -103,6 +103,18 @@ def _observed_world(problem: Problem) -> ObservedWorld:
     return ObservedWorld(problem)
 
 
+def check_playable(problem: Problem, learner: Learner, answers: FeedbackDelays, *, trace: bool) -> None:
+    """Refuse a learner, or an option of a simulation, for observed arms."""
+    if problem.observed == "all":
+        if not answers.prompt:
+            raise ProblemError(
+                "all states are observed in every slot, so no answer is lost or late; leave out lost and late"
+            )
+        if trace:
+            raise ProblemError("trace is for arms that are seen when pulled; leave it out")
+        _observed_plan(problem, learner)
+
+
 @lru_cache(maxsize=8)
 def _observed_plan(problem: Problem, learner: Learner) -> Policy:
     if not isinstance(learner, Informed):

@@ -32,13 +32,15 @@ from restless_bandits.policies.observed import (
 )
 from restless_bandits.policies.policies import Policy
 
-SECONDS_PER_ARM, SECONDS_PER_PLACE, SECONDS_PER_CALL = 1e-8, 1e-7, 2e-5
+SECONDS_PER_ARM, SECONDS_PER_PLACE, SECONDS_PER_CALL = 1e-8, 2.5e-7, 2e-5
 SECONDS_PER_PROGRAM, SECONDS_PER_VARIABLE = 2e-3, 2e-5
 """Approximate seconds of one core: of an arm or a place in a slot, of a choice in Python, of a linear program."""
 SHORT_SECONDS = 1.0
 MOST_RUNS, FEWEST_RUNS = 32, 4
-MOST_SLOTS, FEWEST_SLOTS, LONG_RUN = 100_000, 40, 1_000
-"""Slots of a run: the most, the fewest, and the number from which on more runs are better than longer ones."""
+MOST_SLOTS, FEWEST_SLOTS, LONG_RUN, FEWEST_PROGRAMS = 100_000, 40, 1_000, 300
+"""Slots of a run: the most, the fewest, the number from which on more runs are better than longer ones, and the fewest
+of a policy that solves a linear program in every slot.
+"""
 ARMS_PER_PLACE = 4
 """Arms for each place, the pair of a kind and a state, from which on their numbers step instead of the arms."""
 
@@ -277,7 +279,8 @@ class Budget:
             slot = SECONDS_PER_ARM * world.layout.n_arms
         if not isinstance(policy, PriorityPolicy):
             slot += SECONDS_PER_CALL
-        affordable = max(FEWEST_RUNS * FEWEST_SLOTS, int(seconds / slot))
+        fewest = FEWEST_PROGRAMS if isinstance(policy, LookaheadPolicy) else FEWEST_SLOTS
+        affordable = max(FEWEST_RUNS * fewest, int(seconds / slot))
         runs = min(MOST_RUNS, max(FEWEST_RUNS, affordable // LONG_RUN))
         return cls(runs, min(MOST_SLOTS, affordable // runs))
 
