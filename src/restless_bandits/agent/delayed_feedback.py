@@ -177,13 +177,13 @@ class FeedbackBuffer:
             known = place < len(pulls) and pulls[place] == slot
             if known == (arm in unseen) or arm in entry.received or slot < self._since[arm]:
                 continue
-            changed, lost = True, int(record.n_states[arm]) + 1
+            changed, lost_row = True, int(record.n_states[arm]) + 1
             if not known and slot > record.last_slot[arm]:
                 pulls.append(slot)
                 record.lose(arm, slot)
             else:
-                self._change(record, arm, slot, None if known else lost)
-                record.lead_to(arm, *self._present(arm, lost))
+                self._change(record, arm, slot, None if known else lost_row)
+                record.lead_to(arm, *self._present(arm, lost_row))
         return changed
 
     def _change(self, record: Record, arm: int, slot: int, state: int | None) -> list[tuple[int, int]]:
@@ -192,30 +192,30 @@ class FeedbackBuffer:
 
         An observation itself is entered by the caller. Returns the new observations, as (last state, elapsed slots).
         """
-        observations, pulls, lost = self._observations[arm], self._pulls[arm], int(record.n_states[arm]) + 1
+        observations, pulls, lost_row = self._observations[arm], self._pulls[arm], int(record.n_states[arm]) + 1
         later = len(observations)
         while later and observations[later - 1][0] > slot:
             later -= 1
         before = (observations[later - 1][1], observations[later - 1][0]) if later else self._final[arm]
         first = bisect_left(pulls, slot)
         if first and pulls[first - 1] > before[1]:
-            before = lost, pulls[first - 1]
+            before = lost_row, pulls[first - 1]
         known = first < len(pulls) and pulls[first] == slot
         next_pull = pulls[first + known] if first + known < len(pulls) else MOST_SLOTS
         grown = []
         if later < len(observations) and observations[later][0] < next_pull:
             after = observations[later][1], observations[later][0]
             now = before if state is None else (state, slot)
-            grown += record.recount(arm, after, (lost, slot) if known else before, now)
-        if state is not None and state < lost:
+            grown += record.recount(arm, after, (lost_row, slot) if known else before, now)
+        if state is not None and state < lost_row:
             grown += record.recount(arm, (state, slot), None, before)
         if known:
             del pulls[first]
-        if state == lost:
+        if state == lost_row:
             pulls.insert(first, slot)
         return grown
 
-    def _present(self, arm: int, lost: int) -> tuple[int, int, UnseenPulls | None]:
+    def _present(self, arm: int, lost_row: int) -> tuple[int, int, UnseenPulls | None]:
         """The last state and slot of a reacting arm, and the pulls since its last observation, if there are any."""
         (state, slot), unseen = self._final[arm], self._final_unseen.get(arm)
         if self._observations[arm]:
@@ -223,8 +223,8 @@ class FeedbackBuffer:
         pulls = self._pulls[arm]
         later = pulls[bisect_left(pulls, slot + 1) :]
         if later:
-            unseen = (unseen or UnseenPulls(state, slot, ())).then(later, lost)
-        return (state, slot, None) if unseen is None else (lost, unseen.pulls[-1], unseen)
+            unseen = (unseen or UnseenPulls(state, slot, ())).then(later, lost_row)
+        return (state, slot, None) if unseen is None else (lost_row, unseen.pulls[-1], unseen)
 
     def recent(self, arm: int) -> tuple[tuple[int, int], Sequence[tuple[int, int, float]], Sequence[int]]:
         """Return the final last state and slot of an arm, and later observations: slot, state, reward.
@@ -304,10 +304,10 @@ class FeedbackBuffer:
         for arm in {*entry.asked, *entry.abandoned} & self._pulls.keys():
             if self._pulls[arm][:1] == [slot]:
                 del self._pulls[arm][0]
-                lost = len(self._sums[arm]) + 1
+                lost_row = len(self._sums[arm]) + 1
                 before = self._final_unseen.get(arm) or UnseenPulls(*self._final[arm], ())
-                self._final_unseen[arm] = before.then([slot], lost)
-                self._final[arm] = lost, slot
+                self._final_unseen[arm] = before.then([slot], lost_row)
+                self._final[arm] = lost_row, slot
 
     def check_followed(self, record: Record) -> bool:
         """Start again after a manual change of the record, with all slots final; False after a change."""

@@ -16,21 +16,7 @@ import typer
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.files import check_writable, same_file, save_file
 from restless_bandits.cli import output
-from restless_bandits.cli.logs import (
-    ColumnsOption,
-    DuplicatesOption,
-    EdgesOption,
-    LowOption,
-    RangeOption,
-    RewardsOption,
-    ShapeOption,
-    SlotOption,
-    StatesOption,
-    TraceArgument,
-    WideOption,
-    numbers,
-    read_log,
-)
+from restless_bandits.cli.logs import Log, ShapeOption, numbers
 from restless_bandits.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -47,17 +33,8 @@ MOST_TESTS = 20
 
 
 def fit(
-    trace: TraceArgument,
+    log: Log,
     out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem to a file.")] = None,
-    states: StatesOption = None,
-    edges: EdgesOption = None,
-    low_is_better: LowOption = False,
-    rewards: RewardsOption = None,
-    reward_range: RangeOption = None,
-    columns: ColumnsOption = None,
-    wide: WideOption = False,
-    slot: SlotOption = None,
-    duplicates: DuplicatesOption = "refuse",
     shape: ShapeOption = "birth-death",
     lags: Annotated[
         str | None,
@@ -84,21 +61,19 @@ def fit(
 
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --report fit.html
     """
-    _check_outputs(trace, {"--out": out, "--plot": plot, "--report": report})
+    _check_outputs(log.path, {"--out": out, "--plot": plot, "--report": report})
     if season is None and phases is not None:
         raise ProblemError("--phases needs a season; add --season 24h, or leave --phases out")
     if season is not None and plot is not None:
         raise ProblemError("--plot draws one chain for each arm, and a season has one for each phase; leave one out")
-    laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
-    binned: Any = {"states": states, "low_is_better": low_is_better}
-    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
+    trace = log.read()
     from restless_bandits import logs
 
     asked: Any = {"shape": shape, "lags": numbers(lags, "--lags", int), "announce": output.announce}
     if season is not None:
-        _fit_season(logs.fit_season(read, season, phases=_phases(phases), **asked), trace, out, report, as_json)
+        _fit_season(logs.fit_season(trace, season, phases=_phases(phases), **asked), log.path, out, report, as_json)
         return
-    found = logs.fit(read, **asked)
+    found = logs.fit(trace, **asked)
     files = {} if out is None else {out: found.problem.to_toml().encode()}
     if plot is not None:
         files[plot] = _picture(found, plot.suffix[1:])
