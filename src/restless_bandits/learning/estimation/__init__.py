@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -55,9 +55,15 @@ class Mode:
     transitions: Array
     standard_errors: Array
     log_posterior: float
-    active_transitions: Array | None = None
-    """The chain of slots with a pull, of an arm that reacts."""
-    active_standard_errors: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReactingMode(Mode):
+    """A local maximum of the posterior of both chains of an arm that reacts."""
+
+    active_transitions: Array
+    """The chain of slots with a pull."""
+    active_standard_errors: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +79,7 @@ class ArmEstimate:
     reward_errors: Array
     identified: bool
     """Whether the data say more of every move than the prior does."""
-    not_identified: tuple[str, ...] = ()
+    not_identified: tuple[str, ...]
     """Of an arm that reacts: sentences about the parts of its chains that the data do not identify."""
 
     @property
@@ -86,11 +92,14 @@ class ArmEstimate:
 
     @property
     def active_transitions(self) -> Array | None:
-        return self.modes[0].active_transitions
+        """The chain of slots with a pull; None for an arm that does not react."""
+        mode = self.modes[0]
+        return mode.active_transitions if isinstance(mode, ReactingMode) else None
 
     @property
     def active_standard_errors(self) -> Array | None:
-        return self.modes[0].active_standard_errors
+        mode = self.modes[0]
+        return mode.active_standard_errors if isinstance(mode, ReactingMode) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,13 +186,13 @@ def _estimate_arm(record: Record, arm: int, name: str, prior: float, ends: Range
     if n == 1:
         still = Mode(np.ones((1, 1)), np.zeros((1, 1)), 0.0)
         if record.reacts[arm]:
-            still = replace(still, active_transitions=np.ones((1, 1)), active_standard_errors=np.zeros((1, 1)))
-        return ArmEstimate(name, observations, (still,), rewards, errors, identified=True)
+            still = ReactingMode(np.ones((1, 1)), np.zeros((1, 1)), 0.0, np.ones((1, 1)), np.zeros((1, 1)))
+        return ArmEstimate(name, observations, (still,), rewards, errors, True, ())
     if record.reacts[arm]:
         pairs, sentences = likely_pairs(reacting_kernels.gather_by_state(arm, counts_of(record)), n, prior)
         return ArmEstimate(name, observations, pairs, rewards, errors, not sentences, sentences)
     modes, identified = likely_chains(observations_of(record, arm), n, prior)
-    return ArmEstimate(name, observations, modes, rewards, errors, identified)
+    return ArmEstimate(name, observations, modes, rewards, errors, identified, ())
 
 
 def counts_of(record: Record) -> arms.Counts:
@@ -211,7 +220,7 @@ def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tup
     return modes, _data_outweigh_prior(best, n, prior)
 
 
-def likely_pairs(seen: ByState, n: int, prior: float = PRIOR) -> tuple[tuple[Mode, ...], tuple[str, ...]]:
+def likely_pairs(seen: ByState, n: int, prior: float = PRIOR) -> tuple[tuple[ReactingMode, ...], tuple[str, ...]]:
     """Return the pairs of chains of an arm that reacts between which observations cannot decide, the likeliest first.
 
     And a sentence for each part of the chains that the observations do not identify.
@@ -220,7 +229,7 @@ def likely_pairs(seen: ByState, n: int, prior: float = PRIOR) -> tuple[tuple[Mod
     modes = []
     for one in found:
         errors = one.standard_errors()
-        modes.append(Mode(one.chains[0], errors[0], one.value, one.chains[1], errors[1]))
+        modes.append(ReactingMode(one.chains[0], errors[0], one.value, one.chains[1], errors[1]))
     return tuple(modes), not_identified(found, seen, n, prior)
 
 

@@ -28,7 +28,7 @@ TAKES_PART = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class ReactingMode:
+class LogitPair:
     """A local maximum of the posterior of both chains, on the scale of logits: see ``reacting_kernels``."""
 
     theta: Array
@@ -49,13 +49,13 @@ class ReactingMode:
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)).reshape(2, n, n))
 
 
-def reacting_modes(seen: kernels.ByState, n: int, prior: float) -> list[ReactingMode]:
+def reacting_modes(seen: kernels.ByState, n: int, prior: float) -> list[LogitPair]:
     """Return the different modes that are nearly as likely as the best, the best first."""
     climbed = [_climb(theta, seen, n, prior) for theta in _starts(seen, n)]
     best = max(climbed, key=lambda mode: mode.value)
     climbed += [_climb(theta, seen, n, prior) for theta in _twins(best, n)]
     climbed.sort(key=lambda mode: -mode.value)
-    kept: list[ReactingMode] = []
+    kept: list[LogitPair] = []
     for mode in climbed:
         new = all(np.abs(mode.chains - other.chains).max() > DIFFERENT for other in kept)
         if new and mode.value > climbed[0].value - RIVAL:
@@ -78,7 +78,7 @@ def _starts(seen: kernels.ByState, n: int) -> list[Array]:
     return [np.clip(start, -LARGEST_LOGIT, LARGEST_LOGIT) for start in starts]
 
 
-def _twins(mode: ReactingMode, n: int) -> list[Array]:
+def _twins(mode: LogitPair, n: int) -> list[Array]:
     """Starts for modes with the opposite correlation at rest: for two states the twins of a mode, else none.
 
     P_active is the same, as odd waits suggest, or mirrored at the stationary distribution, as even waits suggest.
@@ -93,7 +93,7 @@ def _twins(mode: ReactingMode, n: int) -> list[Array]:
     return [np.concatenate([passive, active]) for active in (mode.theta[2:], logits)]
 
 
-def _climb(theta: Array, seen: kernels.ByState, n: int, prior: float) -> ReactingMode:
+def _climb(theta: Array, seen: kernels.ByState, n: int, prior: float) -> LogitPair:
     """Fisher scoring; a step is at most ``LARGEST_STEP`` long in any logit, and halved until it does not descend."""
     size = len(theta)
     gradient, information = np.empty(size), np.empty((size, size))
@@ -113,10 +113,10 @@ def _climb(theta: Array, seen: kernels.ByState, n: int, prior: float) -> Reactin
         if found < value + GAIN:
             break
         theta, value, gradient, information = trial, found, next_gradient, next_information
-    return ReactingMode(theta, value, information, kernels.chains_of(theta, n, True))
+    return LogitPair(theta, value, information, kernels.chains_of(theta, n, True))
 
 
-def not_identified(modes: list[ReactingMode], seen: kernels.ByState, n: int, prior: float) -> tuple[str, ...]:
+def not_identified(modes: list[LogitPair], seen: kernels.ByState, n: int, prior: float) -> tuple[str, ...]:
     """Return a sentence for each part of the chains that the observations do not identify, with its remedy."""
     mode = modes[0]
     none = np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, n), dtype=np.int64)
