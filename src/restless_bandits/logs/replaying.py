@@ -42,6 +42,7 @@ from restless_bandits._internal.progress import ProgressWatch, Report
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.agent.agent import Agent
 from restless_bandits.learning.learners import Learner, by_label
+from restless_bandits.learning.learners.base import check_features
 from restless_bandits.logs.baselines import Baselines, LoggedSlots, baselines
 from restless_bandits.logs.cells import LAST_SLOT
 from restless_bandits.logs.clocks import Clock
@@ -415,6 +416,7 @@ def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -
     for player in players:
         if player.needs <= {"rewards"}:
             tasks.append(dataclasses.replace(bare, rewards=known) if player.needs else bare)
+            check_features(player, tasks[-1])
             player.check(tasks[-1])
         else:
             fitted = fit(trace, shape=shape, lags=(), tests=False).problem if fitted is None else fitted
