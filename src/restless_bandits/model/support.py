@@ -24,7 +24,7 @@ UNCONTROLLED: frozenset[str] = frozenset()
 """No feature: arms whose chains no pull changes, seen when pulled."""
 REACTING = frozenset(ARM_FEATURES)
 """Arms that react to pulls, seen when pulled."""
-OBSERVED = REACTING.difference({"setup_cost"}) | set(PROBLEM_FEATURES)
+OBSERVED = REACTING | set(PROBLEM_FEATURES)
 """Arms that react to pulls or not, all seen."""
 
 
@@ -64,15 +64,17 @@ SUPPORT: Mapping[str, Entry] = {
 }
 
 
+PLANNED_OBSERVED = OBSERVED - {"setup_cost"}
 ALL_OBSERVED = frozenset(
-    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "index", "evaluate", "simulate"}
+    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "planning", "evaluate", "simulate"}
 )
-"""The entries that support problems with ``observed = "all"``, with all features of ``OBSERVED``."""
+"""The entries that support ``PLANNED_OBSERVED`` for problems with ``observed = "all"``."""
 
 
-def _features(entry: str, observed: str) -> frozenset[str]:
+def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
+    """Return the features that an entry supports in problems with a value of ``observed``."""
     if observed == "all" and entry in ALL_OBSERVED:
-        return OBSERVED
+        return PLANNED_OBSERVED
     return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
 
 
@@ -82,12 +84,12 @@ def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
         return
     asked = SUPPORT.get(entry) or Entry(f"the oracle {entry}", group="oracles")
     observed = getattr(problem, "observed", "pulled")
-    missing = next((feature for feature in problem.features if feature not in _features(entry, observed)), None)
+    missing = next((feature for feature in problem.features if feature not in supported(entry, observed)), None)
     if missing is not None:
         others = [
             one.subject
             for name, one in SUPPORT.items()
-            if asked.group and one.group == asked.group and _features(name, observed).issuperset(problem.features)
+            if asked.group and one.group == asked.group and supported(name, observed).issuperset(problem.features)
         ]
         remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
         raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")
