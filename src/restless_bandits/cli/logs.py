@@ -1,7 +1,10 @@
-"""Common parts of ``restless fit`` and ``restless replay``: the options for reading a log, and the reader."""
+"""The options for reading a log, common to ``restless fit``, ``replay`` and ``evaluate``, and the reader."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -13,6 +16,7 @@ from restless_bandits.cli.output import say
 if TYPE_CHECKING:
     from restless_bandits.logs import Trace
 
+LogReader = Callable[[], "Trace"]
 Number = TypeVar("Number", int, float)
 
 TraceArgument = Annotated[
@@ -61,13 +65,55 @@ SlotOption = Annotated[
 ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
 
 
-def read_log(
+OPTIONS: dict[str, tuple[Any, object]] = {
+    "states": (StatesOption, None),
+    "edges": (EdgesOption, None),
+    "low_is_better": (LowOption, False),
+    "rewards": (RewardsOption, None),
+    "reward_range": (RangeOption, None),
+    "columns": (ColumnsOption, None),
+    "wide": (WideOption, False),
+    "slot": (SlotOption, None),
+    "duplicates": (DuplicatesOption, "refuse"),
+}
+"""The type and the default of each option, in the order of the help."""
+
+
+def reads_log(*, wide: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that replaces the parameter ``read`` of a command by the options of a log.
+
+    The command gets a function without arguments, which reads the log ``trace``.
+    """
+    names = [name for name in OPTIONS if wide or name != "wide"]
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+        for name, (kind, default) in OPTIONS.items()
+        if name in names
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = signature(command, eval_str=True).parameters.values()
+
+        @wraps(command)
+        def run(trace: Path, **given: Any) -> None:
+            read = partial(_read_log, trace, **{name: given.pop(name) for name in names})
+            command(trace, read=read, **given)
+
+        own = [one for p in parameters for one in (options if p.name == "read" else [p])]
+        run.__signature__ = Signature(own)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in own}
+        return run
+
+    return decorate
+
+
+def _read_log(
     path: Path,
+    *,
     edges: str | None,
     rewards: str | None,
     reward_range: str | None,
-    *,
-    columns: str | None = None,
+    columns: str | None,
     **others: Any,
 ) -> Trace:
     """Read a log with the options of the command line, and report ignored, omitted and guessed parts."""
