@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import gc
 import inspect
+import platform
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, update_wrapper
 from pathlib import Path
 from threading import Event, RLock, Timer
@@ -168,6 +170,15 @@ class Kernel:
 
     def _first_call(self, *args: Any) -> Any:
         return self.dispatcher(*args)
+
+
+def processor_name() -> str:
+    """Return the name of the processor, whose kind decides rounding; empty where the system does not tell the name."""
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def is_kept(kernel: Any) -> bool:
