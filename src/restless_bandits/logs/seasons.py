@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.logs.clocks import MICRO, Clock, duration, spell
+from restless_bandits.logs.clocks import MICRO, UNITS, Clock, duration, spell
 from restless_bandits.logs.traces import Trace
 
 Mask = npt.NDArray[np.bool_]
@@ -21,7 +21,6 @@ DAY, WEEK = 86400.0, 604800.0
 THURSDAY = 3 * DAY
 """Seconds from the Monday before the first of January 1970, a Thursday, to that day."""
 MOST_PHASES = 48
-UNITS = {"h": 3600.0, "d": DAY, "w": WEEK, "min": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True)
