@@ -49,7 +49,7 @@ def timers(monkeypatch):
 
 class TestWatch:
     def test_seconds_of_all_compilations_add_up_to_the_long_ones(self, timers):
-        watch = compiling_module._CompilationTimer()
+        watch = compiling_module.CompilationTimer()
         watch.begin()
         timers.now += 1.5
         watch.begin()
@@ -71,7 +71,7 @@ class TestWatch:
         assert len(timers.delays) == 2
 
     def test_its_clock_stands_still_meanwhile(self, timers, monkeypatch):
-        monkeypatch.setattr(compiling_module, "_watch", watch := compiling_module._CompilationTimer())
+        monkeypatch.setattr(compiling_module, "compilation_timer", watch := compiling_module.CompilationTimer())
         timers.now = 10.0
         assert compiling_module.clock() == 10.0
         watch.begin()
@@ -85,7 +85,7 @@ class TestWatch:
         told = Event()
         monkeypatch.setattr(compiling_module, "compiling_long", told)
         monkeypatch.setattr(compiling_module, "LONG_COMPILATION_SECONDS", 0.01)
-        watch = compiling_module._CompilationTimer()
+        watch = compiling_module.CompilationTimer()
         watch.begin()
         assert told.wait(60)
         watch.end()
@@ -95,7 +95,7 @@ class TestWatch:
         before = gc.isenabled()
         (gc.enable if collecting else gc.disable)()
         try:
-            watch = compiling_module._CompilationTimer()
+            watch = compiling_module.CompilationTimer()
             watch.begin()
             watch.begin()
             watch.end()
@@ -337,7 +337,7 @@ class TestAhead:
         monkeypatch.setattr(compiling_module, "is_kept", lambda kernel: False)
         monkeypatch.setattr(pools, "cores", lambda: 2)
         monkeypatch.setattr(compiling_module.subprocess, "Popen", start)
-        monkeypatch.setattr(compiling_module, "_compile_after", lambda *both: waiting.append(both))
+        monkeypatch.setattr(compiling_module, "compile_after", lambda *both: waiting.append(both))
         compile_slots_ahead.cache_clear()
         yield begin
         compile_slots_ahead.cache_clear()
@@ -389,7 +389,7 @@ class TestAhead:
                 raise subprocess.TimeoutExpired("", seconds)
 
         kernel = SimpleNamespace(compile=lambda signature: happened.append(signature))
-        compiling_module._compile_after(SimpleNamespace(wait=wait), kernel)
+        compiling_module.compile_after(SimpleNamespace(wait=wait), kernel)
         assert happened == []
         kernel.compile("types")
         assert happened == ["waited", "types"]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits.logs import tables
+from restless_bandits.logs import cells, tables
 
 START = datetime(2024, 3, 30, 22, 17)
 EDGES = [2.0, 5.0]
@@ -174,23 +174,17 @@ def test_wide_is_long(lines):
 def test_plain_files_are_split_as_a_reader_would(lines, ends):
     text = "\n".join(["one,two,three", *lines]) + "\n" * ends
 
-    def rows(table):
-        return [row for chunk in table.chunks([0, 1, 2]) for row in zip(*chunk, strict=True)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        found = []
-        for stretch in (3, 20, 1 << 20):
-            patch.setattr(tables, "STRETCH", stretch)
-            try:
-                found.append(rows(tables._csv(text, "log.csv")))
-            except rb.ProblemError as refused:
-                found.append(str(refused))
-        patch.setattr(tables, "_plain_columns", lambda text, width: iter([None]))
+    def rows():
         try:
-            expected = rows(tables._csv(text, "log.csv"))
+            columns = tables.csv_table(text, "log.csv").columns([0, 1, 2])
         except rb.ProblemError as refused:
-            expected = str(refused)
-    assert found == [expected] * 3
+            return str(refused)
+        return list(zip(*map(cells.listed, columns), strict=True))
+
+    by_arrow = rows()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        assert rows() == by_arrow
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):

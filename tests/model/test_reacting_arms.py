@@ -1,5 +1,6 @@
 """Arms that react to pulls, pay at rest or are all observed: fields, kinds, arrays, files, and who supports them."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -7,9 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
+from typer.testing import CliRunner
 
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits.cli.app import app
 from restless_bandits.model.reward_units import gain_of, share_of
 from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES, SUPPORT, refuse_unsupported
 
@@ -395,6 +399,108 @@ USES: dict[str, Callable[[Problem], object]] = {
     "theory": lambda problem: problem.assumptions,
 }
 """How each entry of the table is used."""
+
+
+class TestBuiltin:
+    def test_the_numbers_of_their_sources(self):
+        bad, healing = Problem.builtin("collapsing").kinds
+        assert (bad.transitions.tolist(), bad.active_transitions.tolist()) == (
+            [[0.97, 0.03], [0.03, 0.97]],
+            [[0.96, 0.04], [0.01, 0.99]],
+        )
+        assert (healing.transitions.tolist(), healing.active_transitions.tolist()) == (
+            [[0.25, 0.75], [0.03, 0.97]],
+            [[0.23, 0.77], [0.01, 0.99]],
+        )
+        rows = {
+            arm.name: arm.transitions.tolist() for name in ("cpap", "cpap-all") for arm in Problem.builtin(name).kinds
+        }
+        assert rows == {
+            "female": [[0.786, 0.214], [0.209, 0.791]],
+            "male": [[0.649, 0.351], [0.147, 0.853]],
+            "patient": [[0.731, 0.269], [0.172, 0.828]],
+        }
+        cycle = Problem.builtin("circulant-4").kinds[0]
+        np.testing.assert_array_equal(cycle.active_transitions, cycle.transitions.T)
+
+    @pytest.mark.parametrize("name", sorted({*rb.builtin_problems()} - {*rb.builtin_problems(())}))
+    def test_each_names_its_source_and_grows(self, name):
+        problem = Problem.builtin(name)
+        assert problem.name == name
+        assert len(problem.source) > 40
+        assert name in rb.builtin_problems(problem.features)
+        assert name not in rb.builtin_problems(set(problem.features[1:]))
+        more = problem.with_arms(300)
+        assert more.n_arms == 300
+        assert more.plays * problem.n_arms == 300 * problem.plays
+
+    @pytest.mark.parametrize(("name", "share"), [("circulant-4", 0.2), ("three-states", 0.4), ("conveyor-8", 0.5)])
+    def test_bounds_of_the_observed_problems(self, name, share):
+        """Published or derived bounds of a slot and arm, by the linear program over state and action frequencies."""
+        problem = Problem.builtin(name)
+        assert problem.plays == share * problem.n_arms
+        (group,) = problem.groups
+        n = group.n_states
+        flow = np.hstack([np.eye(n) - group.passive[0].T, np.eye(n) - group.active[0].T])
+        equal = np.vstack([flow, np.ones(2 * n), np.repeat([0.0, 1.0], n)])
+        gain = np.concatenate([group.passive_rewards[0], group.active_rewards[0]])
+        found = linprog(-gain, A_eq=equal, b_eq=[*np.zeros(n), 1, share])
+        assert -found.fun == pytest.approx({0.2: 0.2, 0.4: 0.123800171, 0.5: 0.0125}[share], abs=1e-8)
+
+
+class TestRandom:
+    @pytest.mark.parametrize("kind", ["health", "dirichlet", "collapsing"])
+    def test_what_each_kind_promises(self, kind):
+        problem = Problem.random_reacting(40, kind=kind, seed=1)
+        (group,) = problem.groups
+        assert (problem.plays, problem.observed) == (4, "pulled" if kind == "collapsing" else "all")
+        assert problem == Problem.random_reacting(40, kind=kind, seed=1)
+        if kind == "dirichlet":
+            assert (group.active_rewards != group.passive_rewards).all()
+            return
+        assert (group.active[:, :, 1] >= group.passive[:, :, 1]).all()
+        assert (group.active_rewards == [0, 1]).all()
+        assert (group.passive_rewards == [0, 1]).all()
+
+    def test_a_pull_of_a_health_arm_leads_to_better_states(self):
+        (group,) = Problem.random_reacting(30, 4, seed=2).groups
+        assert ((group.active - group.passive) @ np.arange(4) >= 0).all()
+        np.testing.assert_allclose(group.active_rewards, [[0, 1 / 3, 2 / 3, 1]] * 30)
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            (dict(kind="helth"), "unknown kind of random problem: 'helth'; did you mean 'health'"),
+            (dict(kind="collapsing", n_states=3), "n_states is 3; collapsing arms have two states"),
+            (dict(n_states=1), "n_states is 1"),
+            (dict(seed=-1), "seed is -1"),
+        ],
+    )
+    def test_faults(self, given, message):
+        with pytest.raises(ProblemError, match=message):
+            Problem.random_reacting(10, **given)
+
+
+class TestCheck:
+    def test_a_diagnosis_of_kinds(self):
+        found = rb.check(Problem([REACTING.named("a").of_count(3), Arm.rested([[1, 0], [0, 1]], [1, 0], name="b")]))
+        first, second = found.kinds
+        assert (first.name, first.count, first.setup_cost) == ("a", 3, 0.1)
+        np.testing.assert_allclose(first.passive_stationary, [0.8, 0.2])
+        np.testing.assert_allclose(first.active_stationary, [0.125, 0.875])
+        assert first.mixing > 1
+        assert second.mixing is None
+        assert found.as_dict()["features"] == ("active_transitions", "passive_rewards", "setup_cost")
+
+    def test_the_command_prints_both_chains(self):
+        shown = CliRunner().invoke(app, ["check", "maintenance"]).stdout
+        assert "maintenance: 3 arms of 3 states, reacting, 1 play" in shown
+        assert "0.8 0.2 0" in shown
+        assert "0.8 0 0.2" in shown
+        told = json.loads(CliRunner().invoke(app, ["check", "cpap", "--json"]).stdout)
+        assert [kind["count"] for kind in told["kinds"]] == [2, 2]
+        refused = CliRunner().invoke(app, ["check", "cpap", "--limit"]).exception
+        assert "which the theory of the Restless-UCB paper does not support" in str(refused)
 
 
 class TestSupport:

@@ -42,7 +42,7 @@ COMPILATION_TIMEOUT_SECONDS = 60.0
 """Seconds of waiting for the other process."""
 
 
-class _CompilationTimer:
+class CompilationTimer:
     """The actions around a compilation. A kernel compiles other kernels within; only the outermost counts.
 
     Numba compiles in one thread at a time, and begins and ends within its lock.
@@ -83,12 +83,12 @@ class _CompilationTimer:
             gc.enable()
 
 
-_watch = _CompilationTimer()
+compilation_timer = CompilationTimer()
 
 
 def clock() -> float:
     """Return the seconds of a clock that pauses during compilation, which occurs only once for a kernel."""
-    return time.monotonic() - _watch.spent
+    return time.monotonic() - compilation_timer.spent
 
 
 @cache
@@ -99,10 +99,10 @@ def _numba() -> Any:
 
     class Listener(event.Listener):
         def on_start(self, event: event.Event) -> None:
-            _watch.begin()
+            compilation_timer.begin()
 
         def on_end(self, event: event.Event) -> None:
-            _watch.end()
+            compilation_timer.end()
 
     # Numba's events carry no types.
     event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
@@ -214,11 +214,11 @@ def compile_ahead(kernel: Any, code: str) -> None:
         words, nowhere = [sys.executable, "-P", "-c", code], subprocess.DEVNULL
         process = subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere)
         atexit.register(process.kill)
-        _compile_after(process, kernel.dispatcher)
+        compile_after(process, kernel.dispatcher)
         compiling_ahead.set()
 
 
-def _compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
+def compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
     """Make a kernel that a process compiles wait for the process, and then look on disk."""
     compile_or_load = kernel.compile
 

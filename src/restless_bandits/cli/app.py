@@ -128,12 +128,15 @@ def check(
     Example: restless check paper-1 --coupling
     """
     from restless_bandits.model.problem import load_problem
+    from restless_bandits.model.support import refuse_unsupported
     from restless_bandits.oracles.diagnosis import check as diagnose
     from restless_bandits.paper.theory import check_coupling, regret_limit
 
     stated = _piece_of(load_problem(problem), piece)
     if seed is not None and not coupling:
         raise ProblemError("--seed is for --coupling, the only random part of a check; leave --seed out")
+    if coupling or limit:
+        refuse_unsupported(stated, "theory")
     _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     least = regret_limit(stated, announce=output.announce) if limit else None

@@ -69,7 +69,7 @@ def simulate(
 
     compile_slots_ahead()
     try:
-        with _progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
+        with show_progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
                 stated,
                 learner or DEFAULT,
@@ -126,7 +126,7 @@ def _number_or_word(text: str) -> str | float:
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+def show_progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar with a time estimate on stderr for people, nothing for programs."""
     if not sys.stderr.isatty():
         yield None

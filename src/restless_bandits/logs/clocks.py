@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import numpy as np
@@ -89,14 +89,9 @@ def spell(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def offset_name(offset: timedelta) -> str:
+def offset_name(offset: timedelta | None) -> str:
     """Return the zone of an offset from UTC."""
-    if not offset:
-        return "UTC"
-    minutes, rest = divmod(abs(offset), timedelta(minutes=1))
-    sign = "-" if offset < timedelta(0) else "+"
-    seconds = f":{rest.seconds:02d}" if rest else ""
-    return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}{seconds}"
+    return str(timezone(offset or timedelta(0))).removeprefix("UTC") or "UTC"
 
 
 def zone_name(zone: tzinfo | str) -> str:
@@ -114,9 +109,7 @@ def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:
     if zone in ("", "UTC"):
         return nothing
     if zone[0] in "+-":
-        parts = [int(part) for part in zone[1:].split(":")]
-        ahead = sum(part * 60 ** (2 - k) for k, part in enumerate(parts)) * (-1 if zone[0] == "-" else 1)
-        return nothing + np.timedelta64(ahead, "s")
+        return nothing + np.timedelta64(datetime.fromisoformat(f"2000-01-01T00:00{zone}").utcoffset())
     from zoneinfo import ZoneInfo
 
     # All zones change their clocks at full quarters of an hour of UTC.

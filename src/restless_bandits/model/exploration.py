@@ -82,7 +82,7 @@ def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
     for number, arm in enumerate(problem.arms):
         before = sum(low if math.isnan(mean) else mean for mean, (low, _) in zip(expected, brackets, strict=False))
         start, first = _start(problem, number, round(before))
-        expected.append(first + _expected(arm.one_step, start, m))
+        expected.append(first + expected_slots(arm.one_step, start, m))
     lower, upper = zip(*brackets, strict=True)
     return ExplorationLength(horizon, m, tuple(expected), lower, upper, fact_1(problem, horizon))
 
@@ -216,7 +216,7 @@ def _moments_of(problem: Problem, number: int) -> tuple[int, Array, Array, Array
     return first, hit, np.maximum(hit_variance, 0.0), returns, np.maximum(return_variance, 0.0)
 
 
-def _expected(chain: Array, start: Array, m: int) -> float:
+def expected_slots(chain: Array, start: Array, m: int) -> float:
     """E max_k A_k for one or two states; NaN for more."""
     if len(chain) == 1:
         return float(m)

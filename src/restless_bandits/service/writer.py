@@ -78,7 +78,7 @@ class CommandProcessor:
     ) -> None:
         self.store, self.quotas = store, quotas or Quotas()
         # Jumps of a caller's clock are followed without a bound.
-        self._clock = clock.BoundedClock() if now is None else clock.BoundedClock(now, now)
+        self.clock = clock.BoundedClock() if now is None else clock.BoundedClock(now, now)
         self._snapshot_every = snapshot_every or SNAPSHOT_EVERY
         patient = bool(os.environ.get(WAIT_FOR_PLANS_VARIABLE))
         self.planner = Planner(self._read_plan, patient=patient, trust_modules=trust_modules)
@@ -185,7 +185,7 @@ class CommandProcessor:
             "plans_made_total": self.planner.made,
             "plans_failed_total": self.planner.failed,
             "agents_in_memory": len(self._cache),
-            "clock_jump_seconds": self._clock.jump / 1e6,
+            "clock_jump_seconds": self.clock.jump / 1e6,
             "agents_unreadable": len(self._cache.unreadable),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._deferred.values()))),
         }
@@ -205,9 +205,9 @@ class CommandProcessor:
             session.count_agents()
         unreadable = sorted(self._cache.unreadable)
         return {
-            "status": "degraded" if unreadable or self._clock.jump else "ok",
+            "status": "degraded" if unreadable or self.clock.jump else "ok",
             "unreadable": unreadable,
-            "clock_jump": self._clock.jump / 1e6,
+            "clock_jump": self.clock.jump / 1e6,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
         }
@@ -347,7 +347,7 @@ class CommandProcessor:
         name = job.agent
         job.answers, job.error = None, None
         if job.now is None:
-            job.now = self._clock()
+            job.now = self.clock()
         agent_state: ServiceAgent | None = None
         before = 0
         try:

@@ -180,7 +180,7 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
 def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Solve built-in problems and return the certified gains in the form of the package's file, by content."""
     found: dict[str, dict[str, Any]] = {}
-    for name in builtin_problems() if names is None else names:
+    for name in builtin_problems(()) if names is None else names:
         problem = Problem.builtin(name)
         needed = joint_beliefs_needed(problem)
         if problem.content in found or needed > HOPELESS:

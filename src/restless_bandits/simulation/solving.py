@@ -184,7 +184,7 @@ def forecast(problem: Problem, oracle: str | Oracle = "auto", options: Mapping[s
 
 def seconds_from_part(problem: Problem, work: Callable[[Problem], object]) -> float:
     """Return the approximate seconds of a computation linear in the arms, from the seconds for a few arms."""
-    return from_part(problem.n_arms, lambda arms: work(Problem(problem.arms[:arms], plays=min(problem.plays, arms))))
+    return from_part(problem.n_arms, lambda arms: work(problem.only(range(arms), plays=min(problem.plays, arms))))
 
 
 def _oracle(problem: Problem, oracle: str | Oracle, options: Mapping[str, Any]) -> tuple[Oracle, str | None]:

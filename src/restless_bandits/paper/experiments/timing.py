@@ -197,7 +197,7 @@ def measure_times(
 
     For building, the seconds of each round. And how quiet the machine was.
     """
-    kept = _Kept(path)
+    kept = StoredTimes(path)
     jobs: dict[str, Callable[[], object]] = {f"build {arms}": partial(_build, *_observed(arms)) for arms in BUILD_ARMS}
     specs: dict[str, str] = {}
     rounds = [BUILDS * list(jobs) for _ in range(table.repeats)]
@@ -272,7 +272,7 @@ def _build(record: Record, task: Task) -> Problem:
     return RestlessUCB().optimistic_problem(record, task)
 
 
-class _Kept:
+class StoredTimes:
     """Times on disk, written after every run."""
 
     def __init__(self, path: Path) -> None:

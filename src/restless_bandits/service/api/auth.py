@@ -74,6 +74,10 @@ class Sessions:
         self._doorkeeper, self._most, self._most_of_token = doorkeeper, most, most_of_token
         self._sessions: dict[bytes, Session] = {}
 
+    def __len__(self) -> int:
+        """Return the number of sessions in memory."""
+        return len(self._sessions)
+
     def begin(self, token: str) -> str:
         """Return the id of a new session."""
         now = time.monotonic()

@@ -74,7 +74,7 @@ class ServiceMiddleware:
         bridge: LoopBridge,
         streams: Streams,
     ) -> None:
-        self._app, self._writer, self._doorkeeper, self._sessions = app, writer, doorkeeper, sessions
+        self.app, self._writer, self._doorkeeper, self._sessions = app, writer, doorkeeper, sessions
         self._names, self._limits, self._meter, self._routes = names, quotas, meter, routes
         self._bridge = bridge
         self.streams = streams
@@ -84,7 +84,7 @@ class ServiceMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
@@ -108,7 +108,7 @@ class ServiceMiddleware:
                 answer.status = 200
             else:
                 with self.streams.place() if route in STREAM_ROUTES else contextlib.nullcontext():
-                    await self._app(scope, self._measured(receive), answer)
+                    await self.app(scope, self._measured(receive), answer)
         except ProblemError as error:
             if not answer.status:
                 await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))

@@ -88,30 +88,24 @@ class Session:
     """Queries and updates of the service on a connection of the driver."""
 
     def __init__(self, driver: Any, texts: Statements) -> None:
-        self._driver, self._texts = driver, texts
+        self.driver, self._texts = driver, texts
 
     def _run(self, text: str, **values: Any) -> Any:
-        cursor = self._driver.cursor()
+        cursor = self.driver.cursor()
         cursor.execute(text, values)
         return cursor
 
-    def _run_many(self, text: str, rows: Sequence[dict[str, Any]]) -> None:
-        self._driver.cursor().executemany(text, rows)
-
-    def _first(self, text: str, **values: Any) -> Any:
-        """The first row of an answer, or None."""
-        return self._run(text, **values).fetchone()
-
     def checkpoint(self) -> None:
         """Copy the write-ahead log of SQLite to the database file, as far as no reader blocks the copy."""
-        self._driver.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self.driver.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def rows_of(self, names: Iterable[str], *, for_us: bool) -> dict[str, AgentRow]:
         """Return the rows of agents by name; ``for_us`` locks the rows for an update, in ascending order of names."""
         found = {}
         text = self._texts.row_for_us if for_us else self._texts.row
         for name in sorted(names):
-            if (row := self._first(text, name=name)) is not None:
+            row = self._run(text, name=name).fetchone()
+            if row is not None:
                 found[name] = AgentRow(*row)
         return found
 
@@ -123,11 +117,11 @@ class Session:
         return [AgentRow(*row) for row in self._run(self._texts.ever_rows).fetchall()]
 
     def count_agents(self) -> int:
-        return int(self._first(self._texts.count)[0])
+        return int(self._run(self._texts.count).fetchone()[0])
 
     def add_agent(self, row: dict[str, Any]) -> int | None:
         """Insert an agent and return its number; None if the name is in use."""
-        found = self._first(self._texts.add_agent, **row)
+        found = self._run(self._texts.add_agent, **row).fetchone()
         return None if found is None else int(found[0])
 
     def remove_agent(self, number: int) -> None:
@@ -135,7 +129,7 @@ class Session:
         self._run(self._texts.remove_agent, number=number)
 
     def update_agents(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._run_many(self._texts.update_agent, rows)
+        self.driver.cursor().executemany(self._texts.update_agent, rows)
 
     def events(self, agent: int, after: int = 0, until: int | None = None) -> Iterator[Event]:
         """Yield the events of an agent with numbers above ``after`` and at most ``until`` (None: to the end)."""
@@ -153,18 +147,18 @@ class Session:
         return [_event(*row) for row in self._run(self._texts.of_slot, agent=agent, slot=slot).fetchall()]
 
     def event_of_request(self, agent: int, request: str) -> Event | None:
-        row = self._first(self._texts.of_request, agent=agent, request=request)
+        row = self._run(self._texts.of_request, agent=agent, request=request).fetchone()
         return None if row is None else _event(*row)
 
     def add_events(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._run_many(self._texts.add_events, rows)
+        self.driver.cursor().executemany(self._texts.add_events, rows)
 
     def add_plans(self, contents: dict[str, bytes]) -> None:
         rows = [{"digest": digest, "content": content} for digest, content in sorted(contents.items())]
-        self._run_many(self._texts.add_plans, rows)
+        self.driver.cursor().executemany(self._texts.add_plans, rows)
 
     def plan(self, digest: str) -> bytes | None:
-        row = self._first(self._texts.plan, digest=digest)
+        row = self._run(self._texts.plan, digest=digest).fetchone()
         return None if row is None else bytes(row[0])
 
     def put_snapshot(self, agent: int, seq: int, version: int, content: bytes) -> None:
@@ -176,7 +170,7 @@ class Session:
         self._run(self._texts.remove_snapshot, agent=agent)
 
     def snapshot(self, agent: int) -> Snapshot | None:
-        row = self._first(self._texts.snapshot, agent=agent)
+        row = self._run(self._texts.snapshot, agent=agent).fetchone()
         return None if row is None else Snapshot(row[0], row[1], bytes(row[2]))
 
 
