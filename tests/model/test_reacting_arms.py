@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError, TableArm
 from restless_bandits.cli.app import app
+from restless_bandits.model import exploration
 from restless_bandits.model.reward_units import gain_of, share_of
 from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES, SUPPORT, refuse_unsupported
 
@@ -521,6 +522,23 @@ class TestSupport:
         message = str(caught.value)
         assert "\n" not in message
         assert feature in message or "initial distribution" in message
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda problem: rb.theory.exploration_length(problem, 1000),
+            lambda problem: rb.theory.exploration_bound(problem, 1000),
+            lambda problem: exploration.fact_1(problem, 1000),
+            lambda problem: rb.theory.reward_gap(problem.arms[1], problem.arms[0], 1000, 0.9, 5),
+            lambda problem: rb.theory.regret_bound(problem, 1000, lambda_max=0.9),
+            lambda problem: rb.theory.check_event(problem, 1000),
+            lambda problem: rb.theory.check_coupling(problem, 1000),
+            lambda problem: rb.theory.regret_limit(problem),
+        ],
+    )
+    def test_every_part_of_the_theory_refuses(self, use):
+        with pytest.raises(ProblemError, match="the theory of the Restless-UCB paper does not support"):
+            use(SAMPLES["active_transitions"])
 
     def test_the_sentence_names_the_feature_and_the_remedy(self):
         with pytest.raises(ProblemError) as caught:

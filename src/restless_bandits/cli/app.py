@@ -14,6 +14,7 @@ from restless_bandits._internal.errors import ProblemError, ReaderGoneError, Sto
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
+from restless_bandits.cli.logs import takes_log
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
 from restless_bandits.cli.replay import replay
 from restless_bandits.cli.reproduce import reproduce
@@ -252,9 +253,9 @@ def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what:
 
 app.command()(simulate)
 app.command()(reproduce)
-app.command()(fit)
-app.command()(replay)
-app.command()(evaluate)
+app.command()(takes_log(fit))
+app.command()(takes_log(replay))
+app.command()(takes_log(evaluate, without=("wide",)))
 app.command()(serve)
 app.command()(audit)
 app.command()(backup)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restless_bandits.cli import completion, output
-from restless_bandits.cli.logs import LogReader, ShapeOption, TraceArgument, reads_log
+from restless_bandits.cli.logs import Log, ShapeOption
 from restless_bandits.cli.options import JsonOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 from restless_bandits.registry import ORACLES, learner_names
@@ -23,10 +23,8 @@ WIDTH = 80
 """Columns of the sentences below a table."""
 
 
-@reads_log(wide=False)
 def evaluate(
-    trace: TraceArgument,
-    *,
+    log: Log,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,7 +41,6 @@ def evaluate(
     draws: Annotated[int, typer.Option(metavar="N", help="Problems drawn for the intervals of the model.")] = 100,
     confidence: Annotated[float, typer.Option(metavar="X", help="Confidence level of all intervals.")] = 0.95,
     seed: SeedOption = 0,
-    read: LogReader,
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
@@ -53,13 +50,13 @@ def evaluate(
 
     Example: restless evaluate pulls.csv --policy whittle --policy best-arm
     """
-    log = read()
+    trace = log.read()
     from restless_bandits import logs
 
     told: Any = {"report": output.progress, "announce": output.announce}
     asked: Any = {"draws": draws, "horizon": horizon, "confidence": confidence, "seed": seed, "shape": shape}
     with warnings_as_lines():
-        found = logs.evaluate_policy(log, policy or ["auto", "best-arm"], **asked, **told)
+        found = logs.evaluate_policy(trace, policy or ["auto", "best-arm"], **asked, **told)
     if as_json:
         output.emit(found.as_dict())
     else:

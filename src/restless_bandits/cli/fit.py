@@ -16,7 +16,7 @@ import typer
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.files import check_writable, same_file, save_file
 from restless_bandits.cli import output
-from restless_bandits.cli.logs import LogReader, ShapeOption, TraceArgument, numbers, reads_log
+from restless_bandits.cli.logs import Log, ShapeOption, numbers
 from restless_bandits.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -32,12 +32,9 @@ MOST_TESTS = 20
 """Lines of a table of tests."""
 
 
-@reads_log()
 def fit(
-    trace: TraceArgument,
-    *,
+    log: Log,
     out: Annotated[Path | None, typer.Option(metavar="PROBLEM.toml", help="Write the problem to a file.")] = None,
-    read: LogReader,
     shape: ShapeOption = "birth-death",
     lags: Annotated[
         str | None,
@@ -64,35 +61,30 @@ def fit(
 
     Example: restless fit trace.csv --states 3 --low-is-better --out problem.toml --report fit.html
     """
-    _check_outputs(trace, {"--out": out, "--plot": plot, "--report": report})
+    _check_outputs(log.path, {"--out": out, "--plot": plot, "--report": report})
     if season is None and phases is not None:
         raise ProblemError("--phases needs a season; add --season 24h, or leave --phases out")
     if season is not None and plot is not None:
         raise ProblemError("--plot draws one chain for each arm, and a season has one for each phase; leave one out")
-    log = read()
+    trace = log.read()
     from restless_bandits import logs
 
     asked: Any = {"shape": shape, "lags": numbers(lags, "--lags", int), "announce": output.announce}
-    files: dict[Path, bytes] = {}
-    written: dict[str, Any] = {"out": out and str(out), "plot": plot and str(plot)}
+    written: dict[str, Any] = {}
     found: Fit | SeasonFit
-    if season is None:
-        found = fitted = logs.fit(log, **asked)
-        lines = _fit_lines(fitted)
-        if out is not None:
-            files[out] = fitted.problem.to_toml().encode()
-        if plot is not None:
-            files[plot] = _picture(fitted, plot.suffix[1:])
+    if season is not None:
+        found = logs.fit_season(trace, season, phases=_phases(phases), **asked)
+        named = {} if out is None else {one: out.with_name(f"{out.stem}-{one}{out.suffix}") for one in found.labels}
+        _check_outputs(log.path, {f"--out for {one}": path for one, path in named.items()} | {"--report": report})
+        problems = dict(zip(found.labels, found.fits, strict=True))
+        files = {path: problems[one].problem.to_toml().encode() for one, path in named.items()}
+        written["out"] = [str(path) for path in named.values()] or None
     else:
-        found = seasonal = logs.fit_season(log, season, phases=_phases(phases), **asked)
-        lines = _season_lines(seasonal)
-        if out is not None:
-            # A problem for each phase, with the phase before the ending of the name.
-            places = {label: out.with_name(f"{out.stem}-{label}{out.suffix}") for label in seasonal.labels}
-            _check_outputs(trace, {f"--out for {label}": path for label, path in places.items()} | {"--report": report})
-            for path, one in zip(places.values(), seasonal.fits, strict=True):
-                files[path] = one.problem.to_toml().encode()
-        written = {"out": [str(path) for path in files] or None}
+        found = logs.fit(trace, **asked)
+        files = {} if out is None else {out: found.problem.to_toml().encode()}
+        if plot is not None:
+            files[plot] = _picture(found, plot.suffix[1:])
+        written |= {"out": out and str(out), "plot": plot and str(plot)}
     if report is not None:
         files[report] = logs.report(found, announce=output.progress).encode()
     for path, content in files.items():
@@ -100,9 +92,8 @@ def fit(
     if as_json:
         output.emit(found.as_dict() | written | {"report": report and str(report)})
         return
-    if files:
-        lines += ["", "written: " + ", ".join(map(str, files))]
-    output.lines(lines)
+    lines = _fit_lines(found) if isinstance(found, logs.Fit) else _season_lines(found)
+    output.lines(lines + (["", "written: " + ", ".join(map(str, files))] if files else []))
 
 
 def _season_lines(found: SeasonFit) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restless_bandits.cli import output
-from restless_bandits.cli.logs import LogReader, ShapeOption, TraceArgument, reads_log
+from restless_bandits.cli.logs import Log, ShapeOption
 from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 
@@ -18,10 +18,8 @@ LONGEST_ORDER = 60
 """Letters available to the best order of arms."""
 
 
-@reads_log()
 def replay(
-    trace: TraceArgument,
-    *,
+    log: Log,
     learner: LearnerOption = None,
     missing: Annotated[
         str,
@@ -49,7 +47,6 @@ def replay(
         int, typer.Option(metavar="N", help="Runs of a randomized learner; other learners play once.")
     ] = 10,
     seed: SeedOption = 0,
-    read: LogReader,
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +56,7 @@ def replay(
 
     Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
     """
-    log = read()
+    trace = log.read()
     from restless_bandits import logs
     from restless_bandits.learning.learners import DEFAULT
 
@@ -73,7 +70,7 @@ def replay(
     }
     told: Any = {"report": output.progress, "announce": output.announce}
     with warnings_as_lines():
-        found = logs.replay(log, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
+        found = logs.replay(trace, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
     if found.warning is not None:
         output.say(f"Warning: {found.warning}")
     if as_json:

@@ -55,26 +55,27 @@ class Clock:
         return f"{text} {self.zone}".strip()
 
 
-def duration(what: str, given: Any) -> tuple[float, bool]:
-    """Return a duration, and whether it has a unit; a duration with a unit is in seconds.
+def duration(what: str, given: Any) -> tuple[float, float]:
+    """Return a duration, and the seconds of its unit or 0 without a unit; a duration with a unit is in seconds.
 
     >>> duration("slot", "15min"), duration("slot", 60)
-    ((900.0, True), (60.0, False))
+    ((900.0, 60.0), (60.0, 0.0))
     """
     if not isinstance(given, str):
-        return positive(what, given), False
+        return positive(what, given), 0.0
     try:
-        return positive(what, float(given)), False
+        return positive(what, float(given)), 0.0
     except ProblemError:
         raise
     except ValueError:
         found = _DURATION.fullmatch(given)
-    if found is None or not math.isfinite(length := float(found[1]) * UNITS["min" if found[2] == "m" else found[2]]):
+    unit = UNITS["min" if found[2] == "m" else found[2]] if found else 0.0
+    if found is None or not math.isfinite(length := float(found[1]) * unit):
         raise ProblemError(
             f"{what} is {shortened(given)}; give a number and a unit, ms, s, min, h, d or w, such as 15min, or a plain "
             "number"
         )
-    return positive(what, length), True
+    return positive(what, length), unit
 
 
 def spell(seconds: float) -> str:

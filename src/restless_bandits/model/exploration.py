@@ -36,6 +36,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.optimism import exploration_count
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 
 __all__ = ["ExplorationLength", "exploration_bound", "exploration_length", "hitting_moments", "simulate_exploration"]
 
@@ -89,6 +90,7 @@ def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
 
 def fact_1(problem: Problem, horizon: int) -> float:
     """N m(T) / d_min: the length of the exploration phase by Fact 1, without its logarithms."""
+    refuse_unsupported(problem, "theory")
     rarest = min(float(markov.stationary(arm.one_step).min()) for arm in problem.arms)
     return problem.n_arms * exploration_count(horizon) / rarest if rarest > 0 else math.inf
 
@@ -142,6 +144,7 @@ def _check(problem: Problem) -> None:
     """Refuse exploration that never ends; cached, because the search for an informative horizon calls this very
     often.
     """
+    refuse_unsupported(problem, "theory")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; Fact 1 is about one pull a slot")
     for arm in problem.arms:

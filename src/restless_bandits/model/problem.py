@@ -565,7 +565,16 @@ class Problem:
             mixing=mixing,
             problem=self if "problem" in wanted else None,
             reward_ranges=tuple(arm.reward_range for arm in self.arms),
+            **(self._task_features() if self.features else {}),
         )
+
+    def _task_features(self) -> dict[str, Any]:
+        """The fields of a task of arms with features."""
+        return {
+            "reacts": tuple(arm.reacts for arm in self.arms),
+            "passive_rewards": tuple(tuple(arm.mean_rewards[:, 0].tolist()) for arm in self.arms),
+            "setup_costs": tuple(arm.setup_cost for arm in self.arms),
+        }
 
     @cached_property
     def assumptions(self) -> Mapping[str, Assumption]:

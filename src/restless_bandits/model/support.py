@@ -57,9 +57,9 @@ SUPPORT: Mapping[str, Entry] = {
     "walk": Entry("a walk"),
     "gym": Entry("the Gymnasium environment"),
     "demo": Entry("the demo of the service"),
-    "task": Entry("a learner"),
+    "task": Entry("a learner", REACTING),
     "check": Entry("a diagnosis", OBSERVED),
-    "plots": Entry("a picture of indices"),
+    "plots": Entry("a picture of indices or of estimates"),
     "theory": Entry("the theory of the Restless-UCB paper"),
 }
 
