@@ -138,8 +138,13 @@ def world_of(problem: Problem) -> World:
     if not compiling_ahead.is_set():
         # Loads the compiled engine: its time is not charged to the first learner. If another process compiles the
         # engine, the first plan is computed in the meantime.
-        play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
+        play_a_slot(world)
     return world
+
+
+def play_a_slot(world: World) -> None:
+    """Play one slot by a learner that plans without a kernel, which loads or compiles the engine."""
+    play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
 
 
 @lru_cache(maxsize=256)
