@@ -275,20 +275,20 @@ class TestTimes:
     def test_times_of_other_code_are_not_taken(self, tmp_path, monkeypatch):
         path = tmp_path / "times.json"
         one = timing.ElapsedSeconds(1.0, 2.0)
-        timing._Kept(path).add("x", one)
-        assert timing._Kept(path).clocks("x") == [one]
+        timing.StoredTimes(path).add("x", one)
+        assert timing.StoredTimes(path).clocks("x") == [one]
         monkeypatch.setattr(timing, "fingerprint", lambda: "other")
-        assert timing._Kept(path).clocks("x") == []
+        assert timing.StoredTimes(path).clocks("x") == []
 
     @pytest.mark.parametrize("clock", ["", "[1]", "[1, NaN]", "[-1, 2]", "[0, 1]", f"[{'9' * 400}, 1]", "[" * 5000])
     def test_a_damaged_file_is_measured_again(self, tmp_path, clock):
         path = tmp_path / "times.json"
-        timing._Kept(path).add("x", timing.ElapsedSeconds(1.5, 2.5))
+        timing.StoredTimes(path).add("x", timing.ElapsedSeconds(1.5, 2.5))
         whole = json.dumps(json.loads(path.read_text()))
         path.write_text(whole)
-        assert timing._Kept(path).clocks("x") == [(1.5, 2.5)]
+        assert timing.StoredTimes(path).clocks("x") == [(1.5, 2.5)]
         path.write_text(whole.replace("[1.5, 2.5]", clock))
-        assert timing._Kept(path).clocks("x") == []
+        assert timing.StoredTimes(path).clocks("x") == []
 
 
 @pytest.mark.parametrize(

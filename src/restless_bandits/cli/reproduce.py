@@ -62,7 +62,7 @@ def reproduce(
 
     if renew and (items or quick or seed or engine != "auto" or address is not None):
         raise ProblemError("--restamp replays a fixed sample; it goes with --out, --runs, --jobs and --json alone")
-    with _progress() as tell, warnings_as_lines():
+    with show_progress() as tell, warnings_as_lines():
         common: Any = {"out": out, "runs": runs, "jobs": jobs_of(jobs), "progress": tell}
         chosen: Any = {"quick": quick, "seed": seed, "engine": engine, "address": address}
         try:
@@ -87,7 +87,7 @@ def reproduce(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[float, float, str], None]]:
+def show_progress() -> Iterator[Callable[[float, float, str], None]]:
     """A bar with an estimate on stderr for people; a line now and then where nobody watches; one at once for both."""
     from restless_bandits._internal.progress import warning
 

@@ -30,6 +30,7 @@ from numba.core.event import install_recorder
 
 from restless_bandits import plots
 from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend
+from restless_bandits._internal.compiling import processor_name
 from restless_bandits._internal.files import save_file
 from restless_bandits._internal.templates import code, render
 from restless_bandits._internal.validation import Array
@@ -54,13 +55,8 @@ TITLE = "a run of half a million slots (dashed: the paper's program)"
 
 
 def processor() -> str:
-    """Return the name of the processor, where the system tells it."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+    """Return the name of the processor, or else its kind."""
+    return processor_name() or platform.machine()
 
 
 @dataclass(frozen=True)
@@ -201,7 +197,7 @@ def measure_times(
 
     For building, the seconds of each round. And how quiet the machine was.
     """
-    kept = _Kept(path)
+    kept = StoredTimes(path)
     jobs: dict[str, Callable[[], object]] = {f"build {arms}": partial(_build, *_observed(arms)) for arms in BUILD_ARMS}
     specs: dict[str, str] = {}
     rounds = [BUILDS * list(jobs) for _ in range(table.repeats)]
@@ -276,7 +272,7 @@ def _build(record: Record, task: Task) -> Problem:
     return RestlessUCB().optimistic_problem(record, task)
 
 
-class _Kept:
+class StoredTimes:
     """Times on disk, written after every run."""
 
     def __init__(self, path: Path) -> None:

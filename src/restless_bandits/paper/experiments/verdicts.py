@@ -24,9 +24,8 @@ import numpy as np
 from scipy import stats
 
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.paper.experiments.comparing import LEVEL, Side, carriers, holm, side_of_mean, side_of_spread
-from restless_bandits.paper.experiments.comparing import compare as compare
-from restless_bandits.paper.experiments.comparing import compare_spread as compare_spread
+from restless_bandits.logs.checks import holm
+from restless_bandits.paper.experiments.comparing import LEVEL, Side, carriers, side_of_mean, side_of_spread
 from restless_bandits.paper.experiments.curves import Curve, Panel
 from restless_bandits.paper.experiments.limiting_policy import LimitingLoss
 from restless_bandits.paper.experiments.writing import amount, plus_minus, seconds, slots

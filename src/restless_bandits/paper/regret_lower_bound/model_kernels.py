@@ -13,6 +13,7 @@ import numpy as np
 
 from restless_bandits._internal.compiling import njit
 from restless_bandits._internal.validation import ActionArray, Array, BoolArray, IntArray
+from restless_bandits.learning.learners.confidence_bounds import binary_divergence
 from restless_bandits.model.chain_powers import multiply, scale_rows
 from restless_bandits.oracles.joint_kernels import STEP, Links
 
@@ -243,17 +244,6 @@ def divergence(distribution: Array, other: Array) -> Array:
 
 
 @njit
-def reward_divergence(mean: float, other: float) -> float:
-    """The Kullback-Leibler divergence of a Bernoulli reward."""
-    total = 0.0
-    if mean > 0.0:
-        total += mean * math.log(mean / other) if other > 0.0 else math.inf
-    if mean < 1.0:
-        total += (1.0 - mean) * math.log((1.0 - mean) / (1.0 - other)) if other < 1.0 else math.inf
-    return max(0.0, total)
-
-
-@njit
 def _tilted(seen: float, mean: float, push: float) -> float:
     """The r that minimises seen · kl(mean, r) − push · r."""
     if push <= 0.0:
@@ -374,7 +364,7 @@ def _distance(logits: Array, search: Search, rewards: Array) -> float:
     missed = nearest_rewards(seen, search.rewards, share, search.target - gain, search.ordered, search.fixed, rewards)
     for k in range(n):
         if seen[k] > 0.0:
-            total += seen[k] * reward_divergence(search.rewards[k], rewards[k])
+            total += seen[k] * max(0.0, binary_divergence(search.rewards[k], rewards[k]))
     return total + search.penalty * missed
 
 

@@ -144,7 +144,7 @@ class Page:
         self._analysis = DashboardExecutor(writer, self._aside)
         streams.at_stop += [self._analysis.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})
-        self._files = {
+        self.files = {
             path.name: path.read_bytes()
             for path in (resources.files(__package__) / "assets").iterdir()
             if path.name.rpartition(".")[2] in KINDS
@@ -227,10 +227,10 @@ class Page:
         return self._file(request.path_params["name"])
 
     def _file(self, name: str) -> Response:
-        if name not in self._files:
+        if name not in self.files:
             raise ServiceError(404, "there is no such file")
         kind = KINDS[name.rpartition(".")[2]]
-        return Response(self._files[name], media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
+        return Response(self.files[name], media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
 
     def _html(self, name: str, status: int = 200, **values: str) -> Response:
         text = render(f"service/dashboard/{name}.j2", **values)
