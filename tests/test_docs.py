@@ -88,7 +88,7 @@ def test_code_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     for names in (LEARNERS, ORACLES):  # which a page may add to
-        monkeypatch.setattr(names, "_homes", dict(names._homes))
+        monkeypatch.setattr(names, "homes", dict(names.homes))
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)  # where dataclasses look their annotations up
     printed = ""

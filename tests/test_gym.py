@@ -143,7 +143,7 @@ def test_impossible_moves_never_happen():
     path = np.array([info["states"] for *_, info in play_at_random(env, 2000)])
     assert set(((path[1:] - path[:-1]) % 3).ravel().tolist()) == {0, 1}
     env.np_random = type("Last", (), {"random": lambda self, n: np.full(n, np.nextafter(1, 0))})()
-    env._states = np.array([0, 1])
+    env._world.states = np.array([0, 1])
     assert env.step(0)[4]["states"].tolist() == [1, 2]
 
 

@@ -125,8 +125,8 @@ def test_the_front_loads_little():
         )
         return set(shown.stdout.split())
 
-    heavy = {"numba", "scipy", "matplotlib", "pandas", "numpy", "typer", "rich"}
+    heavy = {"numba", "scipy", "matplotlib", "pandas", "numpy", "typer", "rich", "jinja2"}
     assert not loaded("import restless_bandits") & heavy
     agent = loaded("import restless_bandits as rb; rb.Agent")
     assert not {name for name in agent if name.startswith(("restless_bandits.paper", "restless_bandits.simulation"))}
-    assert not agent & {"matplotlib", "pandas", "typer", "rich"}
+    assert not agent & {"matplotlib", "pandas", "typer", "rich", "jinja2"}

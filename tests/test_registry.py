@@ -190,9 +190,9 @@ def plugged_in(monkeypatch):
         ],
     }
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
-    registry._installed.cache_clear()
+    registry.plug_ins.cache_clear()
     yield
-    registry._installed.cache_clear()
+    registry.plug_ins.cache_clear()
 
 
 def test_entry_points(plugged_in):

@@ -109,12 +109,12 @@ def lived(spec, **options):
 
 def name_instead(path, spec, *, digest):
     """Let a stored agent name another learner, under a new digest or under none, as earlier versions had."""
-    from restless_bandits.agent.agent import _digest
+    from restless_bandits.agent.agent import digest_of
 
     data = json.loads(path.read_text())
     del data["digest"]
     data["learner"] = spec
-    path.write_text(json.dumps(data | ({"digest": _digest(data)} if digest else {})))
+    path.write_text(json.dumps(data | ({"digest": digest_of(data)} if digest else {})))
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -201,9 +201,9 @@ def plugged_in(monkeypatch):
         for group, entries in groups.items()
     }
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
-    registry._installed.cache_clear()
+    registry.plug_ins.cache_clear()
     yield
-    registry._installed.cache_clear()
+    registry.plug_ins.cache_clear()
 
 
 @pytest.mark.parametrize(

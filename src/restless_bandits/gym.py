@@ -25,10 +25,9 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.model import markov
-from restless_bandits.model.arms import TableArm
 from restless_bandits.model.problem import Problem, load_problem
-from restless_bandits.model.rewards import ZERO_TO_ONE, draw_reward
+from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.simulation.chain_world import ChainWorld
 
 try:
     import gymnasium
@@ -126,11 +125,7 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
-        if any(isinstance(arm, TableArm) for arm in self.problem.arms):
-            raise ProblemError(
-                "an environment needs chains, and a table of distributions is none; give problems made of Arm"
-            )
-        self.problem.require_drawn()
+        self._world = ChainWorld(self.problem, "gym")
         self.horizon = None if horizon is None else check_int("horizon", horizon, also="or None for no end")
         # At least 2: Gymnasium refuses a space of a single number.
         self.elapsed_cap = check_int("elapsed_cap", elapsed_cap, 2)
@@ -146,74 +141,45 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         )
         self.action_space = spaces.Discrete(n) if self.problem.plays == 1 else ArmChoice(n, self.problem.plays)
 
-        self._changes = {piece.first: piece.problem for piece in self.problem.pieces[1:]}
-        self._enter(self.problem)
         self._fixed = np.array([arm.reward_law == "fixed" for arm in self.problem.arms])
         zero_or_one = [arm.reward_law == "bernoulli" and arm.reward_range == ZERO_TO_ONE for arm in self.problem.arms]
         self._plain = bool((self._fixed | zero_or_one).all())
-        self._every = np.arange(n)
         self._slot: int | None = None
 
-    def _enter(self, piece: Problem) -> None:
-        """Play by the chains and rewards of a piece of the problem from now on."""
-        n, most = piece.n_arms, max(piece.n_states)
-        self._now = piece
-        self._rewards = np.zeros((n, most))
-        self._sums = np.full((n, most, most), np.inf)
-        for i, arm in enumerate(piece.arms):
-            self._rewards[i, : arm.n_states] = arm.rewards
-            self._sums[i, : arm.n_states, : arm.n_states] = markov.thresholds(arm.one_step)
-
-    def _drawn(self, arms: IntArray, seen: IntArray) -> Array:
-        """Rewards of arms observed in given states."""
-        means = self._rewards[arms, seen]
+    def _drawn(self, arms: IntArray) -> Array:
+        """Rewards of pulled arms in their present states."""
         if self._plain:
+            means = np.array([self._world.arms[arm].rewards[self._world.states[arm]] for arm in arms])
             return np.where(self._fixed[arms], means, self.np_random.random(len(arms)) < means)
-        pulled = [self._now.arms[i] for i in arms]
-        return np.array(
-            [
-                draw_reward(arm.reward_law, float(mean), arm.reward_range, arm.reward_spread, self.np_random)
-                for arm, mean in zip(pulled, means, strict=True)
-            ]
-        )
+        return np.array([self._world.reward(arm, self.np_random) for arm in arms.tolist()])
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ArmObservation, dict[str, Any]]:
         """Begin an episode; there are no options."""
         super().reset(seed=seed)
-        drawn = self.np_random.random(self.problem.n_arms)
+        self._world.begin(self.np_random.random(self.problem.n_arms))
         start = [arm.n_states if arm.initial is None else arm.initial for arm in self.problem.arms]
         self._last_state = np.array(start, dtype=np.int64)
-        self._states = self._last_state.copy()
-        for i, arm in enumerate(self.problem.arms):
-            if arm.initial is None:
-                self._states[i] = (markov.thresholds(markov.stationary(arm.one_step)) <= drawn[i]).sum()
         self._last_slot = np.zeros(self.problem.n_arms, dtype=np.int64)
         self._slot = 0
-        self._enter(self.problem.pieces[0].problem)
         self._pulled: IntArray = np.zeros(0, dtype=np.int64)
         self._reward = 0.0
-        return self._observation(), {"states": self._states.copy()}
+        return self._observation(), {"states": self._world.states.copy()}
 
     def step(self, action: Any) -> tuple[ArmObservation, float, bool, bool, dict[str, Any]]:
         """Play a slot."""
         slot = self._started() + 1
         arms = self._arms(action)
         self._slot = slot
-        # The last step of the slot before is taken here: chains do not depend on the player, hence the same
-        # distribution, and ``states`` are the states of the slot just played.
-        if slot in self._changes:
-            self._enter(self._changes[slot])
-        drawn = self.np_random.random(self.problem.n_arms)
-        self._states = (self._sums[self._every, self._states] <= drawn[:, None]).sum(axis=1)
-        seen = self._states[arms]
-        rewards = self._drawn(arms, seen)
-        self._last_state[arms] = seen
+        # The last step of the slot before is taken here: ``states`` are the states of the slot just played.
+        states = self._world.step(self.np_random.random(self.problem.n_arms), self._pulled.tolist())
+        rewards = self._drawn(arms)
+        self._last_state[arms] = states[arms]
         self._last_slot[arms] = self._slot
         self._pulled, self._reward = arms, float(rewards.sum())
         truncated = self.horizon is not None and self._slot >= self.horizon
-        return self._observation(), self._reward, False, truncated, {"states": self._states.copy(), "rewards": rewards}
+        return self._observation(), self._reward, False, truncated, {"states": states.copy(), "rewards": rewards}
 
     def render(self) -> Any:
         """Return the present slot as text, with hidden states; None without ``render_mode``."""
@@ -229,7 +195,7 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
                 when = "now" if i in self._pulled else f"{ago} slot{'s' if ago != 1 else ''} ago"
                 seen = f"seen in {self._last_state[i]} {when}"
             mark = "*" if i in self._pulled else " "
-            lines.append(f"{mark} {arm.name:{width}}  in state {self._states[i]}, {seen}")
+            lines.append(f"{mark} {arm.name:{width}}  in state {self._world.states[i]}, {seen}")
         return "\n".join(lines)
 
     def _started(self) -> int:

@@ -21,7 +21,9 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits.model import markov
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.simulation.results import SimulationResult
 
 if TYPE_CHECKING:
@@ -272,6 +274,7 @@ class IndexTable:
 def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
     """Return the data of ``index_map`` for a problem."""
     problem.require_steady("a picture of indices")
+    refuse_unsupported(problem, "plots")
     from restless_bandits.oracles import whittle_index
 
     tables = []
@@ -369,6 +372,8 @@ def transition_estimates(
     """
     from scipy import stats
 
+    if problem is not None:
+        refuse_unsupported(problem, "plots")
     width = float(stats.norm.ppf(0.5 + confidence / 2))
     moves = []
     for i, arm in enumerate(found.arms):
@@ -446,7 +451,7 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     n = len(arm.transitions)
     lags = np.array([distribution.lag for distribution in arm.laws], dtype=np.int64)
     along = np.unique(np.geomspace(1, max(10, lags.max(initial=0)), 60).round().astype(np.int64))
-    curves = np.array([np.diagonal(np.linalg.matrix_power(arm.transitions, int(lag))) for lag in along])
+    curves = np.array([np.diagonal(markov.power(arm.transitions, int(lag))) for lag in along])
     for state in range(n):
         colour, mark = _look("", state)
         ax.plot(along, curves[:, state], color=colour, linewidth=1.2)

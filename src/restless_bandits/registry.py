@@ -38,31 +38,31 @@ class Registry(MutableMapping[str, Any]):
     def __init__(self, what: str, group: str, homes: Mapping[str, str]) -> None:
         self.what = what
         self.group = group
-        self._homes: dict[str, Any] = dict(homes)
+        self.homes: dict[str, Any] = dict(homes)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._homes, *(name for name in _installed(self.group) if name not in self._homes)])
+        return iter([*self.homes, *(name for name in plug_ins(self.group) if name not in self.homes)])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._homes or name in _installed(self.group)
+        return name in self.homes or name in plug_ins(self.group)
 
     def __getitem__(self, name: str) -> Any:
-        home = self._homes[name] if name in self._homes else _installed(self.group)[name]
+        home = self.homes[name] if name in self.homes else plug_ins(self.group)[name]
         return load(home, self.what) if isinstance(home, str) else home
 
     def __setitem__(self, name: str, thing: Any) -> None:
-        self._homes[name] = thing
+        self.homes[name] = thing
 
     def __delitem__(self, name: str) -> None:
-        del self._homes[name]
+        del self.homes[name]
 
     @property
     def own(self) -> list[str]:
         """The names of this package and names registered by the program, without plug-ins."""
-        return list(self._homes)
+        return list(self.homes)
 
     def split(self, text: str) -> tuple[str, str]:
         """Split ``word:rest`` after its word, a name or a home: a home contains a colon itself."""
@@ -78,7 +78,7 @@ class Registry(MutableMapping[str, Any]):
         """Whether a word is a registered name, or the home of a registered name."""
         if word in self:
             return True
-        things = [*self._homes.values(), *_installed(self.group).values()]
+        things = [*self.homes.values(), *plug_ins(self.group).values()]
         return word in (
             thing if isinstance(thing, str) else home_of(thing)
             for thing in things
@@ -103,7 +103,7 @@ class Registry(MutableMapping[str, Any]):
 
 
 @cache
-def _installed(group: str) -> dict[str, str]:
+def plug_ins(group: str) -> dict[str, str]:
     """The homes that installed packages register in a group."""
     from importlib.metadata import entry_points  # takes longer to load than all of this package's own start
 
@@ -211,10 +211,10 @@ LEARNERS = Registry(
 DEFAULT = "likelihood-ucb"
 """The default learner: the least measured regret (docs/head-to-head.md)."""
 
-INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm")
+INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm", "lp-index", "id", "lp-update")
 """Oracles whose policies, with knowledge of the problem, serve as references for comparison."""
 
-COMPARATORS = ("auto", *INFORMED)
+COMPARATORS = ("auto", "exact", "whittle", "myopic", "guha", "best-arm", "lp-index")
 """References for regret, besides a number."""
 
 ALIASES = {
@@ -237,6 +237,9 @@ ORACLES = Registry(
         "guha": "restless_bandits.oracles.guha:ORACLE",
         "relaxation": "restless_bandits.oracles.relaxation:ORACLE",
         "best-arm": "restless_bandits.oracles.best_arm:ORACLE",
+        "lp-index": "restless_bandits.oracles.observed.planners:LP_INDEX",
+        "id": "restless_bandits.oracles.observed.planners:ID",
+        "lp-update": "restless_bandits.oracles.observed.planners:LP_UPDATE",
     },
 )
 

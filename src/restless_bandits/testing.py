@@ -32,7 +32,7 @@ from restless_bandits.oracles.solution import CERTIFIED_WIDTH
 from restless_bandits.policies.plans import Plan, check_plan
 from restless_bandits.policies.policies import Policy
 from restless_bandits.simulation.engine import UnplayablePolicyError, World, play_run
-from restless_bandits.simulation.walks import drawn_chains, play_slot
+from restless_bandits.simulation.walks import DrawnWorld, play_slot
 
 SEED = 1
 ROUNDING = 1e-9
@@ -189,11 +189,11 @@ def _played(agent: Agent, problem: Problem, slots: int, stops: Sequence[int] = (
 
     After ``stops`` the agent is saved and loaded, at the last stop between a decision and its feedback.
     """
-    states, reward = drawn_chains(problem, slots, np.random.default_rng(SEED))
+    world = DrawnWorld(problem, slots, np.random.default_rng(SEED))
 
     def answer(arms: Sequence[int]) -> tuple[list[int], list[float]]:
         _check_arms(agent.learner, problem, list(arms))
-        return [int(states[agent.slots, arm]) for arm in arms], [reward(agent.slots, arm) for arm in arms]
+        return world.answer(arms)
 
     path = []
     for slot in range(1, slots + 1):

@@ -4,7 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from restless_bandits import Agent, Problem, ProblemError, Task
 from restless_bandits._internal import background
 from restless_bandits._internal.random_streams import world_words
 from restless_bandits.model.record import Record
-from restless_bandits.policies import EveryStateSeen, Forever, SeenIn, Slots
+from restless_bandits.policies import EmpiricalUCB, EveryStateSeen, Forever, SeenIn, Slots
 from restless_bandits.policies.plans import renumbered
 from restless_bandits.registry import learner_names
 from tests import reference
@@ -98,14 +98,21 @@ def test_what_is_planned_is_what_an_agent_of_those_arms_alone_would_plan():
         assert one.record.only([0, 2, 3]).to_dict() == other.record.to_dict()
 
 
-def test_policies_are_asked_with_the_record_of_the_arms_in_service():
-    """Whatever was told in between: in order, late, lost, or of a retired arm."""
+def test_policies_are_asked_with_the_record_of_the_arms_in_service(monkeypatch):
+    """After feedback in order, late feedback, lost feedback, and feedback of a retired arm."""
+    records, scores_now = [], EmpiricalUCB.scores_now
+
+    def noting(policy, record):
+        records.append(seen_of(record))
+        return scores_now(policy, record)
+
+    monkeypatch.setattr(EmpiricalUCB, "scores_now", noting)
     one = agent("ucb1")
     one.retire_arm(1)
     rng = np.random.default_rng(2)
     for _ in range(120):
         one.ask()
-        assert seen_of(one._part) == seen_of(one.record.only([0, 2, 3]))
+        assert records.pop() == seen_of(one.record.only([0, 2, 3]))
         fate = rng.integers(5)
         if fate < 2:
             one.tell(int(rng.integers(2)), 1.0)
@@ -257,21 +264,20 @@ class TestBackground:
         while not held:
             play(one, available, 1)
         due = one.slots
-        old = one._plan
+        old = one.to_dict()["plan_record"]
         play(one, available, 7)
-        assert one._plan is old
+        assert one.to_dict()["plan_record"] == old
         assert len(held) == 1
         one.save(tmp_path / "due.json")
         held[0].keep()
         one.ask()
-        assert one._plan is not old
-        assert one._plan_record.slots == due == sum(one.record.plan_lengths)
+        assert one.to_dict()["plan_record"] != old
+        assert one.to_dict()["plan_record"]["slots"] == due == sum(one.record.plan_lengths)
 
         again = Agent.load(tmp_path / "due.json")
         assert len(held) == 2  # What was not finished is made again, and it is the same plan.
         held[1].keep()
-        again.ask()
-        assert again._plan == one._plan
+        assert again.ask() == one.ask()
         assert json.dumps(again.to_dict()) == json.dumps(one.to_dict())
 
     def test_plans_that_are_there_at_once_are_those_of_an_agent_that_waits(self, held):
@@ -300,7 +306,7 @@ class TestBackground:
         for _ in range(60):
             for number, promise in enumerate(held):
                 if not promise.done():
-                    promise.keep() if number % 2 else promise.set_exception(background.BrokenExecutor("died"))
+                    promise.keep() if number % 2 else promise.set_exception(BrokenExecutor("died"))
             assert play(one, here, 1) == play(other, available, 1)
 
     def test_what_a_learner_warns_of_is_told(self, held):
@@ -344,7 +350,7 @@ if __name__ == "__main__":
         time.sleep(0.005)  # for the workers, which plan meanwhile
     adopted = min(agent.record.plans for agent in agents)
     (pool,) = background._pools.values()
-    print(adopted, len(pool._processes))
+    print(adopted, background.workers())
 """
 
 
@@ -352,4 +358,4 @@ def test_no_process_is_started_for_an_agent_that_waits():
     # Another test may have left its workers to this process.
     background.close()
     play(agent("likelihood-ucb"), world(), 30)
-    assert background._pools == {}
+    assert background.workers() == 0

@@ -29,6 +29,11 @@ def task(n_states=(2, 2), laws=None, **more):
     )
 
 
+def first_remembered(slots, memory):
+    """The first slot within a memory, which forgets whole blocks."""
+    return max(1, (slots // stretch_of(memory) - MEMORY_BLOCKS + 1) * stretch_of(memory) + 1)
+
+
 class World:
     """Arms of two states that drift on whether they are seen or not; rewards are 0.9 and 0.1 unless said otherwise."""
 
@@ -244,9 +249,9 @@ class TestMemory:
         play(agent, world, 700)
         agent.on_change = "forget"
         play(agent, world, 200)
-        assert agent.record.pulls.sum() == 900 - agent._remembered + 1
+        assert agent.record.pulls.sum() == 900 - first_remembered(900, 1024) + 1
         play(agent, world, 600)
-        assert agent.record.pulls.sum() == 1500 - agent._remembered + 1
+        assert agent.record.pulls.sum() == 1500 - first_remembered(1500, 1024) + 1
 
     def test_with_changes(self):
         agent = rb.Agent("round-robin", task(), seed=1, memory=2048, on_change="forget", late=64)

@@ -64,7 +64,8 @@ def test_replay_makes_the_same_agent(tmp_path):
     assert kinds[0] == "create"
     assert set(kinds) == {"create", "ask", "tell", "lost", "skip", "arm", "learner"}
     assert [event["seq"] for event in one.history(since=3)] == list(range(4, len(kinds) + 1))
-    assert again._choice() == one._choice()
+    one.ask()
+    assert Agent.replay(path).open == one.open
 
 
 def test_a_history_begins_at_any_slot(tmp_path):

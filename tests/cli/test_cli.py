@@ -217,7 +217,7 @@ class TestLong:
     @pytest.mark.parametrize("people", [False, True])
     def test_reproduce(self, capsys, monkeypatch, people):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: people)
-        with reproduce._progress() as tell:
+        with reproduce.show_progress() as tell:
             tell(0.0, 100.0, "figure-a")
             tell(1.0, 110.0, "figure-a")
         assert capsys.readouterr().err.count("this will take about 100 s") == 1

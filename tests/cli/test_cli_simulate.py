@@ -145,7 +145,7 @@ def test_ctrl_c_shows_what_is_finished(restless, monkeypatch, tmp_path, stored, 
     def interrupting(title):
         yield interrupt_at(9, number)
 
-    monkeypatch.setattr(command, "_progress", interrupting)
+    monkeypatch.setattr(command, "show_progress", interrupting)
     words = ["paper-1", *TWO, "--horizon", "300", "--runs", "60", "--jobs", "1", "--json"]
     with no_run_from(20, monkeypatch):
         code, out, err = restless(*words, *(["--out", str(tmp_path / "Out")] if stored else []))
@@ -158,10 +158,10 @@ def test_ctrl_c_shows_what_is_finished(restless, monkeypatch, tmp_path, stored, 
 
 def test_progress_is_for_terminals(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-    with command._progress("title") as advance:
+    with command.show_progress("title") as advance:
         assert advance is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with command._progress("a [/x] title") as advance:
+    with command.show_progress("a [/x] title") as advance:
         advance(3, 10)
     assert capsys.readouterr().out == ""
 

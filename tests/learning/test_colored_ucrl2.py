@@ -30,7 +30,7 @@ def random_balls(n_states, caps, rng, spread=0.5):
 
 def layout_of(n_states, caps, unseen=None, ties=True):
     unseen = unseen or (False,) * len(caps)
-    return module._layout(tuple(n_states), (0,) * len(caps), tuple(caps), tuple(unseen), ties)
+    return module.table_layout(tuple(n_states), (0,) * len(caps), tuple(caps), tuple(unseen), ties)
 
 
 def slow_most(estimate, half, payoffs):
@@ -278,7 +278,7 @@ def test_a_plan_depends_on_the_record_alone():
     np.testing.assert_array_equal(first.trace.arms, second.trace.arms)
     task = problem.task(4000)
     stored = Record.from_dict(task, first.record.to_dict())
-    module._layout.cache_clear()
+    module.table_layout.cache_clear()
     one, other = learner.plan(first.record.frozen(), task, RNG).policy, learner.plan(stored.frozen(), task, RNG).policy
     assert isinstance(one, JointPolicy)
     np.testing.assert_array_equal(one.action, other.action)

@@ -59,15 +59,15 @@ class TestLikelihood:
     @pytest.mark.parametrize(("theta", "slots"), [((0.3, -1.2), 40), ((-9.0, 4.0), 64), ((2.0, 1.0), 400)])
     def test_steps_of_two_states_have_the_same_bits_as_those_of_any_number(self, theta, slots):
         chain = kernels.chain_of(np.array(theta), 2)
-        slopes = kernels._slopes.py_func(chain)
+        slopes = kernels.entry_slopes.py_func(chain)
         general, unrolled = (chain.copy(), slopes.copy()), (chain.copy(), slopes.copy())
         settled = False
         for _ in range(slots):
             if not settled:
                 out = np.empty((2, 2)), np.empty((2, 2, 2))
-                settled = kernels._step.py_func(chain, slopes, *general, *out) < kernels.SETTLED
+                settled = kernels.power_step.py_func(chain, slopes, *general, *out) < kernels.SETTLED
                 general = out
-        assert kernels._two_state_steps(chain, slopes, *unrolled, slots) == settled
+        assert kernels.two_state_power_steps(chain, slopes, *unrolled, slots) == settled
         for one, other in zip(general, unrolled, strict=True):
             assert one.tobytes() == other.tobytes()
 
@@ -112,7 +112,7 @@ class TestSteps:
         )
         for point in (theta, np.clip(4 * theta, -kernels.LARGEST_LOGIT, kernels.LARGEST_LOGIT)):
             kernels.log_posterior(point, n, cells, 1.0, gradient, information)
-            kernels._newton_step(gradient, information, work, step)
+            kernels.newton_step(gradient, information, work, step)
             wanted = np.linalg.solve(information + 1e-9 * np.diag(1 + np.diag(information)), gradient)
             wanted /= max(1.0, np.abs(wanted).max() / kernels.LARGEST_STEP)
             assert step == pytest.approx(wanted, rel=1e-6, abs=1e-9)

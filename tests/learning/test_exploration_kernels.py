@@ -16,6 +16,7 @@ from restless_bandits.learning.learners.confidence_bounds import arm_means, kl_u
 from restless_bandits.model.record import Record
 from restless_bandits.oracles import planning
 from restless_bandits.oracles.whittle import flat_arms
+from restless_bandits.policies.choice_kernels import choices_of
 from restless_bandits.simulation.engine import World, play_run
 
 HOPPING = [rb.Arm([[0.1, 0.9], [0.8, 0.2]], [0.9, 0.1]), rb.Arm([[0.6, 0.4], [0.3, 0.7]], [0.8, 0.1])]
@@ -26,7 +27,7 @@ def played(problem, slots=300, spec="round-robin"):
 
 
 def ahead(problem, policy, other, record, slots, seed=0):
-    both = exploring.choices_of(policy), exploring.choices_of(other)
+    both = choices_of(policy, "a test"), choices_of(other, "a test")
     rng = np.random.default_rng(seed)
     return exploring.follow(rng, *both, flat_arms(problem.arms), record.last_state.copy(), record.elapsed, slots)
 

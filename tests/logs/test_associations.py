@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from restless_bandits.logs.associations import _pooled, _tails, association, line_in_spectrum, trend
+from restless_bandits.logs.associations import association, line_in_spectrum, pooled_table, tail_probabilities, trend
 
 CHAINS = {
     "even": np.array([[0.7, 0.3], [0.4, 0.6]]),
@@ -45,12 +45,12 @@ def test_by_hand():
 
 def test_neighbours_are_pooled_until_enough_is_expected():
     table = np.array([[40.0, 4, 1], [38, 3, 0], [3, 0, 0], [41, 5, 2]])
-    pooled = _pooled(table)
+    pooled = pooled_table(table)
     assert pooled.sum() == table.sum()
     expected = np.outer(pooled.sum(axis=1), pooled.sum(axis=0)) / pooled.sum()
     assert expected.min() >= 5
     assert min(pooled.shape) == 2
-    assert min(_pooled(np.array([[90.0, 1], [90, 2]])).shape) == 1
+    assert min(pooled_table(np.array([[90.0, 1], [90, 2]])).shape) == 1
 
 
 def test_trend_against_shuffled_outcomes():
@@ -82,7 +82,7 @@ def test_tails_of_a_skewed_law(skew):
     distribution = stats.pearson3(skew) if skew else stats.norm()
     for deviation in (-3.0, -0.5, 0.0, 1.0, 6.0):
         expected = (distribution.sf(deviation), distribution.cdf(deviation))
-        assert _tails(deviation, skew) == pytest.approx(expected, rel=1e-3, abs=1e-12)
+        assert tail_probabilities(deviation, skew) == pytest.approx(expected, rel=1e-3, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", CHAINS)

@@ -52,19 +52,19 @@ def test_score_by_hand():
     test[0, 0, 2] = 2
     moves = np.log((1 + 0.5) / (6 + 1))
     within = np.log((5 + 0.5) / (10 + 1))
-    assert binning._score(train, test, (2,)) == pytest.approx(2 * (moves + within))
-    assert binning._score(train, test, ()) == pytest.approx(2 * np.log((5 + 0.5) / (16 + 2)))
+    assert binning.score_of_cuts(train, test, (2,)) == pytest.approx(2 * (moves + within))
+    assert binning.score_of_cuts(train, test, ()) == pytest.approx(2 * np.log((5 + 0.5) / (16 + 2)))
 
 
 def test_best_cuts_against_all_cuts():
     rng = np.random.default_rng(3)
     times, arms, values, _ = levels(THREE, 3000, 4, [0, 1, 2], spread=0.9)
     cells = np.searchsorted(np.quantile(values, np.arange(1, 12) / 12), values)
-    counts, _ = binning._counted(binning.LoggedValues(cells.astype(float), times, arms), 12)
+    counts, _ = binning.transition_counts(binning.LoggedValues(cells.astype(float), times, arms), 12)
     total = counts.sum(axis=0)
 
     def told(cuts):
-        moves = binning._lumped(total, cuts)
+        moves = binning.merged_counts(total, cuts)
         with np.errstate(divide="ignore", invalid="ignore"):
             alone = moves.sum(axis=2, keepdims=True) * moves.sum(axis=1, keepdims=True)
             parts = moves * np.log(moves * moves.sum(axis=(1, 2), keepdims=True) / alone)
@@ -73,17 +73,17 @@ def test_best_cuts_against_all_cuts():
     pairs = [(a, b) for a in range(1, 11) for b in range(a + 1, 12)]
     best = max(pairs, key=told)
     for begin in [pairs[k] for k in rng.choice(len(pairs), 3, replace=False)]:
-        assert told(binning._best_cuts(total, begin, 0.0)) == pytest.approx(told(best))
+        assert told(binning.best_cuts(total, begin, 0.0)) == pytest.approx(told(best))
 
 
 def test_states_that_an_arm_is_rarely_in_are_not_chosen(monkeypatch):
     counts = np.zeros((2, 3, 3))
     counts[0] = 5
     counts[1, 0, 0] = counts[1, 1, 0] = 5
-    assert binning._all_left(counts, (1, 2))  # The second arm has no third state.
+    assert binning.every_state_left(counts, (1, 2))  # The second arm has no third state.
     counts[1, 2, 0] = 1
-    assert not binning._all_left(counts, (1, 2))
-    assert binning._all_left(counts, (1,))
+    assert not binning.every_state_left(counts, (1, 2))
+    assert binning.every_state_left(counts, (1,))
     times, arms, values, _ = levels(THREE, 1500, 5, [0, 1, 5])
     monkeypatch.setattr(binning, "FEWEST_LOOKS", 10**6)
     read = rb.data.trace(times, arms, value=values, states="2..4", low_is_better=True)

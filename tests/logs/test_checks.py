@@ -164,6 +164,8 @@ def test_jumps_have_their_own_remedy():
 def test_holm_and_sentences():
     assert holm([]) == []
     assert holm([0.02, 0.01, 1.0]) == pytest.approx([0.04, 0.03, 1.0])
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
     finding = rb.data.Finding("memory", "x", 1e-9, 0.3, "arm 'x': remembers", "try more states", adjusted=1e-8)
     other = dataclasses.replace(finding, arm="y", sentence="arm 'y': remembers")
     quiet = dataclasses.replace(other, adjusted=DOUBTFUL)

@@ -114,10 +114,10 @@ def test_law_check_against_a_slow_count():
 
 
 def test_pooling():
-    seen, expected = distribution_checks._pooled(np.array([1, 2, 30, 4, 1]), np.array([2.0, 3.5, 20.0, 4.0, 0.5]))
+    seen, expected = distribution_checks.pooled_counts(np.array([1, 2, 30, 4, 1]), np.array([2.0, 3.5, 20.0, 4.0, 0.5]))
     assert seen.tolist() == [3, 35]
     assert expected.tolist() == [5.5, 24.5]
-    seen, expected = distribution_checks._pooled(np.array([3, 0]), np.array([2.0, 1.0]))
+    seen, expected = distribution_checks.pooled_counts(np.array([3, 0]), np.array([2.0, 1.0]))
     assert (seen.tolist(), expected.tolist()) == ([3], [3])
 
 

@@ -86,7 +86,7 @@ def test_hours_that_were_never_logged():
     columns = {name: getattr(trace, name)[there] for name in ("times", "arms", "states", "rewards")}
     found = rb.data.fit(dataclasses.replace(trace, **columns))
     text = rb.data.report(found, draws=10)
-    bars = re.findall(r'<text [^>]*class="soft">(\d\d)</text>', text)
+    bars = re.findall(r'<text class="tick [^>]*>(\d\d)</text>', text)
     assert bars[: len(bars) // 2] == [f"{hour:02d}" for hour in range(0, 24, 24 // (len(bars) // 2))]
 
 

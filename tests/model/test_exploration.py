@@ -11,7 +11,7 @@ from scipy import stats
 
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError
-from restless_bandits.model.exploration import _expected
+from restless_bandits.model.exploration import expected_slots
 from restless_bandits.paper import theory
 from restless_bandits.simulation.engine import World, play_run
 from tests.model.chains import PAPER, THREE, chain_of
@@ -46,7 +46,7 @@ class TestExploration:
     def test_two_states_by_recursion(self, seed, m, first):
         chain, start = chain_of(2, seed, kind="birth-death"), np.array([first, 1 - first])
         assume(min(chain[0, 1], chain[1, 0]) >= 1e-3)
-        assert _expected(chain, start, m) == pytest.approx(expected_cover(chain, start, m), rel=1e-9)
+        assert expected_slots(chain, start, m) == pytest.approx(expected_cover(chain, start, m), rel=1e-9)
 
     @pytest.mark.parametrize("problem", [PAPER, THREE], ids=lambda one: one.name)
     def test_bounds_hold_the_mean(self, problem):

@@ -72,11 +72,11 @@ def test_solutions_do_not_depend_on_the_way(name, monkeypatch):
     found = []
     # Never with NumPy, always, and first with NumPy and then not.
     for most in (0, 10**12, 300_000):
-        monkeypatch.setattr(exact_module._Level, "array_work", 0)
+        monkeypatch.setattr(exact_module.TruncationLevel, "array_work", 0)
         monkeypatch.setattr(exact_module, "is_loaded", lambda kernel: False)
         monkeypatch.setattr(exact_module, "MOST_ARRAY_WORK", most)
         found.append(rb.oracles.exact(problem))
-        done = exact_module._Level.array_work
+        done = exact_module.TruncationLevel.array_work
         assert (done > 0) == (most > 0)
         assert done < 2 * most + 1
     for other in found[1:]:

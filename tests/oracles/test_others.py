@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 import restless_bandits as rb
 from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
-from restless_bandits.oracles.guha import _balance, _PricedArm
+from restless_bandits.oracles.guha import PricedArm, balance_price
 from restless_bandits.oracles.lagrangian import SubsidisedArms, relax
 from restless_bandits.oracles.myopic import table_length
 from restless_bandits.testing import check_oracle
@@ -138,8 +138,8 @@ class TestGuha:
         drawn = Problem.random(n_arms, 2, seed=seed, floor=0.05)
         arms = [Arm(a.transitions, [a.rewards[0], 0 if poor else a.rewards[1]], initial=1) for a in drawn.arms]
         problem = Problem(arms)
-        priced = [_PricedArm(arm, table_length(arm)) for arm in problem.arms]
-        price = _balance(priced)
+        priced = [PricedArm(arm, table_length(arm)) for arm in problem.arms]
+        price = balance_price(priced)
         assert sum(arm.value(price) for arm in priced) == pytest.approx(price, abs=1e-12)
         policy = rb.oracles.policy("guha", problem)
         potentials, laws = [], [arm.state_distributions(61)[1:] for arm in problem.arms]

@@ -179,14 +179,14 @@ SLOW = Problem(
 
 def test_exact_gives_up_where_its_residual_stalls(monkeypatch):
     sweeps = []
-    level = importlib.import_module("restless_bandits.oracles.exact")._Level
-    original = level._sweep
+    level = importlib.import_module("restless_bandits.oracles.exact").TruncationLevel
+    original = level.sweep
 
     def counted(self, *args):
         sweeps.append(self.joint.size * self.outcomes)
         return original(self, *args)
 
-    monkeypatch.setattr(level, "_sweep", counted)
+    monkeypatch.setattr(level, "sweep", counted)
     solution = rb.oracles.exact(SLOW)
     assert not solution.certified
     assert 0.0 <= solution.lower <= solution.upper <= 2.0
@@ -199,7 +199,7 @@ def counted_work(monkeypatch):
         importlib.import_module(f"restless_bandits.oracles.{name}") for name in ("exact", "explicit_chains")
     )
     work, swept, solved = [], [], []
-    sweep, staying, settled = exact._Level._sweep, explicit.EndComponents.staying, explicit._settled_policy
+    sweep, staying, settled = exact.TruncationLevel.sweep, explicit.EndComponents.staying, explicit.settled_policy
 
     def one_sweep(self, *args):
         work.append(self.joint.size * self.outcomes)
@@ -213,9 +213,9 @@ def counted_work(monkeypatch):
         solved.append(parts.explored.size)
         return settled(parts, *args)
 
-    monkeypatch.setattr(exact._Level, "_sweep", one_sweep)
+    monkeypatch.setattr(exact.TruncationLevel, "sweep", one_sweep)
     monkeypatch.setattr(explicit.EndComponents, "staying", one_step)
-    monkeypatch.setattr(explicit, "_settled_policy", one_policy)
+    monkeypatch.setattr(explicit, "settled_policy", one_policy)
     return work, swept, solved
 
 

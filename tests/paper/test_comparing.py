@@ -3,13 +3,22 @@
 import numpy as np
 import pytest
 
-import restless_bandits as rb
-from restless_bandits.paper.experiments.comparing import carriers, holm, side_of_mean
-from restless_bandits.paper.experiments.verdicts import compare, compare_spread
+from restless_bandits.paper.experiments.comparing import LEVEL, carriers, side_of_mean, side_of_spread
 
 TRIES = 600
 MOST = 9
 """At a level of 1e-3 false alarms may have twice that rate: of 600 tries more than 9 then have chance 5e-7."""
+
+
+WORDS = {-1: "less", 0: "undecided", 1: "more"}
+
+
+def compare(differences, level=LEVEL):
+    return WORDS[side_of_mean(np.array(differences)).at(level)]
+
+
+def compare_spread(a, b, level=LEVEL):
+    return WORDS[side_of_spread(np.array(a), np.array(b)).at(level)]
 
 
 def normal(rng, n):
@@ -122,31 +131,10 @@ def test_scale_does_not_matter():
         assert side_of_mean(scale * values).p == pytest.approx(side_of_mean(values).p)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: compare([1.0, np.nan, 2.0]), "finite"),
-        (lambda: compare([[1.0, 2.0]]), "list of finite numbers"),
-        (lambda: compare(["a"]), "not numbers"),
-        (lambda: compare([1.0, 2.0], level=0), "level is 0"),
-        (lambda: compare_spread([1.0, 2.0], [1.0]), "2 values and b 1"),
-    ],
-)
-def test_bad_input(call, message):
-    with pytest.raises(rb.ProblemError, match=message):
-        call()
-
-
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0]])
 def test_fewer_than_three_decide_nothing(values):
     assert compare(values) == "undecided"
     assert compare_spread(values, values) == "undecided"
-
-
-def test_holm():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 def test_carriers():

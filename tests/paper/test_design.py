@@ -78,14 +78,13 @@ def test_quick_plays_the_first_runs_of_the_same_items():
     for a, b in pairs:
         if not isinstance(a, RegretFigure):
             continue
-        for protocol in a.protocols:
-            for line in a.replayed(protocol):
-                assert a.runs_of(protocol, line) < b.runs_of(protocol, line)
-                # The beginning of the same run: the same checkpoints, or as many of them as are wanted.
-                known = b.horizons(protocol, line)
-                assert a.horizons(protocol, line) == known[: len(a.horizons(protocol, line))]
-                uses_horizon = "colored-ucrl2" in line.spec and protocol.name == "fair"
-                assert not uses_horizon or a.horizons(protocol, line) == known
+        for protocol, line in a.replayed:
+            assert a.runs_of(protocol, line) < b.runs_of(protocol, line)
+            # The beginning of the same run: the same checkpoints, or as many of them as are wanted.
+            known = b.horizons(protocol, line)
+            assert a.horizons(protocol, line) == known[: len(a.horizons(protocol, line))]
+            uses_horizon = "colored-ucrl2" in line.spec and protocol.name == "fair"
+            assert not uses_horizon or a.horizons(protocol, line) == known
     assert [sum(quick.items[8].runs_of(line)) for line in quick.items[8].lines] == [12, 12, 12, 7]
     assert quick.items[-1] == whole.items[-1]
 

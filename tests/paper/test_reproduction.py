@@ -275,20 +275,20 @@ class TestTimes:
     def test_times_of_other_code_are_not_taken(self, tmp_path, monkeypatch):
         path = tmp_path / "times.json"
         one = timing.ElapsedSeconds(1.0, 2.0)
-        timing._Kept(path).add("x", one)
-        assert timing._Kept(path).clocks("x") == [one]
+        timing.StoredTimes(path).add("x", one)
+        assert timing.StoredTimes(path).clocks("x") == [one]
         monkeypatch.setattr(timing, "fingerprint", lambda: "other")
-        assert timing._Kept(path).clocks("x") == []
+        assert timing.StoredTimes(path).clocks("x") == []
 
     @pytest.mark.parametrize("clock", ["", "[1]", "[1, NaN]", "[-1, 2]", "[0, 1]", f"[{'9' * 400}, 1]", "[" * 5000])
     def test_a_damaged_file_is_measured_again(self, tmp_path, clock):
         path = tmp_path / "times.json"
-        timing._Kept(path).add("x", timing.ElapsedSeconds(1.5, 2.5))
+        timing.StoredTimes(path).add("x", timing.ElapsedSeconds(1.5, 2.5))
         whole = json.dumps(json.loads(path.read_text()))
         path.write_text(whole)
-        assert timing._Kept(path).clocks("x") == [(1.5, 2.5)]
+        assert timing.StoredTimes(path).clocks("x") == [(1.5, 2.5)]
         path.write_text(whole.replace("[1.5, 2.5]", clock))
-        assert timing._Kept(path).clocks("x") == []
+        assert timing.StoredTimes(path).clocks("x") == []
 
 
 @pytest.mark.parametrize(
@@ -329,15 +329,15 @@ def test_inside(tmp_path, monkeypatch):
     found = reproduce(["inside"], out=tmp_path / "out", jobs=1)
     (verdict,) = [one for one in found.verdicts if one.claim.id == "ts9-finds-truth"]
     assert verdict.outcome == "holds"
-    part = found.part("inside")
-    for one in part.estimates:
+    (item,) = found.plan.items
+    for one in item.learned(item.runs, found.seed):
         # Estimates are unbiased but for the stopping rule: within five standard errors and 0.002 of the truth.
         error = one.estimated.std(axis=0, ddof=1) / np.sqrt(len(one.estimated))
         assert (np.abs(one.estimated.mean(axis=0) - one.truth) < 5 * error + 0.002).all()
         # The optimistic chain stays longer in the good state, and leaves the bad one sooner.
         assert (one.optimistic[:, :, 0] >= one.estimated[:, :, 0]).all()
         assert (one.optimistic[:, :, 1] <= one.estimated[:, :, 1]).all()
-    arms = part.stretch.arms
+    arms = item.stretch(found.seed).arms
     assert set(arms) == {0, 1}
     assert (np.diff(arms) != 0).sum() > 10
     assert (tmp_path / "out" / "figures" / "raster.png").read_bytes().startswith(b"\x89PNG")

@@ -50,24 +50,22 @@ def test_stored_runs_have_the_stored_means():
     stored = StoredResults.read()
     compared = 0
     for item in design(quick=True).items[:8]:
-        for protocol in item.protocols:
+        for protocol, line in item.replayed:
+            sample = stored.samples[item.name, protocol.name, line.label]
             panel = stored.panel(item.name, protocol.name)
-            lines = {line["learner"]: line for line in panel["lines"]}
-            for line in item.replayed(protocol):
-                sample = stored.samples[item.name, protocol.name, line.label]
-                found = lines[line.label]
-                assert set(item.horizons(protocol, line)) <= set(sample.horizons) <= set(found["horizons"])
-                assert sample.runs == item.stored_runs
-                if found["runs"] > sample.runs:
-                    continue
-                compared += 1
-                regret = sample.regret[: found["runs"]]
-                at = [found["horizons"].index(one) for one in sample.horizons]
-                for name, values in (
-                    ("mean", regret.mean(axis=0)),
-                    ("sd", regret.std(axis=0, ddof=1)),
-                    ("median", np.median(regret, axis=0)),
-                    ("max", regret.max(axis=0)),
-                ):
-                    np.testing.assert_allclose(values, np.array(found[f"regret_{name}"])[at], rtol=1e-12)
+            (found,) = [one for one in panel["lines"] if one["learner"] == line.label]
+            assert set(item.horizons(protocol, line)) <= set(sample.horizons) <= set(found["horizons"])
+            assert sample.runs == item.stored_runs
+            if found["runs"] > sample.runs:
+                continue
+            compared += 1
+            regret = sample.regret[: found["runs"]]
+            at = [found["horizons"].index(one) for one in sample.horizons]
+            for name, values in (
+                ("mean", regret.mean(axis=0)),
+                ("sd", regret.std(axis=0, ddof=1)),
+                ("median", np.median(regret, axis=0)),
+                ("max", regret.max(axis=0)),
+            ):
+                np.testing.assert_allclose(values, np.array(found[f"regret_{name}"])[at], rtol=1e-12)
     assert compared == 8 * 5 + 15

@@ -262,7 +262,7 @@ class TestTheRest:
         line = dataclasses.replace(
             curve("R", lambda t: t), exploration=np.outer(1 + 0.01 * np.arange(30), HORIZONS ** (2 / 3))
         )
-        asked = claim("exploration", of="R", factor=1.0, items=("one",))
+        asked = claim("exploration", of=["R"], factor=1.0, items=("one",))
         for factor, outcome in ((2.0, HOLDS), (0.5, FAILS)):
             bounds = {"one": lambda t, factor=factor: factor * t ** (2 / 3)}
             (verdict,) = decide(asked, evidence(line, items=("one",), exploration_bounds=bounds))

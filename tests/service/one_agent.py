@@ -15,7 +15,7 @@ def plan_at_once(work, *given):
     """What ``background.submit`` does, in this process and at once."""
     promise = Future()
     try:
-        promise.set_result(background._listened(work, *given))
+        promise.set_result(background.with_warnings(work, *given))
     except Exception as error:
         promise.set_exception(error)
     return promise

@@ -30,7 +30,7 @@ def prepare(failpoint):
     from tests.service.one_agent import plan_at_once
 
     os.environ[failpoints.VARIABLE] = failpoint or ""
-    failpoints.passed = failpoints._from_environment()
+    failpoints.passed = failpoints.from_environment()
     writer.SNAPSHOT_EVERY = SNAPSHOTS
     planning.background.submit = plan_at_once
 

@@ -181,7 +181,7 @@ def test_requests_are_counted_by_the_table_of_routes(agent):
     found = lines()
     assert len(found) == len(before)
     labels = {line.partition('route="')[2].partition('"')[0] for line in found}
-    assert labels <= {route.path for route in agent.app._app.routes} | {"other"}
+    assert labels <= {route.path for route in agent.app.app.routes} | {"other"}
     assert {"other", "/agents/{name}", "/agents/{name}/stream"} <= labels
 
 

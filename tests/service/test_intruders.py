@@ -70,7 +70,7 @@ def test_routes_that_are_not_described_need_a_token_too(service):
     """Those of the page: all but its login and its files, which are nobody's secret."""
     opened = {"/", "/login", "/logout", "/health", "/favicon.ico"}
     found = 0
-    for route in service.app._app.routes:
+    for route in service.app.app.routes:
         if route.path in opened or route.path.startswith("/assets/"):
             continue
         for method in route.methods:

@@ -43,7 +43,7 @@ class Slow(Future):
 def plan_slowly(work, *given):
     promise = Slow(len(given[1].plan_lengths) % 4)
     try:
-        promise.set_result(background._listened(work, *given))
+        promise.set_result(background.with_warnings(work, *given))
     except Exception as error:
         promise.set_exception(error)
     return promise

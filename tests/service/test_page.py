@@ -136,7 +136,7 @@ class TestLogin:
         monkeypatch.setattr(auth.time, "monotonic", lambda: now + auth.SESSION_SECONDS + 1)
         assert asyncio.run(sessions.role(others[-1])) is None
         sessions.begin("t")
-        assert len(sessions._sessions) == 1
+        assert len(sessions) == 1
 
     def test_a_code_logs_in_once(self, tmp_path):
         codes = Codes()
@@ -184,7 +184,7 @@ class TestFiles:
         assert get(service, f"/assets/{name}", role=None).status == 404
 
     def test_nothing_inline(self, service):
-        for name, content in page.Page(service.writer, None, None, service.app.streams, Codes())._files.items():
+        for name, content in page.Page(service.writer, None, None, service.app.streams, Codes()).files.items():
             text = content.decode()
             assert "innerHTML" not in text
             assert "eval(" not in text

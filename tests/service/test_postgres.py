@@ -103,7 +103,7 @@ def test_a_connection_that_is_cut_off_costs_nobody_an_answer(database, at_once):
     a.create()
     assert a.ask()["slot"] == 1
     with other.writing() as session:
-        session._driver.execute(
+        session.driver.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )

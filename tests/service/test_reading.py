@@ -22,7 +22,7 @@ class Workers:
     def __init__(self):
         self.given, self.begun = [], threading.Semaphore(0)
 
-    def submit(self, pool, work, *given):
+    def submit(self, work, *given):
         computed = Future()
         computed.set_running_or_notify_cancel()
         self.given.append(computed)
@@ -33,7 +33,7 @@ class Workers:
 @pytest.fixture
 def workers(monkeypatch):
     made = Workers()
-    monkeypatch.setattr(worker_pools.ProcessPools, "submit", lambda _, *given: made.submit(*given))
+    monkeypatch.setattr(worker_pools.ReaderPool, "submit", lambda _, *given: made.submit(*given))
     return made
 
 

@@ -90,7 +90,7 @@ class TestClock:
         a = kept()
         started, slots, jump = a.time, [], 0
         a.create(clock="1s")
-        a.writer._clock = clock.BoundedClock(lambda: a.time + jump, lambda: a.time - started)
+        a.writer.clock = clock.BoundedClock(lambda: a.time + jump, lambda: a.time - started)
         for jump in (0, 0, years * 366 * 86400 * SECOND, years * 366 * 86400 * SECOND, 0, 0):
             a.time += SECOND
             slots.append(a.ask()["slot"])

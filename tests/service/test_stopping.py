@@ -10,6 +10,7 @@ import threading
 import time
 
 import restless_bandits as rb
+from restless_bandits.service import planning
 from tests.service.clients import Process
 
 WITHIN = 5.0
@@ -109,3 +110,16 @@ def test_what_was_accepted_is_answered_and_streams_end(tmp_path):
         code, err = again.end(timeout=WITHIN)
         waiting.join(5)
         assert (code, err, told) == (0, "", [503])
+
+
+def test_a_planner_that_stopped_starts_no_worker(monkeypatch):
+    def submit(*_):
+        raise AssertionError("a worker that starts after the end of the workers would hold up the exit")
+
+    monkeypatch.setattr(planning.background, "submit", submit)
+    planner = planning.Planner(lambda digest: None)
+    planner.stop()
+    assert planner.later(()).cancelled()
+    monkeypatch.setattr(planning, "is_kept", lambda kernel: False)
+    monkeypatch.setattr(planning, "warm_up", submit)
+    planner.warm_up()

@@ -37,8 +37,7 @@ class TestOpening:
         store = open_store(tmp_path / "s.db")
         with store.writing() as session:
             settings = {
-                name: session._driver.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("journal_mode", "synchronous")
+                name: session.driver.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
             }
         store.close()
         assert settings == {"journal_mode": "wal", "synchronous": 2}
@@ -321,7 +320,7 @@ class TestRecovery:
             agent.core.skip(3)
             with pytest.raises(RuntimeError, match="not gathered: skip"):
                 agent.to_dict()
-            agent._gather(a.time)
+            agent.gather(a.time)
             with pytest.raises(RuntimeError, match="1 events that are not in the log"):
                 agent.to_dict()
 
@@ -430,8 +429,10 @@ class TestRecovery:
         a.ask("first")
         a.writer.submit("b", [Create("b", ["x", "y"], learner="ucb1")]).result(30)
         monkeypatch.setattr(agent_cache, "QUICK_EVENTS", 1)
-        go_on, load = threading.Event(), agent_cache.AgentCache._load_aside
-        monkeypatch.setattr(agent_cache.AgentCache, "_load_aside", lambda *given: go_on.wait(30) and load(*given))
+        go_on, load = threading.Event(), agent_cache.AgentCache.load_in_background
+        monkeypatch.setattr(
+            agent_cache.AgentCache, "load_in_background", lambda *given: go_on.wait(30) and load(*given)
+        )
         a.reopen()
         waiting = [a.writer.submit("a", [Ask(request)]) for request in ("first", "second")]
         looks = ThreadPoolExecutor(1)
@@ -451,8 +452,10 @@ class TestRecovery:
         decisions = [a.ask() for _ in range(10)]
         monkeypatch.setattr(agent, "LARGE", 5)
         monkeypatch.setattr(agent_cache, "QUICK_EVENTS", 1)
-        loaded, load = [], agent_cache.AgentCache._load_aside
-        monkeypatch.setattr(agent_cache.AgentCache, "_load_aside", lambda *given: loaded.append(1) or load(*given))
+        loaded, load = [], agent_cache.AgentCache.load_in_background
+        monkeypatch.setattr(
+            agent_cache.AgentCache, "load_in_background", lambda *given: loaded.append(1) or load(*given)
+        )
         before = a.read(), a.log(), a.record()
         good = [a.writer.submit("a", [Ask(f"good {i}")]) for i in range(3)]
         bad = a.writer.submit("a", [Ask("bad"), Tell(decisions[0]["decision"], state=0, reward=0.3)])
@@ -663,7 +666,7 @@ def poison(a, version):
     def poisoned(agent):
         planner = agent.core.planner
         other = ServiceAgent.from_dict(agent.number, json.loads(json.dumps(agent.to_dict())), planner)
-        other._pass_to(a.time)
+        other.advance_to(a.time)
         other.pending.clear()
         other.seq = agent.seq
         return other.to_dict()
@@ -678,7 +681,7 @@ def poison(a, version):
 
 def keep_promises(promises):
     for promise, work, given in promises:
-        promise.set_result(background._listened(work, *given))
+        promise.set_result(background.with_warnings(work, *given))
 
 
 def freeze(folder=FROZEN):

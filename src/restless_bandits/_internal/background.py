@@ -1,32 +1,27 @@
-"""Background work in worker processes: a single pool for this process, started on first use.
+"""Background work of this process in worker processes of low priority: one pool, started on first use.
 
-The pool ends with the process, or when closed. A pool with dead workers is dropped, and the next task starts a new
-pool.
+A pool with dead workers is replaced by the next task. A closed pool is replaced too.
 """
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
-import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from restless_bandits._internal.errors import ProblemError
-from restless_bandits._internal.workers import begin_worker
+from restless_bandits._internal.workers import WorkerPool
 
 T = TypeVar("T")
 
 MOST_WORKERS = 4
-END_TIMEOUT_SECONDS = 2.0
-"""Seconds of waiting for the thread of a pool whose workers were terminated."""
 
 Warned = list[tuple[str, type[Warning]]]
 
-_pools: dict[int, ProcessPoolExecutor] = {}
+_pools: dict[int, WorkerPool] = {}
 """The pool by process number: a forked process has no pool yet."""
 
 
@@ -44,43 +39,26 @@ def submit(work: Callable[..., T], *given: Any) -> Future[tuple[T, Warned]]:
     """Return a future for a function's result and its warnings."""
     pool = _pools.get(os.getpid())
     if pool is None:
-        # Spawned, not forked: a fork in the presence of threads can stop for ever.
-        context = multiprocessing.get_context("spawn")
-        width = min(MOST_WORKERS, os.cpu_count() or 1)
-        pool = _pools[os.getpid()] = ProcessPoolExecutor(width, mp_context=context, initializer=_begin_aside)
-    try:
-        return pool.submit(_listened, work, *given)
-    except BrokenExecutor as error:
-        close()
-        broken: Future[tuple[T, Warned]] = Future()
-        broken.set_exception(error)
-        return broken
+        pool = _pools[os.getpid()] = WorkerPool(min(MOST_WORKERS, os.cpu_count() or 1), low_priority=True)
+    return pool.submit(with_warnings, work, *given)
 
 
-def _begin_aside() -> None:
-    begin_worker()
-    # Background work has low priority: other work may wait for the processor.
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(10)
+def workers() -> int:
+    """Return the number of worker processes that have started."""
+    pool = _pools.get(os.getpid())
+    return 0 if pool is None else len(pool.processes())
 
 
 def close() -> None:
-    """End the workers of this process, if any; tasks that have not begun are dropped."""
+    """End the workers of this process, if any; tasks that have not begun are cancelled."""
     pool = _pools.pop(os.getpid(), None)
     if pool is not None:
-        processes = list((pool._processes or {}).values())
-        manager: Any = pool._executor_manager_thread
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            with contextlib.suppress(OSError, ValueError):
-                process.terminate()
-        # The thread of the pool still holds semaphores: at an exit before its end, Python reports them as leaked.
-        if manager is not None and manager is not threading.current_thread():
-            manager.join(END_TIMEOUT_SECONDS)
+        pool.close()
 
 
-def _listened(work: Callable[..., T], *given: Any) -> tuple[T, Warned]:
+def with_warnings(work: Callable[..., T], *given: Any) -> tuple[T, Warned]:
+    """Return the result of a function and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = work(*given)
-    return result, [(str(one.message), one.category) for one in caught]
+    return result, [(str(warning.message), warning.category) for warning in caught]

@@ -107,7 +107,7 @@ class Agent(StoredAgent):
         process saved since the last load or save here.
         """
         data = self.to_dict()
-        content = json.dumps(data | {"digest": _digest(data)}, separators=(",", ":")).encode()
+        content = json.dumps(data | {"digest": digest_of(data)}, separators=(",", ":")).encode()
         check_writable(path)
         with locked(path):
             if not overwrite:
@@ -133,7 +133,7 @@ class Agent(StoredAgent):
         except (ValueError, RecursionError):
             raise ProblemError(f"{path} is not a stored agent of this version; write one with Agent.save") from None
         # Files of earlier versions have no digest.
-        if "digest" in data and data.pop("digest") != _digest(data):
+        if "digest" in data and data.pop("digest") != digest_of(data):
             raise ProblemError(f"{path} is damaged: it does not hold what was written; go back to an earlier copy")
         with _explained(path):
             agent = cls.from_dict(data, learner, trust_modules=trust_modules)
@@ -231,6 +231,6 @@ def _mark(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _digest(data: dict[str, Any]) -> str:
+def digest_of(data: dict[str, Any]) -> str:
     """A checksum of all stored data, which detects damage that leaves plausible numbers."""
     return _mark(json.dumps(data).encode())

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from restless_bandits.cli.options import AddressOption, EngineOption, JobsOption
 from restless_bandits.cli.simulate import jobs_of, warnings_as_lines
 
 if TYPE_CHECKING:
-    from restless_bandits.paper.experiments import QuickReproduction, Reproduction, Verdict
+    from restless_bandits.paper.experiments import Reproduction, Verdict
     from restless_bandits.paper.experiments.quick import ConfirmedVerdict
 
 QUIET_SECONDS = 20.0
@@ -57,41 +57,27 @@ def reproduce(
 
     Example: restless reproduce figure-a table-1 --quick
     """
-    from restless_bandits.paper.experiments import reproduce as run_all
-    from restless_bandits.paper.experiments.reproduction import ReproductionInterrupted, restamp
+    from restless_bandits.paper.experiments import reproduction
     from restless_bandits.simulation.storage import fingerprint
 
-    if renew:
-        if items or quick or seed or engine != "auto" or address is not None:
-            raise ProblemError("--restamp replays a fixed sample; it goes with --out, --runs, --jobs and --json alone")
-        with _progress() as tell, warnings_as_lines():
-            try:
-                renewed = restamp(out=out, runs=runs, jobs=jobs_of(jobs), progress=tell)
-            except ReproductionInterrupted as stop:
-                output.say(str(stop))
-                raise typer.Exit(output.INTERRUPTED) from None
+    if renew and (items or quick or seed or engine != "auto" or address is not None):
+        raise ProblemError("--restamp replays a fixed sample; it goes with --out, --runs, --jobs and --json alone")
+    with show_progress() as tell, warnings_as_lines():
+        common: Any = {"out": out, "runs": runs, "jobs": jobs_of(jobs), "progress": tell}
+        chosen: Any = {"quick": quick, "seed": seed, "engine": engine, "address": address}
+        try:
+            renewed = reproduction.restamp(**common) if renew else None
+            found = None if renew else reproduction.reproduce(tuple(items or ()), **common, **chosen)
+        except reproduction.ReproductionInterrupted as stop:
+            output.say(str(stop))
+            raise typer.Exit(output.INTERRUPTED) from None
+    if renewed is not None:
         if as_json:
             output.emit(renewed.as_dict())
         else:
             output.lines([f"compared: {renewed.compared}", f"stored: the fingerprint of this code, {fingerprint()}"])
         return
-
-    with _progress() as tell, warnings_as_lines():
-        try:
-            found = run_all(
-                tuple(items or ()),
-                quick=quick,
-                out=out,
-                seed=seed,
-                runs=runs,
-                jobs=jobs_of(jobs),
-                engine=engine,
-                address=address,
-                progress=tell,
-            )
-        except ReproductionInterrupted as stop:
-            output.say(str(stop))
-            raise typer.Exit(output.INTERRUPTED) from None
+    assert found is not None
     if as_json:
         output.emit(found.as_dict() | {"report": str(out / "report.html")})
         return
@@ -101,7 +87,7 @@ def reproduce(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[float, float, str], None]]:
+def show_progress() -> Iterator[Callable[[float, float, str], None]]:
     """A bar with an estimate on stderr for people; a line now and then where nobody watches; one at once for both."""
     from restless_bandits._internal.progress import warning
 
@@ -148,15 +134,14 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
         yield update
 
 
-def _summary(found: Reproduction | QuickReproduction, out: Path) -> list[str]:
+def _summary(found: Reproduction, out: Path) -> list[str]:
     """Three lines: what was compared, what was found, where the report is."""
-    from restless_bandits.paper.experiments.reproduction import QuickReproduction
     from restless_bandits.paper.experiments.verdicts import NOT_RUN, SHORT_TALLY
 
     tally = Counter(SHORT_TALLY[one.outcome] for one in found.verdicts if one.outcome != NOT_RUN)
     verdicts = f"{sum(tally.values())} verdicts: " + ", ".join(f"{number} {words}" for words, number in tally.items())
-    if isinstance(found, QuickReproduction):
-        confirmation = found.confirmation
+    confirmation = found.confirmation
+    if confirmation is not None:
         compared = f"{confirmation.compared} ({confirmation.origin})"
         verdicts += f"; {confirmation.agreed}"
     else:
@@ -165,7 +150,7 @@ def _summary(found: Reproduction | QuickReproduction, out: Path) -> list[str]:
     return [f"compared: {compared}", f"found: {verdicts}", f"report: {out / 'report.html'}"]
 
 
-def _show_claims(found: Reproduction | QuickReproduction) -> None:
+def _show_claims(found: Reproduction) -> None:
     """The ledger as a table, without the claims that this run says nothing of."""
     from restless_bandits.paper.experiments.verdicts import BADGES, NOT_RUN
 

@@ -6,17 +6,25 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from restless_bandits._internal.errors import ProblemError, harmless, shortened
-from restless_bandits.cli import compile_ahead, completion, options, output
+from restless_bandits.cli import completion, options, output
 from restless_bandits.registry import COMPARATORS, DEFAULT
 
 if TYPE_CHECKING:
     from restless_bandits.simulation import SimulationResult
+
+PLAY_A_SLOT = (
+    "from restless_bandits.model.problem import Problem\n"
+    "from restless_bandits.simulation.engine import World\n"
+    "from restless_bandits.simulation.jobs import play_a_slot\n"
+    "play_a_slot(World(Problem.builtin('paper-1')))"
+)
 
 
 def simulate(
@@ -59,9 +67,9 @@ def simulate(
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 
-    compile_ahead.compile_slots_ahead()
+    compile_slots_ahead()
     try:
-        with _progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
+        with show_progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
                 stated,
                 learner or DEFAULT,
@@ -88,6 +96,17 @@ def simulate(
     _show(result, problem, as_json)
 
 
+@cache
+def compile_slots_ahead() -> None:
+    """Let another process compile the kernel of the slots: learners plan before slots are played."""
+    from restless_bandits._internal.compiling import compile_ahead
+    from restless_bandits.simulation.pools import cores
+    from restless_bandits.simulation.world_kernels import run_plan
+
+    if cores() > 1:
+        compile_ahead(run_plan, PLAY_A_SLOT)
+
+
 def jobs_of(text: str) -> int | None:
     if text == "all":
         return None
@@ -107,7 +126,7 @@ def _number_or_word(text: str) -> str | float:
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+def show_progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar with a time estimate on stderr for people, nothing for programs."""
     if not sys.stderr.isatty():
         yield None

@@ -86,7 +86,7 @@ def association(strata: IntArray, groups: IntArray, outcomes: IntArray) -> Assoc
             continue
         table = np.zeros((int(groups[rows].max()) + 1, int(outcomes[rows].max()) + 1))
         np.add.at(table, (groups[rows], outcomes[rows]), 1)
-        pooled = _pooled(table)
+        pooled = pooled_table(table)
         if min(pooled.shape) < 2:
             small.append(rows)
             continue
@@ -130,10 +130,10 @@ def trend(strata: IntArray, groups: IntArray | Array, outcomes: IntArray | Array
     scale = math.sqrt(float((a**2).sum()) * float((b**2).sum()))
     if abs(skew) > MOST_SKEWED or len(a) < 4 * EXPECTED:
         return math.nan, float((a * b).sum()) / scale
-    return min(1.0, 2 * min(_tails(deviation, skew))), float((a * b).sum()) / scale
+    return min(1.0, 2 * min(tail_probabilities(deviation, skew))), float((a * b).sum()) / scale
 
 
-def _tails(deviation: float, skew: float) -> tuple[float, float]:
+def tail_probabilities(deviation: float, skew: float) -> tuple[float, float]:
     """The probabilities above and below a number of Pearson's type III distribution with mean 0 and variance 1."""
     from scipy import special
 
@@ -156,7 +156,7 @@ def _ratio(table: Array) -> tuple[float, int]:
     return ratio / factor, degrees
 
 
-def _pooled(table: Array) -> Array:
+def pooled_table(table: Array) -> Array:
     """The table with neighbours added up until enough is expected in every cell, and at least two rows and columns.
 
     The smaller margin is pooled first; a table without a solution keeps one row or one column.

@@ -179,24 +179,24 @@ def _chosen(
     ends = np.unique(np.concatenate([np.array(fine, dtype=np.int64), *map(np.array, by_quantiles.values())]))
     ends = ends[ends < len(different) - 1]
     cells = np.searchsorted(ends, ranks, side="left").astype(np.float64)
-    counts, kept = _counted(LoggedValues(cells, looks.times, looks.arms), len(ends) + 1)
+    counts, kept = transition_counts(LoggedValues(cells, looks.times, looks.arms), len(ends) + 1)
     total = counts.sum(axis=0)
     least = LEAST_SHARE * total.sum()
 
     def cuts_for(seen: Array, number: int) -> tuple[int, ...]:
         begin = tuple(int(np.searchsorted(ends, place)) + 1 for place in by_quantiles[number])
-        return begin if way == QUANTILE else _best_cuts(seen, begin, least)
+        return begin if way == QUANTILE else best_cuts(seen, begin, least)
 
     scores: dict[int, Array] = {}
     for number in by_quantiles:
-        parts = [_score(total - part, part, cuts_for(total - part, number)) for part in counts]
+        parts = [score_of_cuts(total - part, part, cuts_for(total - part, number)) for part in counts]
         scores[number] = np.array(parts)
-    idle = np.array([_score(total - part, part, ()) for part in counts])
+    idle = np.array([score_of_cuts(total - part, part, ()) for part in counts])
     looks_of = counts.sum(axis=(1, 2, 3))
     tried = []
     for number, score in scores.items():
         cuts = cuts_for(total, number)
-        if number == min(scores) or _all_left(total, cuts):
+        if number == min(scores) or every_state_left(total, cuts):
             tried.append(Tried(number, cuts, float((score - idle).sum() / looks_of.sum())))
     best = max(tried, key=lambda one: one.gain)
     compared = [_compared(one, scores[one.states], scores[best.states], looks_of) for one in tried]
@@ -234,7 +234,7 @@ def _notes(way: str, wanted: Sequence[int], tried: Sequence[Tried], chosen: Trie
     ]
 
 
-def _counted(looks: LoggedValues, cells: int) -> tuple[Array, str]:
+def transition_counts(looks: LoggedValues, cells: int) -> tuple[Array, str]:
     """Steps by fold of the log, arm, cell before and cell after; and the used arms, if not all."""
     order = np.lexsort((looks.times, looks.arms))
     times, arms, seen = looks.times[order], looks.arms[order], looks.values[order].astype(np.int64)
@@ -256,27 +256,27 @@ def _counted(looks: LoggedValues, cells: int) -> tuple[Array, str]:
     return found, f", by the {len(most)} arms with the most observations" if left_out else ""
 
 
-def _lumped(counts: Array, cuts: Sequence[int]) -> Array:
+def merged_counts(counts: Array, cuts: Sequence[int]) -> Array:
     """Counts by arm, state before and state after."""
     starts = [0, *cuts]
     return np.asarray(np.add.reduceat(np.add.reduceat(counts, starts, axis=1), starts, axis=2))
 
 
-def _score(train: Array, test: Array, cuts: Sequence[int]) -> float:
+def score_of_cuts(train: Array, test: Array, cuts: Sequence[int]) -> float:
     """The log-likelihood of the cells of a part of the log, by counts of the others."""
     cells = train.shape[2]
     states = np.repeat(np.arange(len(cuts) + 1), np.diff([0, *cuts, cells]))
-    moves = _lumped(train, cuts) + HALF
+    moves = merged_counts(train, cuts) + HALF
     laws = np.log(moves / moves.sum(axis=2, keepdims=True))
     usual = train.sum(axis=1) + HALF
     of_state = np.add.reduceat(usual, [0, *cuts], axis=1)
     within = np.log(usual / of_state[:, states])
-    return float((_lumped(test, cuts) * laws).sum() + (test.sum(axis=1) * within).sum())
+    return float((merged_counts(test, cuts) * laws).sum() + (test.sum(axis=1) * within).sum())
 
 
-def _all_left(counts: Array, cuts: Sequence[int]) -> bool:
+def every_state_left(counts: Array, cuts: Sequence[int]) -> bool:
     """Whether every arm has enough observations after every state between its best and its worst."""
-    starts = _lumped(counts, cuts).sum(axis=2)
+    starts = merged_counts(counts, cuts).sum(axis=2)
     for row in starts:
         seen = np.flatnonzero(row)
         if seen.size and (row[seen[0] : seen[-1] + 1] < FEWEST_LOOKS).any():
@@ -284,7 +284,7 @@ def _all_left(counts: Array, cuts: Sequence[int]) -> bool:
     return True
 
 
-def _best_cuts(counts: Array, begin: Sequence[int], least: float) -> tuple[int, ...]:
+def best_cuts(counts: Array, begin: Sequence[int], least: float) -> tuple[int, ...]:
     """Cuts that are most informative of the next state.
 
     Hill climbing, two neighbouring cuts at a time, from quantiles and from a greedy choice of cuts.

@@ -87,8 +87,8 @@ def law_checks(
         starts, ends = _pairs(times, int(lag), selective, inside)
         if len(starts) < (FEWEST_PAIRS if lags is None else 1):
             continue
-        power = np.linalg.matrix_power(chain, int(lag))
-        checks.append(_law_check(int(lag), states[starts], states[ends], power / power.sum(axis=1, keepdims=True)))
+        power = markov.power(chain, int(lag))
+        checks.append(_law_check(int(lag), states[starts], states[ends], power))
         if lags is None and markov.distances(power, stationary) < FORGOTTEN:
             break
     return checks
@@ -147,7 +147,7 @@ def _law_check(lag: int, before: IntArray, after: IntArray, predicted: Array) ->
     same = np.diagonal(predicted)[before]
     chi_square, degrees = 0.0, 0
     for row in range(n):
-        seen, expected = _pooled(counts[row], counts[row].sum() * predicted[row])
+        seen, expected = pooled_counts(counts[row], counts[row].sum() * predicted[row])
         chi_square += float(((seen - expected) ** 2 / expected).sum()) if len(seen) > 1 else 0.0
         degrees += max(0, len(seen) - 1)
     error = float(np.sqrt((same * (1 - same)).sum())) / len(before)
@@ -156,7 +156,7 @@ def _law_check(lag: int, before: IntArray, after: IntArray, predicted: Array) ->
     return LawCheck(lag, len(before), counts, predicted, *shares, chi_square, degrees, p_value)
 
 
-def _pooled(seen: IntArray, expected: Array) -> Array:
+def pooled_counts(seen: IntArray, expected: Array) -> Array:
     """Observed and expected counts of groups: neighbouring states until enough is expected; a rest joins the last
     group.
     """

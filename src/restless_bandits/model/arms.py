@@ -1,12 +1,14 @@
 """Arms: a Markov chain, or a table of state distributions, with a mean reward for each state.
 
-The slot standard is stated at the head of ``problem``.
+The slot standard is stated at the head of ``problem``. The chain of a *reacting* arm takes another step in a slot in
+which the arm is pulled. An arm may pay in slots without a pull, and a pull after a slot without a pull may cost.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +20,9 @@ import numpy.typing as npt
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import (
     Array,
+    check_int,
     is_whole,
+    positive,
     probability,
 )
 from restless_bandits.model import markov
@@ -34,6 +38,7 @@ from restless_bandits.model.rewards import (
     range_within,
     shares_of,
 )
+from restless_bandits.model.support import ARM_FEATURES
 
 
 def proper_chains(transitions: Array) -> Array:
@@ -52,6 +57,9 @@ class BaseArm:
     reward_law: RewardLaw = dataclasses.field(default="bernoulli", kw_only=True)
     reward_range: Range = dataclasses.field(default=ZERO_TO_ONE, kw_only=True)
     reward_spread: float | None = dataclasses.field(default=None, kw_only=True)
+    passive_rewards: Array | None = dataclasses.field(default=None, kw_only=True)
+    setup_cost: float = dataclasses.field(default=0.0, kw_only=True)
+    count: int = dataclasses.field(default=1, kw_only=True)
 
     @property
     def n_states(self) -> int:
@@ -67,9 +75,30 @@ class BaseArm:
         """The distribution of the state one slot after each state."""
         raise NotImplementedError
 
+    @property
+    def reacts(self) -> bool:
+        """Whether a pull changes the step of the arm."""
+        return False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The fields beyond those of an uncontrolled chain that differ from their defaults: see ``support``."""
+        return ()
+
+    @property
+    def initial_given(self) -> int | list[float] | None:
+        """The initial state or distribution as given: the value of ``initial`` in a TOML file."""
+        return self.initial
+
+    @property
+    def mean_rewards(self) -> Array:
+        """Mean rewards by state and action; action 0 rests, action 1 pulls."""
+        resting = np.zeros(self.n_states) if self.passive_rewards is None else self.passive_rewards
+        return read_only(np.column_stack([resting, self.rewards]))
+
     @cached_property
     def limiting_matrix(self) -> Array:
-        """Row s is the long-run share of time in each state if the arm is pulled in every slot, starting from s."""
+        """Row s is the long-run share of time in each state, starting from s, of a reacting arm without pulls."""
         return read_only(markov.limit_laws(self.one_step))
 
     @cached_property
@@ -122,8 +151,11 @@ class BaseArm:
             ("reward_law", "bernoulli"),
             ("reward_range", ZERO_TO_ONE),
             ("reward_spread", None),
+            ("setup_cost", 0.0),
+            ("count", 1),
         )
-        others = [f"{key}={getattr(self, key)!r}" for key, default in fields if getattr(self, key) != default]
+        values = vars(self) | {"initial": self.initial_given}
+        others = [f"{key}={values[key]!r}" for key, default in fields if values.get(key, default) != default]
         return f"{type(self).__name__}({', '.join([laws, f'rewards={self.rewards.tolist()}', *others])})"
 
     def named(self, name: str) -> Self:
@@ -132,12 +164,25 @@ class BaseArm:
         object.__setattr__(other, "name", name)
         return other
 
-    def normalized_to(self, common: Range) -> Self:
-        """Return the same arm with rewards as shares of a range that contains the arm's own range."""
+    def normalized_to(self, common: Range, *, at_rest: bool = False) -> Self:
+        """Return the same arm with rewards as shares of a range that contains the arm's own range.
+
+        With ``at_rest`` the rewards of slots without a pull become shares as well, also where they are zero.
+        """
         other = copy.copy(self)
         ends = range_within(self.reward_range, common)
         object.__setattr__(other, "rewards", read_only(np.clip(shares_of(self.rewards, common), *ends)))
         object.__setattr__(other, "reward_range", ends)
+        low, width = common[0], common[1] - common[0]
+        if at_rest:
+            object.__setattr__(other, "passive_rewards", read_only((self.mean_rewards[:, 0] - low) / width))
+        object.__setattr__(other, "setup_cost", self.setup_cost / width)
+        return other
+
+    def of_count(self, count: int) -> Self:
+        """Return the same kind of arm with another number of arms."""
+        other = copy.copy(self)
+        object.__setattr__(other, "count", count)
         return other
 
     def __eq__(self, other: object) -> bool:
@@ -161,13 +206,24 @@ class Arm(BaseArm):
     Parameters
     ----------
     transitions
-        Row s is the distribution of the state one slot after s.
+        Row s is the distribution of the state one slot after s, if the arm is not pulled in s.
     rewards
-        Mean rewards by state, best first, within ``reward_range``.
+        Mean rewards of a pull by state within ``reward_range``, best first unless the arm reacts or is observed.
+    active_transitions
+        The same as ``transitions`` for a slot with a pull; by default ``transitions``.
+    passive_rewards
+        Mean rewards of a slot without a pull, by state, with the distribution and range of ``rewards``; by default
+        such a slot pays nothing.
+    setup_cost
+        The cost of a pull in a slot after a slot without a pull, and of the first pull.
+    count
+        The number of arms of this kind. Twelve arms of a kind with the name ``a`` are called ``a-01`` to ``a-12``; a
+        single arm keeps the name of its kind.
     name
         The name of the arm; a problem calls arms without a name by their numbers.
     initial
-        The state one step before slot 1, if known.
+        The state one step before slot 1, if known, or its distribution. By default the stationary distribution of
+        ``transitions``; of several, the limit from the uniform distribution.
     reward_law
         ``bernoulli``, ``fixed``, ``bounded`` or ``beta``: see ``rewards``.
     reward_range
@@ -178,28 +234,87 @@ class Arm(BaseArm):
     """
 
     transitions: Array = dataclasses.field(kw_only=True)
+    active_transitions: Array | None = dataclasses.field(default=None, kw_only=True)
+    _start: Array | None = dataclasses.field(default=None, init=False)
 
     def __init__(
         self,
         transitions: npt.ArrayLike,
         rewards: npt.ArrayLike,
         *,
+        active_transitions: npt.ArrayLike | None = None,
+        passive_rewards: npt.ArrayLike | None = None,
+        setup_cost: float = 0.0,
+        count: int = 1,
         name: str = "",
-        initial: int | None = None,
+        initial: int | npt.ArrayLike | None = None,
         reward_law: RewardLaw = "bernoulli",
         reward_range: Sequence[float] = ZERO_TO_ONE,
         reward_spread: float | None = None,
     ) -> None:
-        self._set_common(rewards, name, initial, reward_law, reward_range, reward_spread)
-        matrix = finite_numbers(transitions, self._label + "transitions", 2)
+        state = None if isinstance(initial, Sequence | np.ndarray) and not isinstance(initial, str) else initial
+        self._set_common(rewards, name, state, reward_law, reward_range, reward_spread)  # type: ignore[arg-type]
+        passive = self._checked_chain(transitions, "transitions")
+        object.__setattr__(self, "transitions", passive)
+        if initial is not state:
+            self._set_start(initial)
+        if active_transitions is not None:
+            active = self._checked_chain(active_transitions, "active_transitions")
+            object.__setattr__(self, "active_transitions", None if np.array_equal(active, passive) else active)
+        if passive_rewards is not None:
+            self._set_passive_rewards(passive_rewards)
+        if setup_cost != 0.0:
+            object.__setattr__(self, "setup_cost", positive(self._label + "setup_cost", setup_cost, or_zero=True))
+        if count != 1:
+            object.__setattr__(self, "count", check_int(self._label + "count", count))
+
+    def _checked_chain(self, given: npt.ArrayLike, word: str) -> Array:
+        matrix = finite_numbers(given, self._label + word, 2)
         n = self.n_states
         if matrix.shape != (n, n):
             raise ProblemError(
-                f"{self._label}transitions has {matrix.shape[0]} rows of {matrix.shape[1]} entries, but there are "
+                f"{self._label}{word} has {matrix.shape[0]} rows of {matrix.shape[1]} entries, but there are "
                 f"{n} rewards; give {n} rows of {n}"
             )
-        check_distributions(matrix, self._label + "transitions")
-        object.__setattr__(self, "transitions", read_only(matrix))
+        check_distributions(matrix, self._label + word)
+        return read_only(matrix)
+
+    def _set_start(self, given: Any) -> None:
+        """Keep an initial distribution; a distribution of a single state is that state."""
+        start = finite_numbers(given, self._label + "initial", 1)
+        if len(start) != self.n_states:
+            raise ProblemError(
+                f"{self._label}initial has {len(start)} entries, but there are {self.n_states} states; give a state, "
+                "or a probability for each state"
+            )
+        check_distributions(start, self._label + "initial")
+        if start.max() == 1.0 and np.count_nonzero(start) == 1:
+            object.__setattr__(self, "initial", int(start.argmax()))
+        else:
+            object.__setattr__(self, "_start", read_only(start))
+
+    def _set_passive_rewards(self, given: npt.ArrayLike) -> None:
+        means = finite_numbers(given, self._label + "passive_rewards", 1)
+        if len(means) != self.n_states:
+            raise ProblemError(
+                f"{self._label}passive_rewards has {len(means)} entries, but there are {self.n_states} rewards; give "
+                "one for each state"
+            )
+        low, high = self.reward_range
+        why = f"is {{:.12g}}; means must lie between {low:.12g} and {high:.12g}, as those of rewards"
+        refuse_first(self._label + "passive_rewards", means, outside(means, (low, high)), why)
+        # A mean of zero at an end of the range always pays zero, as does an arm without passive rewards.
+        if means.any() or 0.0 not in (low, high):
+            object.__setattr__(self, "passive_rewards", read_only(means))
+
+    @classmethod
+    def rested(cls, transitions: npt.ArrayLike, rewards: npt.ArrayLike, **options: Any) -> Self:
+        """Return an arm whose state changes in slots with a pull only: the arm of the classical Markovian bandit.
+
+        ``options`` are those of ``Arm`` other than ``active_transitions``.
+        """
+        n = len(finite_numbers(rewards, "arm: rewards", 1))
+        return cls(np.eye(n), rewards, active_transitions=transitions, **options)
 
     @classmethod
     def two_state(
@@ -231,14 +346,46 @@ class Arm(BaseArm):
         """
         return read_only(proper_chains(self.transitions))
 
+    @cached_property
+    def active_chain(self) -> Array:
+        """The normalized transition matrix of slots with a pull; ``chain`` unless the arm reacts."""
+        return self.chain if self.active_transitions is None else read_only(proper_chains(self.active_transitions))
+
+    @property
+    def reacts(self) -> bool:
+        return self.active_transitions is not None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        if self.active_transitions is self.passive_rewards is self._start is None and not self.setup_cost:
+            return ()
+        given = (self.active_transitions, self.passive_rewards, self.setup_cost or None, self._start)
+        return tuple(word for word, value in zip(ARM_FEATURES, given, strict=True) if value is not None)
+
     @property
     def one_step(self) -> Array:
         return self.chain
 
     @cached_property
     def stationary(self) -> Array:
-        """The stationary distribution; of several, the limit from the uniform distribution."""
+        """The stationary distribution of an arm that is not pulled; of several, the limit from the uniform
+        distribution.
+        """
         return read_only(self.limiting_matrix.mean(axis=0))
+
+    @property
+    def initial_distribution(self) -> Array:
+        """The distribution of the state one step before slot 1."""
+        if self.initial is not None:
+            return np.asarray(np.eye(self.n_states)[self.initial])
+        return self.stationary if self._start is None else np.asarray(self._start / self._start.sum())
+
+    @property
+    def initial_given(self) -> int | list[float] | None:
+        if self._start is None:
+            return self.initial
+        given: list[float] = self._start.tolist()
+        return given
 
     def changed(self, transitions: npt.ArrayLike | None = None, rewards: npt.ArrayLike | None = None) -> Arm:
         """Return the same arm with another chain, other mean rewards, or both."""
@@ -253,22 +400,38 @@ class Arm(BaseArm):
         )
 
     def state_distributions(self, length: int) -> Array:
-        """Return ``laws[τ][s]`` for τ = 0..length: the distribution of the state τ slots after s, by powers of the
-        chain.
+        """Return ``laws[τ][s]`` for τ = 0..length: the distribution of the state τ slots after a pull that saw s, by
+        powers of the chain.
 
-        An arm with an unknown initial state has one more row, s = n_states, for an arm never observed.
+        An arm with an unknown initial state has one more row, s = n_states, for an arm never pulled; a reacting arm
+        always has.
         """
-        stack = markov.powers(self.chain, length)
-        if self.initial is None:
+        stack = powers = markov.powers(self.chain, length)
+        if self.reacts:
+            stack = np.concatenate([powers[:1], self.active_chain @ powers[:-1]])
+        if self.initial is None and self._start is None:
             unseen = np.broadcast_to(self.stationary, (length + 1, 1, self.n_states))
             stack = np.concatenate([stack, unseen], axis=1)
+        elif self.initial is None or self.reacts:
+            stack = np.concatenate([stack, (self.initial_distribution @ powers)[:, None]], axis=1)
         return stack
 
     def hashed_parts(self) -> tuple[Any, ...]:
-        return "arm", self.transitions.tobytes(), *super().hashed_parts()
+        numbers = "arm", self.transitions.tobytes(), *super().hashed_parts()
+        given = (self.active_transitions, self.passive_rewards, self.setup_cost or None, self._start)
+        more = [
+            (word, value.tobytes() if isinstance(value, np.ndarray) else value)
+            for word, value in zip(ARM_FEATURES, given, strict=True)
+            if value is not None
+        ]
+        if self.count > 1:
+            more.append(("count", self.count))
+        return (*numbers, *itertools.chain.from_iterable(more))
 
     def __repr__(self) -> str:
-        return self._shown(f"transitions={self.transitions.tolist()}")
+        words = ("transitions", "active_transitions", "passive_rewards")
+        arrays = [(word, getattr(self, word)) for word in words]
+        return self._shown(", ".join(f"{word}={array.tolist()}" for word, array in arrays if array is not None))
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.optimism import exploration_count
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 
 __all__ = ["ExplorationLength", "exploration_bound", "exploration_length", "hitting_moments", "simulate_exploration"]
 
@@ -86,13 +87,14 @@ def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
     for number, arm in enumerate(problem.arms):
         before = sum(low if math.isnan(mean) else mean for mean, (low, _) in zip(expected, brackets, strict=False))
         start, first = _start(problem, number, round(before))
-        expected.append(first + _expected(arm.one_step, start, m))
+        expected.append(first + expected_slots(arm.one_step, start, m))
     lower, upper = zip(*brackets, strict=True)
     return ExplorationLength(horizon, m, tuple(expected), lower, upper, fact_1(problem, horizon))
 
 
 def fact_1(problem: Problem, horizon: int) -> float:
     """N m(T) / d_min: the length of the exploration phase by Fact 1, without its logarithms."""
+    refuse_unsupported(problem, "theory")
     rarest = min(float(markov.stationary(arm.one_step).min()) for arm in problem.arms)
     return problem.n_arms * exploration_count(horizon) / rarest if rarest > 0 else math.inf
 
@@ -146,6 +148,7 @@ def _check(problem: Problem) -> None:
     """Refuse exploration that never ends; cached, because the search for an informative horizon calls this very
     often.
     """
+    refuse_unsupported(problem, "theory")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; Fact 1 is about one pull a slot")
     for arm in problem.arms:
@@ -221,7 +224,7 @@ def _moments_of(problem: Problem, number: int) -> tuple[int, Array, Array, Array
     return first, hit, np.maximum(hit_variance, 0.0), returns, np.maximum(return_variance, 0.0)
 
 
-def _expected(chain: Array, start: Array, m: int) -> float:
+def expected_slots(chain: Array, start: Array, m: int) -> float:
     """E max_k A_k for one or two states; NaN for more."""
     if len(chain) == 1:
         return float(m)

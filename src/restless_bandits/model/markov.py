@@ -56,12 +56,17 @@ def _stochastic(matrices: Array) -> Array:
     return np.asarray(matrices / matrices.sum(axis=-1, keepdims=True))
 
 
+def reachable(steps: BoolArray) -> BoolArray:
+    """Return which states lead to which in any number of steps, zero included, for each matrix of a stack."""
+    reach: BoolArray = steps | np.eye(steps.shape[-1], dtype=bool)
+    for _ in range((steps.shape[-1] - 1).bit_length()):
+        reach = np.asarray(reach @ reach)
+    return reach
+
+
 def recurrent_classes(P: Array) -> list[IntArray]:
     """Return the closed communicating classes, each as a sorted array of states."""
-    # Whether k can be reached from j, in at most 1, 2, 4, … steps.
-    reach = (P > 0) | np.eye(P.shape[0], dtype=bool)
-    for _ in range(max(1, math.ceil(math.log2(P.shape[0] + 1)))):
-        reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
+    reach = reachable(P > 0)
     members = [np.flatnonzero(row) for row in reach]
     # In a closed class all reachable states lead back; the first state identifies the class.
     return [there for j, there in enumerate(members) if there[0] == j and reach[there, j].all()]
@@ -93,10 +98,7 @@ def is_ergodic(P: Array) -> bool:
 
 def are_regular(chains: Array) -> BoolArray:
     """Whether each chain of a stack is irreducible and has a state with a self-transition, and is therefore ergodic."""
-    reach = (chains > 0) | np.eye(chains.shape[-1], dtype=bool)
-    for _ in range((chains.shape[-1] - 1).bit_length()):
-        reach = np.asarray(reach @ reach)
-    return np.asarray(reach.all(axis=(1, 2)) & (np.diagonal(chains, axis1=1, axis2=2) > 0).any(axis=1))
+    return np.asarray(reachable(chains > 0).all(axis=(1, 2)) & (np.diagonal(chains, axis1=1, axis2=2) > 0).any(axis=1))
 
 
 def irreducible_laws(chains: Array) -> Array:

@@ -20,8 +20,10 @@ import numpy as np
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import Arm
+from restless_bandits.model.checks import check_horizon
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import shares_of, values_of
+from restless_bandits.model.support import refuse_unsupported
 
 
 def exploration_count(horizon: int) -> int:
@@ -106,6 +108,7 @@ def chain_arms(problem: Problem, reason: str) -> list[Arm]:
     """Return the arms of a problem; arms other than Markov chains raise an error with the given reason."""
     arms = [arm for arm in problem.arms if isinstance(arm, Arm)]
     problem.require_steady("the theory")
+    refuse_unsupported(problem, "theory")
     if len(arms) < problem.n_arms:
         table = next(arm for arm in problem.arms if not isinstance(arm, Arm))
         raise ProblemError(f"arm {table.name!r} is a table of distributions; {reason}")
@@ -119,7 +122,7 @@ def optimistic_problem(problem: Problem, horizon: int) -> Problem:
     >>> optimistic_problem(Problem([arm]), 10**6).arms[0].transitions.round(4).tolist()
     [[0.7263, 0.2737], [0.2263, 0.7737]]
     """
-    problem.task(horizon)
+    check_horizon(horizon)
     problem.require("birth_death")
     arms = []
     for arm in chain_arms(problem, "the optimistic instance is made from chains"):

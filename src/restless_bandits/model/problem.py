@@ -2,15 +2,21 @@
 
 The slot standard, common to the whole package. Slots are t = 1..T. In each slot
 
-1. the player picks ``plays`` arms,
-2. of each it sees the present state and a random reward whose mean is ``rewards[state]``,
-3. every chain takes one step, seen or not.
+1. with ``observed = "all"`` the player sees the present states of all arms,
+2. the player picks ``plays`` arms, or up to ``plays`` arms with ``at_most``,
+3. of each it sees the present state and a random reward whose mean is ``rewards[state]``; each other arm pays
+   ``passive_rewards[state]``, nothing by default, which the player sees with ``observed = "all"`` only,
+4. every chain takes one step, seen or not: by ``active_transitions`` if the arm was pulled, else by ``transitions``.
 
-Initial states lie one step before slot 1. All knowledge of an arm is therefore the pair (last observed state, slots
-since then τ ≥ 1), and its present state has the distribution ``P^τ[last observed state]``. States count from 0 and
-**state 0 is the best** (Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state). The package
-does not require the assumption; ``Problem.assumptions`` tests it. An arm without an initial state starts from its
-stationary distribution.
+A pull in a slot after a slot without a pull costs ``setup_cost``, and so does the first pull of an arm.
+
+Initial states lie one step before slot 1, a step by ``transitions``. With ``observed = "pulled"``, all knowledge of an
+arm is therefore the pair (last observed state, slots since then τ ≥ 1). Its present state has the distribution
+``(P_active P^(τ−1))[last observed state]``, which is ``P^τ[last observed state]`` for an uncontrolled arm. States count
+from 0 and **state 0 is the best** (Assumption 1 of Wang, Huang, Lui 2020: rewards do not increase with the state). The
+package does not require the assumption, and no order of states is assumed for reacting or observed arms;
+``Problem.assumptions`` tests it. An arm without an initial state starts from the stationary distribution of
+``transitions``.
 
 Rewards are in the user's units, within a range for each arm: see ``rewards``.
 
@@ -34,10 +40,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits._internal.files import save_file
 from restless_bandits._internal.validation import (
+    IntArray,
     check_int,
     is_whole,
     to_jsonable,
@@ -48,14 +56,28 @@ from restless_bandits.model.assumptions import ASSUMPTIONS, Assumption, assumpti
 from restless_bandits.model.changes import Change
 from restless_bandits.model.checks import check_horizon, check_text
 from restless_bandits.model.findings import NO_FINDINGS, Findings
+from restless_bandits.model.kinds import (
+    ArrayKinds,
+    KindGroup,
+    content_bytes,
+    counts_of,
+    expanded,
+    find_arm,
+    group_kinds,
+    kind_numbers,
+    names_of,
+    read_arrays,
+)
 from restless_bandits.model.problem_files import (
     ARM_KEYS,
     CHANGE_KEYS,
     RANDOM_KINDS,
+    REACTING_KINDS,
     builtin_problems,
     builtin_text,
     parse_problem,
     problem_text,
+    random_arrays,
     random_chain,
     read_problem_file,
 )
@@ -66,7 +88,13 @@ from restless_bandits.model.rewards import (
     common_range,
     shares_of,
 )
+from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES, refuse_unsupported
 from restless_bandits.model.tasks import REVEALABLE, Task
+
+OBSERVATIONS = ("pulled", "all")
+"""What is seen of the states: those of pulled arms in the slot of the pull, or those of all arms before the choice."""
+MOST_NAMES = 1000
+"""Names among which a name like an unknown one is looked for."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +114,10 @@ class Problem:
     findings of a fit to a log. Findings are no part of ``content`` and do not enter comparisons of problems.
     ``changes`` lists the changes of arms with their slots, and ``pieces`` the problems between the changes.
 
+    ``kinds`` are the arms as given, ``arms`` the single arms: a kind with a ``count`` stands for so many of them. With
+    ``observed="all"`` the states of all arms are seen before the choice, with ``"pulled"`` the states of pulled arms in
+    the slot of the pull. With ``at_most`` fewer than ``plays`` arms may be pulled.
+
     >>> problem = Problem([Arm.two_state(0.7, 0.8), Arm.two_state(0.5, 0.6, rewards=(0.8, 0))])
     >>> problem
     <Problem: 2 arms of 2 states, 1 play>
@@ -96,6 +128,8 @@ class Problem:
         arms: Iterable[AnyArm],
         *,
         plays: int = 1,
+        observed: Literal["pulled", "all"] = "pulled",
+        at_most: bool = False,
         name: str = "",
         source: str = "",
         findings: Findings = NO_FINDINGS,
@@ -103,27 +137,27 @@ class Problem:
     ) -> None:
         if not isinstance(arms, Iterable):
             raise ProblemError(f"arms is {arms!r}; give a list of Arm or TableArm objects")
-        arms = tuple(arms)
-        if not arms:
-            raise ProblemError("a problem needs at least one arm")
-        for i, arm in enumerate(arms):
-            if not isinstance(arm, Arm | TableArm):
-                raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
+        self.kinds: Sequence[AnyArm] = arms if isinstance(arms, ArrayKinds) else _named(arms)
         check_text(name, "name")
         check_text(source, "source")
         if not isinstance(findings, Findings):
             raise ProblemError(f"findings is {findings!r}; give Findings, or leave it out")
-        self.plays = check_int("plays", plays, 1, len(arms), "the number of arms")
-        named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
-        names = Counter(arm.name for arm in named)
-        twice = next((name for name, count in names.items() if count > 1), None)
-        if twice is not None:
-            raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
-        self.arms, self.name, self.source, self.findings = named, name, source, findings
+        self.arms: Sequence[AnyArm] = expanded(self.kinds)
+        self.plays = check_int("plays", plays, 1, len(self.arms), "the number of arms")
+        check_known(observed, OBSERVATIONS, "observed is")
+        if not isinstance(at_most, bool):
+            raise ProblemError(f"at_most is {shortened(at_most)}; it must be true or false")
+        self.observed, self.at_most = observed, at_most
+        self.name, self.source, self.findings = name, source, findings
         if not isinstance(changes, Iterable) or isinstance(changes, str | Mapping):
             raise ProblemError(f"changes is {shortened(changes)}; give a list of Change objects")
         self.changes = self._checked(tuple(changes))
         if self.changes:
+            if self.features:
+                raise ProblemError(
+                    f"the problem changes at slot {self.changes[0].slot} and has {self.features[0]}; only uncontrolled "
+                    "arms that are seen when pulled can change"
+                )
             _ = self.pieces  # An arm that cannot change so says so now.
 
     def _checked(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
@@ -167,18 +201,81 @@ class Problem:
     def to_toml(self) -> str:
         """Return the problem as TOML; reading the text returns the same problem, number for number."""
         tables = []
-        for arm in self.arms:
+        for arm in self.kinds:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
             ends = None if arm.reward_range == ZERO_TO_ONE else to_jsonable(arm.reward_range)
-            tables.append({key: to_jsonable(getattr(arm, key)) for key in ARM_KEYS} | {"reward_range": ends})
-        head = {"name": self.name, "source": self.source, "plays": self.plays}
+            about = {"initial": arm.initial_given, "reward_range": ends, "setup_cost": arm.setup_cost or None}
+            count = arm.count if arm.count > 1 else None
+            tables.append({key: to_jsonable(getattr(arm, key)) for key in ARM_KEYS} | about | {"count": count})
+        head: dict[str, Any] = {"name": self.name, "source": self.source, "plays": self.plays}
+        head |= {key: getattr(self, key) for key in PROBLEM_FEATURES if key in self.features}
         changes = [{key: to_jsonable(getattr(change, key)) for key in CHANGE_KEYS} for change in self.changes]
         return problem_text(head, self.findings.as_dict(), tables, changes)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to a TOML file, atomically."""
         save_file(path, self.to_toml().encode())
+
+    @classmethod
+    def from_arrays(
+        cls,
+        P: npt.ArrayLike,
+        R: npt.ArrayLike,
+        *,
+        axes: str = "nsaz",
+        reward_axes: str | None = None,
+        plays: int = 1,
+        observed: Literal["pulled", "all"] = "all",
+        at_most: bool = False,
+        count: int | Sequence[int] = 1,
+        names: Sequence[str] | None = None,
+        initial: npt.ArrayLike | None = None,
+        reward_law: RewardLaw = "fixed",
+        name: str = "",
+        source: str = "",
+    ) -> Problem:
+        """Return the problem of arms given as arrays, whose axes have names: n arm, s state, a action, z next state.
+
+        Action 1 pulls. A million arms take a second: the arrays are kept, and the arms made on demand.
+
+        Parameters
+        ----------
+        P
+            Transition probabilities, which sum to one along z.
+        R
+            Mean rewards. Rewards without the axis a are paid whatever is done. All rewards of a problem have one range:
+            (0, 1), or the smallest one with all rewards and zero.
+        axes
+            The axes of ``P`` in their order. Without n there is one arm. Without z the array holds the probabilities of
+            state 1 of two states.
+        reward_axes
+            The axes of ``R`` in their order; by default those that fit its shape, if one reading does.
+        plays, observed, at_most
+            As for ``Problem``; here all states are observed by default.
+        count
+            The number of arms of each kind, if ``P`` holds kinds of arms.
+        names
+            The names of the arms, by default ``arm 1``, ``arm 2``, ….
+        initial
+            The state one step before slot 1, for all arms or for each, or its distribution; by default stationary.
+        reward_law
+            The distribution of all rewards.
+        name, source
+            The name of the problem and the source of its numbers.
+
+        """
+        kinds = read_arrays(
+            P,
+            R,
+            axes=axes,
+            reward_axes=reward_axes,
+            counts=count,
+            names=names,
+            initial=initial,
+            reward_law=reward_law,
+        )
+        return cls(kinds, plays=plays, observed=observed, at_most=at_most, name=name, source=source)
 
     @classmethod
     def random(
@@ -209,10 +306,7 @@ class Problem:
         sizes = list(n_states) if isinstance(n_states, Iterable) else [n_states] * n_arms
         if len(sizes) != n_arms or not all(is_whole(size) and size >= 1 for size in sizes):
             raise ProblemError(f"n_states is {n_states!r}; give one number of states, or one for each of {n_arms} arms")
-        try:
-            rng = np.random.default_rng(seed)
-        except (TypeError, ValueError):
-            raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
+        rng = _generator(seed)
         arms = []
         for i, size in enumerate(sizes):
             transitions = random_chain(rng, size, kind, floor)
@@ -220,6 +314,43 @@ class Problem:
             start = {"random": int(rng.integers(size)), "worst": size - 1, "unknown": None}[initial]
             arms.append(Arm(transitions, rewards, name=f"arm {i + 1}", initial=start, reward_law=reward_law))
         return cls(arms, plays=plays, name=f"random {kind}")
+
+    @classmethod
+    def random_reacting(
+        cls,
+        n_arms: int,
+        n_states: int = 2,
+        *,
+        seed: int | np.random.Generator | None = None,
+        plays: int | None = None,
+        kind: Literal["health", "dirichlet", "collapsing"] = "health",
+        observed: Literal["pulled", "all"] | None = None,
+        reward_law: RewardLaw = "bernoulli",
+    ) -> Problem:
+        """Draw a problem of arms that react to pulls, with a tenth of the arms pulled by default.
+
+        All rows are uniform over distributions. ``dirichlet`` has uniform rewards for both actions. ``health`` pays
+        s/(n − 1) in state s whatever is done, and of two rows the row with the higher expected state belongs to the
+        pull. ``collapsing`` is ``health`` with two states whose probabilities of state 1 are uniform, seen when pulled
+        by default; other arms are all observed.
+        """
+        check_known(kind, REACTING_KINDS, "unknown kind of random problem:")
+        check_int("n_arms", n_arms)
+        check_int("n_states", n_states, 2)
+        if kind == "collapsing" and n_states != 2:
+            raise ProblemError(f"n_states is {n_states}; collapsing arms have two states")
+        P, R = random_arrays(_generator(seed), kind, n_arms, n_states)
+        plays = max(1, n_arms // 10) if plays is None else plays
+        observed = observed or ("pulled" if kind == "collapsing" else "all")
+        return cls.from_arrays(
+            P,
+            R,
+            reward_axes="nsa",
+            plays=plays,
+            observed=observed,
+            reward_law=reward_law,
+            name=f"random {kind}",
+        )
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
@@ -254,7 +385,9 @@ class Problem:
     @cached_property
     def reward_range(self) -> Range:
         """The smallest range that contains the rewards of all arms."""
-        return common_range(arm.reward_range for arm in self.arms)
+        if isinstance(self.kinds, ArrayKinds):
+            return self.kinds.reward_range
+        return common_range(arm.reward_range for arm in self.kinds)
 
     def in_shares(self) -> Problem:
         """Return the same problem with rewards as shares of ``reward_range``: the problem itself for (0, 1)."""
@@ -262,19 +395,25 @@ class Problem:
 
     @cached_property
     def _shares(self) -> Problem:
-        common = self.reward_range
-        arms = [arm.normalized_to(common) for arm in self.arms]
+        common, at_rest = self.reward_range, self.pays_at_rest
+        if isinstance(self.kinds, ArrayKinds):
+            return self._like(self.kinds.normalized_to(common, at_rest=at_rest))
+        arms = [arm.normalized_to(common, at_rest=at_rest) for arm in self.kinds]
         changes = []
         for change in self.changes:
             ends = arms[self.arm_number(str(change.arm))].reward_range
             rewards = None if change.rewards is None else np.clip(shares_of(change.rewards, common), *ends)
             changes.append(dataclasses.replace(change, rewards=rewards))
-        about: dict[str, Any] = {key: getattr(self, key) for key in ("plays", "name", "source", "findings")}
-        return Problem(arms, changes=changes, **about)
+        return self._like(arms, changes=changes)
+
+    def _like(self, arms: Iterable[AnyArm], **other: Any) -> Problem:
+        """Return the problem of other arms with the other fields of this one, but for its changes."""
+        words = ("plays", "observed", "at_most", "name", "source", "findings")
+        return Problem(arms, **({word: getattr(self, word) for word in words} | other))
 
     def require_drawn(self) -> None:
         """Raise ``ProblemError`` for an arm with an unknown reward distribution: no simulator can draw its rewards."""
-        for arm in self.arms:
+        for arm in self.kinds[:1] if isinstance(self.kinds, ArrayKinds) else self.kinds:
             if arm.reward_law == "bounded":
                 raise ProblemError(
                     f"arm {arm.name!r} has bounded rewards of unknown distribution, which cannot be drawn; "
@@ -297,6 +436,8 @@ class Problem:
 
     @property
     def n_states(self) -> tuple[int, ...]:
+        if isinstance(self.kinds, ArrayKinds):
+            return (self.kinds.n_states,) * self.n_arms
         return tuple(arm.n_states for arm in self.arms)
 
     @property
@@ -304,29 +445,95 @@ class Problem:
         return tuple(arm.initial for arm in self.arms)
 
     @cached_property
+    def kind_counts(self) -> IntArray:
+        """The number of arms of each kind."""
+        return counts_of(self.kinds)
+
+    @cached_property
+    def kind_of_arm(self) -> IntArray:
+        """The number of each arm's kind; the arms of a kind are consecutive."""
+        return np.repeat(np.arange(len(self.kinds)), self.kind_counts)
+
+    @cached_property
+    def groups(self) -> tuple[KindGroup, ...]:
+        """The kinds as arrays, for planners and simulators of many arms."""
+        return (self.kinds.group,) if isinstance(self.kinds, ArrayKinds) else group_kinds(self.kinds)
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """The fields of the arms and of the problem that differ from those of the paper's problems: see ``support``."""
+        kinds = self.kinds
+        of_arms = kinds.features if isinstance(kinds, ArrayKinds) else {word for arm in kinds for word in arm.features}
+        own = {"observed": self.observed != "pulled", "at_most": self.at_most}
+        return tuple(word for word in (*ARM_FEATURES, *PROBLEM_FEATURES) if word in of_arms or own.get(word))
+
+    @property
+    def reacts(self) -> bool:
+        """Whether a pull changes the step of any arm."""
+        return "active_transitions" in self.features
+
+    @property
+    def pays_at_rest(self) -> bool:
+        """Whether a slot's reward depends on the arms that are not pulled, or on how many are pulled."""
+        return not {"passive_rewards", "at_most"}.isdisjoint(self.features)
+
+    @property
+    def paying_arms(self) -> int:
+        """The arms whose rewards of a slot are normalized: all of them if arms are paid at rest, else the pulled arms.
+
+        A gain of normalized rewards is ``share``, in units ``paying_arms * low + (high - low) * share``.
+        """
+        return self.n_arms if self.pays_at_rest else self.plays
+
+    def with_arms(self, n_arms: int) -> Problem:
+        """Return the problem with another number of arms, in the same proportions of kinds and plays."""
+        check_int("n_arms", n_arms)
+        counts = [n_arms * count for count in self.kind_counts.tolist()]
+        wanted = [*counts, n_arms * self.plays]
+        if any(number % self.n_arms for number in wanted):
+            least = self.n_arms // math.gcd(*self.kind_counts.tolist(), self.plays)
+            raise ProblemError(
+                f"{n_arms} arms cannot be divided like {self.n_arms} arms with {self.plays} plays; give a multiple of "
+                f"{least}"
+            )
+        scaled = [count // self.n_arms for count in counts]
+        plays = n_arms * self.plays // self.n_arms
+        if isinstance(self.kinds, ArrayKinds):
+            return self._like(dataclasses.replace(self.kinds, counts=np.array(scaled)), plays=plays)
+        return self._like([arm.of_count(count) for arm, count in zip(self.kinds, scaled, strict=True)], plays=plays)
+
+    @cached_property
     def content(self) -> str:
         """A hash of the numbers alone, without names and sources. Seeds and stored results depend on the hash."""
         digest = hashlib.sha256(str(self.plays).encode())
-        for arm in self.arms:
-            for part in arm.hashed_parts():
-                digest.update(part if isinstance(part, bytes) else repr(part).encode())
-                digest.update(b"|")
+        kinds = self.kinds
+        of_arms = (
+            kinds.content() if isinstance(kinds, ArrayKinds) else (content_bytes(arm.hashed_parts()) for arm in kinds)
+        )
+        for part in of_arms:
+            digest.update(part)
         for change in self.changes:
             slot, arm, *numbers = change.hashed_parts()
-            for part in ("change", slot, self.arm_number(str(arm)), *numbers):
-                digest.update(part if isinstance(part, bytes) else repr(part).encode())
-                digest.update(b"|")
+            digest.update(content_bytes(("change", slot, self.arm_number(str(arm)), *numbers)))
+        digest.update(content_bytes(word for word in PROBLEM_FEATURES if word in self.features))
         return digest.hexdigest()
 
-    def only(self, arms: Sequence[int]) -> Problem:
+    def only(self, arms: Sequence[int], *, plays: int | None = None) -> Problem:
         """Return the problem of some arms, numbered in this order, without its name and its changes."""
-        return Problem([self.arms[arm] for arm in arms], plays=self.plays)
+        other = {"plays": self.plays if plays is None else plays, "name": "", "source": "", "findings": NO_FINDINGS}
+        return self._like([self.arms[arm] for arm in arms], **other)
 
     def arm_number(self, name: str) -> int:
         """Return the position of the arm with a given name."""
-        names = [arm.name for arm in self.arms]
-        check_known(name, names, "there is no arm")
-        return names.index(name)
+        number = find_arm(self._kind_numbers, self.kind_counts, name) if isinstance(name, str) else None
+        if number is None:
+            check_known(name, [arm.name for arm in self.arms[:MOST_NAMES]], "there is no arm")
+            raise ProblemError(f"there is no arm {shortened(name)}")
+        return number
+
+    @cached_property
+    def _kind_numbers(self) -> dict[str, int]:
+        return kind_numbers(self.kinds)
 
     def task(self, horizon: int | None = None, *, reveal: Iterable[str] = ()) -> Task:
         """Return the part of the problem that a learner may know: the shape, and the items that ``reveal`` names.
@@ -335,6 +542,7 @@ class Problem:
         distribution.
         """
         check_horizon(horizon)
+        refuse_unsupported(self, "task")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted):
             check_known(word, REVEALABLE, "cannot reveal")
@@ -357,12 +565,22 @@ class Problem:
             mixing=mixing,
             problem=self if "problem" in wanted else None,
             reward_ranges=tuple(arm.reward_range for arm in self.arms),
+            **(self._task_features() if self.features else {}),
         )
+
+    def _task_features(self) -> dict[str, Any]:
+        """The fields of a task of arms with features."""
+        return {
+            "reacts": tuple(arm.reacts for arm in self.arms),
+            "passive_rewards": tuple(tuple(arm.mean_rewards[:, 0].tolist()) for arm in self.arms),
+            "setup_costs": tuple(arm.setup_cost for arm in self.arms),
+        }
 
     @cached_property
     def assumptions(self) -> Mapping[str, Assumption]:
         """The paper's Assumptions 1 to 4 over all pieces, each with the arm, state and value that decide it."""
-        arms = (arm for piece in self.pieces for arm in piece.problem.arms)
+        refuse_unsupported(self, "theory")
+        arms = (arm for piece in self.pieces for arm in piece.problem.kinds)
         return assumptions_of((arm.name, arm.one_step, arm.rewards) for arm in arms)
 
     def require(self, *names: str) -> None:
@@ -381,21 +599,60 @@ class Problem:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented
-        parts = ("arms", "plays", "name", "source", "changes")
-        return all(getattr(self, part) == getattr(other, part) for part in parts)
+        parts = ("plays", "observed", "at_most", "name", "source", "changes")
+        if not all(getattr(self, part) == getattr(other, part) for part in parts):
+            return False
+        if isinstance(self.kinds, tuple) and isinstance(other.kinds, tuple):
+            return self.kinds == other.kinds
+        same = len(self.kinds) == len(other.kinds) and self.content == other.content
+        return same and all(one == two for one, two in zip(names_of(self.kinds), names_of(other.kinds), strict=True))
 
     def __hash__(self) -> int:
         return hash(self.content)
 
-    def __repr__(self) -> str:
-        sizes = sorted(set(self.n_states))
+    @property
+    def summary(self) -> str:
+        """The numbers of arms, states, kinds and plays, and how the arms move and are seen."""
+        kinds = self.kinds
+        sizes = [kinds.n_states] if isinstance(kinds, ArrayKinds) else sorted({arm.n_states for arm in kinds})
         states = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         plural = "s" if self.n_arms > 1 else ""
+        parts = [f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"]
+        if len(kinds) < self.n_arms:
+            parts.append(f"{len(kinds)} kind{'s' if len(kinds) > 1 else ''}")
+        parts += ["reacting"] if self.reacts else []
+        parts += ["all observed"] if self.observed == "all" else []
+        parts.append(f"{'at most ' if self.at_most else ''}{self.plays} play{'s' if self.plays > 1 else ''}")
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
         title = f" {self.name!r}" if self.name else ""
-        of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
         doubt = ", rejected by its log" if self.findings.rejected else ""
         changes = f", {len(self.changes)} change{'s' if len(self.changes) > 1 else ''}" if self.changes else ""
-        return f"<Problem{title}: {of}, {self.plays} play{'s' if self.plays > 1 else ''}{changes}{doubt}>"
+        return f"<Problem{title}: {self.summary}{changes}{doubt}>"
+
+
+def _named(arms: Iterable[AnyArm]) -> tuple[AnyArm, ...]:
+    """Return arms with names, all different."""
+    arms = tuple(arms)
+    if not arms:
+        raise ProblemError("a problem needs at least one arm")
+    for i, arm in enumerate(arms):
+        if not isinstance(arm, Arm | TableArm):
+            raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
+    named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
+    names = Counter(arm.name for arm in named)
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
+    return named
+
+
+def _generator(seed: int | np.random.Generator | None) -> np.random.Generator:
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
 
 
 def check_problem(given: object) -> None:

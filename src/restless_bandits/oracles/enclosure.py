@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
+from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm
 from restless_bandits.processes.beliefs import ArmBeliefs, limiting_matrix, table_period
 
@@ -77,22 +78,14 @@ def _errors_of(arm: AnyArm, beliefs: ArmBeliefs) -> DistributionErrors:
     sure = possible.sum(axis=1) == 1
     sure &= _settled_paths(arm)[beliefs.distribution.argmax(axis=1)] & (beliefs.tv_error == 0)
     moved = np.where(capped & ~sure, rough + 2 * off + 4e-16, 0.0)
-    later = possible @ _reachable(np.linalg.matrix_power(arm.chain > 0, period))
+    later = possible @ markov.reachable(markov.power(arm.chain, period) > 0)
     return DistributionErrors(relative, moved, possible | (later & (moved > 0)[:, None]))
-
-
-def _reachable(steps: BoolArray) -> BoolArray:
-    """Which states can be reached from which, in any number of steps."""
-    reach: BoolArray = steps | np.eye(len(steps), dtype=bool)
-    for _ in range(len(steps).bit_length()):
-        reach = reach @ reach
-    return reach
 
 
 def _settled_paths(arm: Arm) -> BoolArray:
     """The states after which nothing is left to chance: their laws are exact, however long the wait."""
     moves = arm.chain > 0
-    drawn: BoolArray = (_reachable(moves) & (moves.sum(axis=1) > 1)).any(axis=1)
+    drawn: BoolArray = (markov.reachable(moves) & (moves.sum(axis=1) > 1)).any(axis=1)
     return ~drawn
 
 

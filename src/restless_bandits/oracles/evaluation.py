@@ -12,6 +12,7 @@ from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
 from restless_bandits.oracles.explicit_chains import (
     MOST_BELIEFS,
@@ -60,6 +61,9 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     """
     check_policy(problem, policy)
     problem.require_steady("the gain of a policy")
+    refuse_unsupported(problem, "evaluate")
+    if problem.observed == "all":
+        raise ProblemError("all states are observed; simulate the policy: rb.evaluate(problem, policy, simulate=True)")
     if problem.reward_range != ZERO_TO_ONE:
         found = evaluate(problem.in_shares(), policy, most=most)
         error, rounding = (difference_of(problem, part) for part in (found.error, found.rounding))

@@ -44,6 +44,7 @@ from restless_bandits._internal.validation import Array, positive
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
 from restless_bandits.oracles.evaluation import arm_average, follow
@@ -144,6 +145,7 @@ def cost(problem: Problem) -> Cost:
     A sweep takes time in proportion to joint beliefs and to the outcomes of what can be pulled. How many it takes shows
     on a table that is short enough to be iterated at once.
     """
+    refuse_unsupported(problem, "exact")
     needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem.n_states, problem.plays)
     largest = _memory_to_use(problem) // BYTES_PER_BELIEF
     # Short caps make short rows, each of which takes time that grows with the square of the arms.
@@ -183,7 +185,7 @@ class _Sweep(NamedTuple):
         return self.width - self.residual
 
 
-class _Level:
+class TruncationLevel:
     """Value iteration on one set of capped joint beliefs."""
 
     array_work: ClassVar[int] = 0
@@ -239,7 +241,7 @@ class _Level:
         ):
             wider[i, : arm.size] += errors.relative
             defect = max(defect, float(np.abs(arm.distribution.sum(axis=1) - 1.0).max()))
-        found = self._sweep(0.0, side, laws._replace(tv_error=wider))
+        found = self.sweep(0.0, side, laws._replace(tv_error=wider))
         plays, states = self.joint.plays, self.joint.table.n_states
         terms = float(np.sort(states)[-plays:].prod()) + 2.0 * plays * (float(states.max()) + 2.0) + 16.0
         largest = 2.0 * plays + float(np.abs(self.iterate.values).max(initial=0.0))
@@ -257,12 +259,12 @@ class _Level:
         affordable = max(FEWEST_UNASKED, int(MOST_UNASKED_WORK // outcomes))
         first = max(min(UNASKED_OF_A_SIDE if side else MOST_UNASKED, affordable), int(UNASKED_WORK // outcomes))
         asked, earlier = first, math.inf
-        found = self._sweep(0.0, side)
+        found = self.sweep(0.0, side)
         told = time.monotonic()
         while not (found.residual <= max(enough(found), self.rounding) or sweeps >= most):
             values, improved, action = self.iterate
             self.iterate = Iterate(improved, values, action)
-            found = self._sweep(0.5 * (found.least + found.most), side)
+            found = self.sweep(0.5 * (found.least + found.most), side)
             sweeps += 1
             if sweeps == first // 2:
                 earlier = found.residual
@@ -275,12 +277,12 @@ class _Level:
                 self._report(f"{self.updates // self.joint.size} sweeps: changes within {found.residual:.1e}")
         return found
 
-    def _sweep(self, shift: float, side: int, laws: JointDistributions | None = None) -> _Sweep:
+    def sweep(self, shift: float, side: int, laws: JointDistributions | None = None) -> _Sweep:
         """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
         self.updates += self.joint.size
         if self._array_sweep is not None and self._compiling_is_dearer:
             array_sweep = self._array_sweep if laws is None else ArraySweep(self.joint, laws)
-            _Level.array_work += array_sweep.work + ARRAY_OVERHEAD
+            TruncationLevel.array_work += array_sweep.work + ARRAY_OVERHEAD
             return _Sweep(*array_sweep(self.iterate, shift, side))
         laws = self.joint.laws if laws is None else laws
 
@@ -391,7 +393,7 @@ def _solve_by_levels(
     pool: ThreadPoolExecutor,
     threads: int,
     report: Report | None,
-) -> tuple[_Level, _Sweep, list[dict[str, Any]], float]:
+) -> tuple[TruncationLevel, _Sweep, list[dict[str, Any]], float]:
     """Solve with finer and finer caps, each started from the one before.
 
     Returns the last level, a log of all, and the work that is left.
@@ -422,7 +424,7 @@ def _solve_by_levels(
         coarser, joint = joint, joint_beliefs(problem, truncations)
         if coarser is not None and values is not None:
             values = coarser.refine(values, joint)
-        level = _Level(problem.arms, joint, values, pool, threads, report)
+        level = TruncationLevel(problem.arms, joint, values, pool, threads, report)
         found = level.iterate_until(enough, work)
         work -= level.updates * level.outcomes
         log.append({"caps": truncations, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
@@ -477,7 +479,7 @@ def _sweeps_of_a_pilot(problem: Problem) -> float:
         return float(max(truncation_for(arm, NEEDED_TV_ERROR) for arm in problem.arms))
     truncations, size = _caps_and_size(problem, _finest_that_fits(problem, 1.0, FIRST_TV_ERROR, PILOT))
     with ThreadPoolExecutor(1) as pool:
-        level = _Level(problem.arms, joint_beliefs(problem, truncations), None, pool, 1)
+        level = TruncationLevel(problem.arms, joint_beliefs(problem, truncations), None, pool, 1)
     found = level.iterate_until(lambda _: NEEDED_TV_ERROR)
     if found.residual > max(NEEDED_TV_ERROR, level.rounding):
         return float(MOST_SWEEPS)

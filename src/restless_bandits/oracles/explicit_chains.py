@@ -528,7 +528,7 @@ def _settled(parts: EndComponents, found: _Gains, tolerance: float) -> _Gains:
     action, best = found.action, found
     inside = np.flatnonzero(parts.inside)
     for _ in range(min(MOST_SETTLED, 1 + MOST_SOLVED // (2 * len(action)))):
-        solved = _settled_policy(parts, action, inside)
+        solved = settled_policy(parts, action, inside)
         if solved is None:
             break
         action, bias = solved
@@ -554,7 +554,7 @@ def _settled(parts: EndComponents, found: _Gains, tolerance: float) -> _Gains:
     return best
 
 
-def _settled_policy(parts: EndComponents, action: IntArray, inside: IntArray) -> tuple[IntArray, Array] | None:
+def settled_policy(parts: EndComponents, action: IntArray, inside: IntArray) -> tuple[IntArray, Array] | None:
     """A policy changed so that each component has one recurrent class, the best it had, and its bias.
 
     None where the linear systems are singular.

@@ -69,7 +69,7 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
     return most
 
 
-class _PricedArm:
+class PricedArm:
     def __init__(self, arm: AnyArm, length: int) -> None:
         self.laws = index_distributions(arm, length)
         self.good, self.bad = (float(reward) for reward in arm.rewards)
@@ -110,7 +110,7 @@ class _PricedArm:
         return values
 
 
-def _balance(arms: list[_PricedArm]) -> float:
+def balance_price(arms: list[PricedArm]) -> float:
     """The price that equals the sum of the arms' averages at the price."""
 
     def excess(price: float) -> float:
@@ -129,12 +129,12 @@ def _check(problem: Problem) -> None:
     problem.require("monotone")
 
 
-def _balanced(problem: Problem, *, whole_tables: bool = False) -> tuple[list[_PricedArm], float, IndexPolicy]:
+def _balanced(problem: Problem, *, whole_tables: bool = False) -> tuple[list[PricedArm], float, IndexPolicy]:
     """The arms of a problem, their balanced price, and the index policy at the balanced price."""
     _check(problem)
     lengths = [arm.length if whole_tables and isinstance(arm, TableArm) else table_length(arm) for arm in problem.arms]
-    arms = [_PricedArm(arm, length) for arm, length in zip(problem.arms, lengths, strict=True)]
-    price = _balance(arms)
+    arms = [PricedArm(arm, length) for arm, length in zip(problem.arms, lengths, strict=True)]
+    price = balance_price(arms)
     return arms, price, IndexPolicy.of(problem, [arm.index(price) for arm in arms])
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from restless_bandits._internal.compiling import njit
 from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits.model.chain_powers import converged_powers
 from restless_bandits.oracles.homotopy_kernels import whittle_homotopy
-from restless_bandits.oracles.joint_kernels import converged_powers
 
 INDEXABLE_TOLERANCE = 1e-9
 ROUNDING = 1e-13

@@ -12,6 +12,7 @@ import numpy as np
 
 from restless_bandits._internal.compiling import helper, inlined, njit
 from restless_bandits._internal.validation import ActionArray, Array, IntArray
+from restless_bandits.policies.choice_kernels import Choices, choose
 from restless_bandits.policies.policies import TIE
 from restless_bandits.processes.beliefs import JointDistributions, JointTable, column_of
 
@@ -41,15 +42,12 @@ class Links(NamedTuple):
 
 
 class RolloutArms(NamedTuple):
-    """The true arms of a rollout, and the tables of an index policy for them, each up to its truncation or length."""
+    """The true arms of a rollout, each up to its truncation, and constant beyond."""
 
     truncation: IntArray
     sums: Array
     """``[arm, τ - 1, s]``: cumulative sums of the distribution of the observed state."""
     reward: Array
-    length: IntArray
-    scores: Array
-    """``[arm, s, τ - 1]``."""
 
 
 NO_LINKS = Links(np.empty((0, 0), dtype=np.int64), np.empty((0, 0), dtype=np.int64))
@@ -367,36 +365,6 @@ def _iterate_linked(
 
 
 @njit
-def converged_powers(chain: Array, tv_error: float, longest: int) -> tuple[Array, float]:
-    """Powers ``[τ - 1, s, k]`` of a chain up to the first whose rows agree within a deviation, and the deviation there.
-
-    Rows that agree lie within the deviation of the stationary distribution, and so do the rows of all later powers. If
-    rows do not agree within ``longest`` slots, the returned deviation exceeds the requested deviation.
-    """
-    n = chain.shape[0]
-    laws = np.empty((longest, n, n))
-    for step in range(longest):
-        for s in range(n):
-            for k in range(n):
-                total = chain[s, k]
-                if step > 0:
-                    total = 0.0
-                    for m in range(n):
-                        total += laws[step - 1, s, m] * chain[m, k]
-                laws[step, s, k] = total
-        worst = 0.0
-        for s in range(n):
-            for other in range(s):
-                distance = 0.0
-                for k in range(n):
-                    distance += abs(laws[step, s, k] - laws[step, other, k])
-                worst = max(worst, 0.5 * distance)
-        if worst <= tv_error:
-            break
-    return laws[: step + 1], worst
-
-
-@njit
 def link(table: JointTable) -> Links:
     """Return the links of a problem with one play."""
     offsets, strides, radix, first, passive = table.offsets, table.strides, table.radix, table.first, table.passive
@@ -422,35 +390,20 @@ def link(table: JointTable) -> Links:
 
 
 @njit
-def rollout(indexed: bool, uniforms: Array, arms: RolloutArms, action: ActionArray, table: JointTable) -> Array:
-    """Mean expected reward a slot under one of two policies, for each row of ``uniforms``, a slot for each column.
-
-    The policies pull one arm, by indices or by the table ``action`` over joint beliefs. Beyond their truncations,
-    distributions and indices stay constant.
+def rollout(uniforms: Array, arms: RolloutArms, policy: Choices) -> Array:
+    """Mean expected reward a slot of a policy that pulls one arm, for each row of ``uniforms``, a slot for each
+    column.
     """
-    truncations, sums, reward, lengths, scores = arms
-    offsets, strides, numbers, columns = table.offsets, table.strides, table.numbers, table.truncation
+    truncations, sums, reward = arms
     n_arms = sums.shape[0]
-    state = np.zeros(n_arms, dtype=np.int64)
-    elapsed = np.ones(n_arms, dtype=np.int64)
-    pulled = 0
+    state, elapsed = np.zeros(n_arms, dtype=np.int64), np.ones(n_arms, dtype=np.int64)
+    scores, chosen = np.empty(n_arms), np.zeros(1, dtype=np.int64)
     means = np.empty(uniforms.shape[0])
     for batch in range(uniforms.shape[0]):
         total = 0.0
         for slot in range(uniforms.shape[1]):
-            arm = 0
-            if indexed:
-                most = -np.inf
-                for i in range(n_arms):
-                    index = scores[i, state[i], _column_of(elapsed[i], lengths[i], 1)]
-                    if index > most:
-                        most, arm = index, i
-            else:
-                place = offsets[pulled] + state[pulled] * strides[pulled, pulled]
-                for i in range(n_arms):
-                    if i != pulled:
-                        place += numbers[i, state[i], _column_of(elapsed[i], columns[i], 1)] * strides[pulled, i]
-                arm = int(action[place])
+            choose(policy, state, elapsed, chosen[0], scores, chosen)
+            arm = chosen[0]
             tau, last = _column_of(elapsed[arm], truncations[arm], 1), state[arm]
             total += reward[arm, tau, last]
             seen = 0
@@ -459,6 +412,5 @@ def rollout(indexed: bool, uniforms: Array, arms: RolloutArms, action: ActionArr
             for i in range(n_arms):
                 elapsed[i] += 1
             state[arm], elapsed[arm] = seen, 1
-            pulled = arm
         means[batch] = total / uniforms.shape[1]
     return means

@@ -26,6 +26,7 @@ import scipy  # its parts load when they are first used, which is not at every s
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding
 from restless_bandits.oracles.explicit_chains import EndComponents, Explored, solve_multichain
@@ -265,4 +266,5 @@ def _bound(point: _Point) -> float:
 def relaxation_bound(problem: Problem) -> float:
     """Return the relaxation's upper bound of μ*."""
     problem.require_steady("a bound")
+    refuse_unsupported(problem, "bound")
     return upper_of(problem, relax(problem.in_shares()).above)

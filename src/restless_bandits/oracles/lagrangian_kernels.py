@@ -8,6 +8,7 @@ import numpy as np
 
 from restless_bandits._internal.compiling import inlined, njit
 from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits.model.chain_powers import multiply, scale_rows
 from restless_bandits.oracles.enclosure import UNIT
 from restless_bandits.oracles.homotopy_kernels import solve_in_place
 
@@ -60,16 +61,8 @@ def write_distributions(
                 now[s, k] = chains[j, s, k]
         for t in range(truncation):
             if t > 0:
-                for s in range(n):
-                    total = 0.0
-                    for k in range(n):
-                        after[s, k] = 0.0
-                        for between in range(n):
-                            after[s, k] += now[s, between] * chains[j, between, k]
-                        total += after[s, k]
-                    # Scaled back to sum one, because rounding errors would grow with τ.
-                    for k in range(n):
-                        after[s, k] /= total
+                multiply(now, chains[j], after)
+                scale_rows(after)
                 now, after = after, now
             if t == truncation - 1:
                 worst = 0.0

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.solution import Solution
 
 SHARE_ROUNDING = 4 * 2.0**-53
@@ -48,9 +49,11 @@ def _outward(problem: Problem, share: float, side: int) -> float:
     if problem.reward_range == ZERO_TO_ONE or not math.isfinite(share):
         return share
     low, high = map(Fraction, problem.reward_range)
-    true = problem.plays * low + (high - low) * (Fraction(share) + side * problem.plays * Fraction(SHARE_ROUNDING))
-    # Rewards lie within their range, so gains do.
-    true = max(problem.plays * low, min(true, problem.plays * high))
+    paying = problem.paying_arms
+    true = paying * low + (high - low) * (Fraction(share) + side * paying * Fraction(SHARE_ROUNDING))
+    if not problem.features:
+        # Rewards lie within their range, so gains do.
+        true = max(paying * low, min(true, paying * high))
     near = float(true)
     return near if (Fraction(near) - true) * side >= 0 else math.nextafter(near, side * math.inf)
 
@@ -60,8 +63,8 @@ def rounding_of(problem: Problem, gain: float) -> float:
     if problem.reward_range == ZERO_TO_ONE:
         return 0.0
     low, high = problem.reward_range
-    largest = max(abs(gain), problem.plays * max(abs(low), abs(high), high - low))
-    return 2 * problem.plays * (high - low) * SHARE_ROUNDING + largest * SHARE_ROUNDING
+    largest = max(abs(gain), problem.paying_arms * max(abs(low), abs(high), high - low))
+    return 2 * problem.paying_arms * (high - low) * SHARE_ROUNDING + largest * SHARE_ROUNDING
 
 
 def normalized(
@@ -72,6 +75,11 @@ def normalized(
     @wraps(plan)
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
         problem.require_steady("an oracle")
+        refuse_unsupported(problem, entry_of(plan))
+        if problem.observed == "all":
+            from restless_bandits.oracles.observed.planners import observed_policy
+
+            return cast(Planned, observed_policy(problem, entry_of(plan)))
         return plan(problem.in_shares(), *args, **options)
 
     return planned
@@ -85,9 +93,19 @@ def solved_normalized(
     @wraps(solve)
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         problem.require_steady("an oracle")
+        refuse_unsupported(problem, entry_of(solve))
+        if problem.observed == "all":
+            from restless_bandits.oracles.observed.planners import solve_observed
+
+            return cast(Solution, cast(Any, solve_observed)(problem, entry_of(solve), *args, **options))
         return in_units(problem, solve(problem.in_shares(), *args, **options))
 
     return solved
+
+
+def entry_of(function: Callable[..., Any]) -> str:
+    """Return the name of an oracle's module in the table of ``support``."""
+    return function.__module__.rpartition(".")[2].replace("_", "-")
 
 
 def in_units(problem: Problem, found: Solution) -> Solution:

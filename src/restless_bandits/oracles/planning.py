@@ -19,13 +19,16 @@ import numpy as np
 
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import AnyArm, Arm
+from restless_bandits.model.chain_powers import converged_powers
 from restless_bandits.model.problem import Problem
 from restless_bandits.oracles import joint_kernels as kernels
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.index_kernels import FlatArms, settled_lengths
 from restless_bandits.oracles.normalization import normalized
+from restless_bandits.oracles.observed.planners import observed_policy
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_policy
+from restless_bandits.policies.choice_kernels import choices_of
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.processes.beliefs import (
     ArmBeliefs,
@@ -105,7 +108,7 @@ def iterated(
 
 def _beliefs(arm: AnyArm, tv_error: float) -> ArmBeliefs:
     if isinstance(arm, Arm):
-        laws, reached = kernels.converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
+        laws, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
         if reached <= tv_error:
             # Most chains forget, and the check is many times faster than a search for the reason.
             return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
@@ -132,8 +135,15 @@ def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
     return joint_plan(problem, precision_at(slots), most_beliefs=HUGE_TABLE) or exact(problem).policy
 
 
-@normalized
 def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
+    """Return the plan of a learner, or of observed arms the policy that ``auto`` chooses."""
+    if problem.observed == "all":
+        return observed_policy(problem, "auto")
+    return _belief_policy(problem, slots, lasting)
+
+
+@normalized
+def _belief_policy(problem: Problem, slots: int | None, lasting: int) -> Policy:
     """Plan over joint beliefs while the table is small for the slots played, else by Whittle's index.
 
     Without ``slots`` the choice is the choice of a long run. A plan that will be followed for ``lasting`` slots may
@@ -162,7 +172,7 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
     for tv_error in ROUGH:
-        settled = [kernels.converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION) for arm in chains]
+        settled = [converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION) for arm in chains]
         if all(reached <= tv_error for _, reached in settled):
             arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
             if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
@@ -176,19 +186,16 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
 def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: int) -> tuple[Array, Array]:
     """Return simulated rewards a slot of a table over joint beliefs and of indices, in batches of ``slots`` in all."""
     chains = [arm.chain.copy() for arm in problem.arms if isinstance(arm, Arm)]
-    settled = [
-        kernels.converged_powers(chain, PLANNING_INDEX_TV_ERROR, LONGEST_PLANNING_TRUNCATION)[0] for chain in chains
-    ]
+    settled = [converged_powers(chain, PLANNING_INDEX_TV_ERROR, LONGEST_PLANNING_TRUNCATION)[0] for chain in chains]
     sums = [np.cumsum(laws, axis=2) for laws in settled]
     for running in sums:
         # Exactly 1, without a rounding error: the search for a sampled state ends here.
         running[:, :, -1] = 1.0
-    truncations, lengths = np.array([len(laws) for laws in settled]), np.array([one.shape[1] for one in index.tables])
     rewards = side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)])
-    arms = kernels.RolloutArms(truncations, side_by_side(sums), rewards, lengths, side_by_side(index.tables))
+    arms = kernels.RolloutArms(np.array([len(laws) for laws in settled]), side_by_side(sums), rewards)
     draws = np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES)))
-    arguments = (draws, arms, table.action, table.beliefs.table)
-    return kernels.rollout(False, *arguments), kernels.rollout(True, *arguments)
+    ours, theirs = (kernels.rollout(draws, arms, choices_of(policy, "a rollout")) for policy in (table, index))
+    return ours, theirs
 
 
 @normalized

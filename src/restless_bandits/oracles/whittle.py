@@ -32,6 +32,7 @@ from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles import index_kernels as kernels
 from restless_bandits.oracles.bracket import bracketed
 from restless_bandits.oracles.homotopy_kernels import whittle_homotopy
@@ -156,6 +157,8 @@ def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:
 
 def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> list[ArmIndex]:
     """Indices are found for shares of each arm's own range and stretched: an index is an affine map of rewards."""
+    for arm in arms:
+        refuse_unsupported(arm, "index")
     shares = [arm if arm.reward_range == ZERO_TO_ONE else arm.normalized_to(arm.reward_range) for arm in arms]
     found = _indices_of_shares(shares, length, closed_form)
     for i, arm in enumerate(arms):

@@ -34,6 +34,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm, precompute_limits
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 
 UNKNOWN = -1
 """The last observed state of an arm never observed."""
@@ -159,6 +160,7 @@ def arm_beliefs(arm: AnyArm, truncation: int, *, forget: bool = True) -> ArmBeli
     With ``forget=False`` an ergodic arm keeps its last state beyond the truncation, for policies that depend on the
     state.
     """
+    refuse_unsupported(arm, "beliefs")
     if isinstance(arm, TableArm):
         return _table_beliefs(arm, min(truncation, arm.length), forget)
     if not arm.is_ergodic:

@@ -203,16 +203,16 @@ class ServiceAgent:
             # The decision of this slot has its feedback already.
             return self._again(given, slot - 1, lookup, now)
         self._check_open(quotas.open_decisions, slots=slot - 1 + passes)
-        self._pass_to(now)
+        self.advance_to(now)
         if passes:
             core.skip()
         core.ask()
-        self._gather(now, request=given.request)
+        self.gather(now, request=given.request)
         return self._decision(self.pending[-1])
 
     def _again(self, given: Ask, slot: int, lookup: EventLookup, now: int) -> Answer:
         """Return the existing decision of a slot of the clock."""
-        self._gather(now)
+        self.gather(now)
         asked = [e for e in (*lookup.slot(slot), *self.pending) if e["kind"] == "ask" and e["slot"] == slot]
         kept = {key: asked[0][key] for key in ("slot", "arms", "plan", "decision")}
         self._note({"kind": "ask", "again": True, "request": given.request, **kept}, now)
@@ -238,11 +238,11 @@ class ServiceAgent:
             raise ConflictError(f"slot {slot} was told before, so its answer is not lost")
         if not complete:
             # Feedback of a complete slot is a duplicate or a conflict; slots do not advance.
-            self._pass_to(now)
+            self.advance_to(now)
             if slot <= core.finalized_through:
                 return self._tell_old(given, slot, now, lookup.slot(slot))
         core.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost)
-        self._gather(now)
+        self.gather(now)
         return answer
 
     def _tell_old(self, given: Tell, slot: int, now: int, events: list[Event]) -> Answer:
@@ -304,7 +304,7 @@ class ServiceAgent:
             )
         self.core.skip(given.slots)
         self.core.events[-1]["until"] = self.core.slots
-        self._gather(now, request=given.request)
+        self.gather(now, request=given.request)
         return {"slots": self.core.slots}
 
     def patch(self, given: Patch, now: int, quotas: Quotas) -> Answer:
@@ -329,7 +329,7 @@ class ServiceAgent:
                     self._add_arm(value, quotas)
                 elif (core.task.names[core.validator.number_of(value)] in core.in_service) == (field == "retire_arm"):
                     getattr(core, field)(value)
-        self._gather(now)
+        self.gather(now)
         return self.view()
 
     def _add_arm(self, value: str | Mapping[str, Any], quotas: Quotas) -> None:
@@ -439,12 +439,12 @@ class ServiceAgent:
     def _slot_by_clock(self, now: int) -> int:
         return 0 if self.length is None else slot_at(now, self.made, self.length)
 
-    def _pass_to(self, now: int) -> None:
+    def advance_to(self, now: int) -> None:
         """Advance to the present slot of the clock and log the skipped slots; a backward clock changes nothing."""
         missing = self._behind(now)
         if missing:
             self.core.skip(missing)
-            self._gather(now)
+            self.gather(now)
 
     def _behind(self, now: int) -> int:
         """Return the number of slots that are over by the clock and not yet passed by the agent."""
@@ -476,7 +476,7 @@ class ServiceAgent:
                 retry_after=1.0,
             )
 
-    def _gather(self, now: int, request: str | None = None) -> None:
+    def gather(self, now: int, request: str | None = None) -> None:
         """Move the events of the player to ``pending``; the last event receives the request id."""
         events, self.core.events = self.core.events, []
         for event in events:

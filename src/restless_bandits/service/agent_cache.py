@@ -138,11 +138,11 @@ class AgentCache:
         """Complete the future of a loaded agent; a lock permits a single load at a time."""
         try:
             with self._loading:
-                promise.set_result(self._load_aside(row))
+                promise.set_result(self.load_in_background(row))
         except BaseException as error:
             promise.set_exception(error)
 
-    def _load_aside(self, row: AgentRow) -> ServiceAgent:
+    def load_in_background(self, row: AgentRow) -> ServiceAgent:
         """Return an agent loaded outside the writer thread, with a separate planner."""
         # Garbage collection over many new objects would stop all threads repeatedly.
         gc.disable()

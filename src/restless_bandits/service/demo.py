@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
-from restless_bandits.model.arms import TableArm
-from restless_bandits.model.markov import stationary
 from restless_bandits.model.problem import Problem, load_problem
-from restless_bandits.model.rewards import draw_reward
 from restless_bandits.service.operations import Ask, Create, Operation, ServiceError, Skip, Tell
 from restless_bandits.service.writer import CommandProcessor
+from restless_bandits.simulation.chain_world import ChainWorld
 
 LOST_PROBABILITY, LATE_PROBABILITY, LATEST = 0.02, 0.1, 10
 """The shares of lost and of late feedback, and the longest delay in slots."""
@@ -33,33 +31,22 @@ FASTEST = 200.0
 log = logging.getLogger("restless_bandits.service")
 
 
-class DemoWorld:
+class DemoWorld(ChainWorld):
     """The simulated arms of a problem, which drift."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
-        self._problem, self._rng, self._slot = problem, rng, 0
-        self._states = [
-            int(rng.choice(len(distribution), p=distribution / distribution.sum()))
-            for distribution in (np.asarray(stationary(arm.one_step)) for arm in problem.arms)
-        ]
+        super().__init__(problem, "demo")
+        self._rng = rng
+        self._pulled: list[int] = []
+        self.begin(rng.random(problem.n_arms))
 
     def observe(self, slot: int, numbers: list[int]) -> tuple[list[int], list[float]]:
         """Advance the world to a slot, and return the states and rewards of arms there."""
-        arms = self._problem.arms
-        for now in range(self._slot + 1, slot + 1):
-            arms = [piece for piece in self._problem.pieces if piece.first <= now][-1].problem.arms
-            draws = self._rng.random(len(arms))
-            self._states = [
-                min(int(np.searchsorted(np.cumsum(arm.one_step[state]), draw, side="right")), arm.n_states - 1)
-                for arm, state, draw in zip(arms, self._states, draws, strict=True)
-            ]
-        self._slot = max(slot, self._slot)
-        states = [self._states[number] for number in numbers]
-        rewards = [
-            draw_reward(one.reward_law, float(one.rewards[state]), one.reward_range, one.reward_spread, self._rng)
-            for one, state in zip([arms[number] for number in numbers], states, strict=True)
-        ]
-        return states, rewards
+        while self.slot < slot:
+            self.step(self._rng.random(self.problem.n_arms), self._pulled)
+            self._pulled = []
+        self._pulled = numbers
+        return self.states[numbers].tolist(), [self.reward(number, self._rng) for number in numbers]
 
 
 class Demo:
@@ -70,9 +57,7 @@ class Demo:
             raise ProblemError(f"--speed is {speed:g} slots a second; give one up to {FASTEST:g}")
         self._writer, self._pause = writer, 1 / speed
         self._problem = load_problem(problem)
-        if any(isinstance(arm, TableArm) for arm in self._problem.arms):
-            raise ProblemError("a demo needs arms with chains, not tables of distributions; give problems made of Arm")
-        self._problem.require_drawn()
+        ChainWorld(self._problem, "demo")  # An arm that cannot be drawn says so now.
         self.name = re.sub(r"[^A-Za-z0-9._~-]+", "-", self._problem.name or "demo").strip("-._~")[:100] or "demo"
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo", daemon=True)

@@ -29,14 +29,14 @@ NAMES = (
 VARIABLE = "RESTLESS_FAILPOINT"
 
 
-def _nothing(name: str) -> None:
+def no_failpoint(name: str) -> None:
     """Pass a point without effect."""
 
 
-def _from_environment() -> Callable[[str], None]:
+def from_environment() -> Callable[[str], None]:
     wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
     if not wanted:
-        return _nothing
+        return no_failpoint
     if wanted not in NAMES:
         raise ValueError(f"{VARIABLE} names no failpoint: {wanted!r}")
     left = [int(number or "1")]
@@ -50,5 +50,5 @@ def _from_environment() -> Callable[[str], None]:
     return maybe_die
 
 
-passed: Callable[[str], None] = _from_environment()
+passed: Callable[[str], None] = from_environment()
 """The function to call, with the name of a point, wherever the process may die."""

@@ -13,6 +13,8 @@ from typing import Any
 from restless_bandits._internal.errors import ProblemError
 
 Answer = dict[str, Any]
+ROLES = ("read", "play", "admin")
+"""The roles of tokens; each includes the rights of the previous role."""
 RETRY_AFTER = 1.0
 """Seconds before a client should repeat a refused request."""
 

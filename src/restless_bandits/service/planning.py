@@ -10,16 +10,17 @@ import contextlib
 import hashlib
 import json
 import platform
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 from restless_bandits._internal import background
-from restless_bandits._internal.compiling import is_kept
+from restless_bandits._internal.compiling import is_kept, processor_name
 from restless_bandits.agent.core import AgentCore
 from restless_bandits.learning.change_detection import CHANGE_GRID
 from restless_bandits.learning.change_detection.change_kernels import score_gains, split_ratios
@@ -27,6 +28,8 @@ from restless_bandits.learning.learners import Learner
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
 from restless_bandits.service.storage.stored_plans import StoredPlan, make_packed_plan, unpacked
+
+T = TypeVar("T")
 
 Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
 Promise = Future[tuple[tuple[str, bytes], background.Warned]]
@@ -54,16 +57,8 @@ class PlanNeededError(WaitError):
 def origin() -> dict[str, str]:
     """Return the release and processor of this process; the same release and kind of processor give equal plans."""
     numpy = metadata.version("numpy")
-    return {"release": metadata.version("restless-bandits"), "processor": f"{_processor()}, numpy {numpy}"}
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            named = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        named = []
-    return f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
+    made_on = f"{platform.machine()} {processor_name()}".strip()
+    return {"release": metadata.version("restless-bandits"), "processor": f"{made_on}, numpy {numpy}"}
 
 
 class Planner:
@@ -77,6 +72,7 @@ class Planner:
         """Whether learners of the store may be named by ``module:Class``, with an import of the module."""
         self.patient = patient
         """Whether decisions wait for due plans: slower, but a run is exactly reproducible."""
+        self._stopped, self._submitting = False, threading.Lock()
         self.made = 0
         self.failed = 0
         self._coming: dict[str, Promise] = {}
@@ -134,9 +130,32 @@ class Planner:
     def later(self, given: Ingredients) -> Promise:
         """Submit a plan to a worker and return its future; no request waits for the plan."""
         asked = time.perf_counter()
-        promise = background.submit(make_packed_plan, *given)
+        promise = self._submit(make_packed_plan, *given)
         promise.add_done_callback(lambda done: self._note_time(done, time.perf_counter() - asked))
         return promise
+
+    def _submit(self, work: Callable[..., T], *given: Any) -> Future[tuple[T, background.Warned]]:
+        """Return a future for a function in a worker; after the stop, the future is cancelled."""
+        # The exit of the service would wait for a worker that starts after the end of the workers.
+        with self._submitting:
+            if not self._stopped:
+                return background.submit(work, *given)
+        cancelled: Future[tuple[T, background.Warned]] = Future()
+        cancelled.cancel()
+        return cancelled
+
+    def stop(self) -> None:
+        """Submit nothing from now on."""
+        with self._submitting:
+            self._stopped = True
+
+    def warm_up(self) -> None:
+        """Load the kernels into this process; a worker compiles missing kernels and keeps the result on disk."""
+        if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
+            with contextlib.suppress(Exception):  # After a failure in the worker, the call below compiles the kernels.
+                self._submit(warm_up).result()
+        if not self._stopped:
+            warm_up()
 
     def _note_time(self, promise: Promise, seconds: float) -> None:
         if promise.cancelled() or promise.exception() is not None:
@@ -168,11 +187,3 @@ def warm_up() -> None:
     for slot in range(3 * CHANGE_GRID):
         core.ask()
         core.tell(slot // 4 % 2, 1.0)
-
-
-def warm_up_here() -> None:
-    """Load the kernels into this process; a worker compiles missing kernels and keeps the result on disk."""
-    if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
-        with contextlib.suppress(Exception):  # After a failure in the worker, the call below compiles the kernels.
-            background.submit(warm_up).result()
-    warm_up()

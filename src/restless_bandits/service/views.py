@@ -12,6 +12,7 @@ import numpy as np
 
 from restless_bandits._internal.validation import to_jsonable
 from restless_bandits.learning.estimation import estimate
+from restless_bandits.model import markov
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import Range
 
@@ -49,7 +50,7 @@ def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], ser
     arms = []
     for number, arm in enumerate(found.arms):
         state, elapsed = int(record.last_states[number]), int(record.elapsed[number])
-        distribution = np.linalg.matrix_power(arm.transitions, elapsed)[state] if state >= 0 else None
+        distribution = markov.power(arm.transitions, elapsed)[state] if state >= 0 else None
         arms.append(
             {
                 "name": arm.name,

@@ -17,9 +17,11 @@ from restless_bandits._internal.random_streams import plan_generator, world_word
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.learning.learners.base import Learner, next_plan
 from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN, PAYS_ONE
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, shares_of
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies.plans import Plan, RuleTable
 from restless_bandits.policies.policies import (
@@ -71,6 +73,7 @@ class World:
     """A problem in the layout of the engine. An arm with ``bounded`` rewards of unknown distribution pays its means."""
 
     def __init__(self, problem: Problem, gap_table: GapTable | None = None) -> None:
+        refuse_unsupported(problem, "simulate")
         self.problem = problem
         self.gap_table = gap_table
         changed = [
@@ -136,8 +139,8 @@ def _bases(sizes: list[int]) -> IntArray:
 def _pays(arm: AnyArm) -> int:
     """How the rewards of an arm are drawn."""
     if arm.reward_law == "bernoulli":
-        return kernels.PAYS_ONE if arm.reward_range == ZERO_TO_ONE else kernels.PAYS_END
-    return kernels.PAYS_BETA if arm.reward_law == "beta" else kernels.PAYS_MEAN
+        return PAYS_ONE if arm.reward_range == ZERO_TO_ONE else PAYS_END
+    return PAYS_BETA if arm.reward_law == "beta" else PAYS_MEAN
 
 
 def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:

@@ -8,16 +8,14 @@ Processes start in about a second and are independent. A Dask cluster (``dask_po
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
 import queue
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
-from restless_bandits._internal.workers import begin_worker, listen_to_workers
+from restless_bandits._internal.workers import WorkerPool
 from restless_bandits.simulation.jobs import PlayedRun, SimulationJob, play_runs
 
 
@@ -85,18 +83,10 @@ class ProcessPool:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        # Spawned, not forked: a fork in the presence of threads can stop for ever.
-        spawn = multiprocessing.get_context("spawn")
-        flags = (spawn.Event(), spawn.Event())
-        listen_to_workers(flags)
-        self._pool = ProcessPoolExecutor(width, mp_context=spawn, initializer=begin_worker, initargs=(flags,))
+        self._pool = WorkerPool(width, report_compilation=True)
 
     def submit(self, job: SimulationJob, numbers: Sequence[int]) -> Future[list[PlayedRun]]:
         return self._pool.submit(play_runs, job, numbers)
 
     def close(self) -> None:
-        processes = list((self._pool._processes or {}).values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            with contextlib.suppress(OSError, ValueError):
-                process.terminate()
+        self._pool.close()

@@ -269,7 +269,8 @@ class SimulationResult:
             "fit": self.findings.as_dict(),
         }
 
-    def _columns(self) -> Iterator[tuple[str, Array]]:
+    def columns(self) -> Iterator[tuple[str, Array]]:
+        """Yield the names and the values, by learner, run and checkpoint, of the rewards and regrets."""
         yield "realised_reward", self.realised_reward
         yield "expected_reward", self.expected_reward
         for kind in self.kinds:
@@ -284,14 +285,14 @@ class SimulationResult:
         index = pandas.MultiIndex.from_product(
             [list(self.learners), range(self.runs), self.checkpoints], names=["learner", "run", "checkpoint"]
         )
-        table = {name: values.reshape(-1) for name, values in self._columns()}
+        table = {name: values.reshape(-1) for name, values in self.columns()}
         return pandas.DataFrame(table, index=index).reset_index()
 
     def to_xarray(self) -> Any:
         """Return a dataset with the axes learner, run, checkpoint and arm."""
         xarray = _optional("xarray", "to_xarray")
         axes = ("learner", "run", "checkpoint")
-        variables: dict[str, Any] = {name: (axes, values) for name, values in self._columns()}
+        variables: dict[str, Any] = {name: (axes, values) for name, values in self.columns()}
         variables["pulls"] = (("learner", "run", "arm"), self.pulls)
         variables["seconds"] = (("learner", "run"), self.seconds)
         labels = {

@@ -18,11 +18,12 @@ from restless_bandits._internal.validation import IntArray, check_int, number_of
 from restless_bandits.learning.learners import Learner, by_label
 from restless_bandits.model.checks import check_length
 from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import cost
 from restless_bandits.simulation.comparator import Comparator, comparator_over
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.feedback_delays import FeedbackDelays
-from restless_bandits.simulation.jobs import MOST_RUNS, SimulationJob, is_priced
+from restless_bandits.simulation.jobs import MOST_RUNS, SimulationJob, check_playable, is_priced
 from restless_bandits.simulation.pools import Pool, ProcessPool
 from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Trajectories
 from restless_bandits.simulation.scheduler import JobResults, play_jobs
@@ -124,6 +125,7 @@ def simulate(
     """
     check_problem(problem)
     problem.require_drawn()
+    refuse_unsupported(problem, "simulate")
     horizon = check_int("horizon", horizon)
     check_length(horizon)
     runs = check_int("runs", runs, 1, MOST_RUNS)
@@ -141,6 +143,9 @@ def simulate(
         raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
     # A learner that cannot play this problem raises before any work is done.
     for player in players.values():
+        check_playable(problem, player, answers, trace=trace)
+        if problem.observed == "all":
+            continue
         caution = player.caution(player.task(problem, horizon), problem)
         if announce is not None and caution is not None:
             announce(caution)

@@ -6,20 +6,20 @@ rb.plots.raster(stretch)
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
-from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import BoolArray, IntArray
 from restless_bandits.agent.agent import Agent
 from restless_bandits.learning.learners import as_learner
 from restless_bandits.learning.learners.base import Learner
-from restless_bandits.model.arms import TableArm
-from restless_bandits.model.markov import stationary, thresholds
+from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem, check_problem
-from restless_bandits.model.rewards import draw_reward
+from restless_bandits.simulation.chain_world import ChainWorld, draw_reward_of
 
 FeedbackFunction = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
 """From the arms pulled in a slot to their states and rewards."""
@@ -37,17 +37,6 @@ def play_slot(agent: Agent, answer: FeedbackFunction) -> tuple[Sequence[int], Se
     else:
         agent.tell(states, rewards)
     return arms, states, rewards
-
-
-def play_along(agent: Agent, states: IntArray, reward: RewardFunction) -> IntArray:
-    """Let an agent without observations play along paths of states, (slot, arm), and return its arms: (slot, play)."""
-    paths = states.tolist()
-
-    def answer(arms: Sequence[int]) -> tuple[Sequence[int], Sequence[float]]:
-        slot = agent.slots
-        return [paths[slot][arm] for arm in arms], [reward(slot, arm) for arm in arms]
-
-    return np.array([play_slot(agent, answer)[0] for _ in paths], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +71,13 @@ class Walk:
 def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
     """Play a run slot by slot on chains drawn in full; the simulator draws pulled arms only."""
     check_problem(problem)
-    if any(isinstance(arm, TableArm) for arm in problem.arms):
-        raise ProblemError("a walk needs chains, and a table of distributions is none; give problems made of Arm")
     learner = as_learner(learner)
     agent = Agent(learner, learner.task(problem, horizon), seed=seed, on_change="ignore")
-    rng = np.random.default_rng(seed)
-    states, reward = drawn_chains(problem, horizon, rng)
-    pulled = np.zeros(states.shape, dtype=bool)
-    np.put_along_axis(pulled, play_along(agent, states, reward), values=True, axis=1)
+    world = DrawnWorld(problem, horizon, np.random.default_rng(seed))
+    pulled = np.zeros(world.path.shape, dtype=bool)
+    for slot in range(horizon):
+        pulled[slot, list(play_slot(agent, world.answer)[0])] = True
+    states = world.path
     # The last slot with an observation of each arm, from 1 on, by the present slot; 0 stands for the initial states.
     slots = np.arange(1, horizon + 1)[:, None]
     looks = np.maximum.accumulate(np.where(pulled, slots, 0), axis=0)
@@ -99,32 +87,41 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     return Walk(problem, learner.spec, states, pulled, last_states, slots - last)
 
 
+class DrawnWorld(ChainWorld):
+    """A world whose uniform draws for all slots are taken at its start, arm by arm."""
+
+    def __init__(self, problem: Problem, horizon: int, rng: np.random.Generator) -> None:
+        super().__init__(problem, "walk")
+        starts, self._uniforms = np.zeros(problem.n_arms), np.empty((horizon, problem.n_arms))
+        for arm, state in enumerate(problem.initial):
+            if state is None:
+                starts[arm] = rng.random()
+            self._uniforms[:, arm] = rng.random(horizon)
+        self.begin(starts)
+        self._rng = rng
+        self._pulled: Sequence[int] = ()
+        self.path = np.empty((horizon, problem.n_arms), dtype=np.int64)
+        """The states of all arms in the slots so far: (slot, arm)."""
+
+    def answer(self, arms: Sequence[int]) -> tuple[list[int], list[float]]:
+        """Play a slot: return the states and rewards of the pulled arms."""
+        states = self.step(self._uniforms[self.slot], self._pulled)
+        self._pulled = arms
+        self.path[self.slot - 1] = states
+        return states[list(arms)].tolist(), [self.reward(arm, self._rng) for arm in arms]
+
+
 def drawn_chains(problem: Problem, horizon: int, rng: np.random.Generator) -> tuple[IntArray, RewardFunction]:
     """Draw the state of every arm in every slot, (slot, arm); return also a function that draws the rewards of
     pulled arms.
     """
-    problem.require_drawn()
-    states = np.stack([_path(problem, arm, horizon, rng) for arm in range(problem.n_arms)], axis=1)
-    arms = [piece.problem.arms for piece in problem.pieces]
-    pieces = np.searchsorted([piece.first for piece in problem.pieces], np.arange(1, horizon + 1), side="right") - 1
+    world = DrawnWorld(problem, horizon, rng)
+    for _ in range(horizon):
+        world.answer(())
+    firsts = [piece.first for piece in problem.pieces]
 
     def reward(slot: int, arm: int) -> float:
-        one = arms[pieces[slot]][arm]
-        mean = float(one.rewards[states[slot, arm]])
-        return draw_reward(one.reward_law, mean, one.reward_range, one.reward_spread, rng)
+        piece = problem.pieces[bisect_right(firsts, slot + 1) - 1].problem
+        return draw_reward_of(cast(Arm, piece.arms[arm]), int(world.path[slot, arm]), rng)
 
-    return states, reward
-
-
-def _path(problem: Problem, arm: int, horizon: int, rng: np.random.Generator) -> IntArray:
-    start = problem.initial[arm]
-    chain = problem.arms[arm].one_step
-    state = int((thresholds(stationary(chain)) <= rng.random()).sum()) if start is None else start
-    path = np.empty(horizon, dtype=np.int64)
-    draws = rng.random(horizon)
-    ends = [*(piece.first - 1 for piece in problem.pieces[1:]), horizon]
-    for piece, end in zip(problem.pieces, ends, strict=True):
-        sums = thresholds(piece.problem.arms[arm].one_step)
-        for slot in range(piece.first - 1, min(end, horizon)):
-            path[slot] = state = int(np.searchsorted(sums[state], draws[slot], side="right"))
-    return path
+    return world.path, reward

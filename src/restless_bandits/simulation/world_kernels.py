@@ -4,9 +4,6 @@ Arrays come in named tuples. The state of an arm is drawn at a pull, from the ex
 state and elapsed slots; arms without a pull cost nothing. Each pull takes two draws, for the state and for the reward,
 whatever the reward distribution: the stream of draws depends on the pulls alone. Beta variables need more than one
 draw; the further draws come from a separate stream, seeded by the second draw of the pull.
-
-Draws come from xoshiro256++ (Blackman, Vigna 2021), with four words as the stream's state. A draw takes a few
-instructions, where a call into a bit generator would cost more than the rest of the slot.
 """
 
 from __future__ import annotations
@@ -14,16 +11,22 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from restless_bandits._internal.compiling import helper, inlined, njit
 from restless_bandits._internal.validation import ActionArray, Array, IntArray
+from restless_bandits.model.draw_kernels import (
+    PAYS_END,
+    PAYS_MEAN,
+    PAYS_ONE,
+    Words,
+    beta_variable,
+    draw,
+)
 from restless_bandits.model.record import N_BINS, elapsed_bin
+from restless_bandits.policies.choice_kernels import action_number, sort_arms, take_best
 from restless_bandits.policies.policies import TIE, FlatTables
 from restless_bandits.processes.beliefs import JointTable, column_of
 
-Word = np.uint64
-Words = npt.NDArray[np.uint64]
 Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 
 PAIR, INDEX, INDICES, JOINT, SINGLE, CYCLE, UCB = range(7)
@@ -38,9 +41,6 @@ STATES, CAP, PERIOD, LAW, STATE, ROW, COUNT, PAYS = map(at, range(8))
 """Columns of ``WorldArrays.arms``: number of states; truncation and period of the distributions; offsets of the
 distributions, states, rows of visits and counts; and the kind of reward draws.
 """
-
-PAYS_ONE, PAYS_MEAN, PAYS_END, PAYS_BETA = range(4)
-"""Kinds of reward draws: 1 or 0; always the mean; one of the two ends of a range; a beta variable on a range."""
 
 LAST_STATE, LAST_SLOT, LAW_ROW, INDEX_ROW, INDEX_LENGTH, INDEX_PERIOD = map(at, range(8, 14))
 """Columns that a plan adds: the belief, and the offsets of the arm's distributions and indices."""
@@ -186,59 +186,6 @@ def without_changes(named: Tuple) -> Tuple:
 
 
 @helper
-def draw(s0: Word, s1: Word, s2: Word, s3: Word) -> tuple[float, Word, Word, Word, Word]:
-    """Draw a double in [0, 1) and step the stream, whose words stay in registers between draws."""
-    mixed = s0 + s3
-    result = ((mixed << np.uint64(23)) | (mixed >> np.uint64(41))) + s0
-    shifted = s1 << np.uint64(17)
-    s2 ^= s0
-    s3 ^= s1
-    s1 ^= s2
-    s0 ^= s3
-    s2 ^= shifted
-    s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
-    return np.int64(result >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
-
-
-@helper
-def _mixed(word: Word) -> tuple[float, Word]:
-    """Draw a double in (0, 1] from a stream with a one-word state (SplitMix64: Steele, Lea, Flood 2014), and step
-    the stream.
-    """
-    word += np.uint64(0x9E3779B97F4A7C15)
-    mixed = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return (np.int64(mixed >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0), word
-
-
-@helper
-def _log_gamma_variable(shape: float, word: Word) -> tuple[float, Word]:
-    """Draw the logarithm of a gamma variable: Marsaglia, Tsang (2000), for shape + 1, times u^(1/shape)."""
-    d = shape + 2.0 / 3.0
-    c = 1.0 / np.sqrt(9.0 * d)
-    while True:
-        u, word = _mixed(word)
-        angle, word = _mixed(word)
-        x = np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * angle)
-        v = (1.0 + c * x) ** 3
-        u, word = _mixed(word)
-        if v > 0.0 and np.log(u) < 0.5 * x * x + d * (1.0 - v + np.log(v)):
-            break
-    u, word = _mixed(word)
-    return np.log(d * v) + np.log(u) / shape, word
-
-
-@njit
-def beta_variable(u: float, first: float, second: float) -> float:
-    """Return a beta variable determined by a uniform draw, the seed of a separate stream."""
-    word = np.uint64(u * 9007199254740992.0)
-    one, word = _log_gamma_variable(first, word)
-    other, word = _log_gamma_variable(second, word)
-    return float(1.0 / (1.0 + np.exp(other - one)))
-
-
-@helper
 def _drawn(pays: int, u: float, mean: float, draws: Array, state: int) -> float:
     """A reward of an arm whose rewards are not 1 or 0."""
     if pays == PAYS_MEAN:
@@ -318,38 +265,6 @@ def _place(
             digit = numbers[at(i), at(digit), at(column)]
         place += digit * strides[at(previous_action), at(i)]
     return place
-
-
-@helper
-def _number_of(chosen: IntArray, actions: IntArray) -> int:
-    """The number of an action with arms in ascending order."""
-    for a in range(actions.shape[0]):
-        for p in range(actions.shape[1]):
-            if actions[a, p] != chosen[p]:
-                break
-        else:
-            return a
-    return -1
-
-
-@inlined
-def _take_best(scores: Array, chosen: IntArray, plays: int) -> None:
-    """Write the arms of highest score, ascending; ties within the tolerance go to the lowest number."""
-    n = scores.shape[0]
-    for p in range(plays):
-        most = -np.inf
-        for i in range(n):
-            most = max(most, scores[at(i)])
-        best = 0
-        while scores[at(best)] < most - TIE and scores[at(best)] != most:
-            best += 1
-        scores[at(best)] = -np.inf
-        # The arms so far are sorted: insert the new arm.
-        place = p
-        while place > 0 and chosen[place - 1] > best:
-            chosen[place] = chosen[place - 1]
-            place -= 1
-        chosen[place] = best
 
 
 @helper
@@ -530,11 +445,12 @@ def run_plan(
                         scores[at(i)] = total / pulls[i] + np.sqrt(width * np.log(slot) / pulls[i]) * ranges[i]
                 else:
                     scores[at(i)] = np.inf if kind == SINGLE and i == arm else float(elapsed)
-            _take_best(scores, chosen, plays)
+            take_best(scores, chosen, plays)
+            sort_arms(chosen)
             if plays == 1:
                 arm = chosen[0]
 
-        action = arm if plays == 1 else _number_of(chosen, p_actions)
+        action = arm if plays == 1 else action_number(chosen, p_actions)
         if priced:
             if previous_action < 0:
                 cost += start_gap[action]

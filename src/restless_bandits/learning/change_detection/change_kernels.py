@@ -14,6 +14,7 @@ from restless_bandits._internal.compiling import njit
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.learning.estimation.arm_kernels import inverse
 from restless_bandits.learning.estimation.chain_kernels import LONG_JUMP, SETTLED, Observations, chain_of, log_posterior
+from restless_bandits.model.chain_powers import multiply, power_of
 
 LEVELS = 12
 """Lattices of chains: on the l-th every angle takes one of 2^l values."""
@@ -33,19 +34,15 @@ def log_likelihood(chain: Array, observations: Observations) -> float:
     settled = False
     for c in range(elapsed.shape[0]):
         if not settled and elapsed[c] - at > LONG_JUMP:
-            power = _product(power, _power(chain, elapsed[c] - at))
+            multiply(power, power_of(chain, elapsed[c] - at), out)
+            power, out = out, power
         else:
             while at < elapsed[c] and not settled:
+                multiply(power, chain, out)
                 change = 0.0
                 for s in range(n):
                     for k in range(n):
-                        total = power[s, k] * chain[k, k]
-                        if k > 0:
-                            total += power[s, k - 1] * chain[k - 1, k]
-                        if k < n - 1:
-                            total += power[s, k + 1] * chain[k + 1, k]
-                        out[s, k] = total
-                        change = max(change, abs(total - power[s, k]))
+                        change = max(change, abs(out[s, k] - power[s, k]))
                 power, out = out, power
                 at += 1
                 settled = change < SETTLED
@@ -55,29 +52,6 @@ def log_likelihood(chain: Array, observations: Observations) -> float:
             if seen[c, k] and abs(k - s) <= elapsed[c]:
                 value += seen[c, k] * math.log(max(power[s, k], LEAST_CHANCE))
     return value
-
-
-@njit
-def _product(one: Array, other: Array) -> Array:
-    n = one.shape[0]
-    out = np.zeros((n, n))
-    for s in range(n):
-        for m in range(n):
-            for k in range(n):
-                out[s, k] += one[s, m] * other[m, k]
-    return out
-
-
-@njit
-def _power(chain: Array, slots: int) -> Array:
-    found, square = np.eye(chain.shape[0]), chain
-    while slots > 0:
-        if slots & 1:
-            found = _product(found, square)
-        slots >>= 1
-        if slots:
-            square = _product(square, square)
-    return found
 
 
 @njit

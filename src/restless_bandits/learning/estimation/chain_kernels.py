@@ -61,7 +61,7 @@ def move_of(j: int, n: int) -> tuple[int, int]:
 
 
 @inlined
-def _slopes(chain: Array) -> Array:
+def entry_slopes(chain: Array) -> Array:
     """The derivatives of the chain in each parameter, which affects its own row alone."""
     n = chain.shape[0]
     slopes = np.zeros((2 * (n - 1), n, n))
@@ -102,7 +102,7 @@ def _copy(power: Array, slope: Array, out: Array, out_slope: Array) -> None:
 
 
 @inlined
-def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, out_slope: Array) -> float:
+def power_step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, out_slope: Array) -> float:
     """A further slot: ``out = power · chain`` with derivatives; returns the largest change."""
     n = chain.shape[0]
     change = 0.0
@@ -130,10 +130,10 @@ def _step(chain: Array, slopes: Array, power: Array, slope: Array, out: Array, o
 
 
 @helper
-def _two_state_steps(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -> bool:
+def two_state_power_steps(chain: Array, slopes: Array, power: Array, slope: Array, slots: int) -> bool:
     """Some slots more, for two states; ``power`` and ``slope`` are replaced; returns whether the powers have settled.
 
-    The operations of ``_step`` in the same order, and so the same bits, without loops over two entries.
+    The operations of ``power_step`` in the same order, and so the same bits, without loops over two entries.
     """
     c00, c01, c10, c11 = chain[0, 0], chain[0, 1], chain[1, 0], chain[1, 1]
     # The first parameter affects the second row of the chain alone, and the second parameter the first row.
@@ -186,7 +186,7 @@ def log_posterior(
     elapsed, states, seen = observations
     parameters = 2 * (n - 1)
     chain = chain_of(theta, n)
-    slopes = _slopes(chain)
+    slopes = entry_slopes(chain)
     power, slope = np.empty((n, n)), np.empty((parameters, n, n))
     out, out_slope = np.empty((n, n)), np.empty((parameters, n, n))
     _copy(chain, slopes, power, slope)
@@ -202,10 +202,10 @@ def log_posterior(
         if not settled and elapsed[c] - at > LONG_JUMP:
             _jump(chain, slopes, power, slope, elapsed[c] - at)
         elif n == 2 and not settled:
-            settled = _two_state_steps(chain, slopes, power, slope, elapsed[c] - at)
+            settled = two_state_power_steps(chain, slopes, power, slope, elapsed[c] - at)
         else:
             while at < elapsed[c] and not settled:
-                change = _step(chain, slopes, power, slope, out, out_slope)
+                change = power_step(chain, slopes, power, slope, out, out_slope)
                 power, out = out, power
                 slope, out_slope = out_slope, slope
                 at += 1
@@ -248,7 +248,7 @@ def log_posterior(
 
 
 @njit
-def _newton_step(gradient: Array, information: Array, damped: Array, step: Array) -> None:
+def newton_step(gradient: Array, information: Array, damped: Array, step: Array) -> None:
     """Write the step of Fisher scoring, at most ``LARGEST_STEP`` long in any logit; ``damped`` is room for work.
 
     Elimination without pivots, sufficient for damped information, which is positive definite.
@@ -312,7 +312,7 @@ def climb(theta: Array, n: int, seen: Observations, prior: float, goal: float, i
     )
     value = log_posterior(theta, n, seen, prior, gradient, information)
     for _ in range(MOST_STEPS):
-        _newton_step(gradient, information, damped, step)
+        newton_step(gradient, information, damped, step)
         promised = _dot(step, gradient)
         if promised < GAIN or HOPELESS * promised < goal - value:
             break

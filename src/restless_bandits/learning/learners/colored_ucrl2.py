@@ -130,7 +130,7 @@ class ColoredUCRL2(Learner):
             return Plan(SingleArm(0), until=Forever())
         caps = self.caps(task)
         unseen = tuple((record.last_state == record.n_states).tolist())
-        layout = _layout(task.n_states, task.initial, caps, unseen, 0 in record.pulls)
+        layout = table_layout(task.n_states, task.initial, caps, unseen, 0 in record.pulls)
         balls = self.confidence_sets(record, task)
         tolerance = 1.0 / math.sqrt(record.slots + 1)
         until = CountDoubled(cap=max(caps))
@@ -177,7 +177,7 @@ class Layout(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _layout(
+def table_layout(
     n_states: tuple[int, ...],
     initial: tuple[int | None, ...],
     caps: tuple[int, ...],

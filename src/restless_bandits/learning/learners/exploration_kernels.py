@@ -35,16 +35,15 @@ from typing import NamedTuple
 import numpy as np
 
 from restless_bandits._internal.compiling import helper, njit
-from restless_bandits._internal.errors import ProblemError
-from restless_bandits._internal.validation import ActionArray, Array, BoolArray, IntArray
+from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.learning.estimation import PRIOR, Fits, counts_of
-from restless_bandits.learning.estimation.arm_kernels import Counts, gather, inverse
-from restless_bandits.learning.estimation.chain_kernels import chain_of, log_posterior, move_errors
+from restless_bandits.learning.estimation.arm_kernels import Counts, gather, inverse, moved_chains
+from restless_bandits.learning.estimation.chain_kernels import chain_of, log_posterior, move_errors, move_of
 from restless_bandits.learning.learners.confidence_bounds import kl_upper, order_cost
 from restless_bandits.model.record import Record
 from restless_bandits.oracles.index_kernels import FlatArms
-from restless_bandits.policies.policies import TIE, IndexPolicy, JointPolicy, Policy
-from restless_bandits.processes.beliefs import column_of
+from restless_bandits.policies.choice_kernels import Choices, action_number, choices_of, choose, sort_arms
+from restless_bandits.policies.policies import Policy
 
 FULL, CROWD = 3.0, 3.0
 HEAD_START, HEAD_START_EACH = 2_000, 80
@@ -55,89 +54,6 @@ MOST_STEPS = 256
 """The largest number of steps of a chain with more than two states between observations; longer waits use this
 number.
 """
-
-
-class Choices(NamedTuple):
-    """A policy in the layout of the kernels: tables of indices, or, if ``action`` is not empty, a table over joint
-    beliefs.
-    """
-
-    plays: int
-    scores: Array
-    base: IntArray
-    length: IntArray
-    score_period: IntArray
-    actions: IntArray
-    offsets: IntArray
-    strides: IntArray
-    numbers: IntArray
-    truncation: IntArray
-    period: IntArray
-    action: ActionArray
-
-
-_FLAT, _SQUARE, _CUBE = (np.zeros((1,) * axes, dtype=np.int64) for axes in (1, 2, 3))
-
-
-def choices_of(policy: Policy) -> Choices:
-    """Return a policy of an oracle in the layout of the kernels."""
-    if isinstance(policy, JointPolicy):
-        table = policy.beliefs.table
-        joint = table.actions, table.offsets, table.strides, table.numbers, table.truncation, table.period
-        return Choices(policy.plays, np.zeros(1), _FLAT, _FLAT, _FLAT, *joint, policy.action)
-    if not isinstance(policy, IndexPolicy):
-        raise ProblemError(
-            f"likelihood-ucb cannot simulate ahead with an oracle that plays a {type(policy).__name__}; "
-            "take an oracle that plays an IndexPolicy or a JointPolicy"
-        )
-    joint = _SQUARE, _FLAT, _SQUARE, _CUBE, _FLAT, _FLAT
-    return Choices(policy.plays, *policy.flat, *joint, np.zeros(0, dtype=np.int16))
-
-
-_column = helper(column_of)
-
-
-@helper
-def _choose(policy: Choices, state: IntArray, elapsed: IntArray, previous_action: int, chosen: IntArray) -> None:
-    """Write the arms that a policy pulls, in any order; ``previous_action`` is the action of the last slot for a policy
-    with a table.
-    """
-    n_arms = state.shape[0]
-    if policy.action.shape[0] > 0:
-        place = policy.offsets[previous_action]
-        for i in range(n_arms):
-            digit = policy.numbers[i, state[i], _column(elapsed[i], policy.truncation[i], policy.period[i])]
-            for pulled in policy.actions[previous_action]:
-                if pulled == i:
-                    digit = state[i]
-            place += digit * policy.strides[previous_action, i]
-        for play in range(policy.plays):
-            chosen[play] = policy.actions[policy.action[place], play]
-        return
-    for play in range(policy.plays):
-        most = -np.inf
-        for i in range(n_arms):
-            column = _column(elapsed[i], policy.length[i], policy.score_period[i])
-            score = policy.scores[policy.base[i] + state[i] * policy.length[i] + column]
-            if score > most + TIE:
-                free = True
-                for earlier in range(play):
-                    free = free and chosen[earlier] != i
-                if free:
-                    most, chosen[play] = score, i
-
-
-@helper
-def _block_of(policy: Choices, chosen: IntArray) -> int:
-    """The number of the action that pulls given arms."""
-    for a in range(policy.actions.shape[0]):
-        same = 0
-        for pulled in policy.actions[a]:
-            for arm in chosen:
-                same += pulled == arm
-        if same == chosen.shape[0]:
-            return a
-    return 0
 
 
 @helper
@@ -183,6 +99,7 @@ def follow(
         chain_at[i + 1], state_at[i + 1] = chain_at[i] + arms.n_states[i] ** 2, state_at[i] + arms.n_states[i]
     looks = np.empty((slots * plays, 4), dtype=np.int64)
     chosen, others = np.empty(plays, dtype=np.int64), np.empty(plays, dtype=np.int64)
+    scores = np.empty(n_arms)
     # A table over joint beliefs has entries for arms just pulled: the arms of shortest wait get a wait of zero.
     for play in range(plays):
         least = -1
@@ -196,11 +113,12 @@ def follow(
         elapsed[least] = 1
         if state[least] == arms.n_states[least]:
             state[least] = 0
-    previous_action, other_block = _block_of(policy, chosen), _block_of(other, chosen)
+    sort_arms(chosen)
+    previous_action, other_block = action_number(chosen, policy.actions), action_number(chosen, other.actions)
     differ, at = 0, 0
     for _ in range(slots):
-        _choose(other, state, elapsed, other_block, others)
-        _choose(policy, state, elapsed, previous_action, chosen)
+        choose(other, state, elapsed, other_block, scores, others)
+        choose(policy, state, elapsed, previous_action, scores, chosen)
         same = 0
         for arm in chosen:
             for another in others:
@@ -218,7 +136,7 @@ def follow(
             looks[at, 0], looks[at, 1], looks[at, 2], looks[at, 3] = arm, last, wait, seen
             state[arm], elapsed[arm] = seen, 1
             at += 1
-        previous_action, other_block = _block_of(policy, chosen), _block_of(other, chosen)
+        previous_action, other_block = action_number(chosen, policy.actions), action_number(chosen, other.actions)
     return looks, differ
 
 
@@ -298,39 +216,17 @@ def level_of(looks: float, scale: LevelScale, pulls: float, weight: float) -> fl
 def optimistic_chains(
     theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: LevelScale, pulls: Array, weights: Array
 ) -> Array:
-    """The chains of all arms, flat, with every transition as favourable as its own level allows.
-
-    Transitions to worse states are less likely and transitions to better states more, as in
-    ``estimation._arms.moved_chains``.
-    """
-    size = 0
-    for n in n_states:
-        size += n * n
-    chains = np.zeros(size)
-    at = 0
+    """The chains of all arms, flat, with every transition as favourable as its own level allows."""
+    deviations = np.empty(theta.shape[0])
     for arm in range(n_states.shape[0]):
         n = n_states[arm]
         chain = chain_of(theta[first[arm] : first[arm + 1]], n)
-        for k in range(n):
-            up, down = 0.0, 0.0
-            if k < n - 1:
-                error = errors[first[arm] + n - 1 + k]
-                up = max(0.0, chain[k, k + 1] - _width(chain[k, k + 1], error, scale, pulls[arm], weights[arm]))
-                chains[at + k * n + k + 1] = up
-            if k > 0:
-                error = errors[first[arm] + k - 1]
-                down = chain[k, k - 1] + _width(chain[k, k - 1], error, scale, pulls[arm], weights[arm])
-                down = min(1.0 - up, down)
-                chains[at + k * n + k - 1] = down
-            chains[at + k * n + k] = max(0.0, 1.0 - (up + down))
-        at += n * n
-    return chains
-
-
-@helper
-def _width(probability: float, error: float, scale: LevelScale, pulls: float, weight: float) -> float:
-    """The largest deviation of a transition probability."""
-    return math.sqrt(2.0 * level_of(probability * (1.0 - probability) / error**2, scale, pulls, weight)) * error
+        for j in range(2 * (n - 1)):
+            row, target = move_of(j, n)
+            probability, error = chain[row, target], errors[first[arm] + j]
+            looks = probability * (1.0 - probability) / error**2
+            deviations[first[arm] + j] = math.sqrt(2.0 * level_of(looks, scale, pulls[arm], weights[arm])) * error
+    return moved_chains(theta, first, deviations, n_states)
 
 
 @njit
@@ -430,7 +326,7 @@ def look_ahead(
     rng: np.random.Generator, policy: Policy, arms: FlatArms, record: Record, fits: Fits, slots: int, ahead: float
 ) -> Ahead:
     """Return the knowledge after ``ahead`` slots of a policy, from ``slots`` simulated slots on some arms."""
-    choices = choices_of(policy)
+    choices = choices_of(policy, "likelihood-ucb")
     looks, _ = follow(rng, choices, choices, arms, record.last_state.copy(), record.elapsed, slots)
     errors = fits.errors.copy()
     seen = anticipate(looks, ahead / slots, fits.theta, fits.first, counts_of(record), errors)
@@ -444,6 +340,6 @@ def compare(
     """Follow a policy on some arms; return the share of slots in which another policy differs, and the policy's own
     pulls.
     """
-    both = choices_of(policy), choices_of(other)
+    both = choices_of(policy, "likelihood-ucb"), choices_of(other, "likelihood-ucb")
     looks, differ = follow(rng, *both, arms, record.last_state.copy(), record.elapsed, slots)
     return differ / slots, np.bincount(looks[:, 0], minlength=record.n_arms)

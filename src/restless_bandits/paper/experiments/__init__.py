@@ -9,7 +9,7 @@ from __future__ import annotations
 from restless_bandits.paper.experiments.design import Design, design
 from restless_bandits.paper.experiments.figures import Line, Protocol
 from restless_bandits.paper.experiments.items import Item
-from restless_bandits.paper.experiments.reproduction import QuickReproduction, Reproduction, reproduce
+from restless_bandits.paper.experiments.reproduction import Reproduction, reproduce
 from restless_bandits.paper.experiments.verdicts import Claim, ClaimFinding, Verdict
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Item",
     "Line",
     "Protocol",
-    "QuickReproduction",
     "Reproduction",
     "Verdict",
     "design",

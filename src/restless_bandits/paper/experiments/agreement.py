@@ -18,7 +18,8 @@ import numpy as np
 from scipy import stats
 
 from restless_bandits._internal.validation import Array
-from restless_bandits.paper.experiments.comparing import LEVEL, holm
+from restless_bandits.logs.checks import holm
+from restless_bandits.paper.experiments.comparing import LEVEL
 from restless_bandits.paper.experiments.curves import Curve
 from restless_bandits.paper.experiments.stored import Sample
 from restless_bandits.paper.experiments.writing import slots

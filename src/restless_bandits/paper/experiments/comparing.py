@@ -24,14 +24,11 @@ Measured rates of false alarms and of findings are held by tests/paper/test_comp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import stats
 
-from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array
 
 LEVEL = 1e-3
@@ -53,39 +50,6 @@ class Side(NamedTuple):
 
 
 UNKNOWN = Side(0, 1.0)
-
-
-def compare(differences: ArrayLike, level: float = LEVEL) -> Literal["less", "more", "undecided"]:
-    """Decide whether the mean of independent differences is below 0 ("less"), above it ("more"), or open."""
-    return _word(side_of_mean(_sample("differences", differences)), level)
-
-
-def compare_spread(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Literal["less", "more", "undecided"]:
-    """Decide whether the standard deviation of ``a`` is below ("less") or above ("more") that of ``b``.
-
-    Values with the same number belong together: run r of two learners, played by the same draws.
-    """
-    first, second = _sample("a", a), _sample("b", b)
-    if len(first) != len(second):
-        raise ProblemError(f"a has {len(first)} values and b {len(second)}; paired samples are equally long")
-    return _word(side_of_spread(first, second), level)
-
-
-def _word(side: Side, level: float) -> Literal["less", "more", "undecided"]:
-    if not 0 < level < 1:
-        raise ProblemError(f"level is {level!r}; give a chance between 0 and 1")
-    sign = side.at(level)
-    return "less" if sign < 0 else "more" if sign > 0 else "undecided"
-
-
-def _sample(name: str, values: ArrayLike) -> Array:
-    try:
-        sample = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise ProblemError(f"{name} are not numbers") from None
-    if sample.ndim != 1 or not np.isfinite(sample).all():
-        raise ProblemError(f"{name} must be a list of finite numbers")
-    return sample
 
 
 def side_of_mean(values: Array) -> Side:
@@ -136,16 +100,6 @@ def _hall(values: Array) -> float:
     centred = centred - centred.mean()
     a = float((centred**3).mean() / (centred**2).mean() ** 1.5) / math.sqrt(len(values))
     return t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number (Holm 1979): with chance α at most one of nothing is below α."""
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, j in enumerate(sorted(range(len(p_values)), key=lambda j: p_values[j])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[j]))
-        adjusted[j] = largest
-    return adjusted
 
 
 def carriers(values: Array) -> str:

@@ -6,25 +6,27 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from scipy import stats
 
 from restless_bandits import plots
+from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.templates import code, render
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.learners import learner
 from restless_bandits.model.exploration import fact_1
 from restless_bandits.model.problem import Problem
 from restless_bandits.paper.experiments.agreement import NEW, STORED, Check, check_runs
 from restless_bandits.paper.experiments.curves import Curve, Panel
-from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend
-from restless_bandits.paper.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
+from restless_bandits.paper.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.paper.experiments.limiting_policy import limiting_loss
 from restless_bandits.paper.experiments.stored import Sample, StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence, lower_along
-from restless_bandits.paper.experiments.writing import Html, amount, captioned, error_of, fill, fill_each, join, slots
+from restless_bandits.paper.experiments.writing import amount, error_of, slots
 from restless_bandits.simulation.comparator import Comparator, certified_gains, comparator_for, exact_if_small
 from restless_bandits.simulation.jobs import SimulationJob
 from restless_bandits.simulation.results import SimulationResult
@@ -39,6 +41,9 @@ WHITTLE_HORIZON = 1_000_000
 SHOWN = (10_000, 100_000, 1_000_000, 10_000_000)
 """Horizons that tables show, beside the last."""
 NOTHING_PLAYED: Numbers = {"horizons": (), "regret": ()}
+Enter = Callable[[SimulationJob, float], JobResults]
+Entered = dict[tuple[str, str], list[JobResults]]
+"""The runs of lines, by the names of protocol and line."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +148,7 @@ class RegretFigure(Item):
         problem = Problem.builtin(self.problem)
         enter = work.group()
         lines_of = {protocol.name: protocol.lines_for(problem) for protocol in self.protocols}
-        all_results = {
-            (protocol.name, line.label): [enter(job, line.cost) for job in self.jobs(protocol, line, work.seed)]
-            for protocol in self.protocols
-            for line in lines_of[protocol.name]
-        }
+        all_results = self._entered([(one, line) for one in self.protocols for line in lines_of[one.name]], enter, work)
         known = {protocol.name: _comparator(problem, protocol.comparator) for protocol in self.protocols}
         simulated: JobResults | None = None
         if None in known.values():
@@ -155,7 +156,7 @@ class RegretFigure(Item):
             whole, runs = WHITTLE_HORIZON, self.whittle_runs
             simulated = enter(SimulationJob(problem, player, player.spec, whole, (whole,), work.seed, runs), 0.006)
 
-        def part() -> FigurePart:
+        def part() -> Part:
             estimate = None if simulated is None else _simulated(simulated)
             panels = {}
             for protocol in self.protocols:
@@ -174,36 +175,45 @@ class RegretFigure(Item):
                 for line in lines_of[name]
                 if (limit := limiting_loss(problem, learner(line.spec_for(problem)), protocol.comparator, work.seed))
             }
-            return FigurePart(self, Evidence(measured, bounds, limiting_losses=limiting_losses), panels)
+            fair, mine = panels["fair"].curves, panels["fair"].curve("Restless-UCB")
+            meetings = [lower_along(mine, one, self.name).text for one in fair if mine and one is not mine]
+            drawn = {name: panel.as_dict() for name, panel in panels.items()}
+            return Part(
+                Evidence(measured, bounds, limiting_losses=limiting_losses),
+                {"figures": list(drawn.values()), "meetings": {self.name: meetings}},
+                pictures={self.name: partial(draw_panels, drawn)},
+            )
 
         return part
 
-    def replayed(self, protocol: Protocol) -> list[Line]:
-        """Return the lines that the quick form plays."""
+    def _entered(self, lines: Sequence[tuple[Protocol, Line]], enter: Enter, work: Work) -> Entered:
+        """Enter the runs of some lines."""
+        return {
+            (protocol.name, line.label): [enter(job, line.cost) for job in self.jobs(protocol, line, work.seed)]
+            for protocol, line in lines
+        }
+
+    @property
+    def replayed(self) -> list[tuple[Protocol, Line]]:
+        """The lines that the quick form plays."""
         problem = Problem.builtin(self.problem)
-        return [line for line in protocol.lines_for(problem) if problem.n_arms <= line.quick_arms]
+        lines = ((protocol, line) for protocol in self.protocols for line in protocol.lines_for(problem))
+        return [(protocol, line) for protocol, line in lines if problem.n_arms <= line.quick_arms]
 
     def sample(self, work: Work, stored: Mapping[str, Numbers]) -> Iterator[Sample]:
         """Play the runs that are stored with the package, against the comparators of panels by their protocol."""
         every = self.with_runs(self.stored_runs)
-        lines = [(protocol, line) for protocol in every.protocols for line in every.replayed(protocol)]
-        enter = work.group()
-        all_results = [
-            [enter(job, line.cost) for job in every.jobs(protocol, line, work.seed)] for protocol, line in lines
-        ]
-        work.play([job_results for some in all_results for job_results in some])
-        for (protocol, line), played in zip(lines, all_results, strict=True):
+        all_results = every._entered(every.replayed, work.group(), work)
+        work.play(chain.from_iterable(all_results.values()))
+        for protocol, line in every.replayed:
             against = Comparator.from_dict(stored[protocol.name]["comparator"])
-            yield Sample.of(self.name, protocol.name, _curve(line.label, protocol, played, against))
+            curve = _curve(line.label, protocol, all_results[protocol.name, line.label], against)
+            yield Sample.of(self.name, protocol.name, curve)
 
-    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Part]:
         panels = {protocol.name: stored.panel(self.name, protocol.name) for protocol in self.protocols}
-        enter = work.group()
-        all_results = {
-            (protocol.name, line.label): [enter(job, line.cost) for job in self.jobs(protocol, line, work.seed)]
-            for protocol in self.protocols
-            for line in self.replayed(protocol)
-        }
+        lines = self.replayed
+        all_results = self._entered(lines, work.group(), work)
 
         def compare(protocol: Protocol, line: Line) -> tuple[Curve, Check]:
             against = Comparator.from_dict(panels[protocol.name]["comparator"])
@@ -211,10 +221,9 @@ class RegretFigure(Item):
             sample = stored.samples.get((self.name, protocol.name, line.label))
             return curve, check_runs(self.name, protocol.name, curve, sample, work.seed == stored.seed)
 
-        def confirmed() -> Confirmed:
+        def part() -> Part:
             work.say(self.name)
-            work.play([job_results for some in all_results.values() for job_results in some])
-            lines = [(protocol, line) for protocol in self.protocols for line in self.replayed(protocol)]
+            work.play(chain.from_iterable(all_results.values()))
             # Lines whose runs are not those stored need more runs for a test.
             others = [(protocol.name, line.label) for protocol, line in lines if compare(protocol, line)[1].other_code]
             for key in others:
@@ -223,7 +232,7 @@ class RegretFigure(Item):
                 all_results[key] = [
                     enter_more(replace(job, runs=max(job.runs, self.compared_runs)), 0.1) for job in jobs
                 ]
-            work.play([job_results for key in others for job_results in all_results[key]])
+            work.play(chain.from_iterable(all_results[key] for key in others))
             found = {(protocol.name, line.label): compare(protocol, line) for protocol, line in lines}
             problem = Problem.builtin(self.problem)
             unplayed = [
@@ -236,33 +245,29 @@ class RegretFigure(Item):
             numbers = {"figures": shown, "meetings": {self.name: stored.results["meetings"][self.name]}}
             checks = (*(check for _, check in found.values()), *unplayed)
             drawn = {one["protocol"]: one for one in shown}
-            return Confirmed(
-                numbers, checks, pictures=lambda colours: {self.name: partial(draw_panels, drawn, colours)}
-            )
+            return Part(numbers=numbers, checks=checks, pictures={self.name: partial(draw_panels, drawn)})
 
-        return confirmed
+        return part
 
     @property
     def chapter(self) -> tuple[str, str]:
         return "figures", "Figures"
 
-    def about(self, looks: ChartStyle) -> Html:
-        protocols = (fill("protocol", title=one.title.capitalize(), about=one.about) for one in self.protocols)
+    def about(self, looks: ChartStyle) -> str:
         labels = list(dict.fromkeys(line.label for protocol in self.protocols for line in protocol.lines))
         switches = legend(labels, looks, "Lines in all figures", wide=True)
-        return fill("figures", protocols=join(protocols), legend=switches)
+        return render("paper/experiments/figures.html.j2", protocols=self.protocols, legend=switches)
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
         panels = {one["protocol"]: one for one in numbers["figures"] if one["item"] == self.name}
         labels = dict.fromkeys(line["learner"] for panel in panels.values() for line in panel["lines"])
-        return fill(
-            "figure",
-            **{key: getattr(self, key) for key in ("name", "title", "place", "problem")},
-            note=fill("note", text=self.note) if self.note else "",
+        return render(
+            "paper/experiments/figure.html.j2",
+            item=self,
             legend=legend(list(labels), looks, "Lines", stored=_never_played(panels)),
-            panels=join(_charts(panels, looks)),
-            tables=join(_panel_table(panels[one.name], one) for one in self.protocols),
-            meetings=fill_each("item", numbers["meetings"][self.name]),
+            panels=_charts(panels, looks),
+            tables=[_panel_table(panels[one.name], one) for one in self.protocols],
+            meetings=numbers["meetings"][self.name],
         )
 
 
@@ -310,28 +315,6 @@ def _simulated(job_results: JobResults) -> Comparator:
     return Comparator("whittle, simulated", gain, gain - width, gain + width)
 
 
-@dataclass(frozen=True, eq=False)
-class FigurePart(Part):
-    item: RegretFigure
-    panels: Mapping[str, Panel]
-    """By protocol."""
-
-    def as_dict(self) -> dict[str, Any]:
-        fair = self.panels["fair"]
-        mine = fair.curve("Restless-UCB")
-        meetings = [lower_along(mine, one, self.item.name).text for one in fair.curves if mine and one is not mine]
-        return {
-            "figures": [panel.as_dict() for panel in self.panels.values()],
-            "meetings": {self.item.name: meetings},
-        }
-
-    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
-        return {self.item.name: lambda: self._draw(colours)}
-
-    def _draw(self, colours: Colours) -> Figure:
-        return draw_panels({name: panel.as_dict() for name, panel in self.panels.items()}, colours)
-
-
 def _with_runs(panel: Numbers, protocol: Protocol, found: Mapping[tuple[str, str], tuple[Curve, Check]]) -> Numbers:
     """A stored panel, with the runs that were played here, and with lines that are not stored."""
     lines = []
@@ -353,28 +336,41 @@ def _never_played(panels: Mapping[str, Numbers]) -> set[str]:
     return {line["learner"] for line in lines} - {line["learner"] for line in lines if line["played"]}
 
 
+class View(NamedTuple):
+    """A panel of a figure: lines up to a horizon, on linear or logarithmic scales."""
+
+    title: str
+    lines: Sequence[Numbers]
+    most: float
+    log: bool
+
+
+def _views(panels: Mapping[str, Numbers]) -> list[View]:
+    """Return the panels of a figure from the numbers of its protocols."""
+    published, fair = panels["published"]["lines"], panels["fair"]["lines"]
+    together = min(line["horizons"][-1] for line in fair)
+    return [
+        View("published protocol", published, math.inf, False),
+        View("fair protocol", fair, together, False),
+        View("fair protocol, logarithmic", fair, math.inf, True),
+    ]
+
+
 def draw_panels(panels: Mapping[str, Numbers], colours: Colours) -> Figure:
     """Draw a figure from the numbers of its protocols."""
     figure = canvas(13.5, 3.6)
-    left, middle, right = figure.subplots(1, 3)
-    published, fair = panels["published"]["lines"], panels["fair"]["lines"]
-    together = min(line["horizons"][-1] for line in fair)
     unplayed = _never_played(panels)
-    for ax, title, lines, most in (
-        (left, "published protocol", published, None),
-        (middle, "fair protocol", fair, together),
-        (right, "fair protocol, logarithmic", fair, None),
-    ):
+    for ax, (title, lines, most, log) in zip(figure.subplots(1, 3), _views(panels), strict=True):
         shown = [line_of(line, most) for line in lines]
         names = [f"{one.label} (stored)" if one.label in unplayed else one.label for one in shown]
         drawn = [replace(one, label=name) for one, name in zip(shown, names, strict=True)]
         own = {name: colours[one.label] for one, name in zip(shown, names, strict=True)}
-        plots.regret(drawn, ax=ax, log=ax is right, colours=own)
-        _dot_runs(ax, lines, colours, log=ax is right)
+        plots.regret(drawn, ax=ax, log=log, colours=own)
+        _dot_runs(ax, lines, colours, log=log)
         ax.set_title(title)
-    for ax in (left, middle):
-        ax.get_legend().remove()
-        ax.axhline(0, color="black", linewidth=0.6)
+        if not log:
+            ax.get_legend().remove()
+            ax.axhline(0, color="black", linewidth=0.6)
     return figure
 
 
@@ -388,52 +384,47 @@ def _dot_runs(ax: Axes, lines: Sequence[Numbers], colours: Colours, *, log: bool
                 ax.plot(*zip(*shown, strict=True), ".", color=colours[line["learner"]], markersize=3, alpha=0.6)
 
 
-def line_of(line: Numbers, most: int | None = None) -> plots.RegretLine:
+def line_of(line: Numbers, most: float = math.inf) -> plots.RegretLine:
     """Return a line as it is drawn, up to some horizon."""
-    shown = [j for j, horizon in enumerate(line["horizons"]) if most is None or horizon <= most]
+    shown = [j for j, horizon in enumerate(line["horizons"]) if horizon <= most]
     horizons, mean, error = (np.array(line[key])[shown] for key in ("horizons", "regret_mean", "regret_stderr"))
     width = stats.t.ppf(0.975, line["runs"] - 1) * error
     return plots.RegretLine(line["learner"], horizons, mean, mean - width, mean + width)
 
 
-def _charts(panels: Numbers, looks: ChartStyle) -> Iterator[Html]:
+def _charts(panels: Numbers, looks: ChartStyle) -> Iterator[str]:
     """The panels of a figure, from the numbers of its protocols."""
-    fair = panels["fair"]["lines"]
-    together = min(line["horizons"][-1] for line in fair)
-    for title, lines, most, log in (
-        ("published protocol", panels["published"]["lines"], None, False),
-        ("fair protocol", fair, together, False),
-        ("fair protocol, logarithmic", fair, None, True),
-    ):
+    for title, lines, most, log in _views(panels):
         traces = [ChartLine(line["learner"], [*_points(line, most)]) for line in lines]
         traces += [ChartLine(line["learner"], dots, "runs") for line in lines if (dots := [*_dots(line, most)])]
         yield chart(title, traces, Axis("slots T", log), Axis("regret", log), looks)
 
 
-def _points(line: Numbers, most: int | None) -> Iterator[Point]:
+def _points(line: Numbers, most: float) -> Iterator[Point]:
     width = float(stats.t.ppf(0.975, line["runs"] - 1))
     for j, horizon in enumerate(line["horizons"]):
-        if most is None or horizon <= most:
+        if horizon <= most:
             mean, reach = line["regret_mean"][j], width * line["regret_stderr"][j]
             yield Point(horizon, mean, f"T = {slots(horizon)}: {_mean_at(line, horizon)}", mean - reach, mean + reach)
 
 
-def _dots(line: Numbers, most: int | None) -> Iterator[Point]:
+def _dots(line: Numbers, most: float) -> Iterator[Point]:
     """The single runs that the quick form played."""
     played = line.get("played") or NOTHING_PLAYED
     for number, run in enumerate(played["regret"]):
         for horizon, value in zip(played["horizons"], run, strict=True):
-            if most is None or horizon <= most:
+            if horizon <= most:
                 yield Point(horizon, value, f"T = {slots(horizon)}: {amount(value)} in run {number} on this machine")
 
 
-def _panel_table(panel: Numbers, protocol: Protocol) -> Html:
+def _panel_table(panel: Numbers, protocol: Protocol) -> tuple[str, str, list[str], list[list[Any]]]:
+    """The caption, the title, the heads and the rows of a table."""
     lines, against = panel["lines"], panel["comparator"]
     every = sorted({horizon for line in lines for horizon in line["horizons"]})
     shown = [t for t in every if t in SHOWN or t == every[-1]]
     rows = [
         [
-            fill("learner", label=_labelled(line), spec=line["spec"]),
+            code(_labelled(line), line["spec"]),
             *(_mean_at(line, t) for t in shown),
             amount(line["spread_sd"][-1]),
             amount(line["regret_max"][-1]),
@@ -449,7 +440,7 @@ def _panel_table(panel: Numbers, protocol: Protocol) -> Html:
         f"({lines[0]['spread_kind']}) and the worst run"
     )
     heads = ["learner", *(f"T = {slots(t)}" for t in shown), "sd", "worst", "runs"]
-    return captioned(caption, protocol.title, heads, rows)
+    return caption, protocol.title, heads, rows
 
 
 def _labelled(line: Numbers) -> str:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
 from restless_bandits import plots
+from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend, raster
+from restless_bandits._internal.templates import render
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.learners import Learner, RestlessUCB, ThompsonSampling
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.paper.experiments.agreement import EQUAL, FEW, SIMILAR, Check, rank_test, same_values
-from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend, raster
-from restless_bandits.paper.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
+from restless_bandits.paper.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence
-from restless_bandits.paper.experiments.writing import Html, fill, join
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.walks import Walk, walk
 
@@ -38,34 +39,36 @@ class Inside(Item):
     walk_horizon: int
     walk_slots: int
 
-    def part(self, work: Work) -> InsidePart:
-        work.say(self.name)
-        problems = [Problem.builtin(name) for name in self.problems]
-        weights = {one.name: posterior_at_truth(one, self.horizon, self.runs, work.seed) for one in problems}
-        learned = tuple(estimates(one, self.horizon, self.runs, work.seed) for one in problems)
-        return InsidePart(self, Evidence(posteriors=weights), learned, self.stretch(work.seed))
+    def begin(self, work: Work) -> Callable[[], Part]:
+        def part() -> Part:
+            work.say(self.name)
+            learned, stretch = self.learned(self.runs, work.seed), self.stretch(work.seed)
+            weights = {name: self.weights(name, work.seed) for name in self.problems}
+            numbers = {
+                "posterior_at_truth": {name: one.tolist() for name, one in weights.items()},
+                "learned": _numbers_of(learned),
+                "stretch": _described(stretch),
+            }
+            return Part(Evidence(posteriors=weights), numbers, pictures=self._pictures(learned, stretch))
 
-    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
-        return lambda: self._confirmed(work, stored)
+        return part
 
-    def _confirmed(self, work: Work, stored: StoredResults) -> Confirmed:
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Part]:
+        return partial(self._confirmed, work, stored)
+
+    def _confirmed(self, work: Work, stored: StoredResults) -> Part:
         """Compare all estimates, the first posterior weights, and the stretch of a run."""
         known = {key: stored.results[key] for key in ("posterior_at_truth", "learned", "stretch")}
         runs = min(map(len, known["posterior_at_truth"].values()))
         work.say(self.name)
-        full = replace(self, runs=runs)
-        estimated = tuple(estimates(Problem.builtin(name), self.horizon, runs, work.seed) for name in self.problems)
-        stretch = full.stretch(work.seed)
-        found = InsidePart(full, Evidence(), estimated, stretch)
+        learned, stretch = self.learned(runs, work.seed), self.stretch(work.seed)
         same = work.seed == stored.seed
-        checks = [
-            _check_values(self.name, "Restless-UCB", found.as_dict()["learned"], known["learned"], estimated, same)
-        ]
-        drawn = found.as_dict()["stretch"] == known["stretch"] and same
+        checks = [_check_values(self.name, "Restless-UCB", known["learned"], learned, same)]
+        drawn = _described(stretch) == known["stretch"] and same
         checks.append(Check(self.name, "", "the stretch of a run", "runs", 1, int(drawn), EQUAL if drawn else FEW))
         for name in self.problems:
             work.say(f"{self.name}: TS-9 on {name}")
-            here = posterior_at_truth(Problem.builtin(name), self.horizon, self.runs, work.seed)
+            here = self.weights(name, work.seed)
             there = np.array(known["posterior_at_truth"][name])
             check = Check(self.name, "", f"TS-9, {name}", "runs", len(here), 0, EQUAL, self.horizon)
             equal = int((here == there[: len(here)]).sum()) if same else 0
@@ -74,28 +77,37 @@ class Inside(Item):
                 p, sizes = rank_test(here, others), (len(here), len(others))
                 check = replace(check, outcome=SIMILAR, p=p, sizes=sizes)
             checks.append(replace(check, equal=equal))
-        return Confirmed(dict(known), tuple(checks), pictures=found.pictures)
+        return Part(numbers=known, checks=tuple(checks), pictures=self._pictures(learned, stretch))
+
+    def learned(self, runs: int, seed: int) -> list[Estimates]:
+        """Return the estimates of some runs of Restless-UCB on every problem."""
+        return [estimates(Problem.builtin(name), self.horizon, runs, seed) for name in self.problems]
+
+    def weights(self, problem: str, seed: int) -> Array:
+        """Return the posterior weight of the true chains at the end of each run of TS-9."""
+        return posterior_at_truth(Problem.builtin(problem), self.horizon, self.runs, seed)
+
+    def _pictures(self, learned: Sequence[Estimates], stretch: Walk) -> dict[str, Callable[[Colours], Figure]]:
+        return {
+            "raster": lambda colours: _draw_raster(stretch),
+            "estimates": lambda colours: _draw_estimates(learned, self.horizon),
+        }
 
     def stretch(self, seed: int) -> Walk:
         whole = walk(Problem.builtin(self.problems[0]), "restless-ucb", self.walk_horizon, seed)
         return _around_commitment(whole, self.walk_slots)
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
-        stretch, learned = numbers["stretch"], numbers["learned"]
-        weights = (
-            f"on {name} {np.mean(values):.4f} on average over {len(values)} runs, least {min(values):.2g}"
-            for name, values in numbers["posterior_at_truth"].items()
-        )
-        return fill(
-            "inside",
-            learner=stretch["learner"],
-            problem=stretch["problem"],
-            first=stretch["first"],
-            last=stretch["first"] + len(stretch["pulled"]) - 1,
-            raster=join(_rasters(stretch)),
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
+        return render(
+            "paper/experiments/inside.html.j2",
+            stretch=numbers["stretch"],
+            rasters=_rasters(numbers["stretch"]),
             legend=legend(list(SERIES), SERIES, "Marks"),
-            estimates=join(_estimates_chart(one, name, self.horizon) for name, one in learned.items()),
-            weights="; ".join(weights),
+            charts=(_estimates_chart(one, name, self.horizon) for name, one in numbers["learned"].items()),
+            weights=[
+                f"on {name} {np.mean(values):.4f} on average over {len(values)} runs, least {min(values):.2g}"
+                for name, values in numbers["posterior_at_truth"].items()
+            ],
         )
 
 
@@ -105,18 +117,22 @@ ROW = 40
 """Slots in one panel of the raster, so that a phone shows them."""
 
 
-def _rasters(stretch: Numbers) -> Iterator[Html]:
-    names, first = stretch["arms"], stretch["first"]
+def _rasters(stretch: Numbers) -> Iterator[str]:
+    names, worst = stretch["arms"], max(map(max, stretch["states"]))
     for start in range(0, len(stretch["pulled"]), ROW):
         states, pulled = stretch["states"][start : start + ROW], stretch["pulled"][start : start + ROW]
+        first = stretch["first"] + start
+        last = first + len(states) - 1
         points = [
-            Point(first + start + n, arm, f"slot {first + start + n}: {names[arm]} is pulled, in state {seen[arm]}")
-            for n, (seen, arm) in enumerate(zip(states, pulled, strict=True))
+            Point(slot, arm, f"slot {slot}: {names[arm]} is pulled, in state {seen[arm]}")
+            for slot, (seen, arm) in enumerate(zip(states, pulled, strict=True), first)
         ]
-        yield raster(f"slots {round(points[0].x)} to {round(points[-1].x)}", names, states, points)
+        ticks = [(float(slot), str(slot)) for slot in range(first, last + 1) if slot % 10 == 0]
+        slots = Axis("slot", ticks=ticks, ends=(first - 0.5, last + 0.5))
+        yield raster(f"slots {first} to {last}", names, np.transpose(states) / max(worst, 1), slots, points)
 
 
-def _estimates_chart(found: Sequence[Numbers], problem: str, horizon: int) -> Html:
+def _estimates_chart(found: Sequence[Numbers], problem: str, horizon: int) -> str:
     traces = []
     for shift, key in ((-0.12, "estimate"), (0.12, "optimistic")):
         points = []
@@ -142,23 +158,30 @@ class Estimates:
     truth: Array
     """(arm, state)."""
 
+    @property
+    def places(self) -> dict[tuple[int, int], str]:
+        """The name of each probability, by arm and state."""
+        states = list(enumerate(("good", "bad")))
+        return {(arm, s): f"arm {arm + 1} stays {name}" for arm in range(self.problem.n_arms) for s, name in states}
+
+    def of(self, place: tuple[int, int]) -> tuple[Array, Array]:
+        """Return the estimates and the optimistic values of a probability, a number for each run."""
+        return self.estimated[:, *place], self.optimistic[:, *place]
+
     def as_dict(self) -> list[dict[str, Any]]:
         """Return the truth, and of the runs the mean and the ends of the middle 95 %, for each arm and state."""
         found = []
-        for arm in range(self.problem.n_arms):
-            for state, name in enumerate(("good", "bad")):
-                entry: dict[str, Any] = {"what": f"arm {arm + 1} stays {name}", "truth": float(self.truth[arm, state])}
-                for key, values in (("estimate", self.estimated), ("optimistic", self.optimistic)):
-                    one = values[:, arm, state]
-                    entry[key] = [float(one.mean()), *np.quantile(one, [0.025, 0.975]).tolist()]
-                found.append(entry)
+        for place, what in self.places.items():
+            entry: dict[str, Any] = {"what": what, "truth": float(self.truth[place])}
+            for key, values in zip(("estimate", "optimistic"), self.of(place), strict=True):
+                entry[key] = [float(values.mean()), *np.quantile(values, [0.025, 0.975]).tolist()]
+            found.append(entry)
         return found
 
 
-def _check_values(
-    item: str, label: str, here: Numbers, there: Numbers, estimated: Sequence[Estimates], same_seed: bool
-) -> Check:
+def _check_values(item: str, label: str, there: Numbers, estimated: Sequence[Estimates], same_seed: bool) -> Check:
     """Compare means and quantiles of estimates; where they differ, the means by a normal test."""
+    here = _numbers_of(estimated)
     pairs = [(one, other) for name in there for one, other in zip(here[name], there[name], strict=True)]
     equal = sum(same_values(one, other) for one, other in pairs) if same_seed else 0
     check = Check(item, "", label, "values", len(pairs), equal, EQUAL)
@@ -212,50 +235,37 @@ def _around_commitment(whole: Walk, length: int) -> Walk:
     return whole.part(start, length)
 
 
-@dataclass(frozen=True, eq=False)
-class InsidePart(Part):
-    item: Inside
-    estimates: tuple[Estimates, ...]
-    stretch: Walk
+def _numbers_of(learned: Sequence[Estimates]) -> dict[str, list[dict[str, Any]]]:
+    return {one.problem.name: one.as_dict() for one in learned}
 
-    def as_dict(self) -> dict[str, Any]:
-        stretch = self.stretch
-        return {
-            "posterior_at_truth": {name: weights.tolist() for name, weights in self.evidence.posteriors.items()},
-            "learned": {one.problem.name: one.as_dict() for one in self.estimates},
-            "stretch": {
-                "learner": stretch.learner,
-                "problem": stretch.problem.name,
-                "first": stretch.first,
-                "arms": [arm.name for arm in stretch.problem.arms],
-                "states": stretch.states.tolist(),
-                "pulled": stretch.pulled.argmax(axis=1).tolist(),
-            },
-        }
 
-    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
-        return {"raster": self._draw_raster, "estimates": self._draw_estimates}
+def _described(stretch: Walk) -> dict[str, Any]:
+    """The stretch of a run as an entry of ``results.json``."""
+    return {
+        "learner": stretch.learner,
+        "problem": stretch.problem.name,
+        "first": stretch.first,
+        "arms": [arm.name for arm in stretch.problem.arms],
+        "states": stretch.states.tolist(),
+        "pulled": stretch.pulled.argmax(axis=1).tolist(),
+    }
 
-    def _draw_raster(self) -> Figure:
-        figure = canvas(12.5, 1.9)
-        ax = figure.subplots()
-        plots.raster(self.stretch, ax=ax)
-        ax.set_title("which arm is pulled; behind it the true states, light for good and dark for bad")
-        return figure
 
-    def _draw_estimates(self) -> Figure:
-        figure = canvas(12.5, 3.4)
-        for ax, one in zip(figure.subplots(1, len(self.estimates), squeeze=False)[0], self.estimates, strict=True):
-            groups = [
-                plots.EstimateGroup(
-                    f"arm {arm + 1}\nstays {name}",
-                    float(one.truth[arm, state]),
-                    one.estimated[:, arm, state],
-                    one.optimistic[:, arm, state],
-                )
-                for arm in range(one.problem.n_arms)
-                for state, name in enumerate(("good", "bad"))
-            ]
-            plots.estimates(groups, ax=ax)
-            ax.set_title(f"{one.problem.name}, T = {self.item.horizon}")
-        return figure
+def _draw_raster(stretch: Walk) -> Figure:
+    figure = canvas(12.5, 1.9)
+    ax = figure.subplots()
+    plots.raster(stretch, ax=ax)
+    ax.set_title("which arm is pulled; behind it the true states, light for good and dark for bad")
+    return figure
+
+
+def _draw_estimates(learned: Sequence[Estimates], horizon: int) -> Figure:
+    figure = canvas(12.5, 3.4)
+    for ax, one in zip(figure.subplots(1, len(learned), squeeze=False)[0], learned, strict=True):
+        groups = [
+            plots.EstimateGroup(what.replace(" stays", "\nstays"), float(one.truth[place]), *one.of(place))
+            for place, what in one.places.items()
+        ]
+        plots.estimates(groups, ax=ax)
+        ax.set_title(f"{one.problem.name}, T = {horizon}")
+    return figure

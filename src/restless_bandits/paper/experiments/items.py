@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from restless_bandits._internal.charts import ChartStyle
 from restless_bandits.paper.experiments.agreement import Check
-from restless_bandits.paper.experiments.drawing import ChartStyle
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence
-from restless_bandits.paper.experiments.writing import Html
 from restless_bandits.simulation.jobs import SimulationJob
 from restless_bandits.simulation.pools import Pool
 from restless_bandits.simulation.scheduler import JobResults, play_jobs
@@ -55,61 +54,42 @@ class Item:
         return self
 
     def begin(self, work: Work) -> Callable[[], Part]:
-        """Measure what must be measured alone, enter what must be played, and return what makes the part then.
+        """Measure without other work, enter the runs to play, and return the function that makes the part from them."""
+        raise NotImplementedError
 
-        Where there is nothing of both, ``part`` is all that an item needs.
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Part]:
+        """Enter the runs of the quick form, and return the function that plays and compares them.
+
+        By default the part is made anew, without a comparison.
         """
-        return lambda: self.part(work)
-
-    def part(self, work: Work) -> Part:
-        """Return the part of an item that plays nothing; others make theirs in what ``begin`` returns."""
-        raise NotImplementedError
-
-    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
-        """Enter the runs of the quick form, and return the function that plays and compares them."""
-        raise NotImplementedError
+        return self.begin(work)
 
     @property
     def chapter(self) -> tuple[str, str]:
         """The chapter of the report in which it stands: its mark and its title."""
         return self.name, self.title
 
-    def about(self, looks: ChartStyle) -> Html:
+    def about(self, looks: ChartStyle) -> str:
         """Return what is said at the beginning of the chapter."""
-        return Html()
+        return ""
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
         """Return its section of the report, from what was found."""
-        return Html()
+        return ""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What an item gave. What a part has nothing of it leaves as it is here."""
+    """The results of an item; in the quick form stored numbers, and their comparison with those of this machine."""
 
-    item: Item
-    evidence: Evidence
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return its numbers, as entries of ``results.json``."""
-        return {}
-
-    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
-        """Return what draws each of its pictures, by name."""
-        return {}
-
-
-@dataclass(frozen=True, eq=False)
-class Confirmed:
-    """What the quick form found of an item: stored numbers, and their comparison with what this machine computes."""
-
-    numbers: dict[str, Any]
+    evidence: Evidence = field(default_factory=Evidence)
+    """The measurements and computations of this machine, for claims."""
+    numbers: dict[str, Any] = field(default_factory=dict)
     """Entries of ``results.json``."""
     checks: tuple[Check, ...] = ()
-    evidence: Evidence = field(default_factory=Evidence)
-    """What this machine measured and computed itself, for claims that no line decides."""
-    pictures: Callable[[Colours], Mapping[str, Callable[[], Figure]]] = lambda colours: {}
-    """Makes the functions that draw the pictures of the item, by name."""
+    """The comparisons of the quick form."""
+    pictures: Mapping[str, Callable[[Colours], Figure]] = field(default_factory=dict)
+    """Functions that draw the pictures of the item, by name."""
 
 
 def canvas(width: float, height: float) -> Figure:
@@ -161,10 +141,10 @@ class Work:
         self._timed.append(spent)
         self.say(what)
 
-    def play(self, all_results: Sequence[JobResults] | None = None) -> None:
+    def play(self, all_results: Iterable[JobResults] | None = None) -> None:
         """Play all that was entered, or some books of it."""
         self.say("beginning")
-        play_jobs(self._groups if all_results is None else [all_results], self._pool, self._played)
+        play_jobs(self._groups if all_results is None else [[*all_results]], self._pool, self._played)
 
     def _played(self, job_results: JobResults) -> None:
         self.say(f"{job_results.job.problem.name}, {job_results.job.label}, T = {job_results.job.horizon}")

@@ -25,8 +25,7 @@ from restless_bandits.model.optimism import optimistic_chain, optimistic_rewards
 from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.paper import theory
-from restless_bandits.paper.experiments.items import Confirmed, Item, Part, Work
-from restless_bandits.paper.experiments.stored import StoredResults
+from restless_bandits.paper.experiments.items import Item, Part, Work
 from restless_bandits.paper.experiments.verdicts import FAILS, FROM, UNDECIDED, UNVIOLATED, ClaimFinding, Evidence
 from restless_bandits.paper.experiments.writing import amount, slots
 from restless_bandits.paper.theory.event import estimate_within
@@ -55,18 +54,14 @@ class Lemmas(Item):
     """Draws of estimated chains that the event E allows, for every arm."""
     coupling_slots: int
 
-    def part(self, work: Work) -> Part:
-        """Return findings; claims are all that the item has, and stand in the ledger."""
-        work.say(self.name)
-        return Part(self, Evidence(theory=check_all(self, work.seed)))
+    def begin(self, work: Work) -> Callable[[], Part]:
+        """Return the function that makes all checks; findings are the only result, and stand in the ledger."""
 
-    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
-        """Return the function that makes all checks anew."""
+        def part() -> Part:
+            work.say(self.name)
+            return Part(Evidence(theory=check_all(self, work.seed)))
 
-        def confirmed() -> Confirmed:
-            return Confirmed({}, evidence=self.part(work).evidence)
-
-        return confirmed
+        return part
 
 
 def check_all(item: Lemmas, seed: int = 0) -> dict[str, list[ClaimFinding]]:

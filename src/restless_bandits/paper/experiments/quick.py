@@ -32,7 +32,7 @@ from restless_bandits.paper.experiments.agreement import (
 )
 from restless_bandits.paper.experiments.comparing import LEVEL
 from restless_bandits.paper.experiments.design import Design
-from restless_bandits.paper.experiments.items import Confirmed, Work
+from restless_bandits.paper.experiments.items import Part, Work
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import (
     FAILS,
@@ -46,7 +46,7 @@ from restless_bandits.paper.experiments.verdicts import (
 )
 from restless_bandits.simulation.storage import fingerprint
 
-Drawn = Callable[[Confirmed], None]
+Drawn = Callable[[Part], None]
 """Called with each item as soon as it is done."""
 
 
@@ -86,7 +86,7 @@ class Confirmation:
     """The comparison of this machine's runs with a full reproduction."""
 
     stored: StoredResults
-    parts: tuple[Confirmed, ...]
+    parts: tuple[Part, ...]
     checks: tuple[Check, ...]
     verdicts: tuple[ConfirmedVerdict, ...]
 

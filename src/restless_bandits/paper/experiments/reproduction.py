@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from restless_bandits import __version__, plots
 from restless_bandits._internal.errors import ProblemError
@@ -40,30 +41,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Results(Protocol):
-    """The results of either form of a reproduction."""
-
-    @property
-    def plan(self) -> Design:
-        """What was reproduced."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all numbers of the report, as ``restless reproduce --json`` prints them."""
-
-
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """What was measured, and what it says of the paper's claims."""
+    """The measurements of a reproduction and the verdicts on the paper's claims.
+
+    In the quick form the stored results of a full reproduction, confirmed by a few runs on this machine.
+    """
 
     plan: Design
+    """The design that was run; in the quick form the full design of the wanted items."""
     command: str
     seed: int
     parts: tuple[Part, ...]
     """One for each item."""
-    verdicts: tuple[Verdict, ...]
-
-    def part(self, name: str) -> Part:
-        return next(part for part in self.parts if part.item.name == name)
+    verdicts: tuple[Verdict | ConfirmedVerdict, ...]
+    confirmation: Confirmation | None = None
+    """The comparison with the stored results; None for a full reproduction."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers of the report, as ``restless reproduce --json`` prints them."""
@@ -71,36 +64,10 @@ class Reproduction:
             "command": self.command,
             "quick": self.plan.quick,
             "seed": self.seed,
-            **_merged(part.as_dict() for part in self.parts),
+            **_merged(part.numbers for part in self.parts),
             "claims": [verdict.as_dict() for verdict in self.verdicts],
             "versions": versions(),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class QuickReproduction:
-    """The stored results of a full reproduction, confirmed by a few runs on this machine."""
-
-    plan: Design
-    """The full design of the wanted items."""
-    command: str
-    seed: int
-    confirmation: Confirmation
-
-    @property
-    def verdicts(self) -> tuple[ConfirmedVerdict, ...]:
-        return self.confirmation.verdicts
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all numbers of the report, as ``restless reproduce --quick --json`` prints them."""
-        return {
-            "command": self.command,
-            "quick": True,
-            "seed": self.seed,
-            **_merged(part.numbers for part in self.confirmation.parts),
-            "claims": [verdict.as_dict() for verdict in self.verdicts],
-            "versions": versions(),
-            "confirmation": self.confirmation.as_dict(),
+            **({} if self.confirmation is None else {"confirmation": self.confirmation.as_dict()}),
         }
 
 
@@ -147,7 +114,7 @@ def reproduce(
     engine: str = "auto",
     address: str | None = None,
     progress: Tell | None = None,
-) -> Reproduction | QuickReproduction:
+) -> Reproduction:
     """Run the paper's experiments, or some of them, and write figures, numbers and the report.
 
     Parameters
@@ -179,25 +146,23 @@ def reproduce(
     words.append("" if runs is None else f"--runs {runs}")
     command = " ".join(filter(None, words))
     place = Path(out)
-    stored = stored_results() if quick else None
-    if stored is not None:
-        check_int = replace(design(items), quick=True)
-        colours = colours_of(check_int)
+    draw = partial(_write_pictures, colours_of(plan), place)
+    if quick:
+        stored = stored_results()
         with _work(place, seed, jobs, engine, address, progress, few=True) as work:
-            confirmation = confirm(plan, work, stored, lambda part: _write_pictures(part.pictures(colours), place))
-        confirmed = QuickReproduction(check_int, command, seed, confirmation)
-        write_report(confirmed, place)
-        return confirmed
-    with _work(place, seed, jobs, engine, address, progress) as work:
-        begun = [item.begin(work) for item in plan.items]
-        work.play()
-        parts = tuple(finish() for finish in begun)
-    evidence = Evidence.together(part.evidence for part in parts)
-    verdicts = tuple(verdict for claim in plan.claims for verdict in decide(claim, evidence))
-    found = Reproduction(plan, command, seed, parts, verdicts)
-    colours = colours_of(plan)
-    for part in parts:
-        _write_pictures(part.pictures(colours), place)
+            confirmation = confirm(plan, work, stored, draw)
+        full = replace(design(items), quick=True)
+        found = Reproduction(full, command, seed, confirmation.parts, confirmation.verdicts, confirmation)
+    else:
+        with _work(place, seed, jobs, engine, address, progress) as work:
+            begun = [item.begin(work) for item in plan.items]
+            work.play()
+            parts = tuple(finish() for finish in begun)
+        evidence = Evidence.together(part.evidence for part in parts)
+        verdicts = tuple(verdict for claim in plan.claims for verdict in decide(claim, evidence))
+        found = Reproduction(plan, command, seed, parts, verdicts)
+        for part in parts:
+            draw(part)
     write_report(found, place)
     return found
 
@@ -216,8 +181,7 @@ def restamp(
     """
     place = shipped_folder() if folder is None else folder
     stored = StoredResults.read(place)
-    check_int = design(quick=True)
-    names = tuple(item.name for item in check_int.items if not isinstance(item, TimeTable))
+    names = tuple(item.name for item in design(quick=True).items if not isinstance(item, TimeTable))
     plan = _checked(design(names, quick=True), stored.seed, runs, jobs)
     with _work(Path(out), stored.seed, jobs, "auto", None, progress, few=True) as work:
         found = confirm(plan, work, stored, lambda part: None)
@@ -298,7 +262,7 @@ def _writing(place: Path) -> Iterator[None]:
         raise ProblemError(f"cannot write to {place}: {error.strerror or error}") from None
 
 
-def write_report(found: Results, place: Path) -> None:
+def write_report(found: Reproduction, place: Path) -> None:
     """Write the numbers, and the report that is made of them."""
     text = json.dumps(to_jsonable(found.as_dict()), indent=1, ensure_ascii=False) + "\n"
     with _writing(place):
@@ -306,12 +270,12 @@ def write_report(found: Results, place: Path) -> None:
         write_file(place / "report.html", page(found.plan, json.loads(text)).encode())
 
 
-def _write_pictures(pictures: Mapping[str, Callable[[], Figure]], place: Path) -> None:
+def _write_pictures(colours: Colours, place: Path, part: Part) -> None:
     folder = place / "figures"
     with _writing(place):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, draw in pictures.items():
-            png, svg = _picture(name, draw)
+        for name, draw in part.pictures.items():
+            png, svg = _picture(name, partial(draw, colours))
             write_file(folder / f"{name}.png", png)
             write_file(folder / f"{name}.svg", svg)
 

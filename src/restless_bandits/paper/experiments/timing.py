@@ -16,7 +16,7 @@ import math
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -25,20 +25,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numba
 import numpy as np
+from markupsafe import Markup
 from numba.core.event import install_recorder
 
 from restless_bandits import plots
+from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend
+from restless_bandits._internal.compiling import processor_name
 from restless_bandits._internal.files import save_file
+from restless_bandits._internal.templates import code, render
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.learners import RestlessUCB, learner
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
-from restless_bandits.paper.experiments.drawing import Axis, ChartLine, ChartStyle, Point, chart, legend
-from restless_bandits.paper.experiments.items import Colours, Confirmed, Item, Numbers, Part, Work, canvas
+from restless_bandits.paper.experiments.items import Colours, Item, Numbers, Part, Work, canvas
 from restless_bandits.paper.experiments.stored import StoredResults
 from restless_bandits.paper.experiments.verdicts import Evidence
-from restless_bandits.paper.experiments.writing import Html, fill, seconds, slots, table
+from restless_bandits.paper.experiments.writing import seconds, slots
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.storage import fingerprint
 
@@ -48,16 +51,12 @@ if TYPE_CHECKING:
 BUILD_ARMS = (16, 64, 256, 1024)
 BUILDS = 3
 """How often the instances are built in each round."""
+TITLE = "a run of half a million slots (dashed: the paper's program)"
 
 
 def processor() -> str:
-    """Return the name of the processor, where the system tells it."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+    """Return the name of the processor, or else its kind."""
+    return processor_name() or platform.machine()
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,11 @@ class TimeTable(Item):
     def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
         return cls(**{**entry, "lines": tuple(TableLine(**line) for line in entry["lines"])})
 
+    @property
+    def published(self) -> dict[str, dict[int, float]]:
+        """The seconds of a run in the paper, by line and number of arms."""
+        return {line.label: dict(zip(self.arms, line.paper, strict=True)) for line in self.lines}
+
     def runs_of(self, line: TableLine) -> list[int]:
         """Return how many runs of a line are timed, for each number of arms."""
         costs = line.cost or (0.0,) * len(line.runs)
@@ -101,70 +105,71 @@ class TimeTable(Item):
     def begin(self, work: Work) -> Callable[[], Part]:
         """Measure at once, while nothing else is running."""
         times, build, weather = measure_times(self, work.place / "times.json", work.seed, work, self.name)
-        return lambda: TimesPart(self, Evidence(times=times, build_times=build, weather=weather), processor())
+        table = [
+            {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
+            for label, by_arms in times.items()
+            for arms, spent in by_arms.items()
+        ]
+        least = {str(arms): float(spent.min()) for arms, spent in build.items()}
+        machine = {"timed_on": processor()}
+        numbers = {"table": table, "build_seconds": least, "weather": dict(weather), "machine": machine}
+        evidence = Evidence(times=times, build_times=build, weather=weather)
+        return partial(self._part, evidence, numbers)
 
-    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Confirmed]:
+    def _part(self, evidence: Evidence, numbers: dict[str, Any]) -> Part:
+        return Part(evidence, numbers, pictures={self.name: partial(_draw_times, self, numbers)})
+
+    def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Part]:
         """Return the function that measures some runs; what takes too long is shown as it is stored."""
 
-        def confirmed() -> Confirmed:
-            part = self.begin(work)()
-            numbers = part.as_dict()
-            measured = {(entry["learner"], entry["arms"]): entry for entry in numbers["table"]}
-            numbers["table"] = [
-                measured.pop((entry["learner"], entry["arms"]), {**entry, "stored": True})
-                for entry in stored.results["table"]
-            ] + list(measured.values())
-            return Confirmed(
-                numbers,
-                evidence=part.evidence,
-                pictures=lambda colours: {self.name: partial(_draw_times, self, numbers["table"], colours)},
-            )
+        def part() -> Part:
+            found = self.begin(work)()
+            measured = {(entry["learner"], entry["arms"]): entry for entry in found.numbers["table"]}
+            known = {(entry["learner"], entry["arms"]): {**entry, "stored": True} for entry in stored.results["table"]}
+            return self._part(found.evidence, found.numbers | {"table": list((known | measured).values())})
 
-        return confirmed
+        return part
 
-    def section(self, numbers: Numbers, looks: ChartStyle) -> Html:
-        timed: dict[str, list[Numbers]] = {line.label: [] for line in self.lines}
-        times: dict[str, dict[int, float]] = {line.label: {} for line in self.lines}
+    def section(self, numbers: Numbers, looks: ChartStyle) -> str:
+        times: dict[str, dict[int, Numbers]] = {line.label: {} for line in self.lines}
         for entry in numbers["table"]:
-            times[entry["learner"]][entry["arms"]] = entry["seconds"]
-            timed[entry["learner"]].append(entry)
-        rows = []
+            times[entry["learner"]][entry["arms"]] = entry
+        rows: list[list[object]] = []
         for line in self.lines:
             ours = times[line.label]
-            entries = {entry["arms"]: entry for entry in timed[line.label]}
-            marks = {arms: " (stored)" if entry.get("stored") else "" for arms, entry in entries.items()}
-            cells = [
-                fill("time", spent=seconds(ours[arms]) + marks[arms] if arms in ours else "–", paper=f"{paper:g}")
-                for arms, paper in zip(self.arms, line.paper, strict=True)
-            ]
-            learner_cell = fill("learner", label=line.label, spec=line.spec)
-            runs = (entries[arms]["runs"] if arms in entries else 0 for arms in self.arms)
-            rows.append([learner_cell, *cells, ", ".join(map(str, runs))])
-        return fill(
-            "times",
-            title=self.title,
-            place=self.place,
+            cells = [_cell(ours.get(arms), paper) for arms, paper in zip(self.arms, line.paper, strict=True)]
+            runs = (str(ours[arms]["runs"] if arms in ours else 0) for arms in self.arms)
+            rows.append([code(line.label, line.spec), *cells, ", ".join(runs)])
+        spent = {label: {arms: one["seconds"] for arms, one in ours.items()} for label, ours in times.items()}
+        return render(
+            "paper/experiments/times.html.j2",
+            item=self,
             horizon=slots(self.horizon),
             processor=numbers["machine"]["timed_on"],
-            table=table(["learner", *(f"{arms} arms" for arms in self.arms), "runs"], rows, self.title),
+            heads=["learner", *(f"{arms} arms" for arms in self.arms), "runs"],
+            rows=rows,
             legend=legend([line.label for line in self.lines], looks, "Lines"),
-            panel=self._chart(times, looks),
+            panel=self._chart(spent, looks),
             build=", ".join(f"{n} arms {seconds(t)}" for n, t in numbers["build_seconds"].items()),
-            waited=f"{numbers['weather']['waited']:.1%}",
-            jitter=f"{numbers['weather']['jitter']:.2f}",
+            weather=numbers["weather"],
         )
 
-    def _chart(self, times: Mapping[str, Mapping[int, float]], looks: ChartStyle) -> Html:
-        theirs = {line.label: dict(zip(self.arms, line.paper, strict=True)) for line in self.lines}
+    def _chart(self, times: Mapping[str, Mapping[int, float]], looks: ChartStyle) -> str:
         traces = [
             ChartLine(label, [Point(arms, t, f"{arms} arms: {seconds(t)}{where}") for arms, t in by_arms.items()], kind)
-            for kind, where, every in (("dashed", " in the paper", theirs), ("line", "", times))
+            for kind, where, every in (("dashed", " in the paper", self.published), ("line", "", times))
             for label, by_arms in every.items()
         ]
         arms = Axis("arms", ticks=[(float(arms), str(arms)) for arms in self.arms])
-        title = "a run of half a million slots (dashed: the paper's program)"
         ends = (min(self.arms) - 0.2, max(self.arms) + 0.2)
-        return chart(title, traces, replace(arms, ends=ends), Axis("seconds a run", log=True), looks)
+        return chart(TITLE, traces, replace(arms, ends=ends), Axis("seconds a run", log=True), looks)
+
+
+def _cell(entry: Numbers | None, paper: float) -> Markup:
+    """A time measured here, and the time of the paper."""
+    mark = " (stored)" if entry is not None and entry.get("stored") else ""
+    spent = "–" if entry is None else seconds(entry["seconds"]) + mark
+    return Markup('{} <span class="note">of {} s</span>').format(spent, f"{paper:g}")
 
 
 class ElapsedSeconds(NamedTuple):
@@ -192,7 +197,7 @@ def measure_times(
 
     For building, the seconds of each round. And how quiet the machine was.
     """
-    kept = _Kept(path)
+    kept = StoredTimes(path)
     jobs: dict[str, Callable[[], object]] = {f"build {arms}": partial(_build, *_observed(arms)) for arms in BUILD_ARMS}
     specs: dict[str, str] = {}
     rounds = [BUILDS * list(jobs) for _ in range(table.repeats)]
@@ -267,7 +272,7 @@ def _build(record: Record, task: Task) -> Problem:
     return RestlessUCB().optimistic_problem(record, task)
 
 
-class _Kept:
+class StoredTimes:
     """Times on disk, written after every run."""
 
     def __init__(self, path: Path) -> None:
@@ -293,32 +298,12 @@ class _Kept:
         save_file(self._path, json.dumps({"maker": self._maker, "times": self._times}, indent=1).encode())
 
 
-@dataclass(frozen=True, eq=False)
-class TimesPart(Part):
-    item: TimeTable
-    timed_on: str
-
-    def as_dict(self) -> dict[str, Any]:
-        table = [
-            {"learner": label, "arms": arms, "seconds": float(spent.mean()), "runs": len(spent)}
-            for label, by_arms in self.evidence.times.items()
-            for arms, spent in by_arms.items()
-        ]
-        build = {str(arms): float(spent.min()) for arms, spent in self.evidence.build_times.items()}
-        weather = dict(self.evidence.weather)
-        return {"table": table, "build_seconds": build, "weather": weather, "machine": {"timed_on": self.timed_on}}
-
-    def pictures(self, colours: Colours) -> dict[str, Callable[[], Figure]]:
-        return {self.item.name: lambda: _draw_times(self.item, self.as_dict()["table"], colours)}
-
-
-def _draw_times(item: TimeTable, entries: Sequence[Numbers], colours: Colours) -> Figure:
+def _draw_times(item: TimeTable, numbers: Numbers, colours: Colours) -> Figure:
     figure = canvas(7.6, 3.8)
     ax = figure.subplots()
     ours: dict[str, dict[int, float]] = {}
-    for entry in entries:
+    for entry in numbers["table"]:
         ours.setdefault(entry["learner"], {})[entry["arms"]] = entry["seconds"]
-    theirs = {line.label: dict(zip(item.arms, line.paper, strict=True)) for line in item.lines}
-    plots.running_times(ours, others=theirs, ax=ax, colours=colours)
-    ax.set_title("a run of half a million slots (dashed: the paper's program)")
+    plots.running_times(ours, others=item.published, ax=ax, colours=colours)
+    ax.set_title(TITLE)
     return figure

@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.paper.experiments.comparing import LEVEL, Side, carriers, holm, side_of_mean, side_of_spread
-from restless_bandits.paper.experiments.comparing import compare as compare
-from restless_bandits.paper.experiments.comparing import compare_spread as compare_spread
+from restless_bandits.logs.checks import holm
+from restless_bandits.paper.experiments.comparing import LEVEL, Side, carriers, side_of_mean, side_of_spread
 from restless_bandits.paper.experiments.curves import Curve, Panel
 from restless_bandits.paper.experiments.limiting_policy import LimitingLoss
 from restless_bandits.paper.experiments.writing import amount, plus_minus, seconds, slots
@@ -70,15 +69,7 @@ TALLY = {
     UNDECIDED: "undecided",
     BUSY: "undecided on a busy machine",
 }
-SHORT_TALLY = {
-    HOLDS: "hold",
-    UNVIOLATED: "without a violation",
-    FROM: "hold from some T on",
-    FAILS: "do not hold",
-    NOT_YET: "not yet",
-    UNDECIDED: "undecided",
-    BUSY: "undecided",
-}
+SHORT_TALLY = TALLY | {FAILS: "do not hold", BUSY: "undecided"}
 """The same for all claims together."""
 WEAKEST = (FAILS, UNDECIDED, BUSY, NOT_YET, FROM, UNVIOLATED, HOLDS)
 """A claim has the first of these outcomes that a part of it has."""
@@ -348,54 +339,53 @@ Test = Callable[[Claim, Evidence, str], Iterable[ClaimFinding]]
 """From a claim, what was measured and a protocol, if the test is made under one, to findings."""
 
 
-def _on_curves(test: Callable[..., ClaimFinding], **options: Callable[[Mapping[str, Any]], Any]) -> Test:
-    """Make a test of a curve, or of one against each opponent, for every item.
+class Place(NamedTuple):
+    """The place of a test of curves: an item, a protocol, the options of the claim, and the evidence."""
 
-    ``options`` are arguments of the test, made from the options of the claim.
-    """
+    item: str
+    protocol: str
+    options: Mapping[str, Any]
+    evidence: Evidence
+
+
+def _on_curves(test: Callable[..., ClaimFinding]) -> Test:
+    """Make a test of a curve, or of a curve against each opponent, at the place of every item."""
 
     def findings(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[ClaimFinding]:
-        of, arguments = claim.options["of"], {name: make(claim.options) for name, make in options.items()}
-        asked = [(of, other) for other in claim.options["than"]] if "than" in claim.options else [(one,) for one in of]
+        of, than = claim.options["of"], claim.options.get("than")
+        asked = [(one,) for one in of] if than is None else [(of, other) for other in than]
         for item in claim.items:
             panel = evidence.panels.get((item, protocol))
             for labels in asked:
                 curves = [panel.curve(label) for label in labels] if panel is not None else [None]
-                yield _missing(item) if None in curves else test(*curves, where=item, **arguments)
+                at = Place(item, protocol, claim.options, evidence)
+                yield _missing(item) if None in curves else test(*curves, at)
 
     return findings
 
 
-def _steady(claim: Claim, evidence: Evidence, protocol: str, *, linear: bool) -> Iterator[ClaimFinding]:
-    for item in claim.items:
-        panel = evidence.panels.get((item, protocol))
-        for label in claim.options["of"]:
-            curve = None if panel is None else panel.curve(label)
-            limit = evidence.limiting_losses.get((item, protocol, label))
-            yield _missing(item) if curve is None else steady_loss(curve, limit, item, linear=linear)
+def _steady(curve: Curve, at: Place, *, linear: bool) -> ClaimFinding:
+    limit = at.evidence.limiting_losses.get((at.item, at.protocol, curve.label))
+    return steady_loss(curve, limit, at.item, linear=linear)
 
 
-def _exploration(claim: Claim, evidence: Evidence, protocol: str) -> Iterator[ClaimFinding]:
-    for item in claim.items:
-        panel, bound = evidence.panels.get((item, protocol)), evidence.exploration_bounds.get(item)
-        curve = None if panel is None else panel.curve(claim.options["of"])
-        if curve is None or curve.exploration is None or bound is None:
-            yield _missing(item)
-            continue
-        end = int(curve.horizons[-1])
-        lengths, growth = curve.exploration[:, -1], curve.exponents(of=curve.exploration)
-        limit, allowed = bound(end), float(claim.options["factor"]) * bound(end)
-        text = f"{plus_minus(lengths)} slots at T = {slots(end)}, N m(T) / d_min = {amount(limit)}"
-        numbers: dict[str, Any] = {"horizon": end, "length": _summary(lengths), "bound": limit}
-        if growth is None:
-            yield ClaimFinding(item, UNDECIDED, text, numbers, p=1.0)
-            continue
-        exponent, error = _estimate(growth)
-        text += f", growing like T^{exponent:.3f} ± {error:.3f}"
-        numbers |= {"exponent": exponent, "exponent_stderr": error}
-        # Short, and growing slowly: against the claim where either is, for it where both are.
-        side = _both(side_of_mean(allowed - lengths), side_of_mean(2 / 3 + LOG_SLACK - growth))
-        yield ClaimFinding(item, SIDES[side.sign], text, numbers, p=side.p)
+def _exploration(curve: Curve, at: Place) -> ClaimFinding:
+    bound = at.evidence.exploration_bounds.get(at.item)
+    if curve.exploration is None or bound is None:
+        return _missing(at.item)
+    end = int(curve.horizons[-1])
+    lengths, growth = curve.exploration[:, -1], curve.exponents(of=curve.exploration)
+    limit, allowed = bound(end), float(at.options["factor"]) * bound(end)
+    text = f"{plus_minus(lengths)} slots at T = {slots(end)}, N m(T) / d_min = {amount(limit)}"
+    numbers: dict[str, Any] = {"horizon": end, "length": _summary(lengths), "bound": limit}
+    if growth is None:
+        return ClaimFinding(at.item, UNDECIDED, text, numbers, p=1.0)
+    exponent, error = _estimate(growth)
+    text += f", growing like T^{exponent:.3f} ± {error:.3f}"
+    numbers |= {"exponent": exponent, "exponent_stderr": error}
+    # Short, and growing slowly: against the claim where either is, for it where both are.
+    side = _both(side_of_mean(allowed - lengths), side_of_mean(2 / 3 + LOG_SLACK - growth))
+    return ClaimFinding(at.item, SIDES[side.sign], text, numbers, p=side.p)
 
 
 def _both(first: Side, second: Side) -> Side:
@@ -491,12 +481,12 @@ def _theory(claim: Claim, evidence: Evidence, protocol: str) -> Iterable[ClaimFi
 
 
 UNDER_PROTOCOLS: dict[str, Test] = {
-    "lower_regret": _on_curves(lower_along),
-    "lower_spread": _on_curves(less_spread, factor=lambda options: float(options["factor"])),
-    "linear": partial(_steady, linear=True),
-    "sublinear": partial(_steady, linear=False),
-    "order": _on_curves(grows, limit=lambda options: float(options["exponent"]) + LOG_SLACK),
-    "exploration": _exploration,
+    "lower_regret": _on_curves(lambda low, high, at: lower_along(low, high, at.item)),
+    "lower_spread": _on_curves(lambda low, high, at: less_spread(low, high, float(at.options["factor"]), at.item)),
+    "linear": _on_curves(partial(_steady, linear=True)),
+    "sublinear": _on_curves(partial(_steady, linear=False)),
+    "order": _on_curves(lambda one, at: grows(one, at.item, limit=float(at.options["exponent"]) + LOG_SLACK)),
+    "exploration": _on_curves(_exploration),
 }
 """Tests that are made under a protocol."""
 TESTS: Mapping[str, Test] = UNDER_PROTOCOLS | {

@@ -53,6 +53,12 @@ class Arena:
         self._home = first.play.home
         self.values, self.gain = first.values, first.gain
 
+    def arm(self, i: int) -> Arm:
+        """Return an arm of the problem, which is a Markov chain."""
+        arm = self.problem.arms[i]
+        assert isinstance(arm, Arm)
+        return arm
+
     def laws_with(self, arm: int | None, model: Arm | None, bonus: Mapping[int, Array] | None) -> JointDistributions:
         """Return the distributions and rewards of all arms with another model of one arm, and bonuses on top of
         rewards.

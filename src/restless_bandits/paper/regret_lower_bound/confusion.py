@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from restless_bandits._internal.validation import Array, BoolArray
+from restless_bandits.learning.learners.confidence_bounds import binary_divergence
 from restless_bandits.model.arms import Arm
 from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
 from restless_bandits.paper.regret_lower_bound.arena import TOLERANCE, Arena, Solved
@@ -86,7 +87,8 @@ def divergence(arm: Arm, model: Arm, truncation: int, *, most: bool = False) -> 
     """
     rewards = np.zeros(arm.n_states)
     if arm.reward_law == "bernoulli":
-        rewards = np.array([kernels.reward_divergence(a, b) for a, b in zip(arm.rewards, model.rewards, strict=True)])
+        pairs = zip(arm.rewards, model.rewards, strict=True)
+        rewards = np.array([max(0.0, binary_divergence(mean, other)) for mean, other in pairs])
 
     def of(length: int) -> Array:
         distribution, other = kernels.laws_of(arm.chain, length), kernels.laws_of(model.chain, length)
@@ -109,8 +111,7 @@ def nearest_confusing(
     ``weights[b]`` is for the beliefs of the arena, without negative entries. A ``start`` that does not pay is moved
     away from the true arm until the start pays.
     """
-    true = arena.problem.arms[arm]
-    assert isinstance(true, Arm)
+    true = arena.arm(arm)
     best: Confusing | None = None
     looked = weights > 0
     model, worse, excess = start, 0, 1.0

@@ -35,10 +35,11 @@ import scipy  # its parts load when they are first used
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.progress import Report, warning
-from restless_bandits._internal.validation import ActionArray, Array
+from restless_bandits._internal.validation import ActionArray, Array, BoolArray
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem, check_problem
 from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import exact, joint_beliefs_needed
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
@@ -165,10 +166,8 @@ class _Program:
         self._bonus: list[Array] = []
 
     def add_model(self, arm: int, model: Arm) -> None:
-        true = self.arena.problem.arms[arm]
-        assert isinstance(true, Arm)
         self.rows.append((arm, model))
-        self._bonus.append(divergence(true, model, self.arena.truncations[arm], most=self._most))
+        self._bonus.append(divergence(self.arena.arm(arm), model, self.arena.truncations[arm], most=self._most))
 
     def add_policy(self, action: ActionArray, play: kernels.PolicyOccupation) -> bool:
         """Accept a policy; return False for a policy without cost, such as optimal play, or without information on
@@ -280,6 +279,7 @@ def _accept(problem: Problem) -> None:
     """Refuse problems outside the scope of the program."""
     check_problem(problem)
     problem.require_steady("the limit of regret")
+    refuse_unsupported(problem, "theory")
     if problem.plays != 1:
         raise ProblemError(f"plays is {problem.plays}; the limit of regret is for one play")
     sizes = problem.n_states
@@ -317,14 +317,15 @@ class _Known:
     table: Arena
     play: FreePlay
 
-    def arm(self, i: int) -> Arm:
-        arm = self.problem.arms[i]
-        assert isinstance(arm, Arm)
-        return arm
+    @cached_property
+    def pulled(self) -> list[tuple[Arm, BoolArray, int]]:
+        """Every arm with its beliefs pulled by optimal play, and its truncation."""
+        beliefs = enumerate(zip(self.play.looked, self.table.truncations, strict=True))
+        return [(self.table.arm(i), *one) for i, one in beliefs]
 
     @cached_property
     def margins(self) -> list[float]:
-        return [margin(self.arm(i), looked, self.table.truncations[i]) for i, looked in enumerate(self.play.looked)]
+        return [margin(*one) for one in self.pulled]
 
     @cached_property
     def never(self) -> list[int]:
@@ -342,13 +343,8 @@ class _Known:
     @cached_property
     def doubles(self) -> list[tuple[int, Arm]]:
         """Models that optimal play cannot distinguish from an arm, and under which another policy would pay."""
-        found = []
-        for i, looked in enumerate(self.play.looked):
-            if self.margins[i] >= LEAST_MARGIN:
-                found += [
-                    (i, twin) for twin in twins(self.arm(i), looked, self.table.truncations[i]) if self.pays(i, twin)
-                ]
-        return found
+        known = [(i, one) for i, one in enumerate(self.pulled) if self.margins[i] >= LEAST_MARGIN]
+        return [(i, twin) for i, one in known for twin in twins(*one) if self.pays(i, twin)]
 
     @cached_property
     def unused(self) -> list[int]:
@@ -405,8 +401,8 @@ def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
     for arm in known.never:
         # As for a pull in every slot, until a better exploration is known.
         weights = np.zeros(arena.joint.arms[arm].size)
-        weights[arena.joint.arms[arm].first] = known.arm(arm).stationary
-        starts = (nearest_confusing(arena, arm, weights, start) for start in extremes(known.arm(arm)))
+        weights[arena.joint.arms[arm].first] = known.table.arm(arm).stationary
+        starts = (nearest_confusing(arena, arm, weights, start) for start in extremes(known.table.arm(arm)))
         found = next((one for one in starts if one is not None), None)
         if found is not None:
             arms.append(arm)
@@ -432,9 +428,7 @@ def _take_in(program: _Program, arm: int, model: Arm, beyond: float = 1.02) -> N
     """Add a model, and the best policy for a model a little beyond, which distinguishes the two."""
     program.add_model(arm, model)
     arena = program.arena
-    true = arena.problem.arms[arm]
-    assert isinstance(true, Arm)
-    solved = arena.solve(arm, moved(true, model, beyond))
+    solved = arena.solve(arm, moved(arena.arm(arm), model, beyond))
     program.add_policy(solved.action, arena.follow(solved.action))
 
 
@@ -443,12 +437,10 @@ def _nearest_of_program(program: _Program, balance: _Balance, arm: int, thorough
     weighed = [(w, model) for w, (i, model) in zip(balance.weights, program.rows, strict=True) if i == arm]
     heaviest = max(range(len(weighed)), key=lambda j: weighed[j][0])
     quick = {heaviest, len(weighed) - 1}
-    if not thorough:
-        starts = [weighed[j][1] for j in quick]
-    else:
-        true = program.arena.problem.arms[arm]
-        assert isinstance(true, Arm)
-        starts = [model for j, (w, model) in enumerate(weighed) if w > 0.0 and j not in quick] + extremes(true)
+    starts = [weighed[j][1] for j in quick]
+    if thorough:
+        starts = [model for j, (w, model) in enumerate(weighed) if w > 0.0 and j not in quick]
+        starts += extremes(program.arena.arm(arm))
     return _nearest(program, arm, program.pulls(balance, arm), starts)
 
 
@@ -502,14 +494,14 @@ def _prove(
 
 def _proved_to_pay(known: _Known, arm: int, model: Arm) -> Arm:
     """A confusing model, moved away from the true arm until its optimum is proved to lie above μ*."""
-    push, further = PUSH, model
+    true, push, further = known.table.arm(arm), PUSH, model
     while not known.pays(arm, further):
         if push > MOST_PUSHED:
             raise ProblemError(
-                f"a model of arm {known.arm(arm).name!r} seems to pay, but no optimum above that of the problem can be "
+                f"a model of arm {true.name!r} seems to pay, but no optimum above that of the problem can be "
                 "proved; the limit of regret is out of reach here"
             )
-        further = moved(known.arm(arm), model, 1.0 + push)
+        further = moved(true, model, 1.0 + push)
         push *= 2.0
     return further
 

@@ -13,6 +13,8 @@ import numpy as np
 
 from restless_bandits._internal.compiling import njit
 from restless_bandits._internal.validation import ActionArray, Array, BoolArray, IntArray
+from restless_bandits.learning.learners.confidence_bounds import binary_divergence
+from restless_bandits.model.chain_powers import multiply, scale_rows
 from restless_bandits.oracles.joint_kernels import STEP, Links
 
 STATIONARY = 1e-13
@@ -210,10 +212,7 @@ def laws_of(chain: Array, truncation: int) -> Array:
         for s in range(n):
             for k in range(n):
                 distribution[s * (truncation - 1) + step, k] = power[s, k]
-                total = 0.0
-                for m in range(n):
-                    total += power[s, m] * chain[m, k]
-                product[s, k] = total
+        multiply(power, chain, product)
         power, product = product, power
     for _ in range(60):
         apart = 0.0
@@ -222,17 +221,8 @@ def laws_of(chain: Array, truncation: int) -> Array:
                 apart = max(apart, abs(power[s, k] - power[0, k]))
         if apart < 1e-15:
             break
-        for s in range(n):
-            mass = 0.0
-            for k in range(n):
-                total = 0.0
-                for m in range(n):
-                    total += power[s, m] * power[m, k]
-                product[s, k] = total
-                mass += total
-            # Squares would double the rounding error of a row.
-            for k in range(n):
-                product[s, k] /= mass
+        multiply(power, power, product)
+        scale_rows(product)
         power, product = product, power
     for k in range(n):
         distribution[n * (truncation - 1), k] = power[0, k]
@@ -251,17 +241,6 @@ def divergence(distribution: Array, other: Array) -> Array:
                 )
         result[b] = max(0.0, result[b])
     return result
-
-
-@njit
-def reward_divergence(mean: float, other: float) -> float:
-    """The Kullback-Leibler divergence of a Bernoulli reward."""
-    total = 0.0
-    if mean > 0.0:
-        total += mean * math.log(mean / other) if other > 0.0 else math.inf
-    if mean < 1.0:
-        total += (1.0 - mean) * math.log((1.0 - mean) / (1.0 - other)) if other < 1.0 else math.inf
-    return max(0.0, total)
 
 
 @njit
@@ -385,7 +364,7 @@ def _distance(logits: Array, search: Search, rewards: Array) -> float:
     missed = nearest_rewards(seen, search.rewards, share, search.target - gain, search.ordered, search.fixed, rewards)
     for k in range(n):
         if seen[k] > 0.0:
-            total += seen[k] * reward_divergence(search.rewards[k], rewards[k])
+            total += seen[k] * max(0.0, binary_divergence(search.rewards[k], rewards[k]))
     return total + search.penalty * missed
 
 

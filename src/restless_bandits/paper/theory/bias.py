@@ -25,6 +25,7 @@ from restless_bandits._internal.validation import Array
 from restless_bandits.model.neighbours import lambda_max
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.reward_units import difference_of
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.explicit_chains import MOST_BELIEFS, TooLargeError, chain_bias, explore
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies.policies import JointPolicy, Policy
@@ -74,6 +75,7 @@ def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIE
     can reach more than ``most`` joint beliefs.
     """
     problem.require_steady("the bias of a policy")
+    refuse_unsupported(problem, "theory")
     joint = joint_beliefs(problem.in_shares(), [truncation_for(arm, 1e-9) for arm in problem.arms], forget=False)
     try:
         explored = explore(joint, policy, most)

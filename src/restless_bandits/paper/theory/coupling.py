@@ -39,8 +39,8 @@ from restless_bandits import oracles
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.random_streams import check_generator
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
+from restless_bandits.model import markov
 from restless_bandits.model.arms import Arm
-from restless_bandits.model.markov import dominates
 from restless_bandits.model.optimism import chain_arms, optimistic_problem, radius
 from restless_bandits.model.problem import Problem
 from restless_bandits.paper.theory.event import FALSE_ALARM
@@ -247,7 +247,7 @@ def _pairs(problem: Problem, better: Problem, *, ordered: bool) -> list[tuple[Ar
         problem.require("monotone", "birth_death", "positively_correlated")
     pairs = list(zip(chain_arms(problem, CHAINS), chain_arms(better, CHAINS), strict=True))
     for arm, other in pairs if ordered else ():
-        if not dominates(other.chain, arm.chain):
+        if not markov.dominates(other.chain, arm.chain):
             ahead = np.cumsum(other.chain, axis=1) - np.cumsum(arm.chain, axis=1)
             s, k = np.unravel_index(int(ahead.argmin()), ahead.shape)
             raise ProblemError(
@@ -310,8 +310,7 @@ def _laws(arm: Arm) -> Callable[[int | None, int], Array]:
 
     @cache
     def distribution(state: int | None, tau: int) -> Array:
-        row: Array = arm.stationary if state is None else np.linalg.matrix_power(arm.chain, tau)[state]
-        return row if state is None else row / row.sum()
+        return arm.stationary if state is None else markov.power(arm.chain, tau)[state]
 
     return distribution
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits.model import markov
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.optimism import chain_arms, first_horizon
 from restless_bandits.model.potentials import is_stochastically_monotone, least_potential
@@ -173,7 +174,7 @@ def forgetting_cap(arm: Arm, memory: float) -> int:
     chain = arm.chain
 
     def difference(tau: int) -> float:
-        distribution = np.linalg.matrix_power(chain, tau)
+        distribution = markov.power(chain, tau)
         return float(np.cumsum(distribution[0] - distribution[-1]).max())
 
     found: int | None

@@ -27,6 +27,7 @@ from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.optimism import exploration_count, radius
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import shares_of
+from restless_bandits.model.support import refuse_unsupported
 
 __all__ = ["EventCheck", "check_event", "event_bound", "event_probability"]
 
@@ -111,6 +112,7 @@ def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 
 def _accept(problem: Problem) -> None:
     """Refuse problems without a computable probability of the event."""
     problem.require_steady("the event")
+    refuse_unsupported(problem, "theory")
     problem.require("birth_death")
     for arm in problem.arms:
         if arm.reward_law not in ("bernoulli", "fixed"):

@@ -18,12 +18,11 @@ from restless_bandits.service.api.loop_bridge import LoopBridge, ThreadPool
 from restless_bandits.service.jobs import busy
 from restless_bandits.service.operations import Answer, ServiceError
 from restless_bandits.service.views import encoded
-from restless_bandits.service.worker_pools import ProcessPools
+from restless_bandits.service.worker_pools import ReaderPool
 from restless_bandits.service.writer import LOOK_TIMEOUT_SECONDS, CommandProcessor
 
 T = TypeVar("T")
 
-POOL = "estimate"
 ESTIMATE_WORKERS = 2
 Key = tuple[str, int, int]
 """The name of a view, the number of an agent, and the number of its last event."""
@@ -34,7 +33,7 @@ class AgentReader:
 
     def __init__(self, writer: CommandProcessor, bridge: LoopBridge, most_estimates: int) -> None:
         self._writer, self._bridge, self._most = writer, bridge, most_estimates
-        self._pools = ProcessPools({POOL: min(ESTIMATE_WORKERS, os.cpu_count() or 1)})
+        self._pool = ReaderPool(min(ESTIMATE_WORKERS, os.cpu_count() or 1))
         self._starts = ThreadPool("estimates", 1)
         self._running = 0
         self._coming: dict[Key, asyncio.Future[bytes]] = {}
@@ -66,7 +65,7 @@ class AgentReader:
         loop = asyncio.get_running_loop()
         try:
             packed = await self.look(name, ServiceAgent.packed_known)
-            computed: Future[bytes] = await self._starts(self._pools.submit, POOL, encoded, view, packed)
+            computed: Future[bytes] = await self._starts(self._pool.submit, encoded, view, packed)
         except BaseException:
             self._running -= 1
             raise
@@ -77,7 +76,7 @@ class AgentReader:
 
         # A computation without remaining readers still occupies a worker.
         computed.add_done_callback(release)
-        return await self._pools.result(POOL, asyncio.wrap_future(computed))
+        return await self._pool.result(asyncio.wrap_future(computed))
 
     def _release(self) -> None:
         self._running -= 1
@@ -89,4 +88,4 @@ class AgentReader:
 
     def close(self) -> None:
         self._starts.close()
-        self._pools.close()
+        self._pool.close()

@@ -52,6 +52,8 @@ STATUSES = {
 }
 ACCESS_THREADS = 4
 """The number of threads reserved for lookups of tokens and of the store's health."""
+Adding = Callable[[Callable[..., Any]], Any]
+"""The decorator that adds a route."""
 Name = Annotated[str, Path(description="The agent's name.")]
 DIGITS = BeforeValidator(messages.digits_of)
 After = Annotated[int, DIGITS, Query(ge=0, le=MOST, description="The number of the last known event.")]
@@ -107,40 +109,30 @@ def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None)
 def _handle_errors(app: FastAPI) -> None:
     """Answer all errors in the same shape."""
 
-    def refused(error: ServiceError) -> Response:
-        return _json({"error": str(error), "field": error.field}, error.status, headers_of(error))
+    def refusal(request: Request, error: Exception) -> ServiceError:
+        match error:
+            case ServiceError():
+                return error
+            case ProblemError():
+                return ServiceError(422, str(error))
+            case RequestValidationError():
+                first = error.errors()[0]
+                field = str(first["loc"][-1])
+                return ServiceError(422, messages.sentence(first, field), field)
+            case HTTPException(status_code=404 | 405):
+                return ServiceError(404, f"there is no {request.method} here; /openapi.json lists the routes")
+            case HTTPException():
+                return ServiceError(400, str(error.detail))
+            case ClientDisconnect():
+                return gone()
+        return fault()  # The middleware finds the error too, and logs it.
 
-    async def service_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, ServiceError)
-        return refused(error)
+    async def refused(request: Request, error: Exception) -> Response:
+        found = refusal(request, error)
+        return _json({"error": str(found), "field": found.field}, found.status, headers_of(found))
 
-    async def wrong_parameter(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        field = str(first["loc"][-1])
-        return refused(ServiceError(422, messages.sentence(first, field), field))
-
-    async def not_found(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        if error.status_code in (404, 405):
-            return refused(ServiceError(404, f"there is no {request.method} here; /openapi.json lists the routes"))
-        return refused(ServiceError(400, str(error.detail)))
-
-    async def problem(_: Request, error: Exception) -> Response:
-        return refused(ServiceError(422, str(error)))
-
-    async def went_away(_: Request, error: Exception) -> Response:
-        return refused(gone())
-
-    async def failed(_: Request, error: Exception) -> Response:
-        return refused(fault())  # The middleware finds the error too, and logs it.
-
-    app.add_exception_handler(ServiceError, service_error)
-    app.add_exception_handler(RequestValidationError, wrong_parameter)
-    app.add_exception_handler(HTTPException, not_found)
-    app.add_exception_handler(ProblemError, problem)
-    app.add_exception_handler(ClientDisconnect, went_away)
-    app.add_exception_handler(Exception, failed)
+    for kind in (ProblemError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, refused)
 
 
 def _takes(model: type[BaseModel]) -> dict[str, Any]:
@@ -165,31 +157,27 @@ def _play_routes(app: FastAPI, writer: Any, bridge: LoopBridge) -> None:
         results: list[Answer] = await bridge.awaited(writer.submit(name, operations))
         return results
 
-    everything = _refusals(404, 409, 413, 422, 429)
+    def takes(method: str, path: str, model: type[messages.Message], answer: type[BaseModel], **more: Any) -> Adding:
+        """Return the decorator of a route that reads a message from the body."""
+        always: Any = {"responses": _refusals(404, 409, 413, 422, 429), "tags": ["play"]}
+        extra = _takes(model)
+        return app.api_route(path, methods=[method], openapi_extra=extra, response_model=answer, **always, **more)
 
-    def post(
-        path: str, model: type[messages.Message], answer: type[BaseModel], **more: Any
-    ) -> Callable[[Callable[..., Any]], Any]:
-        return app.post(
-            path, openapi_extra=_takes(model), response_model=answer, responses=everything, tags=["play"], **more
-        )
+    def changes(method: str, action: str, model: type[messages.Message], answer: type[BaseModel], summary: str) -> None:
+        """Add a route whose message is a single operation on an agent."""
 
-    @post("/agents", messages.CreateMessage, messages.Reply, status_code=201, summary="Make an agent.")
+        @takes(method, "/agents/{name}" + action, model, answer, summary=summary, name=action[1:] or method.lower())
+        async def change(request: Request, name: Name) -> Response:
+            message = messages.read(model, await request.body())
+            return _json((await done(name, message.to_operations()))[0])
+
+    @takes("POST", "/agents", messages.CreateMessage, messages.Reply, status_code=201, summary="Make an agent.")
     async def create(request: Request) -> Response:
         message = messages.read(messages.CreateMessage, await request.body())
-        return _json((await done(message.name, [message.operation()]))[0], 201)
+        return _json((await done(message.name, message.to_operations()))[0], 201)
 
-    @app.patch(
-        "/agents/{name}",
-        openapi_extra=_takes(messages.PatchMessage),
-        response_model=messages.Reply,
-        responses=everything,
-        tags=["play"],
-        summary="Exchange the learner, the late window, the arms in service.",
-    )
-    async def patch(request: Request, name: Name) -> Response:
-        message = messages.read(messages.PatchMessage, await request.body())
-        return _json((await done(name, [message.operation()]))[0])
+    patched = "Exchange the learner, the late window, the arms in service."
+    changes("PATCH", "", messages.PatchMessage, messages.Reply, patched)
 
     @app.delete(
         "/agents/{name}",
@@ -202,25 +190,16 @@ def _play_routes(app: FastAPI, writer: Any, bridge: LoopBridge) -> None:
         return _json((await done(name, [Delete()]))[0])
 
     # The middleware answers ask, tell and batch directly, without the web framework in between.
-    @post("/agents/{name}/ask", messages.AskMessage, messages.DecisionReply, summary="Which arms to pull.")
-    async def ask(request: Request, name: Name) -> Response:
-        message = messages.read(messages.AskMessage, await request.body())
-        return _json((await done(name, [message.operation()]))[0])
+    changes("POST", "/ask", messages.AskMessage, messages.DecisionReply, "Which arms to pull.")
+    changes("POST", "/tell", messages.TellMessage, messages.Reply, "What was seen.")
+    changes("POST", "/skip", messages.SkipMessage, messages.Reply, "Let slots pass.")
 
-    @post("/agents/{name}/tell", messages.TellMessage, messages.Reply, summary="What was seen.")
-    async def tell(request: Request, name: Name) -> Response:
-        message = messages.read(messages.TellMessage, await request.body())
-        return _json((await done(name, [message.operation()]))[0])
+    together = "Operations, all or nothing."
 
-    @post("/agents/{name}/skip", messages.SkipMessage, messages.Reply, summary="Let slots pass.")
-    async def skip(request: Request, name: Name) -> Response:
-        message = messages.read(messages.SkipMessage, await request.body())
-        return _json((await done(name, [message.operation()]))[0])
-
-    @post("/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary="Operations, all or nothing.")
+    @takes("POST", "/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary=together)
     async def batch(request: Request, name: Name) -> Response:
         message = messages.read(messages.BatchMessage, await request.body())
-        return _json({"answers": await done(name, message.each())})
+        return _json({"answers": await done(name, message.to_operations())})
 
 
 def _read_routes(
@@ -228,7 +207,7 @@ def _read_routes(
 ) -> None:
     """Add the routes that change nothing."""
 
-    def get(path: str, answer: type[BaseModel], *refusals: int, **more: Any) -> Callable[[Callable[..., Any]], Any]:
+    def get(path: str, answer: type[BaseModel], *refusals: int, **more: Any) -> Adding:
         responses = _refusals(404, 422, *refusals) if "{name}" in path else _refusals()
         return app.get(path, response_model=answer, responses=responses, tags=["read"], **more)
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from restless_bandits.service.api.loop_bridge import ThreadPool
+from restless_bandits.service.operations import ROLES
 
-ROLES = ("read", "play", "admin")
 REMEMBERED = 1.0
 MOST_REMEMBERED = 10_000
 COOKIE = "restless_session"
@@ -73,6 +73,10 @@ class Sessions:
     def __init__(self, doorkeeper: TokenAuthenticator, most: int, most_of_token: int) -> None:
         self._doorkeeper, self._most, self._most_of_token = doorkeeper, most, most_of_token
         self._sessions: dict[bytes, Session] = {}
+
+    def __len__(self) -> int:
+        """Return the number of sessions in memory."""
+        return len(self._sessions)
 
     def begin(self, token: str) -> str:
         """Return the id of a new session."""

@@ -58,37 +58,16 @@ class Streams:
 
     async def lines(self, name: str, after: int, role_of: RoleOf) -> AsyncIterator[bytes]:
         """Yield the events with numbers above ``after``, without end."""
-        loop, wake = asyncio.get_running_loop(), asyncio.Event()
-        # Registration precedes the read of the log: a commit in between wakes the stream.
-        unlisten = self._writer.listen(name, _waker(loop, wake))
-        self._wakers.add(wake)
-        try:
-            yield b"retry: 1000\n: events of an agent\n\n"
-            last_sent = loop.time()
-            while await role_of() is not None:
-                wake.clear()
-                try:
-                    page = await asyncio.to_thread(self._writer.events, name, after, self._page)
-                except (
-                    ServiceError
-                ):  # the agent was deleted or the store fails: a reader gets the error at reconnection
-                    return
-                if page["events"]:
-                    yield b"".join(map(framed, page["events"]))
-                    after, last_sent = page["events"][-1]["seq"], loop.time()
-                    if len(page["events"]) == self._page:
-                        continue
-                if self._stopping:
-                    return
-                if loop.time() - last_sent > QUIET:
-                    yield b": still here\n\n"
-                    last_sent = loop.time()
-                await asyncio.sleep(TOGETHER)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), LOOK_AGAIN)
-        finally:
-            self._wakers.discard(wake)
-            unlisten()
+        last = after
+
+        async def page() -> tuple[bytes, bool]:
+            nonlocal last
+            events = (await asyncio.to_thread(self._writer.events, name, last, self._page))["events"]
+            last = events[-1]["seq"] if events else last
+            return b"".join(map(framed, events)), len(events) == self._page
+
+        async for part in self._parts(name, page, TOGETHER, role_of):
+            yield part
 
     async def frames(
         self, name: str | None, make: Callable[[], Awaitable[dict[str, Any] | None]], every: float, role_of: RoleOf
@@ -97,24 +76,43 @@ class Streams:
 
         Without an agent's name no notification exists, and ``make`` is called at regular intervals.
         """
+
+        async def framed_now() -> tuple[bytes, bool]:
+            frame = None if self._stopping else await make()
+            data = None if frame is None else json.dumps(frame, separators=(",", ":"), allow_nan=False)
+            return b"" if data is None else f"data: {data}\n\n".encode(), False
+
+        async for part in self._parts(name, framed_now, every, role_of):
+            yield part
+
+    async def _parts(
+        self, name: str | None, make: Callable[[], Awaitable[tuple[bytes, bool]]], every: float, role_of: RoleOf
+    ) -> AsyncIterator[bytes]:
+        """Yield bytes of ``make`` after changes of an agent, until the stop.
+
+        ``make`` also returns whether more bytes follow at once.
+        """
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
+        # Registration precedes the first read of the log: a commit in between wakes the stream.
         unlisten = (lambda: None) if name is None else self._writer.listen(name, _waker(loop, wake))
         self._wakers.add(wake)
         try:
-            yield b"retry: 1000\n\n"
+            yield b"retry: 1000\n: events of an agent\n\n"
             last_sent = loop.time()
-            while not self._stopping and await role_of() is not None:
+            while await role_of() is not None:
                 wake.clear()
                 try:
-                    frame = await make()
-                except ServiceError:  # as above
+                    part, more = await make()
+                except ServiceError:
+                    # The agent was deleted, or the store fails: a reader gets the error at reconnection.
                     return
-                if frame is not None:
-                    yield b"data: " + json.dumps(frame, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
+                if part or loop.time() - last_sent > QUIET:
+                    yield part or b": still here\n\n"
                     last_sent = loop.time()
-                elif loop.time() - last_sent > QUIET:
-                    yield b": still here\n\n"
-                    last_sent = loop.time()
+                if more:
+                    continue
+                if self._stopping:
+                    return
                 await asyncio.sleep(every)
                 if name is not None:
                     with contextlib.suppress(TimeoutError):

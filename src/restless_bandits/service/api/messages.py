@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError, PydanticKnownError
@@ -66,6 +66,12 @@ class Message(BaseModel):
     """The base class of all requests: strict types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    makes: ClassVar[Callable[..., Operation]]
+    """The operation of the request; its fields are those of the message."""
+
+    def to_operations(self) -> Sequence[Operation]:
+        """Return the operations of the request, in their order."""
+        return [self.makes(**self.__dict__)]
 
 
 class ArmMessage(Message):
@@ -99,23 +105,22 @@ class CreateMessage(Message):
 
     _learner = field_validator("learner")(checked_learner)
 
-    def operation(self) -> Create:
+    def to_operations(self) -> Sequence[Operation]:
         arms = [arm if isinstance(arm, str) else arm.fields() for arm in self.arms]
-        return Create(**{name: getattr(self, name) for name in type(self).model_fields} | {"arms": arms})
+        return [Create(**self.__dict__ | {"arms": arms})]
 
 
 class AskMessage(Message):
     """A request for the decision of the coming slot, or for the earlier decision of the same request id."""
 
+    makes = Ask
     request: Text
-
-    def operation(self) -> Ask:
-        return Ask(self.request)
 
 
 class TellMessage(Message):
     """The observation in a decision's slot; lists for several pulled arms."""
 
+    makes = Tell
     decision: Text | None = None
     slot: Count | None = None
     state: Whole | Annotated[list[Whole], Field(max_length=QUOTAS.plays)] | None = None
@@ -123,18 +128,13 @@ class TellMessage(Message):
     arm: Text | Whole | Annotated[list[Text | Whole], Field(max_length=QUOTAS.plays)] | None = None
     lost: bool = False
 
-    def operation(self) -> Tell:
-        return Tell(self.decision, self.slot, self.state, self.reward, self.arm, self.lost)
-
 
 class SkipMessage(Message):
     """Slots without a decision."""
 
+    makes = Skip
     slots: Count = 1
     request: Text | None = None
-
-    def operation(self) -> Skip:
-        return Skip(self.slots, self.request)
 
 
 class Step(Message):
@@ -150,14 +150,14 @@ class BatchMessage(Message):
 
     operations: Annotated[list[Step], Field(min_length=1, max_length=QUOTAS.batch)]
 
-    def each(self) -> Sequence[Operation]:
+    def to_operations(self) -> Sequence[Operation]:
         found: list[Operation] = []
         for number, step in enumerate(self.operations):
             only = step.tell or step.ask or step.skip
             if only is None or len(step.model_fields_set) != 1:
                 field = f"operations.{number}"
                 raise ServiceError(422, f"{field}: an operation is exactly one of ask, tell, skip", field)
-            found.append(only.operation())
+            found += only.to_operations()
         return found
 
 
@@ -183,13 +183,13 @@ class PatchMessage(Message):
             raise PydanticCustomError("sentence", "{s}", {"s": f"the request changes nothing; give any of {known}"})
         return self
 
-    def operation(self) -> Patch:
+    def to_operations(self) -> Sequence[Operation]:
         changes = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
         if isinstance(self.add_arm, ArmMessage):
             changes["add_arm"] = self.add_arm.fields()
         elif self.add_arm is not None:
             changes["add_arm"] = {"name": self.add_arm}
-        return Patch(changes)
+        return [Patch(changes)]
 
 
 class Reply(BaseModel):

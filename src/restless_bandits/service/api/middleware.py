@@ -12,7 +12,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from restless_bandits._internal.errors import ProblemError
@@ -29,7 +29,7 @@ from restless_bandits.service.api.event_streams import ROUTES as STREAM_ROUTES
 from restless_bandits.service.api.event_streams import RoleOf, Streams
 from restless_bandits.service.api.loop_bridge import LoopBridge
 from restless_bandits.service.api.metrics import Meter, RouteTable
-from restless_bandits.service.operations import Operation, ServiceError
+from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.quotas import Quotas
 
 Scope = MutableMapping[str, Any]
@@ -40,10 +40,10 @@ Header = tuple[bytes, bytes]
 
 BODY_SECONDS, HURRY = 30.0, 0.5
 """Seconds to wait for a part of a body, in operation and while the service stops."""
-HOT: dict[str, Callable[[bytes], Sequence[Operation]]] = {
-    "ask": lambda body: [messages.read(messages.AskMessage, body).operation()],
-    "tell": lambda body: [messages.read(messages.TellMessage, body).operation()],
-    "batch": lambda body: messages.read(messages.BatchMessage, body).each(),
+HOT: dict[str, type[messages.Message]] = {
+    "ask": messages.AskMessage,
+    "tell": messages.TellMessage,
+    "batch": messages.BatchMessage,
 }
 SAFE: list[Header] = [
     (b"x-content-type-options", b"nosniff"),
@@ -74,7 +74,7 @@ class ServiceMiddleware:
         bridge: LoopBridge,
         streams: Streams,
     ) -> None:
-        self._app, self._writer, self._doorkeeper, self._sessions = app, writer, doorkeeper, sessions
+        self.app, self._writer, self._doorkeeper, self._sessions = app, writer, doorkeeper, sessions
         self._names, self._limits, self._meter, self._routes = names, quotas, meter, routes
         self._bridge = bridge
         self.streams = streams
@@ -84,7 +84,7 @@ class ServiceMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
@@ -102,13 +102,13 @@ class ServiceMiddleware:
                 raise too_large(self._limits.body)
             head, _, action = path.rpartition("/")
             if action in HOT and scope["method"] == "POST" and head.startswith("/agents/") and "/" not in head[8:]:
-                body = await self._body(receive)
-                results = await self._bridge.awaited(self._writer.submit(head[8:], HOT[action](body)))
+                message = messages.read(HOT[action], await self._body(receive))
+                results = await self._bridge.awaited(self._writer.submit(head[8:], message.to_operations()))
                 await reply(send, 200, {"answers": results} if action == "batch" else results[0])
                 answer.status = 200
             else:
                 with self.streams.place() if route in STREAM_ROUTES else contextlib.nullcontext():
-                    await self._app(scope, self._measured(receive), answer)
+                    await self.app(scope, self._measured(receive), answer)
         except ProblemError as error:
             if not answer.status:
                 await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))
@@ -183,18 +183,14 @@ class ServiceMiddleware:
 
     async def _body(self, receive: Receive) -> bytes:
         """Return the whole body of a request."""
-        chunks, size, more = [], 0, True
+        chunks, more, measured = [], True, self._measured(receive)
         while more:
-            message = await self._part(receive)
+            message = await measured()
             if message["type"] == "http.disconnect":
                 raise gone()
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > self._limits.body:
-                raise too_large(self._limits.body)
-            chunks.append(chunk)
+            chunks.append(message.get("body", b""))
             more = message.get("more_body", False)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return b"".join(chunks)
 
     def _measured(self, receive: Receive) -> Receive:
         """Return a receiver for the parts of a body, which refuses a body that is too long or too slow."""

@@ -14,13 +14,11 @@ from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.api.loop_bridge import ThreadPool
 from restless_bandits.service.dashboard import analysis
 from restless_bandits.service.dashboard.analysis import AgentSnapshot
-from restless_bandits.service.worker_pools import ProcessPools
+from restless_bandits.service.worker_pools import ReaderPool
 from restless_bandits.service.writer import CommandProcessor
 
 FRESH = 1.0
 """Seconds for which an analysis is cached."""
-POOLS = {"follow": 1, "solve": 1}
-"""Processes: the first follows logs, the second solves problems."""
 
 
 class DashboardExecutor:
@@ -28,7 +26,7 @@ class DashboardExecutor:
 
     def __init__(self, writer: CommandProcessor, aside: ThreadPool) -> None:
         self._writer, self._aside = writer, aside
-        self._pools, self._begun = ProcessPools(POOLS), False
+        self._follow, self._solve, self._begun = ReaderPool(1), ReaderPool(1), False
         self._lock = threading.RLock()
         self._coming: dict[str, Future[dict[str, Any]]] = {}
         self._found: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
@@ -38,8 +36,8 @@ class DashboardExecutor:
         """Start the processes ahead of the first analysis."""
         if not self._begun:
             self._begun = True
-            for pool in POOLS:
-                self._pools.submit(pool, analysis.awake)
+            for pool in (self._follow, self._solve):
+                pool.submit(analysis.awake)
 
     async def think(self, name: str) -> dict[str, Any]:
         """Return the recent or a new analysis of an agent; simultaneous requests share the computation."""
@@ -48,7 +46,7 @@ class DashboardExecutor:
             return found
         coming = await self._aside(self._analysis_of, name)
         # A cancelled request does not cancel the analysis: other requests may wait for it.
-        found = await self._pools.result("follow", asyncio.shield(asyncio.wrap_future(coming)))
+        found = await self._follow.result(asyncio.shield(asyncio.wrap_future(coming)))
         for plan in found["plans"]:
             plan["seconds"] = self._writer.planner.took.get(plan["digest"])
         solved = self._optima.get(name)
@@ -68,7 +66,7 @@ class DashboardExecutor:
                 snapshot = self._writer.read(name, snapshot_of)
                 self._solve_if_due(snapshot)
                 url = self._writer.store.engine.url.render_as_string(hide_password=False)
-                coming = self._coming[name] = self._pools.submit("follow", analysis.analyse, url, snapshot)
+                coming = self._coming[name] = self._follow.submit(analysis.analyse, url, snapshot)
         return coming
 
     def _solve_if_due(self, snapshot: AgentSnapshot) -> None:
@@ -84,16 +82,17 @@ class DashboardExecutor:
         if (known.promise is None or known.promise.done()) and known.is_old(slots, service):
             known.take()
             known.slots, known.service = slots, service
-            known.promise = self._pools.submit("solve", analysis.optimum, snapshot)
+            known.promise = self._solve.submit(analysis.optimum, snapshot)
 
     async def what_if(self, arms: list[dict[str, Any]], plays: int) -> dict[str, Any]:
         """Return the optimum of the given hypothetical arms."""
-        coming = await self._aside(self._pools.submit, "solve", analysis.what_if, arms, plays)
-        return await self._pools.result("solve", asyncio.wrap_future(coming))
+        coming = await self._aside(self._solve.submit, analysis.what_if, arms, plays)
+        return await self._solve.result(asyncio.wrap_future(coming))
 
     def close(self) -> None:
         """End the processes, even in the middle of an analysis."""
-        self._pools.close()
+        self._follow.close()
+        self._solve.close()
 
 
 @dataclass

@@ -15,7 +15,6 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from html import escape
 from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs
@@ -24,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from restless_bandits._internal.templates import render
 from restless_bandits._internal.validation import to_jsonable
 from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.api.auth import SESSION_SECONDS, Sessions, TokenAuthenticator, cookie_name, session_in
@@ -39,7 +39,7 @@ POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
-KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 EVERY, EVERY_OVERVIEW = 0.2, 1.0
 """Seconds between two frames."""
 PAGE_THREADS = 4
@@ -144,7 +144,7 @@ class Page:
         self._analysis = DashboardExecutor(writer, self._aside)
         streams.at_stop += [self._analysis.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})
-        self._files = {
+        self.files = {
             path.name: path.read_bytes()
             for path in (resources.files(__package__) / "assets").iterdir()
             if path.name.rpartition(".")[2] in KINDS
@@ -227,15 +227,13 @@ class Page:
         return self._file(request.path_params["name"])
 
     def _file(self, name: str) -> Response:
-        if name not in self._files or name.endswith(".html"):
+        if name not in self.files:
             raise ServiceError(404, "there is no such file")
         kind = KINDS[name.rpartition(".")[2]]
-        return Response(self._files[name], media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
+        return Response(self.files[name], media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
 
     def _html(self, name: str, status: int = 200, **values: str) -> Response:
-        text = self._files[name].decode()
-        for key, value in values.items():
-            text = text.replace(f"{{{key}}}", escape(value))
+        text = render(f"service/dashboard/{name}.j2", **values)
         return Response(text, status, {"content-security-policy": POLICY}, "text/html; charset=utf-8")
 
     async def overview(self, request: Request) -> Response:

@@ -88,16 +88,16 @@ class Session:
     """Queries and updates of the service on a connection of the driver."""
 
     def __init__(self, driver: Any, texts: Statements) -> None:
-        self._driver, self._texts = driver, texts
+        self.driver, self._texts = driver, texts
 
     def _run(self, text: str, **values: Any) -> Any:
-        cursor = self._driver.cursor()
+        cursor = self.driver.cursor()
         cursor.execute(text, values)
         return cursor
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log of SQLite to the database file, as far as no reader blocks the copy."""
-        self._driver.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self.driver.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def rows_of(self, names: Iterable[str], *, for_us: bool) -> dict[str, AgentRow]:
         """Return the rows of agents by name; ``for_us`` locks the rows for an update, in ascending order of names."""
@@ -129,7 +129,7 @@ class Session:
         self._run(self._texts.remove_agent, number=number)
 
     def update_agents(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._driver.cursor().executemany(self._texts.update_agent, rows)
+        self.driver.cursor().executemany(self._texts.update_agent, rows)
 
     def events(self, agent: int, after: int = 0, until: int | None = None) -> Iterator[Event]:
         """Yield the events of an agent with numbers above ``after`` and at most ``until`` (None: to the end)."""
@@ -151,11 +151,11 @@ class Session:
         return None if row is None else _event(*row)
 
     def add_events(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._driver.cursor().executemany(self._texts.add_events, rows)
+        self.driver.cursor().executemany(self._texts.add_events, rows)
 
     def add_plans(self, contents: dict[str, bytes]) -> None:
         rows = [{"digest": digest, "content": content} for digest, content in sorted(contents.items())]
-        self._driver.cursor().executemany(self._texts.add_plans, rows)
+        self.driver.cursor().executemany(self._texts.add_plans, rows)
 
     def plan(self, digest: str) -> bytes | None:
         row = self._run(self._texts.plan, digest=digest).fetchone()

@@ -18,9 +18,9 @@ from sqlalchemy import Connection, insert, select, update
 
 from restless_bandits._internal.errors import check_known
 from restless_bandits.service import clock
+from restless_bandits.service.operations import ROLES
 from restless_bandits.service.storage.schema import tokens
 
-ROLES = ("read", "play", "admin")
 _FORM = re.compile(r"rb-([0-9a-f]{8})-([A-Za-z0-9_-]{43})")
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 

@@ -1,0 +1,107 @@
+"""The features of problems beyond the uncontrolled arms of the Restless-UCB paper, and what supports each feature.
+
+A *feature* is a field of an arm or of a problem that differs from its default. ``SUPPORT`` names the features that each
+entry of the package supports: an oracle, a command, or a part such as the theory. Every entry calls
+``refuse_unsupported`` first, so a problem is refused in one sentence where a feature would be ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from restless_bandits._internal.errors import ProblemError
+
+if TYPE_CHECKING:
+    from restless_bandits.model.arms import AnyArm
+    from restless_bandits.model.problem import Problem
+
+ARM_FEATURES = ("active_transitions", "passive_rewards", "setup_cost", "initial")
+"""Fields of arms; ``initial`` stands for an initial distribution, since every entry supports initial states."""
+PROBLEM_FEATURES = ("observed", "at_most")
+UNCONTROLLED: frozenset[str] = frozenset()
+"""No feature: arms whose chains no pull changes, seen when pulled."""
+REACTING = frozenset(ARM_FEATURES)
+"""Arms that react to pulls, seen when pulled."""
+OBSERVED = REACTING | set(PROBLEM_FEATURES)
+"""Arms that react to pulls or not, all seen."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A part of the package that takes problems."""
+
+    subject: str
+    """The subject of the sentence of a refusal."""
+    features: frozenset[str] = UNCONTROLLED
+    """The supported features."""
+    group: str = ""
+    """The entries that may take the place of each other."""
+
+
+SUPPORT: Mapping[str, Entry] = {
+    "exact": Entry("the oracle exact", group="oracles"),
+    "auto": Entry("the oracle auto", group="oracles"),
+    "whittle": Entry("the oracle whittle", group="oracles"),
+    "relaxation": Entry("the oracle relaxation", group="oracles"),
+    "myopic": Entry("the oracle myopic", group="oracles"),
+    "best-arm": Entry("the oracle best-arm", group="oracles"),
+    "guha": Entry("the oracle guha", group="oracles"),
+    "planning": Entry("the plan of a learner"),
+    "beliefs": Entry("a table of beliefs"),
+    "index": Entry("Whittle's index"),
+    "bound": Entry("the bound of the relaxation"),
+    "evaluate": Entry("the gain of a policy"),
+    "simulate": Entry("a simulation"),
+    "walk": Entry("a walk"),
+    "gym": Entry("the Gymnasium environment"),
+    "demo": Entry("the demo of the service"),
+    "task": Entry("a learner", REACTING),
+    "check": Entry("a diagnosis", OBSERVED),
+    "plots": Entry("a picture of indices or of estimates"),
+    "theory": Entry("the theory of the Restless-UCB paper"),
+}
+
+
+PLANNED_OBSERVED = OBSERVED - {"setup_cost"}
+ALL_OBSERVED = frozenset(
+    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "planning", "evaluate", "simulate"}
+)
+"""The entries that support ``PLANNED_OBSERVED`` for problems with ``observed = "all"``."""
+
+
+def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
+    """Return the features that an entry supports in problems with a value of ``observed``."""
+    if observed == "all" and entry in ALL_OBSERVED:
+        return PLANNED_OBSERVED
+    return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
+
+
+def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
+    """Raise ``ProblemError`` for a problem, or an arm, with a feature that an entry of ``SUPPORT`` lacks."""
+    if not problem.features:
+        return
+    asked = SUPPORT.get(entry) or Entry(f"the oracle {entry}", group="oracles")
+    observed = getattr(problem, "observed", "pulled")
+    missing = next((feature for feature in problem.features if feature not in supported(entry, observed)), None)
+    if missing is not None:
+        others = [
+            one.subject
+            for name, one in SUPPORT.items()
+            if asked.group and one.group == asked.group and supported(name, observed).issuperset(problem.features)
+        ]
+        remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
+        raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")
+
+
+def _place(problem: Problem | AnyArm, feature: str) -> str:
+    if feature in PROBLEM_FEATURES:
+        return f"the problem has {feature} = {getattr(problem, feature)!r}"
+    arm = problem
+    for kind in getattr(problem, "kinds", ()):
+        if feature in kind.features:
+            arm = kind
+            break
+    has = "an initial distribution" if feature == "initial" else feature
+    return f"arm {arm.name!r} has {has}"
