@@ -82,7 +82,7 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     slots = np.arange(1, horizon + 1)[:, None]
     looks = np.maximum.accumulate(np.where(pulled, slots, 0), axis=0)
     last = np.concatenate([np.zeros_like(looks[:1]), looks[:-1]])
-    initial = [-1 if state is None else state for state in problem.initial]
+    initial = [-1 if arm.initial is None or arm.reacts else arm.initial for arm in problem.arms]
     last_states = np.take_along_axis(np.concatenate([[initial], states]), last, axis=0)
     return Walk(problem, learner.spec, states, pulled, last_states, slots - last)
 
