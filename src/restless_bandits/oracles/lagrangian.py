@@ -9,8 +9,8 @@ The bound is convex in m; its minimum is Whittle's relaxation. At the minimising
 the advantage of pulling over resting (Brown, Smith 2020). Unlike Whittle's index it is defined for every arm.
 
 A policy for one arm matters only through the slots σ(s) it waits after seeing s, so an arm is solved by policy
-iteration over σ with one small linear system a step. Beyond the end of the table of laws the true laws differ by at
-most ``tv_error``, which enters the bound as in ``exact``.
+iteration over σ with one small linear system a step. Beyond the end of the table of distributions the true
+distributions differ by at most ``tv_error``, which enters the bound as in ``exact``.
 """
 
 from __future__ import annotations
@@ -87,13 +87,17 @@ class SubsidisedArms:
                 chains.setdefault(arm.n_states, []).append(i)
                 continue
             n, truncation = arm.n_states, int(self.tables.truncation[i])
-            laws = arm.state_distributions(truncation)[1:]
+            distributions = arm.state_distributions(truncation)[1:]
             if arm.initial is not None:
-                laws = np.concatenate([laws, np.broadcast_to(laws[-1, n - 1], (truncation, 1, n))], axis=1)
-            self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = laws.transpose(1, 2, 0).ravel()
-            self._of_arm(self.tables.mean, i)[:] = (laws @ arm.rewards).T
+                distributions = np.concatenate(
+                    [distributions, np.broadcast_to(distributions[-1, n - 1], (truncation, 1, n))], axis=1
+                )
+            self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = distributions.transpose(
+                1, 2, 0
+            ).ravel()
+            self._of_arm(self.tables.mean, i)[:] = (distributions @ arm.rewards).T
             self.tables.tv_error[i] = arm_beliefs(arm, truncation).tv_error.max()
-            self.tables.defect[i] = np.abs(laws.sum(axis=2) - 1.0).max()
+            self.tables.defect[i] = np.abs(distributions.sum(axis=2) - 1.0).max()
         for alike in chains.values():
             some = [arm for arm in (self.arms[i] for i in alike) if isinstance(arm, Arm)]
             limits = np.array([arm.stationary for arm in some])
@@ -139,7 +143,7 @@ class _StartedArm:
         self.beliefs = beliefs = arm_beliefs(arm, truncation)
         rows_of = np.arange(beliefs.n_states + 1)[:, None]
         self._grid = beliefs.locate(rows_of, np.arange(1, truncation + 1)[None, :])
-        # Laws that still move at the longest cap prove nothing from the start.
+        # Distributions that still move at the longest truncation prove nothing from the start.
         self._parts = None if beliefs.tv_error.max() > 1e-12 else self._written_out()
 
     def _written_out(self) -> EndComponents:
@@ -267,4 +271,4 @@ def relaxation_bound(problem: Problem) -> float:
     """Return the relaxation's upper bound of μ*."""
     problem.require_steady("a bound")
     refuse_unsupported(problem, "bound")
-    return upper_of(problem, relax(problem.in_shares()).above)
+    return upper_of(problem, relax(problem.normalized()).above)

@@ -36,14 +36,18 @@ def table_lengths(arms: Sequence[AnyArm]) -> list[int]:
 
 
 def index_distributions(arm: AnyArm, length: int) -> Array:
-    """Return ``laws[s, τ - 1]``, the distributions behind an index table; the last row is for an arm never seen."""
+    """Return ``distributions[s, τ - 1]``, the distributions behind an index table; the last row is for an arm never
+    seen.
+    """
     n = arm.n_states
-    laws = arm.state_distributions(length)[1:].transpose(1, 0, 2)
+    distributions = arm.state_distributions(length)[1:].transpose(1, 0, 2)
     if arm.initial is not None:
         # This row is never read, because the arm's state is known from the start; the stationary distribution stands
         # in.
-        laws = np.concatenate([laws[:n], np.broadcast_to(laws[arm.initial, -1], (1, length, n))])
-    return laws
+        distributions = np.concatenate(
+            [distributions[:n], np.broadcast_to(distributions[arm.initial, -1], (1, length, n))]
+        )
+    return distributions
 
 
 @normalized

@@ -76,7 +76,7 @@ def normalized(
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(plan))
-        return plan(problem.in_shares(), *args, **options)
+        return plan(problem.normalized(), *args, **options)
 
     return planned
 
@@ -90,7 +90,7 @@ def solved_normalized(
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(solve))
-        return in_units(problem, solve(problem.in_shares(), *args, **options))
+        return in_units(problem, solve(problem.normalized(), *args, **options))
 
     return solved
 
@@ -101,7 +101,7 @@ def entry_of(function: Callable[..., Any]) -> str:
 
 
 def in_units(problem: Problem, found: Solution) -> Solution:
-    """Return a solution of ``problem.in_shares()`` as a solution of the problem."""
+    """Return a solution of ``problem.normalized()`` as a solution of the problem."""
     if problem.reward_range == ZERO_TO_ONE:
         return found
     low, high = problem.reward_range

@@ -165,11 +165,11 @@ def arm_beliefs(arm: AnyArm, truncation: int, *, forget: bool = True) -> ArmBeli
         return _table_beliefs(arm, min(truncation, arm.length), forget)
     if not arm.is_ergodic:
         return _unforgetting_beliefs(arm, truncation)
-    laws = markov.powers(arm.chain, truncation)
-    tv_error = float(markov.distances(laws[truncation], arm.stationary))
+    distributions = markov.powers(arm.chain, truncation)
+    tv_error = float(markov.distances(distributions[truncation], arm.stationary))
     if forget:
-        return forgetting_beliefs(laws[1:truncation], arm.stationary, arm.rewards, arm.initial, tv_error)
-    grid = np.concatenate([laws[1:], np.broadcast_to(arm.stationary, (truncation, 1, arm.n_states))], axis=1)
+        return forgetting_beliefs(distributions[1:truncation], arm.stationary, arm.rewards, arm.initial, tv_error)
+    grid = np.concatenate([distributions[1:], np.broadcast_to(arm.stationary, (truncation, 1, arm.n_states))], axis=1)
     grid[-1] = arm.stationary
     spread = np.zeros((truncation, arm.n_states + 1))
     spread[-1, :-1] = tv_error
@@ -177,14 +177,17 @@ def arm_beliefs(arm: AnyArm, truncation: int, *, forget: bool = True) -> ArmBeli
 
 
 def forgetting_beliefs(
-    laws: Array, limit: Array, rewards: Array, initial: int | None, tv_error: float = 0.0
+    distributions: Array, limit: Array, rewards: Array, initial: int | None, tv_error: float = 0.0
 ) -> ArmBeliefs:
-    """Beliefs (s, τ < cap) and one belief for all τ ≥ cap; ``laws[τ - 1]`` are the distributions for τ < cap."""
-    shape = _forgetting_shape(len(limit), len(laws) + 1)
+    """Beliefs (s, τ < truncation) and one belief for all τ ≥ truncation.
+
+    ``distributions[τ - 1]`` are the distributions for τ < truncation.
+    """
+    shape = _forgetting_shape(len(limit), len(distributions) + 1)
     n, last = shape.n_states, shape.size - 1
     deviations = np.zeros(shape.size)
     deviations[last] = tv_error
-    distribution = np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
+    distribution = np.concatenate([distributions[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
     start = last if initial is None else int(shape.first[initial])
     return replace(shape, distribution=distribution, tv_error=deviations, rewards=rewards, start=start)
 
@@ -198,27 +201,29 @@ def _forgetting_shape(n_states: int, truncation: int) -> ArmBeliefs:
     return numbered_beliefs(numbers, np.empty((last + 1, n_states)), np.empty(n_states), None)
 
 
-def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
-    """Beliefs (s, τ ≤ cap) that are constant from the truncation on, whether or not their chain has forgotten s by
-    then.
+def remembering_beliefs(distributions: Array, arm: Arm) -> ArmBeliefs:
+    """Beliefs (s, τ ≤ truncation), constant from the truncation on although their chain may still remember s.
 
-    ``laws[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions beyond is
-    unknown.
+    ``distributions[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions
+    beyond the truncation is unknown.
     """
     if arm.initial is None:
-        laws = np.concatenate([laws, np.broadcast_to(arm.stationary, (len(laws), 1, arm.n_states))], axis=1)
-    return _grid(laws, np.ones(laws.shape[:2]), arm, period=1)
+        distributions = np.concatenate(
+            [distributions, np.broadcast_to(arm.stationary, (len(distributions), 1, arm.n_states))], axis=1
+        )
+    return _grid(distributions, np.ones(distributions.shape[:2]), arm, period=1)
 
 
-def _grid(laws: Array, tv_error: Array, arm: AnyArm, period: int) -> ArmBeliefs:
-    """Beliefs (s, τ ≤ cap), with the row of an arm never observed, periodic from the truncation on: ``laws[τ -
-    1][s]``.
+def _grid(distributions: Array, tv_error: Array, arm: AnyArm, period: int) -> ArmBeliefs:
+    """Beliefs (s, τ ≤ truncation) of ``distributions[τ - 1][s]``, periodic from the truncation on.
+
+    The last row is of an arm never observed.
     """
-    truncation, rows, n = laws.shape
+    truncation, rows, n = distributions.shape
     numbers = np.arange(rows * truncation).reshape(rows, truncation)
     if arm.initial is not None and rows == n:
         numbers = np.concatenate([numbers, numbers[arm.initial, None]])
-    distribution = laws.transpose(1, 0, 2).reshape(rows * truncation, n)
+    distribution = distributions.transpose(1, 0, 2).reshape(rows * truncation, n)
     return numbered_beliefs(numbers, distribution, arm.rewards, arm.initial, tv_error.T.reshape(-1), period)
 
 
@@ -227,16 +232,16 @@ def _unforgetting_beliefs(arm: Arm, truncation: int) -> ArmBeliefs:
     if period > LONGEST_PERIOD:
         raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
     truncation = max(truncation, period)
-    laws = arm.state_distributions(truncation)[1:]
+    distributions = arm.state_distributions(truncation)[1:]
     n = arm.n_states
     limits = markov.powers(arm.chain, period)[1:] @ limiting_matrix(arm.chain, period)[0]
-    tv_error = np.zeros(laws.shape[:2])
+    tv_error = np.zeros(distributions.shape[:2])
     last = np.arange(truncation - period, truncation)
     # Twice the distance: these and all later distributions of the same phase are within the distance of their common
     # limit.
-    tv_error[last, :n] = np.abs(laws[last, :n] - limits[last % period]).sum(axis=-1)
+    tv_error[last, :n] = np.abs(distributions[last, :n] - limits[last % period]).sum(axis=-1)
     tv_error[tv_error < 4e-16] = 0.0
-    return _grid(laws, tv_error, arm, period)
+    return _grid(distributions, tv_error, arm, period)
 
 
 def table_period(arm: AnyArm) -> int:
@@ -265,16 +270,22 @@ def limiting_matrix(chain: Array, period: int) -> tuple[Array, float]:
 
 
 def _table_beliefs(arm: TableArm, truncation: int, forget: bool) -> ArmBeliefs:
-    laws = arm.state_distributions(arm.length)[1:]
-    end = laws[-1]
-    if forget and np.ptp(end, axis=0).max() == 0 and np.ptp(laws[:, arm.n_states :], axis=0).max(initial=0) == 0:
-        gaps = markov.distances(laws, end[0])
+    distributions = arm.state_distributions(arm.length)[1:]
+    end = distributions[-1]
+    if (
+        forget
+        and np.ptp(end, axis=0).max() == 0
+        and np.ptp(distributions[:, arm.n_states :], axis=0).max(initial=0) == 0
+    ):
+        gaps = markov.distances(distributions, end[0])
         return forgetting_beliefs(
-            laws[: truncation - 1], end[0], arm.rewards, arm.initial, float(gaps[truncation - 1 :].max())
+            distributions[: truncation - 1], end[0], arm.rewards, arm.initial, float(gaps[truncation - 1 :].max())
         )
-    tv_error = np.zeros((truncation, laws.shape[1]))
-    tv_error[-1] = 0.5 * np.abs(laws[truncation - 1 :] - laws[truncation - 1]).sum(axis=-1).max(axis=0)
-    return _grid(laws[:truncation], tv_error, arm, period=1)
+    tv_error = np.zeros((truncation, distributions.shape[1]))
+    tv_error[-1] = 0.5 * np.abs(distributions[truncation - 1 :] - distributions[truncation - 1]).sum(axis=-1).max(
+        axis=0
+    )
+    return _grid(distributions[:truncation], tv_error, arm, period=1)
 
 
 def truncation_for(arm: AnyArm, tv_error: float, longest: int = LONGEST_TRUNCATION) -> int:
@@ -294,8 +305,8 @@ def truncations_for(arms: Sequence[AnyArm], tv_error: float, longest: int = LONG
             truncations[i] = _remembering_cap(arm, tv_error, longest)
     for alike in sizes.values():
         some = [arm for arm in (arms[i] for i in alike) if isinstance(arm, Arm)]
-        chains, laws = np.array([arm.chain for arm in some]), np.array([arm.stationary for arm in some])
-        times = markov.mixing_times(chains, laws, 2 * tv_error)
+        chains, distributions = np.array([arm.chain for arm in some]), np.array([arm.stationary for arm in some])
+        times = markov.mixing_times(chains, distributions, 2 * tv_error)
         for i, time in zip(alike, np.where(times == 0, longest, np.minimum(times, longest)).tolist(), strict=True):
             truncations[i] = time
     return truncations
@@ -385,7 +396,7 @@ class JointBeliefs:
         """Return the same joint beliefs for arms with other distributions and rewards; positions are shared."""
         other = copy.copy(self)
         other.arms = tuple(arms)
-        vars(other).pop("laws", None)
+        vars(other).pop("distributions", None)
         return other
 
     @cached_property
@@ -395,7 +406,7 @@ class JointBeliefs:
         return JointTable(*blocks, *self._of_all_arms(JointTable._fields[len(blocks) :]))
 
     @cached_property
-    def laws(self) -> JointDistributions:
+    def distributions(self) -> JointDistributions:
         """The distributions and rewards of all arms, for kernels."""
         return JointDistributions(*self._of_all_arms(JointDistributions._fields))
 
@@ -472,12 +483,12 @@ class JointBeliefs:
         after = np.stack([arm.passive[beliefs[:, i]] for i, arm in enumerate(self.arms)], axis=1)
         outcomes = np.array(list(itertools.product(*(range(self.arms[i].n_states) for i in pulled))), dtype=np.int64)
         successors = np.repeat(after[:, None, :], len(outcomes), axis=1)
-        chances = np.ones((len(beliefs), len(outcomes)))
+        probabilities = np.ones((len(beliefs), len(outcomes)))
         for position, i in enumerate(pulled):
             arm = self.arms[i]
             successors[:, :, i] = arm.first[outcomes[:, position]]
-            chances *= arm.distribution[beliefs[:, i]][:, outcomes[:, position]]
-        return successors, chances
+            probabilities *= arm.distribution[beliefs[:, i]][:, outcomes[:, position]]
+        return successors, probabilities
 
     def rewards(self, beliefs: IntArray, action: int) -> Array:
         """Return the mean reward of an action in each joint belief."""
