@@ -332,7 +332,7 @@ def main() -> None:
         rates = dict(zip(STEADY, mapped(false_alarms, STEADY), strict=True))
         pages.keep(KEPT, pages.load(KEPT) | {"rate": rates})
         print(rate_table(pages.load(KEPT)), flush=True)
-        cells = [(name, run) for name in rb.builtin_problems() for run in range(BUILTIN_RUNS)]
+        cells = [(name, run) for name in rb.builtin_problems(()) for run in range(BUILTIN_RUNS)]
         counts = mapped(builtin_alarms, cells)
         builtin: dict[str, list[int]] = {}
         for (name, _), count in zip(cells, counts, strict=True):

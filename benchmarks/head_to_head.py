@@ -357,7 +357,7 @@ def main() -> None:
     if chosen.worst:
         worst_runs(chosen.problems, chosen.worst)
         return
-    names = [name for name in rb.builtin_problems() if not name.startswith("table")]
+    names = [name for name in rb.builtin_problems(()) if not name.startswith("table")]
     wanted = [(name, spec) for name in chosen.problems or names for spec in chosen.learner or LEARNERS]
     if chosen.fill:
         kept_so_far = kept_cells()

@@ -58,9 +58,9 @@ def write() -> None:
 
 def main(names: Sequence[str]) -> None:
     kept = load(KEPT)
-    for name in names or rb.builtin_problems():
+    for name in names or rb.builtin_problems(()):
         kept[name] = measure(name)
-    keep(KEPT, {name: kept[name] for name in rb.builtin_problems() if name in kept})
+    keep(KEPT, {name: kept[name] for name in rb.builtin_problems(()) if name in kept})
     write()
 
 

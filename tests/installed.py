@@ -31,7 +31,7 @@ assert len(run(restless, "problems", "--json")[1]) > 1000
 assert (Path(rb.__file__).parent / "py.typed").exists()
 
 # Templates are in the package.
-trace = rb.data.trace([0, 1, 2, 3], ["a"] * 4, state=[0, 1, 1, 0])
+trace = rb.data.trace(range(20), ["a"] * 20, state=[0, 1, 1, 0] * 5)
 assert "does the model fit?" in rb.data.report(rb.data.fit(trace, tests=False))
 
 # What is optional says in one sentence what brings it.

@@ -45,7 +45,7 @@ def test_what_was_measured_of_changes():
     assert set(kept["loss"]) == set(changing.problems())
     assert all(set(ways) == set(forgetting.WAYS) for ways in kept["loss"].values())
     assert set(kept["rate"]) == set(forgetting.STEADY)
-    assert set(kept["builtin"]) == set(rb.builtin_problems())
+    assert set(kept["builtin"]) == set(rb.builtin_problems(()))
 
 
 @pytest.mark.parametrize("name", ["paper-1, .7/.8 → .4/.5", "paper-1, reward 1 → .8", "beta, reward .8 → .6"])
@@ -80,7 +80,7 @@ def test_intervals_of_today_hold_the_truth():
 def test_head_to_head():
     cells = head_to_head.kept_cells()
     assert head_to_head.PAGE.read_text(encoding="utf-8") == head_to_head.page(cells)
-    assert set(cells) == {name for name in rb.builtin_problems() if not name.startswith("table")}
+    assert set(cells) == {name for name in rb.builtin_problems(()) if not name.startswith("table")}
     cell = cells["paper-1"]["restless-ucb"]
     won = {"paper-1": cells["paper-1"] | {"restless-ucb": replace(cell, means=(0, 0, 0))}}
     assert any("restless-ucb" in line for line in head_to_head.losses(won))

@@ -372,6 +372,8 @@ def transition_estimates(
     """
     from scipy import stats
 
+    if problem is not None:
+        refuse_unsupported(problem, "plots")
     width = float(stats.norm.ppf(0.5 + confidence / 2))
     moves = []
     for i, arm in enumerate(found.arms):

@@ -1,5 +1,7 @@
 """Times of a clock, lengths of slots, and several lines in one: by hand."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -185,12 +187,26 @@ def test_bad_times(times, message):
     assert message in str(refused.value)
 
 
-def test_kinds_of_times_do_not_change_in_a_long_file(write, monkeypatch):
-    monkeypatch.setattr("restless_bandits.logs.tables.STRETCH", 30)
+@pytest.mark.parametrize("without", [False, True])
+def test_kinds_of_times_do_not_change_in_a_file(write, monkeypatch, without):
+    if without:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
     for first, then, message in (
-        ("2024-05-01T05:00:00", "7", "line 4: time is a number, but those before it are times of a clock"),
-        ("7", "2024-05-01T05:00:00", "line 4: time is a time of a clock, but those before it are numbers"),
-        ("2024-05-01T05:00:00Z", "2024-05-01T06:00:00", "line 4: the time has no zone, but those before it have one"),
+        (
+            "2024-05-01T05:00:00",
+            "7",
+            "line 4: time is '7', which is no time in ISO 8601 as the first one is; give all times alike",
+        ),
+        (
+            "7",
+            "2024-05-01T05:00:00",
+            "line 4: time is '2024-05-01T05:00:00', a time of a clock, but the first one is a number",
+        ),
+        (
+            "2024-05-01T05:00:00Z",
+            "2024-05-01T06:00:00",
+            "line 4: time '2024-05-01T06:00:00' has no zone, but those before it have one",
+        ),
     ):
         text = f"time,arm,state\n{first},{'a' * 30},0\n{first},{'b' * 30},1\n{then},c,1\n"
         with pytest.raises(rb.ProblemError, match=message):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits.logs import tables
+from restless_bandits.logs import cells, tables
 
 START = datetime(2024, 3, 30, 22, 17)
 EDGES = [2.0, 5.0]
@@ -105,6 +105,14 @@ def written(frame, folder):
     yield pl.from_pandas(frame).to_arrow()
     yield {name: list(frame[name]) for name in frame}
     yield frame.set_index("when")
+    yield Stream(pl.from_pandas(frame).to_arrow())
+
+
+class Stream:
+    """An object of which nothing is known but the Arrow stream interface."""
+
+    def __init__(self, table):
+        self.__arrow_c_stream__ = table.__arrow_c_stream__
 
 
 NAMES = {"time": "when", "arm": "host", "value": "ms", "reward": "paid"}
@@ -134,7 +142,7 @@ def test_every_form_is_the_same_trace(tmp_path_factory, zone, data):
         assert by_slot_and_arm(trace) == expected
         assert (trace.clock.seconds, bool(trace.clock.zone)) == (HOURS, zone is not None)
         ignored += any("note" in note for note in trace.notes)
-    assert ignored == 12
+    assert ignored == 13
     order = data.draw(st.permutations(range(len(lines))))
     if duplicates != "last" or len({(time, arm) for time, arm, *_ in lines}) == len(lines):
         shuffled = rb.data.read_trace(frame_of([lines[i] for i in order], zone), **options)
@@ -174,23 +182,32 @@ def test_wide_is_long(lines):
 def test_plain_files_are_split_as_a_reader_would(lines, ends):
     text = "\n".join(["one,two,three", *lines]) + "\n" * ends
 
-    def rows(table):
-        return [row for chunk in table.chunks([0, 1, 2]) for row in zip(*chunk, strict=True)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        found = []
-        for stretch in (3, 20, 1 << 20):
-            patch.setattr(tables, "STRETCH", stretch)
-            try:
-                found.append(rows(tables.csv_table(text, "log.csv")))
-            except rb.ProblemError as refused:
-                found.append(str(refused))
-        patch.setattr(tables, "unquoted_columns", lambda text, width: iter([None]))
+    def rows():
         try:
-            expected = rows(tables.csv_table(text, "log.csv"))
+            columns = tables.csv_table(text, "log.csv").columns([0, 1, 2])
         except rb.ProblemError as refused:
-            expected = str(refused)
-    assert found == [expected] * 3
+            return str(refused)
+        return list(zip(*map(cells.listed, columns), strict=True))
+
+    by_arrow = rows()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        assert rows() == by_arrow
+
+
+def test_frames_and_streams_without_pyarrow(monkeypatch):
+    lines = [(START + timedelta(hours=n), "ab"[n % 2], float(n), n / 8) for n in range(8)]
+    frame = frame_of(lines, ZoneInfo("Asia/Kolkata"))
+    polars, options = pl.from_pandas(frame), {"columns": NAMES, "slot": "1h", "edges": EDGES}
+    stream = Stream(polars.to_arrow())
+    expected = rb.data.read_trace(polars, **options)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for source in (frame, polars, {name: polars[name] for name in polars.columns}):
+        found = rb.data.read_trace(source, **options)
+        assert found.content == expected.content
+        assert found.clock == expected.clock
+    with pytest.raises(rb.ProblemError, match=r"reading an Arrow stream needs pyarrow, which is not installed; pip"):
+        rb.data.read_trace(stream, **options)
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):

@@ -284,9 +284,9 @@ class TestBuiltin:
     def test_all_of_them(self):
         lms = ["lms-heavy-tree-s", "lms-suburban-l", "lms-urban-l", "lms-urban-s"]
         tables = [f"table-{n}" for n in range(2, 6)]
-        assert rb.builtin_problems() == [*lms, "paper-1", "paper-2", "queue-5", "rf-2", "rf-3", *tables]
+        assert rb.builtin_problems(()) == [*lms, "paper-1", "paper-2", "queue-5", "rf-2", "rf-3", *tables]
 
-    @pytest.mark.parametrize("name", rb.builtin_problems())
+    @pytest.mark.parametrize("name", rb.builtin_problems(()))
     def test_each_meets_the_assumptions_and_names_its_source(self, name):
         problem = Problem.builtin(name)
         assert problem.name == name

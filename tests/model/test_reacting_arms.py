@@ -1,5 +1,6 @@
 """Arms that react to pulls, pay at rest or are all observed: fields, kinds, arrays, files, and who supports them."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -7,11 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
+from typer.testing import CliRunner
 
 import restless_bandits as rb
 from restless_bandits import Arm, Problem, ProblemError, TableArm
+from restless_bandits.cli.app import app
+from restless_bandits.model import exploration
 from restless_bandits.model.reward_units import gain_of, share_of
-from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES, SUPPORT, refuse_unsupported
+from restless_bandits.model.support import (
+    ARM_FEATURES,
+    PROBLEM_FEATURES,
+    SUPPORT,
+    refuse_unsupported,
+    supported,
+)
 
 PASSIVE, ACTIVE = [[0.9, 0.1], [0.4, 0.6]], [[0.3, 0.7], [0.1, 0.9]]
 REACTING = Arm(PASSIVE, [1, 0], active_transitions=ACTIVE, passive_rewards=[0.5, 0], setup_cost=0.1)
@@ -384,7 +395,11 @@ USES: dict[str, Callable[[Problem], object]] = {
     "beliefs": lambda problem: rb.processes.beliefs.joint_beliefs(problem, [5, 5]),
     "index": lambda problem: [rb.oracles.whittle_index(arm) for arm in problem.arms],
     "bound": rb.oracles.relaxation_bound,
-    "evaluate": lambda problem: rb.evaluate(problem, rb.oracles.policy("myopic", Problem([PLAIN, PLAIN]))),
+    "evaluate": lambda problem: rb.evaluate(
+        problem,
+        rb.oracles.policy("myopic", SAMPLES["observed"] if problem.observed == "all" else Problem([PLAIN, PLAIN])),
+        simulate=problem.observed == "all",
+    ),
     "simulate": lambda problem: rb.simulate(problem, "whittle", 20, runs=1),
     "walk": lambda problem: rb.walk(problem, "round-robin", 20),
     "gym": lambda problem: pytest.importorskip("restless_bandits.gym").RestlessBanditEnv(problem).reset(),
@@ -397,6 +412,108 @@ USES: dict[str, Callable[[Problem], object]] = {
 """How each entry of the table is used."""
 
 
+class TestBuiltin:
+    def test_the_numbers_of_their_sources(self):
+        bad, healing = Problem.builtin("collapsing").kinds
+        assert (bad.transitions.tolist(), bad.active_transitions.tolist()) == (
+            [[0.97, 0.03], [0.03, 0.97]],
+            [[0.96, 0.04], [0.01, 0.99]],
+        )
+        assert (healing.transitions.tolist(), healing.active_transitions.tolist()) == (
+            [[0.25, 0.75], [0.03, 0.97]],
+            [[0.23, 0.77], [0.01, 0.99]],
+        )
+        rows = {
+            arm.name: arm.transitions.tolist() for name in ("cpap", "cpap-all") for arm in Problem.builtin(name).kinds
+        }
+        assert rows == {
+            "female": [[0.786, 0.214], [0.209, 0.791]],
+            "male": [[0.649, 0.351], [0.147, 0.853]],
+            "patient": [[0.731, 0.269], [0.172, 0.828]],
+        }
+        cycle = Problem.builtin("circulant-4").kinds[0]
+        np.testing.assert_array_equal(cycle.active_transitions, cycle.transitions.T)
+
+    @pytest.mark.parametrize("name", sorted({*rb.builtin_problems()} - {*rb.builtin_problems(())}))
+    def test_each_names_its_source_and_grows(self, name):
+        problem = Problem.builtin(name)
+        assert problem.name == name
+        assert len(problem.source) > 40
+        assert name in rb.builtin_problems(problem.features)
+        assert name not in rb.builtin_problems(set(problem.features[1:]))
+        more = problem.with_arms(300)
+        assert more.n_arms == 300
+        assert more.plays * problem.n_arms == 300 * problem.plays
+
+    @pytest.mark.parametrize(("name", "share"), [("circulant-4", 0.2), ("three-states", 0.4), ("conveyor-8", 0.5)])
+    def test_bounds_of_the_observed_problems(self, name, share):
+        """Published or derived bounds of a slot and arm, by the linear program over state and action frequencies."""
+        problem = Problem.builtin(name)
+        assert problem.plays == share * problem.n_arms
+        (group,) = problem.groups
+        n = group.n_states
+        flow = np.hstack([np.eye(n) - group.passive[0].T, np.eye(n) - group.active[0].T])
+        equal = np.vstack([flow, np.ones(2 * n), np.repeat([0.0, 1.0], n)])
+        gain = np.concatenate([group.passive_rewards[0], group.active_rewards[0]])
+        found = linprog(-gain, A_eq=equal, b_eq=[*np.zeros(n), 1, share])
+        assert -found.fun == pytest.approx({0.2: 0.2, 0.4: 0.123800171, 0.5: 0.0125}[share], abs=1e-8)
+
+
+class TestRandom:
+    @pytest.mark.parametrize("kind", ["health", "dirichlet", "collapsing"])
+    def test_what_each_kind_promises(self, kind):
+        problem = Problem.random_reacting(40, kind=kind, seed=1)
+        (group,) = problem.groups
+        assert (problem.plays, problem.observed) == (4, "pulled" if kind == "collapsing" else "all")
+        assert problem == Problem.random_reacting(40, kind=kind, seed=1)
+        if kind == "dirichlet":
+            assert (group.active_rewards != group.passive_rewards).all()
+            return
+        assert (group.active[:, :, 1] >= group.passive[:, :, 1]).all()
+        assert (group.active_rewards == [0, 1]).all()
+        assert (group.passive_rewards == [0, 1]).all()
+
+    def test_a_pull_of_a_health_arm_leads_to_better_states(self):
+        (group,) = Problem.random_reacting(30, 4, seed=2).groups
+        assert ((group.active - group.passive) @ np.arange(4) >= 0).all()
+        np.testing.assert_allclose(group.active_rewards, [[0, 1 / 3, 2 / 3, 1]] * 30)
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            (dict(kind="helth"), "unknown kind of random problem: 'helth'; did you mean 'health'"),
+            (dict(kind="collapsing", n_states=3), "n_states is 3; collapsing arms have two states"),
+            (dict(n_states=1), "n_states is 1"),
+            (dict(seed=-1), "seed is -1"),
+        ],
+    )
+    def test_faults(self, given, message):
+        with pytest.raises(ProblemError, match=message):
+            Problem.random_reacting(10, **given)
+
+
+class TestCheck:
+    def test_a_diagnosis_of_kinds(self):
+        found = rb.check(Problem([REACTING.named("a").of_count(3), Arm.rested([[1, 0], [0, 1]], [1, 0], name="b")]))
+        first, second = found.kinds
+        assert (first.name, first.count, first.setup_cost) == ("a", 3, 0.1)
+        np.testing.assert_allclose(first.passive_stationary, [0.8, 0.2])
+        np.testing.assert_allclose(first.active_stationary, [0.125, 0.875])
+        assert first.mixing > 1
+        assert second.mixing is None
+        assert found.as_dict()["features"] == ("active_transitions", "passive_rewards", "setup_cost")
+
+    def test_the_command_prints_both_chains(self):
+        shown = CliRunner().invoke(app, ["check", "maintenance"]).stdout
+        assert "maintenance: 3 arms of 3 states, reacting, 1 play" in shown
+        assert "0.8 0.2 0" in shown
+        assert "0.8 0 0.2" in shown
+        told = json.loads(CliRunner().invoke(app, ["check", "cpap", "--json"]).stdout)
+        assert [kind["count"] for kind in told["kinds"]] == [2, 2]
+        refused = CliRunner().invoke(app, ["check", "cpap", "--limit"]).exception
+        assert "which the theory of the Restless-UCB paper does not support" in str(refused)
+
+
 class TestSupport:
     def test_every_feature_has_a_sample_and_every_entry_a_use(self):
         assert list(SAMPLES) == [*ARM_FEATURES, *PROBLEM_FEATURES]
@@ -407,7 +524,9 @@ class TestSupport:
     @pytest.mark.parametrize("feature", SAMPLES)
     def test_every_cell_works_or_refuses_in_one_sentence(self, feature, entry):
         problem = SAMPLES[feature]
-        if feature in SUPPORT[entry].features or (entry in ("index", "beliefs") and feature in PROBLEM_FEATURES):
+        if feature in supported(entry, problem.observed) or (
+            entry in ("index", "beliefs") and feature in PROBLEM_FEATURES
+        ):
             USES[entry](problem)
             return
         with pytest.raises(ProblemError, match="does not support") as caught:
@@ -415,6 +534,23 @@ class TestSupport:
         message = str(caught.value)
         assert "\n" not in message
         assert feature in message or "initial distribution" in message
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda problem: rb.theory.exploration_length(problem, 1000),
+            lambda problem: rb.theory.exploration_bound(problem, 1000),
+            lambda problem: exploration.fact_1(problem, 1000),
+            lambda problem: rb.theory.reward_gap(problem.arms[1], problem.arms[0], 1000, 0.9, 5),
+            lambda problem: rb.theory.regret_bound(problem, 1000, lambda_max=0.9),
+            lambda problem: rb.theory.check_event(problem, 1000),
+            lambda problem: rb.theory.check_coupling(problem, 1000),
+            lambda problem: rb.theory.regret_limit(problem),
+        ],
+    )
+    def test_every_part_of_the_theory_refuses(self, use):
+        with pytest.raises(ProblemError, match="the theory of the Restless-UCB paper does not support"):
+            use(SAMPLES["active_transitions"])
 
     def test_the_sentence_names_the_feature_and_the_remedy(self):
         with pytest.raises(ProblemError) as caught:

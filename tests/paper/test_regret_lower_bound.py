@@ -411,7 +411,7 @@ def test_the_page_shows_what_is_kept():
     page = limits.PAGE.read_text(encoding="utf-8")
     assert limits.written(page) == page
     kept = load(limits.KEPT)
-    assert list(kept) == list(rb.builtin_problems())
+    assert list(kept) == list(rb.builtin_problems(()))
     identified = ("paper-1", "paper-2", "lms-urban-s", "lms-heavy-tree-s", "rf-2", "rf-3")
     assert all(kept[name]["upper"] == 0 and kept[name]["margin"] > 1 for name in identified)
     assert 19.3 < kept["lms-suburban-l"]["lower"] <= kept["lms-suburban-l"]["upper"] < 19.45

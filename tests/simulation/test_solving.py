@@ -119,7 +119,7 @@ class TestSolve:
             assert getattr(found, part) == getattr(before, part)
         assert found.why.startswith("exact, as that takes less than a second")
 
-    @pytest.mark.parametrize("name", rb.builtin_problems())
+    @pytest.mark.parametrize("name", rb.builtin_problems(()))
     def test_which_of_the_built_in_problems_are_small(self, name, enough_memory):
         assert choose(rb.Problem.builtin(name)).oracle == ("whittle" if name in ("queue-5", "lms-urban-l") else "exact")
 

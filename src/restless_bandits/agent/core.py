@@ -22,15 +22,18 @@ from typing import Any
 from restless_bandits._internal import background
 from restless_bandits._internal.errors import ConflictError, ProblemError, check_known, shortened
 from restless_bandits._internal.random_streams import plan_generator
-from restless_bandits._internal.validation import check_int, positive, to_jsonable
+from restless_bandits._internal.validation import Array, check_int, positive, to_jsonable
+from restless_bandits.agent.beliefs import present_distributions
 from restless_bandits.agent.delayed_feedback import FeedbackBuffer, SlotFeedback
-from restless_bandits.agent.feedback import FORGETFUL, Decision, FeedbackValidator, is_sequence, pulled
+from restless_bandits.agent.feedback import FORGETFUL, Decision, FeedbackValidator, is_sequence
+from restless_bandits.agent.feedback import pulled as pulled_arms
 from restless_bandits.agent.history import Event
 from restless_bandits.learning.change_detection import ALARM_RATE, Alarm, DetectedChange, alarm_threshold, detector
 from restless_bandits.learning.learners import Learner, as_learner
-from restless_bandits.learning.learners.base import checked_plan
+from restless_bandits.learning.learners.base import check_features, checked_plan
 from restless_bandits.learning.observations import Observation
 from restless_bandits.model.checks import MOST_SLOTS, check_length
+from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record, check_fits
 from restless_bandits.model.rewards import ZERO_TO_ONE, Range, RewardLaw
 from restless_bandits.model.tasks import Task
@@ -173,6 +176,18 @@ class AgentCore:
         """The numbers of the arms in service."""
         return tuple(self._service)
 
+    def belief(self, problem: Problem | None = None) -> tuple[Array, ...]:
+        """Return the distribution of the present state of every arm: the state that a pull in the coming slot would
+        show.
+
+        The chains are those of ``problem``, by default of the problem that the task reveals, and otherwise the
+        estimated chains. Pulls without an observation are accounted for exactly. The feedback of earlier slots that may
+        still arrive changes the belief on arrival.
+        """
+        self._follow_record()
+        known = self.task.problem if problem is None else problem
+        return present_distributions(self.record, self.task, known)
+
     def ask(self, among: Sequence[int | str] | None = None) -> int | tuple[int, ...]:
         """Return the arm to pull in the coming slot, a tuple for several plays; a repeated call returns the same
         decision.
@@ -204,6 +219,7 @@ class AgentCore:
         *,
         slot: int | None = None,
         lost: bool = False,
+        pulled: bool = True,
     ) -> None:
         """Enter the feedback of a slot: the observed state and reward of the requested arm.
 
@@ -211,7 +227,8 @@ class AgentCore:
         feedback: an earlier slot, at most ``late`` slots ago, or the present slot, ``agent.slots + 1``, which ends with
         its feedback. The record is the same as after feedback in order of slots. Equal feedback for a slot and arm
         changes nothing, and different feedback is refused. ``lost=True`` says that no feedback is expected; feedback
-        that arrives all the same is still accepted.
+        that arrives all the same is still accepted. Lost feedback is feedback of a pull, and so is missing feedback:
+        the pull has moved an arm that reacts to pulls. ``pulled=False`` says that the arm was not pulled.
 
         With several plays, state, reward and arm are sequences of equal length. With named arms the sequences may be
         shorter, or single values; the feedback of the other arms may follow later. Impossible feedback is refused and
@@ -225,10 +242,10 @@ class AgentCore:
             if slot is None:
                 raise ProblemError("tell without ask: ask for an arm first, or name the arm that was pulled")
             raise ProblemError(f"no decision was asked for in slot {number}; name the arm that was pulled")
-        if lost:
+        if lost or not pulled:
             if state is not None or reward is not None:
                 raise ProblemError("lost feedback has no state and no reward; give these or lost=True")
-            self._lose(number, arms if arm is not None else entry.missing(self.task.plays))
+            self._lose(number, arms if arm is not None else entry.missing(self.task.plays), pulled=pulled)
             return
         seen = validator.by_arm(arms, arm, state, reward)
         may_change = number == self.slots + 1 and self._on_change in FORGETFUL
@@ -248,6 +265,7 @@ class AgentCore:
         self._present_plan()
         self._log("skip", slots=slots)
         self.record.skip(slots)
+        self._enter_pulls(self.slots - slots + 1)
         self._pass([], [])
 
     def add_arm(
@@ -259,18 +277,24 @@ class AgentCore:
         reward_range: Range = ZERO_TO_ONE,
         rewards: Sequence[float] | None = None,
         mixing: int | None = None,
+        reacts: bool = False,
+        passive_rewards: Sequence[float] | None = None,
+        setup_cost: float = 0.0,
     ) -> int:
         """Take a new arm into service from the coming decision on; return its number.
 
         The arm is explored like any arm never observed. ``rewards`` and ``mixing`` are required if the task reveals
-        them for the other arms.
+        them for the other arms. ``reacts``, ``passive_rewards`` and ``setup_cost`` are those of ``Task``.
         """
         if name in self.task.names:
             remedy = "give another name" if name in self.in_service else "restore_arm brings it back"
             raise ProblemError(f"there is an arm {name!r} already; {remedy}")
         told: Event = {"n_states": n_states, "rewards": rewards, "mixing": mixing}
-        task = self.task.with_arm(names=name, reward_laws=reward_law, reward_ranges=reward_range, **told)
-        given = {**told, "reward_law": reward_law, "reward_range": reward_range}
+        features: Event = {"reacts": reacts, "passive_rewards": passive_rewards, "setup_cost": setup_cost}
+        features = {key: value for key, value in features.items() if value}
+        paying = {_TASK_KEYS.get(key, key): value for key, value in features.items()}
+        task = self.task.with_arm(names=name, reward_laws=reward_law, reward_ranges=reward_range, **told, **paying)
+        given = {**told, "reward_law": reward_law, "reward_range": reward_range, **features}
         check_fits(task.n_states)
         number = task.n_arms - 1
         service = [*self._service, number]
@@ -278,8 +302,8 @@ class AgentCore:
         self._log("arm", change="add", name=name, **to_jsonable(given))
         self._end_plan()
         self.task, self._service = task, service
-        self.record.add_arm(task.n_states[number])
-        self._buffer.add_arm(task.n_states[number])
+        self.record.add_arm(task.n_states[number], reacts)
+        self._buffer.add_arm(task.n_states[number], reacts)
         self._detectors.append(detector.of_arm(task, number, self._stretch))
         return number
 
@@ -292,7 +316,7 @@ class AgentCore:
         if number not in self._service:
             raise ProblemError(f"arm {self.task.names[number]!r} is out of service already")
         if len(self._service) == self.task.plays:
-            why = f"{pulled(self.task.plays)} a slot and no more are in service"
+            why = f"{pulled_arms(self.task.plays)} a slot and no more are in service"
             raise ProblemError(f"arm {self.task.names[number]!r} cannot be retired: {why}; add another first")
         self._serve("retire", number, [other for other in self._service if other != number])
 
@@ -330,6 +354,7 @@ class AgentCore:
     def _checked_learner(self, learner: Learner | str, task: Task) -> Learner:
         """Return the learner if it can play these arms, else raise."""
         found = as_learner(learner)
+        check_features(found, task)
         for need in sorted(found.needs):
             if getattr(task, need) is None:
                 raise ProblemError(f"{found.name} needs to be told {need}; make its task with reveal=[{need!r}]")
@@ -357,7 +382,7 @@ class AgentCore:
         available = sorted({self.validator.number_of(arm) for arm in named} & set(self._service))
         if len(available) < self.task.plays:
             raise ProblemError(
-                f"{pulled(self.task.plays)} a slot, and {len(available)} in service are there; skip the slot, as "
+                f"{pulled_arms(self.task.plays)} a slot, and {len(available)} in service are there; skip the slot, as "
                 "nobody can play it"
             )
         return available
@@ -463,6 +488,7 @@ class AgentCore:
                 self._part.slots = slot - 1
                 self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
             self._buffer.note(record, arms, states, rewards)
+            self._enter_pulls(slot)
             self._pass(arms, previous)
         else:
             certain, self._part = [], None
@@ -470,26 +496,49 @@ class AgentCore:
                 grown = self._buffer.enter(record, slot, arm, state, reward)
                 if self._plan is not None and self._pending_plan is None:
                     self._watch.told_late(record, arm, slot, state, grown)
+            self._enter_pulls(slot)
         if self._on_change != "ignore":
             for arm in arms:
                 self._look(arm, certain=arm in certain)
 
-    def _lose(self, slot: int, arms: list[int]) -> None:
-        """Abandon the feedback of some arms of a decision; the present slot ends with this call."""
+    def _lose(self, slot: int, arms: list[int], *, pulled: bool = True) -> None:
+        """Abandon the feedback of some arms of a decision, pulled or not; the present slot ends with this call."""
         entry = self._buffer.at(slot)
         for arm in arms:
-            if arm in entry.received or arm not in entry.asked:
+            # For an arm that reacts, a pull in place of the requested one counts without an observation, too.
+            may_override = pulled and self.task.reacts[arm]
+            if arm in entry.received or not (arm in entry.asked or may_override):
                 why = "was told before" if arm in entry.received else "was not asked for"
                 raise ConflictError(f"slot {slot}: arm {self.task.names[arm]!r} {why}, so its answer is not lost")
+            if arm in entry.abandoned and (arm in entry.unpulled) == pulled:
+                was = "not pulled" if pulled else "pulled"
+                raise ConflictError(
+                    f"slot {slot}: arm {self.task.names[arm]!r} was reported as {was} before; the first report stands"
+                )
         if entry.abandoned.issuperset(arms):
             return
+        if not entry.abandoned.union(arms) <= set(entry.asked):
+            used = {*entry.received, *(entry.abandoned - entry.unpulled), *arms}
+            if len(used) > self.task.plays:
+                raise ConflictError(f"slot {slot} has its answer; {pulled_arms(self.task.plays)} a slot")
         if slot == self.slots + 1:
             self._present_plan()
-        self._log("lost", slot=slot, arms=arms)
+            entry = self._buffer.entry(slot)
+        self._log("lost", slot=slot, arms=arms, **({} if pulled else {"pulled": False}))
         entry.abandoned |= frozenset(arms)
+        if not pulled:
+            entry.unpulled |= frozenset(arms)
         if slot == self.slots + 1:
             self.record.skip(1)
+            self._enter_pulls(slot)
             self._pass([], [])
+        else:
+            self._enter_pulls(slot)
+
+    def _enter_pulls(self, slot: int) -> None:
+        """Enter the pulls of a past slot without an observation: see ``FeedbackBuffer``."""
+        if self._buffer.enter_pulls(self.record, slot, self.task.plays):
+            self._part = None
 
     def _pass(self, arms: list[int], previous: list[tuple[int, int]]) -> None:
         """End a slot: the next slot gets a new decision, by a new plan if the stop rule of the present plan is met."""
@@ -525,10 +574,10 @@ class AgentCore:
         """Raise an alarm if an arm has changed."""
         if not certain and not self._detectors[arm].is_due(self.slots):
             return
-        before, observations = self._buffer.recent(arm)
+        before, observations, unseen = self._buffer.recent(arm)
         threshold = alarm_threshold(self.alarm_rate, len(self._service))
         change = DetectedChange(self.slots, math.inf, "rewards") if certain else None
-        change = change or self._detectors[arm].check(self.slots, before, observations, threshold)
+        change = change or self._detectors[arm].check(self.slots, before, observations, threshold, unseen)
         if change is None:
             return
         alarm = Alarm(arm, self.task.names[arm], self.slots, change.since, change.evidence, change.what)
@@ -586,6 +635,10 @@ class AgentCore:
         for arm in range(self.task.n_arms):
             self._forget(arm, since)
         self._renew_plan(self.slots)
+
+
+_TASK_KEYS = {"setup_cost": "setup_costs"}
+"""Fields of a task whose name is the plural of an arm's field."""
 
 
 def make_plan(

@@ -21,8 +21,9 @@ from restless_bandits.model.tasks import Task
 from restless_bandits.policies.plans import Plan
 
 KIND = "restless-bandits agent"
-FORMAT = f"{KIND}, version 2"
-FORMATS = (f"{KIND}, version 1", FORMAT)
+FORMAT = f"{KIND}, version 3"
+FORMATS = (f"{KIND}, version 1", f"{KIND}, version 2", FORMAT)
+"""Version 2 added delayed feedback, and version 3 arms that react to pulls, with pulls apart from observations."""
 
 
 class StoredAgent(AgentCore):
@@ -50,7 +51,7 @@ class StoredAgent(AgentCore):
         if kind == "tell":
             self.tell(told("states"), told("rewards"), told("arms"), slot=event["slot"])
         elif kind == "lost":
-            self.tell(arm=told("arms"), slot=event["slot"], lost=True)
+            self.tell(arm=told("arms"), slot=event["slot"], lost=True, pulled=event.get("pulled", True))
         elif kind == "skip":
             self.skip(event["slots"])
         elif kind == "plan":
@@ -131,7 +132,7 @@ class StoredAgent(AgentCore):
         )
         _check_sequence(begun, due, now)
         agent.record = now
-        if data["format"] == FORMAT:
+        if data["format"] != FORMATS[0]:
             agent._buffer = FeedbackBuffer.from_dict(task, now, data["window"])
             agent._restore_lookouts(data)
         else:
@@ -196,6 +197,8 @@ def _check_sequence(begun: Record | None, due: Record | None, now: Record) -> No
             (due, now, "due_record does not lead to record"),
         ]
     for before, after, complaint in follows:
-        grown = all((getattr(after, name) >= getattr(before, name)).all() for name in ("flat_seen", "last_slot"))
+        # Late feedback may reveal that a reacting arm was not pulled.
+        later = (after.last_slot >= before.last_slot) | after.reacts
+        grown = (after.flat_seen >= before.flat_seen).all() and later.all()
         if not grown or after.slots < before.slots or after.plan_lengths != lengths:
             raise ProblemError(complaint)

@@ -14,6 +14,7 @@ from restless_bandits._internal.errors import ProblemError, ReaderGoneError, Sto
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
+from restless_bandits.cli.logs import takes_log
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
 from restless_bandits.cli.replay import replay
 from restless_bandits.cli.reproduce import reproduce
@@ -128,12 +129,15 @@ def check(
     Example: restless check paper-1 --coupling
     """
     from restless_bandits.model.problem import load_problem
+    from restless_bandits.model.support import refuse_unsupported
     from restless_bandits.oracles.diagnosis import check as diagnose
     from restless_bandits.paper.theory import check_coupling, regret_limit
 
     stated = _piece_of(load_problem(problem), piece)
     if seed is not None and not coupling:
         raise ProblemError("--seed is for --coupling, the only random part of a check; leave --seed out")
+    if coupling or limit:
+        refuse_unsupported(stated, "theory")
     _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     least = regret_limit(stated, announce=output.announce) if limit else None
@@ -249,9 +253,9 @@ def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what:
 
 app.command()(simulate)
 app.command()(reproduce)
-app.command()(fit)
-app.command()(replay)
-app.command()(evaluate)
+app.command()(takes_log(fit))
+app.command()(takes_log(replay))
+app.command()(takes_log(evaluate, without=("wide",)))
 app.command()(serve)
 app.command()(audit)
 app.command()(backup)

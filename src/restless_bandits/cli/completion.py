@@ -24,7 +24,7 @@ def one_of(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 def builtin(incomplete: str) -> list[str]:
     """Built-in problems."""
-    return [path.stem for path in sorted((PACKAGE / "model" / "problems").glob(f"{incomplete}*.toml"))]
+    return sorted(path.stem for path in (PACKAGE / "model" / "problems").glob(f"{incomplete}*.toml"))
 
 
 def problem(incomplete: str) -> list[str]:

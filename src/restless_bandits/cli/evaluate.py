@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restless_bandits.cli import completion, output
-from restless_bandits.cli.logs import (
-    ColumnsOption,
-    DuplicatesOption,
-    EdgesOption,
-    LowOption,
-    RangeOption,
-    RewardsOption,
-    ShapeOption,
-    SlotOption,
-    StatesOption,
-    TraceArgument,
-    read_log,
-)
+from restless_bandits.cli.logs import Log, ShapeOption
 from restless_bandits.cli.options import JsonOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 from restless_bandits.registry import ORACLES, learner_names
@@ -36,7 +24,7 @@ WIDTH = 80
 
 
 def evaluate(
-    trace: TraceArgument,
+    log: Log,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,14 +41,6 @@ def evaluate(
     draws: Annotated[int, typer.Option(metavar="N", help="Problems drawn for the intervals of the model.")] = 100,
     confidence: Annotated[float, typer.Option(metavar="X", help="Confidence level of all intervals.")] = 0.95,
     seed: SeedOption = 0,
-    states: StatesOption = None,
-    edges: EdgesOption = None,
-    low_is_better: LowOption = False,
-    rewards: RewardsOption = None,
-    reward_range: RangeOption = None,
-    columns: ColumnsOption = None,
-    slot: SlotOption = None,
-    duplicates: DuplicatesOption = "refuse",
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
@@ -70,15 +50,13 @@ def evaluate(
 
     Example: restless evaluate pulls.csv --policy whittle --policy best-arm
     """
-    laid_out: Any = {"columns": columns, "slot": slot, "duplicates": duplicates}
-    binned: Any = {"states": states, "low_is_better": low_is_better}
-    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
+    trace = log.read()
     from restless_bandits import logs
 
     told: Any = {"report": output.progress, "announce": output.announce}
     asked: Any = {"draws": draws, "horizon": horizon, "confidence": confidence, "seed": seed, "shape": shape}
     with warnings_as_lines():
-        found = logs.evaluate_policy(read, policy or ["auto", "best-arm"], **asked, **told)
+        found = logs.evaluate_policy(trace, policy or ["auto", "best-arm"], **asked, **told)
     if as_json:
         output.emit(found.as_dict())
     else:

@@ -1,7 +1,11 @@
-"""Common parts of ``restless fit`` and ``restless replay``: the options for reading a log, and the reader."""
+"""The options for reading a log, common to ``restless fit``, ``replay`` and ``evaluate``, and the reader."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Container
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -62,13 +66,16 @@ ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-d
 
 
 def read_log(
-    path: Path,
-    edges: str | None,
-    rewards: str | None,
-    reward_range: str | None,
-    *,
-    columns: str | None = None,
-    **others: Any,
+    path: TraceArgument,
+    states: StatesOption = None,
+    edges: EdgesOption = None,
+    low_is_better: LowOption = False,
+    rewards: RewardsOption = None,
+    reward_range: RangeOption = None,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
+    slot: SlotOption = None,
+    duplicates: DuplicatesOption = "refuse",
 ) -> Trace:
     """Read a log with the options of the command line, and report ignored, omitted and guessed parts."""
     ends = numbers(reward_range, "--reward-range", float)
@@ -76,14 +83,47 @@ def read_log(
         raise ProblemError(f"--reward-range is {reward_range!r}; give the lowest and the highest reward, such as 0,100")
     from restless_bandits import logs
 
-    cuts: Any = edges if edges in ("quantile", "found") else numbers(edges, "--edges", float)
-    means = numbers(rewards, "--rewards", float)
-    scale = None if ends is None else (ends[0], ends[1])
-    named = _named(columns)
-    trace = logs.read_trace(path, columns=named, edges=cuts, rewards=means, reward_range=scale, **others)
+    trace = logs.read_trace(
+        path,
+        columns=_named(columns),
+        wide=wide,
+        slot=slot,
+        duplicates=duplicates,
+        states=states,
+        edges=edges if edges in ("quantile", "found") else numbers(edges, "--edges", float),
+        low_is_better=low_is_better,
+        rewards=numbers(rewards, "--rewards", float),
+        reward_range=None if ends is None else (ends[0], ends[1]),
+    )
     for note in trace.notes:
         say(note)
     return trace
+
+
+@dataclass(frozen=True)
+class Log:
+    """The log of a command, not yet read."""
+
+    path: Path
+    read: Callable[[], Trace]
+
+
+def takes_log(command: Callable[..., None], without: Container[str] = ()) -> Callable[..., None]:
+    """Return a command with the argument and the options of ``read_log`` in place of its first parameter, a ``Log``."""
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    every = inspect.signature(read_log, eval_str=True, locals={"Trace": Any}).parameters.values()
+    path, *options = (parameter for parameter in every if parameter.name not in without)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        file = given.pop(path.name)
+        asked = {option.name: given.pop(option.name) for option in options}
+        command(Log(file, lambda: read_log(file, **asked)), **given)
+
+    parameters = [path, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own[:-1], *options, own[-1]))]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
 
 
 def _named(text: str | None) -> dict[str, list[str]] | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from restless_bandits.model.arms import AnyArm
     from restless_bandits.model.problem import Problem
     from restless_bandits.oracles import ArmIndex, Solution
-    from restless_bandits.oracles.diagnosis import Bounds, Diagnosis
+    from restless_bandits.oracles.diagnosis import Bounds, Diagnosis, KindsDiagnosis
     from restless_bandits.paper.regret_lower_bound import RegretLowerBound
     from restless_bandits.paper.theory.coupling import CouplingCheck
     from restless_bandits.simulation.bench import Bench
@@ -103,6 +103,10 @@ def plain_text(text: str) -> str:
     return escape(harmless(text))
 
 
+SHOWN_KINDS = 50
+"""Kinds of arms in a table."""
+
+
 def new_table(*columns: str, title: str | None = None) -> Table:
     """Return an empty table in the common style: the first column left, the rest right."""
     from rich import box
@@ -118,18 +122,25 @@ def new_table(*columns: str, title: str | None = None) -> Table:
 def problems(known: Sequence[Problem], as_json: bool) -> None:
     if as_json:
         rows = [
-            {"name": p.name, "arms": p.n_arms, "states": p.n_states, "plays": p.plays, "source": p.source}
+            {
+                "name": p.name,
+                "arms": p.n_arms,
+                "states": p.n_states,
+                "plays": p.plays,
+                "features": p.features,
+                "source": p.source,
+            }
             for p in known
         ]
         emit({"problems": rows})
         return
-    table = new_table("problem", "arms", "states", "source")
-    table.columns[3].justify = "left"
+    table = new_table("problem", "arms", "states", "seen", "source")
+    table.columns[4].justify = "left"
     for p in known:
         states = "/".join(map(str, sorted(set(p.n_states))))
         # The first sentence, or the part of it before a semicolon.
         gist = p.source.split(". ")[0].split(";")[0]
-        table.add_row(plain_text(p.name), str(p.n_arms), states, plain_text(gist))
+        table.add_row(plain_text(p.name), str(p.n_arms), states, p.observed, plain_text(gist))
     show(
         table, "restless problems show NAME prints one as TOML with its whole source; restless check NAME examines it."
     )
@@ -143,13 +154,20 @@ def problem(stated: Problem, as_json: bool) -> None:
 
 
 def diagnosis(
-    found: Diagnosis, coupled: CouplingCheck | None, as_json: bool, limit: RegretLowerBound | None = None
+    found: Diagnosis | KindsDiagnosis,
+    coupled: CouplingCheck | None,
+    as_json: bool,
+    limit: RegretLowerBound | None = None,
 ) -> None:
     from restless_bandits.model.assumptions import ASSUMPTIONS
+    from restless_bandits.oracles.diagnosis import KindsDiagnosis
 
     if as_json:
         asked = {"coupling": coupled, "limit": limit}
         emit(found.as_dict() | {name: one.as_dict() for name, one in asked.items() if one is not None})
+        return
+    if isinstance(found, KindsDiagnosis):
+        _kinds(found)
         return
     assumptions = new_table("assumption", "holds", "worst arm", "state", "value", title=f"{found.problem.name}")
     for key, one in found.assumptions.items():
@@ -179,6 +197,29 @@ def diagnosis(
     show(assumptions, arms, *lines, "", *([] if coupled is None else _coupling_parts(coupled)))
     tell(None if limit is None else limit.sentence)
     tell(found.problem.findings.remark("checked for"))
+
+
+def _kinds(found: KindsDiagnosis) -> None:
+    problem = found.problem
+    title = f"{problem.name or 'problem'}: {problem.summary}"
+    heads = ("kind", "arms", "state", "rests to", "pulled to", "pays at rest", "pays pulled", "share at rest")
+    table = new_table(*heads, "share pulled", title=title)
+    shown = found.kinds[:SHOWN_KINDS]
+    for kind in shown:
+        for s in range(len(kind.rewards)):
+            rows = (" ".join(f"{p:.4g}" for p in row[s]) for row in (kind.transitions, kind.active_transitions))
+            columns = (kind.passive_rewards, kind.rewards, kind.passive_stationary, kind.active_stationary)
+            first = ("", "") if s else (plain_text(kind.name), str(kind.count))
+            table.add_row(*first, str(s), *rows, *(f"{column[s]:.4g}" for column in columns))
+    costs = [f"{plain_text(kind.name)} {kind.setup_cost:.6g}" for kind in shown if kind.setup_cost]
+    slow = [plain_text(kind.name) for kind in shown if kind.mixing is None]
+    lines = [f"set-up costs: {', '.join(costs)}"] if costs else []
+    if slow:
+        lines.append(f"no mixing without pulls: {', '.join(slow)}")
+    if len(shown) < len(problem.kinds):
+        lines.append(f"the first {len(shown)} of {len(problem.kinds)} kinds")
+    lines.append("the assumptions of the Restless-UCB paper are for uncontrolled arms that are seen when pulled")
+    show(table, *lines)
 
 
 def _coupling_parts(found: CouplingCheck) -> list[Any]:

@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from restless_bandits.cli import output
-from restless_bandits.cli.logs import (
-    ColumnsOption,
-    DuplicatesOption,
-    EdgesOption,
-    LowOption,
-    RangeOption,
-    RewardsOption,
-    ShapeOption,
-    SlotOption,
-    StatesOption,
-    TraceArgument,
-    WideOption,
-    read_log,
-)
+from restless_bandits.cli.logs import Log, ShapeOption
 from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
 from restless_bandits.cli.simulate import warnings_as_lines
 
@@ -32,7 +19,7 @@ LONGEST_ORDER = 60
 
 
 def replay(
-    trace: TraceArgument,
+    log: Log,
     learner: LearnerOption = None,
     missing: Annotated[
         str,
@@ -60,15 +47,6 @@ def replay(
         int, typer.Option(metavar="N", help="Runs of a randomized learner; other learners play once.")
     ] = 10,
     seed: SeedOption = 0,
-    states: StatesOption = None,
-    edges: EdgesOption = None,
-    low_is_better: LowOption = False,
-    rewards: RewardsOption = None,
-    reward_range: RangeOption = None,
-    columns: ColumnsOption = None,
-    wide: WideOption = False,
-    slot: SlotOption = None,
-    duplicates: DuplicatesOption = "refuse",
     shape: ShapeOption = "birth-death",
     as_json: JsonOption = False,
 ) -> None:
@@ -78,9 +56,7 @@ def replay(
 
     Example: restless replay trace.csv --learner likelihood-ucb --learner ts-9 --learner whittle
     """
-    laid_out: Any = {"columns": columns, "wide": wide, "slot": slot, "duplicates": duplicates}
-    binned: Any = {"states": states, "low_is_better": low_is_better}
-    read = read_log(trace, edges, rewards, reward_range, **laid_out, **binned)
+    trace = log.read()
     from restless_bandits import logs
     from restless_bandits.learning.learners import DEFAULT
 
@@ -94,7 +70,7 @@ def replay(
     }
     told: Any = {"report": output.progress, "announce": output.announce}
     with warnings_as_lines():
-        found = logs.replay(read, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
+        found = logs.replay(trace, learner or [DEFAULT], runs=runs, seed=seed, shape=shape, **told, **stretch)
     if found.warning is not None:
         output.say(f"Warning: {found.warning}")
     if as_json:

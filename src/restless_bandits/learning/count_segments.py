@@ -25,13 +25,26 @@ class Observed(NamedTuple):
         return Observed(self.slots[first:end], self.places[first:end], self.rewards[first:end])
 
 
-def observed(n_states: int, before: tuple[int, int], observations: Sequence[tuple[int, int, float]]) -> Observed:
-    """Return observations from triples (slot, state, reward), after the last state observed before them."""
+def observed(
+    n_states: int,
+    before: tuple[int, int],
+    observations: Sequence[tuple[int, int, float]],
+    unseen: Sequence[int] = (),
+) -> Observed:
+    """Return observations from triples (slot, state, reward), after the last state observed before them.
+
+    ``unseen`` are the slots of pulls of a reacting arm without an observation.
+    """
     if not observations:
         return Observed(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
     slots, states, rewards = (np.array(column) for column in zip(*observations, strict=True))
     last = np.concatenate([[before[0]], states[:-1]])
     elapsed = np.diff(slots, prepend=before[1])
+    if unseen:
+        pulls = np.searchsorted(unseen, slots)
+        lost = np.diff(pulls, prepend=0) > 0
+        last = np.where(lost, n_states + 1, last)
+        elapsed = np.where(lost, slots - np.array(unseen)[pulls - 1], elapsed)
     bins = np.searchsorted(BIN_EDGES, elapsed, side="right") - 1
     return Observed(slots, (last * N_BINS + bins) * n_states + states, rewards.astype(np.float64))
 
@@ -81,15 +94,17 @@ class CountSegment:
         np.add.at(counts, where, np.concatenate([self.counts, later.counts]))
         return CountSegment(self.since, self.first_slot, self.first_place, places, counts, self.sums + later.sums)
 
-    def as_first_segment(self) -> IntArray:
+    def as_first_segment(self, *, reacts: bool = False) -> IntArray:
         """Return all counts, flat, without earlier observations: the first observation is then an initial
         observation.
+
+        The first observation of an arm that reacts counts as after a pull without an observation.
         """
-        n = self.n_states
-        flat = np.zeros((n + 1) * N_BINS * n, dtype=np.int64)
+        n, row = self.n_states, self.n_states + reacts
+        flat = np.zeros((row + 1) * N_BINS * n, dtype=np.int64)
         flat[self.places] = self.counts
         flat[self.first_place] -= 1
-        flat[(n * N_BINS + elapsed_bin(self.first_slot)) * n + self.first_place % n] += 1
+        flat[(row * N_BINS + elapsed_bin(self.first_slot)) * n + self.first_place % n] += 1
         return flat
 
     def to_list(self) -> list[Any]:
@@ -98,7 +113,7 @@ class CountSegment:
         return [*numbers, self.places.tolist(), self.counts.tolist(), self.sums.tolist()]
 
     @classmethod
-    def from_list(cls, data: Any, n_states: int) -> CountSegment:
+    def from_list(cls, data: Any, n_states: int, *, reacts: bool = False) -> CountSegment:
         """Return the segment that ``to_list`` wrote; invalid data is refused."""
         if not isinstance(data, list) or len(data) != 6:
             raise ProblemError(f"a segment is {shortened(data)}; it must be a list of 6")
@@ -107,7 +122,7 @@ class CountSegment:
             check_int("the slot of a segment", since),
             check_int("the first observation of a segment", first_slot),
         )
-        places = check_ints("the places of a segment", places, 0, (n_states + 1) * N_BINS * n_states - 1)
+        places = check_ints("the places of a segment", places, 0, (n_states + 1 + reacts) * N_BINS * n_states - 1)
         counts = check_ints("the counts of a segment", counts, length=len(places))
         if first_place not in places or sorted(set(places)) != places or first_slot < since:
             raise ProblemError(f"a segment begins with {shortened(data[:3])}, which does not fit the rest")

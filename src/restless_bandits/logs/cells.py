@@ -1,7 +1,8 @@
-"""Cells of a log as numbers and times, a block of a column at a time; an error names the first invalid cell.
+"""Columns of a log as numbers and times; an error names the first invalid cell.
 
-Cells are texts in CSV, and values of other types in JSON, Parquet and data frames. A missing state, value or reward is
-NaN; a time, an arm or a probability must be present.
+Cells are texts in CSV, and values of other types in JSON, Parquet and data frames. A column of texts from Arrow is
+converted by Arrow; if Arrow refuses a cell, Python converts the column or finds the fault. A missing state, value or
+reward is NaN; a time, an arm or a probability must be present.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import IntArray
-from restless_bandits.logs.clocks import MICRO, Stamps, offset_name, zone_name
+from restless_bandits.logs.clocks import Stamps, offset_name, zone_name
 
 LAST_SLOT = 1 << 62
-DIGITS = 20
-"""The digits of a time to the microsecond."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Words, in small letters, for a missing number."""
 OPTIONAL = ("state", "value", "reward")
@@ -34,12 +33,13 @@ REMEDIES = {
     "probability": "give the probability with which the arm was chosen, or leave the column out",
 }
 
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)(Z|[+-]\d\d:?\d\d)?", re.ASCII)
-_ZONE = re.compile(rb"Z|[+-]\d\d:?\d\d")
+_OFFSET = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$", re.ASCII)
+_FIRST_YEAR = np.datetime64("0001-01-01")
 
 Place = Callable[[int], str]
 """From the number of an observation to its place, as named in messages."""
-Cells = Sequence[Any] | npt.NDArray[Any]
+Cells = Any
+"""A column: an array of numbers or times, texts of Arrow (``pyarrow.ChunkedArray``), ``Stamped``, or a list."""
 
 
 class Stamped(NamedTuple):
@@ -49,31 +49,46 @@ class Stamped(NamedTuple):
     zones: frozenset[str] = frozenset()
 
 
-class Labels:
-    """Arms, numbered in order of appearance."""
+def arrow() -> Any:
+    """Return pyarrow with its modules, or None if pyarrow is not installed."""
+    try:
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        return None
+    return pyarrow
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self._known: dict[Any, int] = {}
 
-    def of(self, cells: Cells, place: Place, first: int) -> IntArray:
-        """Return the numbers of named arms, new arms included."""
-        if isinstance(cells, np.ndarray):
-            cells = cells.tolist()
-        known = self._known
+def listed(cells: Cells) -> list[Any]:
+    """Return a column as a list."""
+    if isinstance(cells, Stamped):
+        cells = cells.times
+    convert = getattr(cells, "to_pylist", None) or getattr(cells, "tolist", None)
+    return list(cells) if convert is None else list(convert())
+
+
+def arms_of(cells: Cells, place: Place) -> tuple[IntArray, list[str]]:
+    """Return arms by numbers, and the name of each number, in order of appearance."""
+    if hasattr(cells, "dictionary_encode"):
+        encoded = cells.combine_chunks().dictionary_encode()
+        different, rows = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    else:
+        cells = listed(cells)
         try:
-            different = dict.fromkeys(cells)
+            codes = {cell: code for code, cell in enumerate(dict.fromkeys(cells))}
         except TypeError:
             row, cell = next((i, cell) for i, cell in enumerate(cells) if isinstance(cell, list | dict))
-            raise ProblemError(f"{place(first + row)}: arm is {shortened(cell)}, which is no name; give one") from None
-        for cell in different:
-            if cell not in known:
-                name = "" if is_missing(cell) else arm_name(cell)
-                if not name:
-                    row = first + next(i for i, other in enumerate(cells) if other is cell or other == cell)
-                    raise ProblemError(f"{place(row)}: arm is missing; name it or leave the line out")
-                known[cell] = self.numbers.setdefault(name, len(self.numbers))
-        return np.fromiter(map(known.__getitem__, cells), np.int64, len(cells))
+            raise ProblemError(f"{place(row)}: arm is {shortened(cell)}, which is no name; give one") from None
+        different, rows = list(codes), np.fromiter(map(codes.__getitem__, cells), np.int64, len(cells))
+    numbers: dict[str, int] = {}
+    number_of = np.empty(len(different), dtype=np.int64)
+    for code, cell in enumerate(different):
+        name = "" if is_missing(cell) else arm_name(cell)
+        if not name:
+            raise ProblemError(f"{place(int(np.argmax(rows == code)))}: arm is missing; name it or leave the line out")
+        number_of[code] = numbers.setdefault(name, len(numbers))
+    return number_of[rows], list(numbers)
 
 
 def arm_name(cell: Any) -> str:
@@ -94,14 +109,16 @@ def is_missing(cell: Any) -> bool:
         return True
 
 
-def numbers_of(name: str, cells: Cells, place: Place, first: int) -> npt.NDArray[Any]:
+def numbers_of(name: str, cells: Cells, place: Place) -> npt.NDArray[Any]:
     """Return a column of numbers, as integers for states; NaN for missing optional numbers."""
     found = _numbers(name, cells)
-    if found is None and name in OPTIONAL:
-        found = _numbers(name, [math.nan if is_missing(cell) else cell for cell in cells])
+    if found is None:
+        cells = listed(cells)
+        optional = name in OPTIONAL
+        found = _numbers(name, [math.nan if optional and is_missing(cell) else cell for cell in cells])
     if found is None:
         row, fault = next((i, fault) for i, cell in enumerate(cells) if (fault := _fault(name, cell)))
-        raise ProblemError(f"{place(first + row)}: {fault}")
+        raise ProblemError(f"{place(row)}: {fault}")
     return found
 
 
@@ -124,6 +141,9 @@ def _numbers(name: str, cells: Cells) -> npt.NDArray[Any] | None:
 
 def _whole(cells: Cells) -> IntArray | None:
     """Whole numbers with all their digits, as nanoseconds since 1970 are more than a double can hold; else None."""
+    if hasattr(cells, "cast"):
+        # Hexadecimal numbers are integers for Arrow, and no numbers for Python.
+        return None if _cast(cells, "float64") is None else _cast(cells, "int64")
     if isinstance(cells, np.ndarray):
         return cells.astype(np.int64) if cells.dtype.kind in "bi" or cells.dtype in (np.uint8, np.uint16) else None
     kinds = set(map(type, cells))
@@ -138,6 +158,8 @@ def _whole(cells: Cells) -> IntArray | None:
 def _floats(cells: Cells) -> npt.NDArray[np.float64] | None:
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
+    if hasattr(cells, "cast"):
+        return _cast(cells, "float64")
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "mM":
         return None
     with contextlib.suppress(ValueError, OverflowError, TypeError):
@@ -145,104 +167,80 @@ def _floats(cells: Cells) -> npt.NDArray[np.float64] | None:
     return None
 
 
-def times_of(cells: Cells, place: Place, first: int) -> npt.NDArray[Any] | Stamped:
+def _cast(cells: Any, kind: Any) -> npt.NDArray[Any] | None:
+    """Texts of Arrow as another type; None if a text is not of the type."""
+    try:
+        found: npt.NDArray[Any] = cells.cast(kind).to_numpy(zero_copy_only=False)
+    except ValueError:
+        return None
+    return found
+
+
+def times_of(cells: Cells, place: Place) -> npt.NDArray[Any] | Stamped:
     """Return times: numbers, as integers if possible, or clock times."""
+    if isinstance(cells, Stamped):
+        return cells
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
         stamps = cells.astype("datetime64[us]")
         if np.isnat(stamps).any():
-            raise ProblemError(f"{place(first + int(np.argmax(np.isnat(stamps))))}: {_fault('time', None)}")
+            raise ProblemError(f"{place(int(np.argmax(np.isnat(stamps))))}: {_fault('time', None)}")
         return Stamped(stamps)
     if (whole := _whole(cells)) is not None and (np.abs(whole) < LAST_SLOT).all():
         return whole
     numbers = _floats(cells)
     if numbers is not None and np.isfinite(numbers).all() and (np.abs(numbers) < LAST_SLOT).all():
         return numbers
-    listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+    if (stamps_of_arrow := uniform_stamps(cells)) is not None:
+        return stamps_of_arrow
+    cells = listed(cells)
     try:
-        return uniform_stamps(listed) or parsed_stamps(listed)
+        return parsed_stamps(cells)
     except (ValueError, TypeError, OverflowError):
-        faults = ((i, _fault("time", cell, zoned=_is_zoned(listed[0]))) for i, cell in enumerate(listed))
+        faults = ((i, _fault("time", cell, zoned=_is_zoned(cells[0]))) for i, cell in enumerate(cells))
         row, fault = next((i, fault) for i, fault in faults if fault)
-        raise ProblemError(f"{place(first + row)}: {fault}") from None
+        raise ProblemError(f"{place(row)}: {fault}") from None
 
 
-def uniform_stamps(cells: Sequence[Any]) -> Stamped | None:
-    """Clock times of equal format except for their digits, in a tenth of the time; else None."""
-    written = _STAMP.fullmatch(cells[0]) if isinstance(cells[0], str) else None
-    if written is None or set(map(type, cells)) != {str} or len(set(map(len, cells))) > 1:
+def uniform_stamps(cells: Cells) -> Stamped | None:
+    """Clock times by Arrow, at once; None without pyarrow, and for times that only Python accepts."""
+    if (pyarrow := arrow()) is None:
         return None
     try:
-        texts = np.array(cells, dtype=np.bytes_)
-    except UnicodeEncodeError:
+        texts = cells if hasattr(cells, "cast") else pyarrow.array(cells, pyarrow.string())
+    except (pyarrow.ArrowException, TypeError, ValueError):
         return None
-    letters, width = texts.view(np.uint8).reshape(len(cells), -1), written.end(1)
-    digits = np.array([letter.isdigit() for letter in cells[0][:width]])
-    head = letters[:, :width]
-    if letters.shape[1] != len(cells[0]) or (head[:, ~digits] != head[0, ~digits]).any():
+    if texts.null_count:
         return None
-    stamps = _from_digits(head[:, digits].astype(np.int64) - ord("0"))
+    stamps, zones = _cast(texts, pyarrow.timestamp("us")), frozenset[str]()
     if stamps is None:
-        return None
-    if written[2] is None:
-        return Stamped(stamps)
-    ends, places = np.unique(
-        np.ascontiguousarray(letters[:, width:]).view(f"S{len(cells[0]) - width}")[:, 0], return_inverse=True
-    )
-    if not all(_ZONE.fullmatch(end) for end in ends.tolist()):
-        return None
-    ahead = [datetime.fromisoformat(f"2000-01-01T00:00{end.decode()}").utcoffset() for end in ends.tolist()]
-    offsets = np.array(ahead, dtype="timedelta64[us]")
-    return Stamped(stamps - offsets[places], frozenset(offset_name(offset or timedelta(0)) for offset in ahead))
-
-
-def _from_digits(digits: IntArray) -> Stamps | None:
-    """Times from their digits: four for the year, two for each further field, and fractions of a second; else None.
-
-    NumPy reads texts too, but release 1.26.0 crashes on an invalid time.
-    """
-
-    def number(first: int, last: int) -> IntArray:
-        return digits[:, first:last] @ 10 ** np.arange(last - first)[::-1]
-
-    if (digits < 0).any() or (digits > 9).any():
-        return None
-    # Seconds and their fractions may be absent.
-    digits = np.pad(digits, ((0, 0), (0, DIGITS - digits.shape[1])))
-    year, (month, day, hour, minute, second) = number(0, 4), (number(k, k + 2) for k in range(4, 14, 2))
-    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
-    days = months.astype("datetime64[D]")
-    length = ((months + 1).astype("datetime64[D]") - days).astype(np.int64)
-    dated = (year > 0) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
-    if not (dated & (hour < 24) & (minute < 60) & (second < 60)).all():
-        return None
-    since = ((day - 1) * 86400 + hour * 3600 + minute * 60 + second) * MICRO + number(14, DIGITS)
-    stamps: Stamps = days.astype("datetime64[us]") + since.astype("timedelta64[us]")
-    return stamps
+        stamps = _cast(texts, pyarrow.timestamp("us", "UTC"))
+        ends = pyarrow.compute.utf8_slice_codeunits(texts, -6).unique().to_pylist()
+        offsets = {found[0] if (found := _OFFSET.search(end)) else "" for end in ends}
+        if stamps is None or "" in offsets:
+            return None
+        zones = frozenset(offset_name(_moment(f"2000-01-01T00:00{end}").utcoffset()) for end in offsets)
+    return None if (stamps < _FIRST_YEAR).any() else Stamped(stamps, zones)
 
 
 def parsed_stamps(cells: Sequence[Any]) -> Stamped:
     """Clock times; each different text is parsed once, because logs of several arms repeat them."""
     different = dict.fromkeys(cells)
     moments = list(map(_moment, different))
-    zones = {moment.tzinfo for moment in moments}
+    zones: set[Any] = {moment.tzinfo for moment in moments}
     if zones == {None}:
         stamps, names = np.array(moments, dtype="datetime64[us]"), frozenset[str]()
     elif None in zones:
         raise ValueError("some times have a zone")
     else:
-        ahead = [moment.utcoffset() or timedelta(0) for moment in moments]
+        offsets = [moment.utcoffset() or timedelta(0) for moment in moments]
         local = [moment.replace(tzinfo=None) for moment in moments]
-        stamps = np.array(local, dtype="datetime64[us]") - np.array(ahead, dtype="timedelta64[us]")
-        names = frozenset(_zone_names(zones, ahead))
+        stamps = np.array(local, dtype="datetime64[us]") - np.array(offsets, dtype="timedelta64[us]")
+        # A zone with a name has several offsets.
+        names = frozenset(map(zone_name, zones) if len(zones) == 1 else map(offset_name, offsets))
     if len(different) == len(cells):
         return Stamped(stamps, names)
     places = dict(zip(different, range(len(stamps)), strict=True))
     return Stamped(stamps[np.fromiter(map(places.__getitem__, cells), np.int64, len(cells))], names)
-
-
-def _zone_names(zones: set[Any], ahead: Sequence[timedelta]) -> set[str]:
-    """The name of the only zone, if there is a single named zone; else offsets from UTC."""
-    return {zone_name(zone) for zone in zones} if len(zones) == 1 else {offset_name(offset) for offset in set(ahead)}
 
 
 def _moment(cell: Any) -> datetime:
@@ -299,13 +297,9 @@ def _stamp_fault(cell: Any, zoned: bool) -> str:
     here = _is_zoned(cell)
     if here is None:
         return f"time is {shortened(cell)}, which is no time in ISO 8601 as the first one is; give all times alike"
-    if here != zoned:
-        return f"time {shortened(str(cell))} has {zone_fault(zoned)}"
-    return ""
-
-
-def zone_fault(zoned: bool) -> str:
-    """Return the error of a time if earlier times have a zone, or have none."""
+    if here == zoned:
+        return ""
+    why = "a zone, but those before it have none; give every time a zone, or none"
     if zoned:
-        return "no zone, but those before it have one; write it with Z or an offset such as +01:00"
-    return "a zone, but those before it have none; give every time a zone, or none"
+        why = "no zone, but those before it have one; write it with Z or an offset such as +01:00"
+    return f"time {shortened(str(cell))} has {why}"

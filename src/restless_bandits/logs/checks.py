@@ -23,15 +23,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.logs.associations import Association, association, line_in_spectrum, trend
+from restless_bandits.logs.associations import Association, Contrast, association, line_in_spectrum, trend
 from restless_bandits.logs.clocks import Clock, spell
 from restless_bandits.logs.seasons import DAY, WEEK, Season, o_clock, wall_seconds
 from restless_bandits.logs.traces import Trace
@@ -50,7 +49,12 @@ MOST_PAIRS = 300
 MORE_PHASES = "give more --phases"
 LAST = {"dependence": 1, "laws": 2}
 """Kinds reported after the others: frequent consequences of other kinds, and tests without a particular alternative."""
+CYCLES = {"day": ("the hour of the day", "24h", DAY), "week": ("the day of the week", "7d", WEEK)}
+"""Words, length and seconds of each cycle of the calendar."""
 WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
+
+GroupName = Callable[[int], str]
+"""The name of a group of observations, for a sentence."""
 
 
 @dataclass(frozen=True)
@@ -173,12 +177,7 @@ def findings_of(trace: Trace, comparisons: Sequence[Finding] = (), season: Seaso
     Rejections come first, sorted by effect, except for ``LAST``.
     """
     arms = [steps_of(trace, arm, season) for arm in range(trace.n_arms)]
-    found = [
-        finding
-        for arm, steps in enumerate(arms)
-        if trace.sizes[arm] > 1 or trace.reward_laws[arm] != "fixed"
-        for finding in _tests_of_arm(trace, arm, steps, season)
-    ]
+    found = [finding for arm, steps in enumerate(arms) for finding in _tests_of_arm(trace, arm, steps, season)]
     found += [*comparisons, *_dependence(arms)]
     made = [finding for finding in found if math.isfinite(finding.p_value)]
     adjusted = [
@@ -233,41 +232,54 @@ def shown_probability(p_value: float) -> str:
 
 
 def _tests_of_arm(trace: Trace, arm: int, steps: ObservedSteps, season: Season | None) -> Iterator[Finding]:
-    if trace.sizes[arm] > 1:
-        yield _memory(trace, steps)
-        yield from _recurring(trace, steps, season)
-        yield _drift(trace, steps)
-    if trace.reward_laws[arm] != "fixed":
-        yield from _rewards(trace, arm, steps, season)
+    """Tests of moves, and of rewards that vary within a state."""
+    finer = "more states" if trace.edges is None else "more or other states (--states 2..5 --edges found)"
+    parts = _parts(len(steps.before))
+    part, recent = _part_name(trace, steps, parts), "fit a recent part of the log, and let agents forget (memory=)"
 
+    def before(group: int) -> str:
+        return f"if it had been in state {steps.state(group)} before"
 
-def _memory(trace: Trace, steps: ObservedSteps) -> Finding:
-    known = steps.previous >= 0
-    found = association(steps.strata[known], steps.previous[known], steps.after[known])
-    remedy = f"try {_finer(trace)}, or shorter slots"
-    return _finding("memory", steps, found, "what it does depends on the state before the last", remedy, _before(steps))
+    def after_reward(group: int) -> str:
+        return f"after {'low' if group == 0 else 'high' if group == steps.paid.max() else 'middling'} rewards"
 
+    def moves(kind: str, groups: IntArray, what: str, remedy: str, name: GroupName) -> Finding:
+        known = groups >= 0
+        found = association(steps.strata[known], groups[known], steps.after[known])
+        return _finding(
+            kind, steps, found, what, remedy, _moves(steps, found.contrast, name) if found.contrast else None
+        )
 
-def _finer(trace: Trace) -> str:
-    return "more states" if trace.edges is None else "more or other states (--states 2..5 --edges found)"
+    def pays(kind: str, groups: IntArray, what: str, remedy: str, name: GroupName) -> Finding:
+        found = association(steps.places, groups, steps.earned)
+        told = _payments(steps, groups, found.contrast, name) if found.contrast else None
+        return _finding(kind, steps, found, f"what it pays in a state depends on {what}", remedy, told)
 
-
-def _before(steps: ObservedSteps) -> Any:
-    return lambda group: f"if it had been in state {steps.state(group)} before"
-
-
-def _recurring(trace: Trace, steps: ObservedSteps, season: Season | None) -> Iterator[Finding]:
-    clock, told = trace.clock, False
-    for kind, groups, name, _ in calendar_groups(clock, steps.starts, len(steps.starts)):
-        found = association(steps.strata, groups, steps.after)
-        what, length = ("the hour of the day", "24h") if kind == "day" else ("the day of the week", "7d")
-        remedy = f"--season {length} fits a chain for each part of the {kind}"
-        if _is_season(season, DAY if kind == "day" else WEEK):
-            remedy = MORE_PHASES
-        told = told or found.p_value < DOUBTFUL
-        yield _finding(kind, steps, found, f"its moves depend on {what}", remedy, name)
-    if not told:
-        yield _period(trace, steps)
+    several, varied = trace.sizes[arm] > 1, trace.reward_laws[arm] != "fixed"
+    if several:
+        what = "what it does depends on the state before the last"
+        yield moves("memory", steps.previous, what, f"try {finer}, or shorter slots", before)
+        cycles = []
+        for kind, groups, name, _ in calendar_groups(trace.clock, steps.starts, len(steps.starts)):
+            of, length, seconds = CYCLES[kind]
+            remedy = f"--season {length} fits a chain for each part of the {kind}"
+            remedy = MORE_PHASES if _is_season(season, seconds) else remedy
+            cycles.append(moves(kind, groups, f"its moves depend on {of}", remedy, name))
+        yield from cycles
+        if not any(finding.p_value < DOUBTFUL for finding in cycles):
+            yield _period(trace, steps)
+        yield moves("drift", parts, "its moves are not the same in all parts of the log", recent, part)
+    if several and varied:
+        what = "where it goes depends on what it paid, beyond its state"
+        yield moves("reward-moves", steps.paid, what, f"try {finer}", after_reward)
+        yield pays("reward-memory", steps.before, "the state before", f"try {finer}", before)
+    if varied:
+        yield pays("reward-drift", parts, "the part of the log", recent, part)
+        for kind, groups, name, _ in calendar_groups(trace.clock, steps.starts + steps.waits, len(steps.before)):
+            if kind == "day":
+                remedy = "--season 24h fits rewards for each part of the day"
+                remedy = MORE_PHASES if _is_season(season, DAY) else remedy
+                yield pays("reward-day", groups, CYCLES[kind][0], remedy, name)
 
 
 def _is_season(season: Season | None, seconds: float) -> bool:
@@ -277,7 +289,7 @@ def _is_season(season: Season | None, seconds: float) -> bool:
     )
 
 
-def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, Any, int]]:
+def calendar_groups(clock: Clock | None, slots: IntArray, looks: int) -> Iterator[tuple[str, IntArray, GroupName, int]]:
     """Yield hours and weekdays if slots are on a clock and the log is long enough.
 
     Each item has the kind, the groups, a function for group names, and the number of groups.
@@ -352,7 +364,7 @@ def _parts(looks: int) -> IntArray:
     return np.arange(looks) * blocks // max(1, looks)
 
 
-def _part_name(trace: Trace, steps: ObservedSteps, parts: IntArray) -> Any:
+def _part_name(trace: Trace, steps: ObservedSteps, parts: IntArray) -> GroupName:
     def name(part: int) -> str:
         inside = steps.starts[parts == part]
         first, last = int(inside[0]), int(inside[-1])
@@ -365,86 +377,26 @@ def _part_name(trace: Trace, steps: ObservedSteps, parts: IntArray) -> Any:
     return name
 
 
-def _drift(trace: Trace, steps: ObservedSteps) -> Finding:
-    parts = _parts(len(steps.before))
-    found = association(steps.strata, parts, steps.after)
-    remedy = "fit a recent part of the log, and let agents forget (memory=)"
-    name = _part_name(trace, steps, parts)
-    return _finding("drift", steps, found, "its moves are not the same in all parts of the log", remedy, name)
-
-
-def _rewards(trace: Trace, arm: int, steps: ObservedSteps, season: Season | None) -> Iterator[Finding]:
-    """Tests of rewards that vary within a state: their dependence on other quantities, and dependence on the
-    rewards.
-    """
-    means = partial(_mean_contrast, steps)
-    what = "what it pays in a state depends on"
-    if trace.sizes[arm] > 1:
-        found = association(steps.strata, steps.paid, steps.after)
-        told = "where it goes depends on what it paid, beyond its state"
-        lowest = int(steps.paid.max(initial=0))
-
-        def name(part: int) -> str:
-            return f"after {'low' if part == 0 else 'high' if part == lowest else 'middling'} rewards"
-
-        yield _finding("reward-moves", steps, found, told, f"try {_finer(trace)}", name)
-        found = association(steps.places, steps.before, steps.earned)
-        before = _before(steps)
-        yield _finding(
-            "reward-memory",
-            steps,
-            found,
-            f"{what} the state before",
-            f"try {_finer(trace)}",
-            before,
-            means(steps.places, steps.before),
-        )
-    parts = _parts(len(steps.before))
-    found = association(steps.places, parts, steps.earned)
-    remedy = "fit a recent part of the log, and let agents forget (memory=)"
-    part_name = _part_name(trace, steps, parts)
-    yield _finding(
-        "reward-drift", steps, found, f"{what} the part of the log", remedy, part_name, means(steps.places, parts)
-    )
-    for kind, groups, name, _ in calendar_groups(trace.clock, steps.starts + steps.waits, len(steps.before)):
-        if kind == "day":
-            found = association(steps.places, groups, steps.earned)
-            remedy = MORE_PHASES if _is_season(season, DAY) else "--season 24h fits rewards for each part of the day"
-            yield _finding(
-                "reward-day", steps, found, f"{what} the hour of the day", remedy, name, means(steps.places, groups)
-            )
-
-
-def _mean_contrast(steps: ObservedSteps, strata: IntArray, groups: IntArray) -> Any:
-    """The difference of a state's mean rewards between groups, in words, for the state with the clearest difference."""
-
-    def tell(found: Association, name: Any) -> str:
-        assert found.contrast is not None
-        ends = []
-        for group in (found.contrast.most, found.contrast.least):
-            rows = (strata == found.contrast.stratum) & (groups == group)
-            ends.append((float(steps.rewards[rows].mean()), name(group)))
-        (high, high_name), (low, low_name) = sorted(ends, reverse=True)
-        state = steps.state(found.contrast.stratum % steps.n_states)
-        return f"in state {state} it pays {high:.3g} {high_name} and {low:.3g} {low_name}"
-
-    return tell
-
-
 def _finding(
-    kind: str, steps: ObservedSteps, found: Association, what: str, remedy: str, name: Any, tell: Any = None
+    kind: str, steps: ObservedSteps, found: Association, what: str, remedy: str, example: str | None
 ) -> Finding:
-    sentence = f"arm {steps.name!r}: {what}"
-    if found.contrast is not None:
-        sentence += ", " + (_moves(steps, found, name) if tell is None else tell(found, name))
-    return Finding(
-        kind, steps.name, found.p_value, found.effect, f"{sentence} ({shown_probability(found.p_value)})", remedy
-    )
+    sentence = ", ".join([f"arm {steps.name!r}: {what}", *([example] if example else [])])
+    sentence += f" ({shown_probability(found.p_value)})"
+    return Finding(kind, steps.name, found.p_value, found.effect, sentence, remedy)
 
 
-def _moves(steps: ObservedSteps, found: Association, name: Any) -> str:
-    contrast = found.contrast
-    assert contrast is not None
+def _payments(steps: ObservedSteps, groups: IntArray, contrast: Contrast, name: GroupName) -> str:
+    """The difference of a state's mean rewards between groups, in words, for the state with the clearest difference."""
+    here = steps.places == contrast.stratum
+    chosen = contrast.most, contrast.least
+    ends = [(float(steps.rewards[here & (groups == group)].mean()), name(group)) for group in chosen]
+    (high, high_name), (low, low_name) = sorted(ends, reverse=True)
+    state = steps.state(contrast.stratum % steps.n_states)
+    return f"in state {state} it pays {high:.3g} {high_name} and {low:.3g} {low_name}"
+
+
+def _moves(steps: ObservedSteps, contrast: Contrast, name: GroupName) -> str:
+    """The difference of a state's moves between groups, in words."""
     state, wait = steps.of_stratum(contrast.stratum)
     target = steps.state(contrast.outcome)
     later = "" if wait == 1 else f" {wait} slots later"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import numpy as np
@@ -55,26 +55,27 @@ class Clock:
         return f"{text} {self.zone}".strip()
 
 
-def duration(what: str, given: Any) -> tuple[float, bool]:
-    """Return a duration, and whether it has a unit; a duration with a unit is in seconds.
+def duration(what: str, given: Any) -> tuple[float, float]:
+    """Return a duration, and the seconds of its unit or 0 without a unit; a duration with a unit is in seconds.
 
     >>> duration("slot", "15min"), duration("slot", 60)
-    ((900.0, True), (60.0, False))
+    ((900.0, 60.0), (60.0, 0.0))
     """
     if not isinstance(given, str):
-        return positive(what, given), False
+        return positive(what, given), 0.0
     try:
-        return positive(what, float(given)), False
+        return positive(what, float(given)), 0.0
     except ProblemError:
         raise
     except ValueError:
         found = _DURATION.fullmatch(given)
-    if found is None or not math.isfinite(length := float(found[1]) * UNITS["min" if found[2] == "m" else found[2]]):
+    unit = UNITS["min" if found[2] == "m" else found[2]] if found else 0.0
+    if found is None or not math.isfinite(length := float(found[1]) * unit):
         raise ProblemError(
             f"{what} is {shortened(given)}; give a number and a unit, ms, s, min, h, d or w, such as 15min, or a plain "
             "number"
         )
-    return positive(what, length), True
+    return positive(what, length), unit
 
 
 def spell(seconds: float) -> str:
@@ -89,14 +90,9 @@ def spell(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def offset_name(offset: timedelta) -> str:
+def offset_name(offset: timedelta | None) -> str:
     """Return the zone of an offset from UTC."""
-    if not offset:
-        return "UTC"
-    minutes, rest = divmod(abs(offset), timedelta(minutes=1))
-    sign = "-" if offset < timedelta(0) else "+"
-    seconds = f":{rest.seconds:02d}" if rest else ""
-    return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}{seconds}"
+    return str(timezone(offset or timedelta(0))).removeprefix("UTC") or "UTC"
 
 
 def zone_name(zone: tzinfo | str) -> str:
@@ -114,9 +110,7 @@ def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:
     if zone in ("", "UTC"):
         return nothing
     if zone[0] in "+-":
-        parts = [int(part) for part in zone[1:].split(":")]
-        ahead = sum(part * 60 ** (2 - k) for k, part in enumerate(parts)) * (-1 if zone[0] == "-" else 1)
-        return nothing + np.timedelta64(ahead, "s")
+        return nothing + np.timedelta64(datetime.fromisoformat(f"2000-01-01T00:00{zone}").utcoffset())
     from zoneinfo import ZoneInfo
 
     # All zones change their clocks at full quarters of an hour of UTC.

@@ -25,7 +25,15 @@ from restless_bandits._internal.compiling import clock
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.progress import Report, paced
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.learning.estimation import PRIOR, ArmEstimate, Estimate, Mode, NotIdentified, likely_chains
+from restless_bandits.learning.estimation import (
+    PRIOR,
+    ArmEstimate,
+    Estimate,
+    Mode,
+    NotIdentified,
+    Observations,
+    likely_chains,
+)
 from restless_bandits.logs.cells import LAST_SLOT
 from restless_bandits.logs.checks import Finding, findings_of, rejection, shown_probability, summaries
 from restless_bandits.logs.distribution_checks import LawCheck, is_selective, law_checks
@@ -305,11 +313,7 @@ def _estimated(trace: Trace, arm: int, shape: str, waits: IntArray, before: IntA
     """The chain of an arm, from consecutive pairs of observations that the shape allows."""
     name, n = f"arm {trace.names[arm]!r}", trace.sizes[arm]
     if shape == "birth-death" and n > 1:
-        # By the exact wait and the first state; a record would keep long waits in bins.
-        keys, places = np.unique(waits * n + before, return_inverse=True)
-        seen = np.zeros((len(keys), n), dtype=np.int64)
-        np.add.at(seen, (places, after), 1)
-        modes, identified = likely_chains((keys // n, keys % n, seen), n)
+        modes, identified = likely_chains(observations(waits, before, after, n), n)
     else:
         counts = np.zeros((n, n))
         np.add.at(counts, (before, after), 1)
@@ -320,7 +324,15 @@ def _estimated(trace: Trace, arm: int, shape: str, waits: IntArray, before: IntA
         # As for birth-death chains, the data must say more of every row than the prior does.
         identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
     nothing = np.full(n, math.nan)
-    return ArmEstimate(name, len(waits), modes, nothing, nothing, identified)
+    return ArmEstimate(name, len(waits), modes, nothing, nothing, identified, ())
+
+
+def observations(waits: IntArray, before: IntArray, after: IntArray, n: int) -> Observations:
+    """Return pairs of observations counted by exact wait and state before; a record would keep long waits in bins."""
+    keys, places = np.unique(waits * n + before, return_inverse=True)
+    seen = np.zeros((len(keys), n), dtype=np.int64)
+    np.add.at(seen, (places, after), 1)
+    return keys // n, keys % n, seen
 
 
 def _refusal(

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from restless_bandits._internal.validation import Array
-from restless_bandits.learning.estimation import PRIOR, Observations
+from restless_bandits.learning.estimation import PRIOR
 from restless_bandits.learning.estimation.posterior import posterior_chains
-from restless_bandits.logs.fitting import Fit
+from restless_bandits.logs.fitting import Fit, observations
 from restless_bandits.logs.traces import Trace
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem
@@ -37,25 +37,13 @@ def posterior_problems(fit: Fit, draws: int, rng: np.random.Generator) -> list[P
     return [Problem(drawn) for drawn in zip(*arms, strict=True)]
 
 
-def observations(trace: Trace, arm: int) -> Observations:
-    """Return the observations of an arm by exact wait and state before, without moves impossible for a birth-death
-    chain.
-    """
+def _chains(trace: Trace, arm: int, shape: str, draws: int, rng: np.random.Generator) -> Array:
     times, states, _ = trace.of_arm(arm)
     n, waits = trace.sizes[arm], np.diff(times)
-    able = np.abs(np.diff(states)) <= waits
-    keys, places = np.unique(waits[able] * n + states[:-1][able], return_inverse=True)
-    seen = np.zeros((len(keys), n), dtype=np.int64)
-    np.add.at(seen, (places, states[1:][able]), 1)
-    return keys // n, keys % n, seen
-
-
-def _chains(trace: Trace, arm: int, shape: str, draws: int, rng: np.random.Generator) -> Array:
-    n = trace.sizes[arm]
     if shape == "birth-death":
-        return posterior_chains(observations(trace, arm), n, draws, rng)
-    times, states, _ = trace.of_arm(arm)
-    steps = np.diff(times) == 1
+        able = np.abs(np.diff(states)) <= waits  # other moves are impossible for the chain
+        return posterior_chains(observations(waits[able], states[:-1][able], states[1:][able], n), n, draws, rng)
+    steps = waits == 1
     counts = np.full((n, n), PRIOR)
     np.add.at(counts, (states[:-1][steps], states[1:][steps]), 1)
     weights = rng.standard_gamma(counts, (draws, n, n))

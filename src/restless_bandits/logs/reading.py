@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits._internal.validation import BoolArray
-from restless_bandits.logs.cells import OPTIONAL, Labels, Place, Stamped, numbers_of, times_of, zone_fault
+from restless_bandits.logs.cells import OPTIONAL, Place, Stamped, arms_of, numbers_of, times_of
 from restless_bandits.logs.tables import Table, in_memory, table_in_memory, table_of
 
 COLUMNS = ("time", "arm", "state", "value", "reward", "probability")
@@ -173,74 +173,37 @@ def _arm_columns(table: Table, names: Sequence[str], role: str, time: int) -> li
 
 def _columns(table: Table, chosen: _Chosen, notes: list[str]) -> Columns:
     """Read the chosen columns."""
-    measured, arms = chosen.wide or ("", [])
-    labels = Labels()
-    keys: list[str | int] = [*chosen.single, *arms]
-    parts: dict[str | int, list[Any]] = {key: [] for key in keys}
-    done = 0
-    for chunk in table.chunks([*chosen.single.values(), *arms]):
-        for key, cells in zip(parts, chunk, strict=True):
-            plain = cells.times if isinstance(cells, Stamped) else cells
-            if key == "time":
-                parts[key].append(cells if isinstance(cells, Stamped) else times_of(cells, table.place, done))
-            elif key == "arm":
-                parts[key].append(labels.of(plain, table.place, done))
-            elif isinstance(key, int):
-                parts[key].append(numbers_of(measured, plain, _at_column(table, key), done))
-            else:
-                parts[key].append(numbers_of(key, plain, table.place, done))
-        latest = parts["time"][-1]
-        done += len(latest.times if isinstance(latest, Stamped) else latest)
-    if not done:
+    role, arms = chosen.wide or ("", [])
+    cells = table.columns([*chosen.single.values(), *arms])
+    single = dict(zip(chosen.single, cells, strict=False))
+    times = times_of(single.pop("time"), table.place)
+    zones: frozenset[str] = frozenset()
+    if isinstance(times, Stamped):
+        times, zones = times
+    if not len(times):
         only = ", only a header; add a line for each" if table.source else "; give at least one"
         raise ProblemError(f"{table.called} holds no observations{only}")
-    times, zone, more = _joined_times(parts["time"], table.place)
-    numbers = {key: np.concatenate(parts[key]) for key in parts if key != "time"}
-    about = {"source": table.source, "zone": zone, "notes": (*notes, *more)}
+    if len(zones) > 1:
+        several = ", ".join(sorted(zones)[:4]) + (", …" if len(zones) > 4 else "")
+        notes = [*notes, f"times have several offsets ({several}); slots and phases are counted in UTC"]
+    zone = "UTC" if len(zones) > 1 else next(iter(zones), "")
+    about = {"source": table.source, "zone": zone, "notes": tuple(notes)}
     if chosen.wide:
-        by_name = {table.names[i]: numbers[i] for i in arms}
-        ordered = [(name, by_name[name]) for name in _in_order(list(by_name))]
-        return _melted(times, measured, ordered, table, about)
-    return _long({"time": times} | {str(key): column for key, column in numbers.items()}, labels, table, about)
+        by_name = {
+            table.names[arm]: numbers_of(role, column, _at_column(table, arm))
+            for arm, column in zip(arms, cells[1:], strict=True)
+        }
+        return _melted(times, role, [(name, by_name[name]) for name in _in_order(list(by_name))], table, about)
+    numbers, names = arms_of(single.pop("arm"), table.place)
+    others = {name: numbers_of(name, column, table.place) for name, column in single.items()}
+    return _long({"time": times, "arm": numbers, **others}, names, table, about)
 
 
 def _at_column(table: Table, column: int) -> Place:
     return lambda row: f"{table.place(row)}, column {table.names[column]!r}"
 
 
-def _joined_times(parts: Sequence[npt.NDArray[Any] | Stamped], place: Place) -> tuple[npt.NDArray[Any], str, list[str]]:
-    """All times, their zone, and remarks on the zone."""
-    first = parts[0]
-    if not isinstance(first, Stamped):
-        done = 0
-        for part in parts:
-            if isinstance(part, Stamped):
-                raise ProblemError(
-                    f"{place(done)}: time is a time of a clock, but those before it are numbers; choose one"
-                )
-            done += len(part)
-        return np.concatenate([part for part in parts if not isinstance(part, Stamped)]), "", []
-    stamps, done = [], 0
-    zones: set[str] = set()
-    for part in parts:
-        if not isinstance(part, Stamped):
-            raise ProblemError(f"{place(done)}: time is a number, but those before it are times of a clock; choose one")
-        if bool(part.zones) != bool(first.zones):
-            raise ProblemError(f"{place(done)}: the time has {zone_fault(bool(first.zones))}")
-        stamps.append(part.times)
-        zones |= part.zones
-        done += len(part.times)
-    if len(zones) < 2:
-        return np.concatenate(stamps), next(iter(zones), ""), []
-    several = ", ".join(sorted(zones)[:4]) + (", …" if len(zones) > 4 else "")
-    return (
-        np.concatenate(stamps),
-        "UTC",
-        [f"times have several offsets ({several}); slots and phases are counted in UTC"],
-    )
-
-
-def _long(numbers: dict[str, npt.NDArray[Any]], labels: Labels, table: Table, about: dict[str, Any]) -> Columns:
+def _long(numbers: dict[str, npt.NDArray[Any]], labels: Sequence[str], table: Table, about: dict[str, Any]) -> Columns:
     """The columns without lines that are no observations; arms with numbers are sorted by number."""
     missing = np.zeros(len(numbers["time"]), dtype=bool)
     for name in OPTIONAL:
@@ -259,10 +222,11 @@ def _long(numbers: dict[str, npt.NDArray[Any]], labels: Labels, table: Table, ab
         place = _of_rows(table.place, rows)
     if "state" in numbers:
         numbers["state"] = numbers["state"].astype(np.int64, copy=False)
-    seen = set(np.unique(numbers["arm"]).tolist())
-    names = _in_order([name for name, number in labels.numbers.items() if number in seen])
-    places = np.zeros(len(labels.numbers), dtype=np.int64)
-    places[[labels.numbers[name] for name in names]] = np.arange(len(names))
+    seen = np.unique(numbers["arm"]).tolist()
+    names = _in_order([labels[number] for number in seen])
+    number_of = {name: number for number, name in enumerate(names)}
+    places = np.zeros(len(labels), dtype=np.int64)
+    places[seen] = [number_of[labels[number]] for number in seen]
     numbers["arm"] = places[numbers["arm"]]
     return Columns(numbers, tuple(names), place, **about)
 

@@ -21,7 +21,6 @@ DAY, WEEK = 86400.0, 604800.0
 THURSDAY = 3 * DAY
 """Seconds from the Monday before the first of January 1970, a Thursday, to that day."""
 MOST_PHASES = 48
-UNITS = {"h": 3600.0, "d": DAY, "w": WEEK, "min": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True)
@@ -83,16 +82,15 @@ def season_of(trace: Trace, length: float | str, phases: int | Sequence[float] =
 
     ``phases`` is their number, all of equal length, or their starts, in the unit of the length: hours for ``24h``.
     """
-    given, timed = duration("season", length)
-    if timed and trace.clock is None:
+    given, unit = duration("season", length)
+    if unit and trace.clock is None:
         raise ProblemError(
             f"season is {length!r}, but it is not known how long a slot lasts; give a number of slots, such as 24, or "
             "the length of a slot (--slot 1h)"
         )
-    clock = trace.clock if timed else None
+    clock = trace.clock if unit else None
     slots = given if clock is None else given / clock.seconds
-    unit = 1.0 if clock is None else next((UNITS[u] for u in UNITS if str(length).strip().endswith(u)), 1.0)
-    starts = _starts(phases, given / unit, length)
+    starts = _starts(phases, given / (unit or 1.0), length)
     span = int(trace.times[-1] - trace.times[0]) + 1
     if span < 2 * slots:
         raise ProblemError(f"season is {length}, and the log has {span} slots, less than two of it; give a shorter one")

@@ -50,7 +50,7 @@ def slots_of(columns: Columns, slot: float | str | None, bins: bool) -> tuple[In
         return _slots_of_stamps(columns, slot, bins)
     columns.refuse("time", times < 0, "is negative; count slots from 0 or later")
     notes: list[str] = []
-    unit = False
+    unit = 0.0
     if slot is None:
         if (times == np.floor(times)).all():
             return np.asarray(times, dtype=np.int64), None, _hint(times)
@@ -58,7 +58,7 @@ def slots_of(columns: Columns, slot: float | str | None, bins: bool) -> tuple[In
         notes.append(_guessed(exact(length)))
     else:
         length, unit = duration("slot", slot)
-        notes += ["times are numbers, and taken for seconds, as the slot has a unit"] * unit
+        notes += ["times are numbers, and taken for seconds, as the slot has a unit"] * bool(unit)
     start = times.min()
     with np.errstate(over="ignore", invalid="ignore"):
         origin = np.floor(start / length) * length if bins else start

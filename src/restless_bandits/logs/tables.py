@@ -1,6 +1,6 @@
-"""Logs as tables of cells under names: CSV and JSON lines (packed or not), Parquet, data frames.
+"""Logs as tables of columns under names: CSV and JSON lines (packed or not), Parquet, data frames, Arrow streams.
 
-``reading`` interprets the cells.
+``cells`` interprets the cells of a column, and ``reading`` chooses the columns.
 """
 
 from __future__ import annotations
@@ -20,15 +20,11 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import read_file
-from restless_bandits.logs.cells import Cells, Place, Stamped
+from restless_bandits.logs.cells import Cells, Place, Stamped, arrow, listed
 from restless_bandits.logs.clocks import zone_name
 
 CHUNK = 1 << 9
-"""Lines converted to numbers at a time: a long file is never held as text cells, and few lists at a time reduce the
-work of the garbage collector.
-"""
-STRETCH = 1 << 16
-"""Characters of a file that are split at a time."""
+"""Lines converted to columns at a time: few lists at a time reduce the work of the garbage collector."""
 FIRST_LINES = 1 << 14
 """The number of objects searched for names."""
 DELIMITERS = (",", ";", "\t")
@@ -36,17 +32,14 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 GZIP = b"\x1f\x8b"
 
-Chunk = Sequence[Cells | Stamped]
-"""Cells of some columns, of as many lines each."""
-
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """The columns of a log by their names, with a reader of selected columns."""
 
     names: tuple[str, ...]
-    chunks: Callable[[Sequence[int]], Iterator[Chunk]]
-    """The cells of the columns at given positions, a block of lines at a time."""
+    columns: Callable[[Sequence[int]], list[Cells]]
+    """Reads the columns at given positions."""
     place: Place
     source: str = ""
     """The name of the file; empty for data in memory."""
@@ -58,22 +51,29 @@ class Table:
 
 
 def table_of(source: Any) -> Table:
-    """Return the table of a file, of a data frame of pandas or polars, of an Arrow table or of a mapping."""
+    """Return the table of a file, a data frame, an object with the Arrow stream interface, or a mapping."""
     if isinstance(source, str | Path):
         return table_of_file(Path(source))
     if isinstance(source, Mapping):
         return table_in_memory({str(name): in_memory(cells) for name, cells in source.items()})
-    if hasattr(source, "column_names") and hasattr(source, "column"):
-        return table_in_memory({name: _of_arrow(source.column(name)) for name in source.column_names})
-    if hasattr(source, "collect") and hasattr(source, "collect_schema"):
-        source = source.collect()
-    if hasattr(source, "get_columns") and hasattr(source, "schema"):
-        return table_in_memory({series.name: _of_polars(series) for series in source.get_columns()})
     if hasattr(source, "columns") and hasattr(source, "index"):
         return table_in_memory(_of_pandas(source))
+    if hasattr(source, "collect"):
+        source = source.collect()
+    if hasattr(source, "__arrow_c_stream__"):
+        if (pyarrow := arrow()) is None:
+            if hasattr(source, "to_dict"):
+                return table_of(source.to_dict(as_series=False))
+            raise ProblemError(_missing("an Arrow stream"))
+        table = pyarrow.table(source)
+        return table_in_memory(dict(zip(table.column_names, map(_of_arrow, table.columns), strict=True)))
     raise ProblemError(
         f"{shortened(source)} is no log; give the path of a file, a frame of pandas or polars, or a mapping of columns"
     )
+
+
+def _missing(what: str) -> str:
+    return f"reading {what} needs pyarrow, which is not installed; pip install 'restless-bandits[logs]'"
 
 
 def table_of_file(path: Path) -> Table:
@@ -94,18 +94,13 @@ def table_of_file(path: Path) -> Table:
     return _json_lines(text, path.name) if kind in JSON_LINES else csv_table(text, path.name)
 
 
-def table_in_memory(columns: Mapping[str, Cells | Stamped]) -> Table:
+def table_in_memory(columns: Mapping[str, Cells]) -> Table:
     """Return a table of complete columns."""
     lengths = {name: len(cells.times if isinstance(cells, Stamped) else cells) for name, cells in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ProblemError(f"columns have different lengths {lengths}; give an entry for every observation")
     cells = list(columns.values())
-
-    def chunks(places: Sequence[int]) -> Iterator[Chunk]:
-        if any(lengths.values()):
-            yield [cells[place] for place in places]
-
-    return Table(tuple(columns), chunks, "observation {}".format)
+    return Table(tuple(columns), lambda places: [cells[place] for place in places], "observation {}".format)
 
 
 def _text(content: bytes, name: str) -> str:
@@ -121,29 +116,36 @@ def _text(content: bytes, name: str) -> str:
 
 
 def csv_table(text: str, name: str) -> Table:
+    delimiter = max(DELIMITERS, key=text.lstrip().split("\n", 1)[0].count)
+
+    def reader() -> Any:
+        return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+
     def place(row: int) -> str:
         # Read again for the error message, which is needed only for invalid files.
-        reader = _csv_reader(text)
-        next(itertools.islice(filter(None, reader), row + 1, None))
-        return f"{name}, line {reader.line_num}"
+        lines = reader()
+        next(itertools.islice(filter(None, lines), row + 1, None))
+        return f"{name}, line {lines.line_num}"
 
-    header = [cell.strip() for cell in next(_csv_rows(text, name), [])]
+    def rows() -> Iterator[list[str]]:
+        lines = reader()
+        try:
+            yield from filter(None, lines)
+        except csv.Error as error:
+            raise ProblemError(f"{name}, line {lines.line_num}: {error}; check the quotation marks there") from None
+
+    header = [cell.strip() for cell in next(rows(), [])]
     if not any(header):
         raise ProblemError(f"{name} is empty; begin it with a line such as time,arm,state")
     if header[0].startswith(tuple("0123456789+-.")):
         raise ProblemError(f"{name} has no header; begin it with a line such as time,arm,state")
 
-    def chunks(places: Sequence[int]) -> Iterator[Chunk]:
-        done = 0
-        for columns in unquoted_columns(text, len(header)):
-            if columns is None:
-                break
-            yield [columns[i] for i in places]
-            done += len(columns[0])
-        else:
-            return
-        rows = itertools.islice(_csv_rows(text, name), 1 + done, None)
-        while chunk := list(itertools.islice(rows, CHUNK)):
+    def columns(places: Sequence[int]) -> list[Cells]:
+        if (found := unquoted_columns(text, delimiter, len(header), places)) is not None:
+            return found
+        parts: list[Any] = [[] for _ in places]
+        lines, done, pyarrow = itertools.islice(rows(), 1, None), 0, arrow()
+        while chunk := list(itertools.islice(lines, CHUNK)):
             if set(map(len, chunk)) != {len(header)}:
                 i, row = next((i, row) for i, row in enumerate(chunk) if len(row) != len(header))
                 raise ProblemError(
@@ -151,61 +153,49 @@ def csv_table(text: str, name: str) -> Table:
                     "give every line as many as the header"
                 )
             turned = list(zip(*chunk, strict=True))
-            yield [turned[i] for i in places]
+            for part, i in zip(parts, places, strict=True):
+                part.append(_packed(turned[i], pyarrow))
             done += len(chunk)
+        return [_joined(part) for part in parts]
 
-    return Table(tuple(header), chunks, place, name)
-
-
-def _csv_reader(text: str) -> Any:
-    return csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    return Table(tuple(header), columns, place, name)
 
 
-def _delimiter(text: str) -> str:
-    first = text.lstrip().split("\n", 1)[0]
-    return max(DELIMITERS, key=first.count)
-
-
-def unquoted_columns(text: str, width: int) -> Iterator[list[list[str]] | None]:
-    """The columns of a CSV file without quotation marks, a block at a time; None for files that need more care.
-
-    A split of full blocks makes texts only; the row lists of a CSV reader take twice the time.
-    """
-    delimiter = _delimiter(text)
-    first, start = True, 0
-    while start < len(text):
-        end = text.find("\n", start + STRETCH)
-        end = len(text) if end < 0 else end
-        block = text[start:end].replace("\r\n", "\n")
-        block = block.removesuffix("\r") if end < len(text) else block.removesuffix("\n")
-        if '"' in block or "\r" in block:
-            yield None
-            return
-        # A separate cell marks the end of each line, and must be at the position for lines of this width.
-        cells = block.replace("\n", f"{delimiter}\n{delimiter}").split(delimiter)
-        lines = block.count("\n") + 1
-        if len(cells) != lines * (width + 1) - 1 or cells[width :: width + 1].count("\n") != lines - 1:
-            yield None
-            return
-        columns = [cells[i :: width + 1] for i in range(width)]
-        if width == 1 and "" in columns[0]:
-            yield None
-            return
-        if first:
-            columns = [column[1:] for column in columns]
-            first = False
-        if columns[0]:
-            yield columns
-        start = end + 1
-
-
-def _csv_rows(text: str, name: str) -> Iterator[list[str]]:
-    """The nonempty lines of a CSV file; the header is the first."""
-    reader = _csv_reader(text)
+def unquoted_columns(text: str, delimiter: str, width: int, places: Sequence[int]) -> list[Cells] | None:
+    """The columns of a CSV file without quotation marks, by pyarrow; None for other files, and without pyarrow."""
+    pyarrow = arrow()
+    if pyarrow is None or '"' in text or text.count("\r") != text.count("\r\n"):
+        return None
+    # The header is read as a line of texts: its names may be equal.
+    names = [f"f{place}" for place in places]
     try:
-        yield from filter(None, reader)
-    except csv.Error as error:
-        raise ProblemError(f"{name}, line {reader.line_num}: {error}; check the quotation marks there") from None
+        table = pyarrow.csv.read_csv(
+            pyarrow.BufferReader(text.encode()),
+            pyarrow.csv.ReadOptions(autogenerate_column_names=True),
+            pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=False),
+            pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string()), include_columns=names),
+        )
+    except pyarrow.ArrowInvalid:
+        return None
+    return list(table.slice(1).columns)
+
+
+def _packed(cells: Sequence[Any], pyarrow: Any) -> Any:
+    """A block of a column, as an Arrow array if possible: long lists take memory, and time of the garbage collector."""
+    if pyarrow is None:
+        return cells
+    try:
+        return pyarrow.array(cells)
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+        return cells
+
+
+def _joined(parts: Sequence[Any]) -> Cells:
+    """A column of its blocks."""
+    kinds = {getattr(part, "type", None) for part in parts}
+    if len(kinds) == 1 and None not in kinds:
+        return _of_arrow(arrow().chunked_array(parts))
+    return [cell for part in parts for cell in listed(part)]
 
 
 def _json_lines(text: str, name: str) -> Table:
@@ -232,12 +222,16 @@ def _json_lines(text: str, name: str) -> Table:
     firsts = itertools.chain.from_iterable(map(objects, range(0, min(len(numbers), FIRST_LINES), CHUNK)))
     names = tuple(dict.fromkeys(itertools.chain.from_iterable(firsts)))
 
-    def chunks(places: Sequence[int]) -> Iterator[Chunk]:
+    def columns(places: Sequence[int]) -> list[Cells]:
+        parts: list[Any] = [[] for _ in places]
+        pyarrow = arrow()
         for start in range(0, len(numbers), CHUNK):
             rows = objects(start)
-            yield [[row.get(names[i]) for row in rows] for i in places]
+            for part, i in zip(parts, places, strict=True):
+                part.append(_packed([row.get(names[i]) for row in rows], pyarrow))
+        return [_joined(part) for part in parts]
 
-    return Table(names, chunks, place, name)
+    return Table(names, columns, place, name)
 
 
 def _json_object(line: str, where: str) -> dict[str, Any]:
@@ -252,16 +246,11 @@ def _json_object(line: str, where: str) -> dict[str, Any]:
 
 
 def _parquet(path: Path) -> Table:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ProblemError(
-            f"reading {path.name} needs pyarrow, which is not installed; pip install 'restless-bandits[logs]'"
-        ) from None
+    if (pyarrow := arrow()) is None:
+        raise ProblemError(_missing(path.name))
     content = read_file(path)
     try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(content))
+        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
         names = tuple(file.schema_arrow.names)
     except pyarrow.ArrowException:
         raise ProblemError(f"{path.name} is no Parquet file, or is damaged; write it again") from None
@@ -269,44 +258,31 @@ def _parquet(path: Path) -> Table:
     def place(row: int) -> str:
         return f"{path.name}, row {row + 1}"
 
-    def chunks(places: Sequence[int]) -> Iterator[Chunk]:
+    def columns(places: Sequence[int]) -> list[Cells]:
         try:
             table = file.read([names[i] for i in places])
         except (pyarrow.ArrowException, OSError):
             raise ProblemError(f"{path.name} is damaged; write it again") from None
-        if table.num_rows:
-            yield [_of_arrow(table.column(names[i])) for i in places]
+        return [_of_arrow(table.column(names[i])) for i in places]
 
-    return Table(names, chunks, place, path.name)
+    return Table(names, columns, place, path.name)
 
 
-def _of_arrow(column: Any) -> Cells | Stamped:
-    import pyarrow
-
-    kind = column.type
-    if pyarrow.types.is_timestamp(kind) and column.null_count == 0:
+def _of_arrow(column: Any) -> Cells:
+    kind, types = column.type, arrow().types
+    if types.is_timestamp(kind) and column.null_count == 0:
         stamps = column.to_numpy().astype("datetime64[us]")
         return Stamped(stamps, frozenset({zone_name(kind.tz)})) if kind.tz else stamps
-    if (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)) and column.null_count == 0:
+    if (types.is_integer(kind) or types.is_floating(kind)) and column.null_count == 0:
         numbers: Cells = column.to_numpy()
         return numbers
+    if (types.is_string(kind) or types.is_large_string(kind)) and column.null_count == 0:
+        return column
     cells: list[Any] = column.to_pylist()
     return cells
 
 
-def _of_polars(series: Any) -> Cells | Stamped:
-    zone = getattr(series.dtype, "time_zone", None)
-    if series.null_count():
-        cells: list[Any] = series.to_list()
-        return cells
-    if zone:
-        there = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-        return Stamped(there.to_numpy().astype("datetime64[us]"), frozenset({zone_name(zone)}))
-    plain = series.dtype.is_numeric() or series.dtype.is_temporal()
-    return _of_array(series.to_numpy()) if plain else list(series.to_list())
-
-
-def _of_pandas(frame: Any) -> dict[str, Cells | Stamped]:
+def _of_pandas(frame: Any) -> dict[str, Cells]:
     columns = {}
     for place, name in enumerate(frame.columns):
         if str(name) in columns:
@@ -320,7 +296,7 @@ def _of_pandas(frame: Any) -> dict[str, Cells | Stamped]:
     return {str(name): _of_series(index), **columns}
 
 
-def _of_series(series: Any) -> Cells | Stamped:
+def _of_series(series: Any) -> Cells:
     zone = getattr(series.dtype, "tz", None)
     if zone is not None and not series.isna().any():
         there = (series.dt if hasattr(series, "dt") else series).tz_convert(None)
@@ -337,14 +313,13 @@ def _of_array(column: Any) -> Cells:
     return cells
 
 
-def in_memory(column: Any) -> Cells | Stamped:
+def in_memory(column: Any) -> Cells:
     """Return the cells of a column in memory: numbers and times as an array, other values as a list."""
-    if hasattr(column, "to_pylist"):
-        return _of_arrow(column)
-    if hasattr(column, "null_count"):
-        return _of_polars(column)
     if hasattr(column, "isna") and hasattr(column, "to_numpy"):
         return _of_series(column)
+    if hasattr(column, "__arrow_c_stream__") or hasattr(column, "__arrow_c_array__"):
+        pyarrow = arrow()
+        return list(column.to_list()) if pyarrow is None else _of_arrow(pyarrow.chunked_array(column))
     if isinstance(column, np.ndarray | np.generic):
         return _of_array(column)
     if isinstance(column, str) or not hasattr(column, "__iter__"):

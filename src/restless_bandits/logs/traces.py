@@ -194,8 +194,8 @@ def read_trace(
     ----------
     source
         A file: CSV in UTF-8 with a header (commas, semicolons or tabs), JSON lines (``.jsonl``, ``.ndjson``), each of
-        them packed by gzip or not, or Parquet (``.parquet``, needs pyarrow); or a frame of pandas or polars, an Arrow
-        table, or a mapping from names to columns.
+        them packed by gzip or not, or Parquet (``.parquet``, needs pyarrow); or a frame of pandas or polars, an object
+        with the Arrow stream interface, or a mapping from names to columns.
     columns
         The names of the columns time, arm, state, value, reward and probability, if different:
         ``{"time": "time_hour", "arm": "origin", "value": "late"}``. Several names for value or state, or ``"*"`` for

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, overload
 
 import numpy as np
@@ -98,6 +99,8 @@ def names_of(kinds: Sequence[AnyArm]) -> Iterable[str]:
 
 def expanded(kinds: Sequence[AnyArm]) -> Sequence[AnyArm]:
     """Return the single arms of kinds: the kinds themselves if each has one arm."""
+    if not isinstance(kinds, ArrayKinds) and max(map(attrgetter("count"), kinds)) == 1:
+        return kinds
     counts = counts_of(kinds)
     if (counts == 1).all():
         return kinds

@@ -20,6 +20,7 @@ import numpy as np
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import Arm
+from restless_bandits.model.checks import check_horizon
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import normalized_rewards, values_of
 from restless_bandits.model.support import refuse_unsupported
@@ -121,7 +122,7 @@ def optimistic_problem(problem: Problem, horizon: int) -> Problem:
     >>> optimistic_problem(Problem([arm]), 10**6).arms[0].transitions.round(4).tolist()
     [[0.7263, 0.2737], [0.2263, 0.7737]]
     """
-    problem.task(horizon)
+    check_horizon(horizon)
     problem.require("birth_death")
     arms = []
     for arm in chain_arms(problem, "the optimistic instance is made from chains"):

@@ -40,6 +40,7 @@ from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.optimism import gap, radius
 from restless_bandits.model.rewards import normalized_rewards
+from restless_bandits.model.support import refuse_unsupported
 
 __all__ = [
     "Comparison",
@@ -120,6 +121,8 @@ def any_law_gap(chain: Array, other: Array, horizon: int, lambda_max: float, len
 
 def reward_gap(arm: AnyArm, other: AnyArm, horizon: int, lambda_max: float, length: int) -> Comparison:
     """Lemma 12: the mean reward of a pull after τ slots differs by at most 2 rad(T) + M gap(T), as shares."""
+    for one in (arm, other):
+        refuse_unsupported(one, "theory")
     shares = (normalized_rewards(one.rewards, arm.reward_range) for one in (arm, other))
     distributions = (markov.powers(one.one_step, length)[1:] for one in (arm, other))
     means, others = (distribution @ rewards for distribution, rewards in zip(distributions, shares, strict=True))

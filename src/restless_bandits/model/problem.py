@@ -72,10 +72,12 @@ from restless_bandits.model.problem_files import (
     ARM_KEYS,
     CHANGE_KEYS,
     RANDOM_KINDS,
+    REACTING_KINDS,
     builtin_problems,
     builtin_text,
     parse_problem,
     problem_text,
+    random_arrays,
     random_chain,
     read_problem_file,
 )
@@ -304,10 +306,7 @@ class Problem:
         sizes = list(n_states) if isinstance(n_states, Iterable) else [n_states] * n_arms
         if len(sizes) != n_arms or not all(is_whole(size) and size >= 1 for size in sizes):
             raise ProblemError(f"n_states is {n_states!r}; give one number of states, or one for each of {n_arms} arms")
-        try:
-            rng = np.random.default_rng(seed)
-        except (TypeError, ValueError):
-            raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
+        rng = _generator(seed)
         arms = []
         for i, size in enumerate(sizes):
             transitions = random_chain(rng, size, kind, floor)
@@ -315,6 +314,43 @@ class Problem:
             start = {"random": int(rng.integers(size)), "worst": size - 1, "unknown": None}[initial]
             arms.append(Arm(transitions, rewards, name=f"arm {i + 1}", initial=start, reward_law=reward_law))
         return cls(arms, plays=plays, name=f"random {kind}")
+
+    @classmethod
+    def random_reacting(
+        cls,
+        n_arms: int,
+        n_states: int = 2,
+        *,
+        seed: int | np.random.Generator | None = None,
+        plays: int | None = None,
+        kind: Literal["health", "dirichlet", "collapsing"] = "health",
+        observed: Literal["pulled", "all"] | None = None,
+        reward_law: RewardLaw = "bernoulli",
+    ) -> Problem:
+        """Draw a problem of arms that react to pulls, with a tenth of the arms pulled by default.
+
+        All rows are uniform over distributions. ``dirichlet`` has uniform rewards for both actions. ``health`` pays
+        s/(n − 1) in state s whatever is done, and of two rows the row with the higher expected state belongs to the
+        pull. ``collapsing`` is ``health`` with two states whose probabilities of state 1 are uniform, seen when pulled
+        by default; other arms are all observed.
+        """
+        check_known(kind, REACTING_KINDS, "unknown kind of random problem:")
+        check_int("n_arms", n_arms)
+        check_int("n_states", n_states, 2)
+        if kind == "collapsing" and n_states != 2:
+            raise ProblemError(f"n_states is {n_states}; collapsing arms have two states")
+        P, R = random_arrays(_generator(seed), kind, n_arms, n_states)
+        plays = max(1, n_arms // 10) if plays is None else plays
+        observed = observed or ("pulled" if kind == "collapsing" else "all")
+        return cls.from_arrays(
+            P,
+            R,
+            reward_axes="nsa",
+            plays=plays,
+            observed=observed,
+            reward_law=reward_law,
+            name=f"random {kind}",
+        )
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
@@ -482,9 +518,10 @@ class Problem:
         digest.update(content_bytes(word for word in PROBLEM_FEATURES if word in self.features))
         return digest.hexdigest()
 
-    def only(self, arms: Sequence[int]) -> Problem:
+    def only(self, arms: Sequence[int], *, plays: int | None = None) -> Problem:
         """Return the problem of some arms, numbered in this order, without its name and its changes."""
-        return self._like([self.arms[arm] for arm in arms], name="", source="", findings=NO_FINDINGS)
+        other = {"plays": self.plays if plays is None else plays, "name": "", "source": "", "findings": NO_FINDINGS}
+        return self._like([self.arms[arm] for arm in arms], **other)
 
     def arm_number(self, name: str) -> int:
         """Return the position of the arm with a given name."""
@@ -528,7 +565,16 @@ class Problem:
             mixing=mixing,
             problem=self if "problem" in wanted else None,
             reward_ranges=tuple(arm.reward_range for arm in self.arms),
+            **(self._task_features() if self.features else {}),
         )
+
+    def _task_features(self) -> dict[str, Any]:
+        """The fields of a task of arms with features."""
+        return {
+            "reacts": tuple(arm.reacts for arm in self.arms),
+            "passive_rewards": tuple(tuple(arm.mean_rewards[:, 0].tolist()) for arm in self.arms),
+            "setup_costs": tuple(arm.setup_cost for arm in self.arms),
+        }
 
     @cached_property
     def assumptions(self) -> Mapping[str, Assumption]:
@@ -564,21 +610,26 @@ class Problem:
     def __hash__(self) -> int:
         return hash(self.content)
 
-    def __repr__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The numbers of arms, states, kinds and plays, and how the arms move and are seen."""
         kinds = self.kinds
         sizes = [kinds.n_states] if isinstance(kinds, ArrayKinds) else sorted({arm.n_states for arm in kinds})
         states = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         plural = "s" if self.n_arms > 1 else ""
-        title = f" {self.name!r}" if self.name else ""
-        of = f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"
+        parts = [f"{self.n_arms} arm{plural} of {states} state{'s' if sizes[-1] > 1 else ''}"]
         if len(kinds) < self.n_arms:
-            of += f", {len(kinds)} kind{'s' if len(kinds) > 1 else ''}"
-        beyond = ["reacting"] if self.reacts else []
-        beyond += ["all observed"] if self.observed == "all" else []
+            parts.append(f"{len(kinds)} kind{'s' if len(kinds) > 1 else ''}")
+        parts += ["reacting"] if self.reacts else []
+        parts += ["all observed"] if self.observed == "all" else []
+        parts.append(f"{'at most ' if self.at_most else ''}{self.plays} play{'s' if self.plays > 1 else ''}")
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        title = f" {self.name!r}" if self.name else ""
         doubt = ", rejected by its log" if self.findings.rejected else ""
         changes = f", {len(self.changes)} change{'s' if len(self.changes) > 1 else ''}" if self.changes else ""
-        plays = f"{'at most ' if self.at_most else ''}{self.plays} play{'s' if self.plays > 1 else ''}"
-        return f"<Problem{title}: {', '.join([of, *beyond, plays])}{changes}{doubt}>"
+        return f"<Problem{title}: {self.summary}{changes}{doubt}>"
 
 
 def _named(arms: Iterable[AnyArm]) -> tuple[AnyArm, ...]:
@@ -595,6 +646,13 @@ def _named(arms: Iterable[AnyArm]) -> tuple[AnyArm, ...]:
     if twice is not None:
         raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
     return named
+
+
+def _generator(seed: int | np.random.Generator | None) -> np.random.Generator:
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
 
 
 def check_problem(given: object) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import Array
+from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES
 
 PROBLEM_KEYS = ("name", "source", "plays", "observed", "at_most", "fit", "arms", "changes")
 FIT_KEYS = ("rejected", "findings")
@@ -34,6 +36,7 @@ ARM_KEYS = (
 CHANGE_KEYS = ("slot", "arm", "transitions", "rewards")
 PROBLEM_FOLDER = Path(__file__).parent / "problems"
 RANDOM_KINDS = ("paper", "birth-death", "general")
+REACTING_KINDS = ("health", "dirichlet", "collapsing")
 
 
 def read_problem_file(path: str | Path) -> str:
@@ -118,9 +121,21 @@ def _toml_value(value: Any) -> str:
     return repr(value)
 
 
-def builtin_problems() -> list[str]:
-    """Return the names of the problems of this package."""
-    return sorted(path.stem for path in PROBLEM_FOLDER.glob("*.toml"))
+def builtin_problems(features: Collection[str] | None = None) -> list[str]:
+    """Return the names of the problems of this package.
+
+    ``features`` limits them to problems without further features (``Problem.features``): ``()`` to problems of
+    uncontrolled arms that are seen when pulled.
+    """
+    names = sorted(path.stem for path in PROBLEM_FOLDER.glob("*.toml"))
+    return names if features is None else [name for name in names if _features(name).issubset(features)]
+
+
+@lru_cache
+def _features(name: str) -> frozenset[str]:
+    head, arms, _ = parse_problem(builtin_text(name), name)
+    given = {key for arm in arms for key, value in arm.items() if key != "initial" or isinstance(value, list)}
+    return frozenset(ARM_FEATURES) & given | frozenset(PROBLEM_FEATURES) & head.keys()
 
 
 def builtin_text(name: str) -> str:
@@ -151,3 +166,19 @@ def random_chain(rng: np.random.Generator, size: int, kind: str, floor: float) -
                 break
         chain[k, low:high] = row
     return chain
+
+
+def random_arrays(rng: np.random.Generator, kind: str, n_arms: int, n_states: int) -> tuple[Array, Array]:
+    """Draw transition probabilities (arm, state, action, next state) and mean rewards (arm, state, action) of reacting
+    arms: see ``Problem.random_reacting``.
+    """
+    if kind == "collapsing":
+        good = np.sort(rng.random((n_arms, 2, 2)), axis=2)
+        return np.stack([1.0 - good, good], axis=-1), np.broadcast_to([[0.0, 0.0], [1.0, 1.0]], (n_arms, 2, 2))
+    chains = rng.dirichlet(np.ones(n_states), (n_arms, n_states, 2))
+    if kind == "dirichlet":
+        return chains, rng.random((n_arms, n_states, 2))
+    states = np.arange(n_states)
+    worse_first = np.argsort(chains @ states, axis=2, kind="stable")[..., None]
+    rewards = np.broadcast_to(states[:, None] / (n_states - 1), (n_arms, n_states, 2))
+    return np.take_along_axis(chains, worse_first, axis=2), rewards

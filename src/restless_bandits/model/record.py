@@ -5,6 +5,11 @@ An observation is "arm i, last observed in s, was observed in k, τ slots later"
 by state, the number of slots and of past plans, the present belief (last observed state and slot of every arm), and the
 notes of the last plan, the further memory of a learner. A learner maps a record to a plan and keeps nothing itself. The
 learner gets the record ``frozen``: the plan is its only output.
+
+A pull without an observation changes nothing for an uncontrolled arm: τ counts the slots since the last observation. It
+moves a reacting arm by another chain. The belief about the arm is then "lost", τ counts the slots since the pull, and
+the next observation counts in a row of its own, ``counts(i)[n_states + 1]``: no transition leads across the pull. The
+record keeps the slots of the latest such pulls, from which the exact distribution of the state follows.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,6 +29,10 @@ from restless_bandits.model.tasks import Task
 EXACT_ELAPSED = 512
 MOST_COUNTS = 1 << 30
 """The largest number of counts in a record: 8 GB."""
+LOST = -2
+"""The last state of a reacting arm after a pull without an observation, as an argument of policies."""
+MOST_UNSEEN_PULLS = 4096
+"""The largest number of pulls without an observation that a record keeps for an arm."""
 
 
 def _edges() -> IntArray:
@@ -59,6 +68,26 @@ def elapsed_bin(elapsed: int) -> int:
     return low
 
 
+class UnseenPulls(NamedTuple):
+    """The pulls of a reacting arm after its last observation, all of them without an observation."""
+
+    state: int
+    """The state of the last observation, ``n_states`` for none, ``n_states + 1`` for a forgotten observation."""
+    slot: int
+    """The slot of the last observation; 0 for none."""
+    pulls: tuple[int, ...]
+    """The slots of the pulls, in ascending order; the latest ``MOST_UNSEEN_PULLS`` of them."""
+
+    def then(self, slots: Sequence[int], forgotten: int) -> UnseenPulls:
+        """Return the same pulls and later pulls; beyond the largest number, the first ones are dropped, and the last
+        state is ``forgotten``.
+        """
+        pulls = (*self.pulls, *slots)
+        if len(pulls) <= MOST_UNSEEN_PULLS:
+            return UnseenPulls(self.state, self.slot, pulls)
+        return UnseenPulls(forgotten, pulls[-MOST_UNSEEN_PULLS], pulls[-MOST_UNSEEN_PULLS:])
+
+
 def check_fits(n_states: Sequence[int]) -> None:
     """Refuse arms whose counts no record can hold."""
     if sum((int(n) + 1) * N_BINS * int(n) for n in n_states) > MOST_COUNTS:
@@ -70,14 +99,21 @@ def check_fits(n_states: Sequence[int]) -> None:
 class Record:
     """Counts, sums and the present belief of a run.
 
-    Arrays of all arms are concatenated, for the compiled engine; methods return each arm's own view. The last row of
-    ``counts(arm)`` and ``visits(arm)``, s = n_states, is for an arm never observed before.
+    Arrays of all arms are concatenated, for the compiled engine; methods return each arm's own view. The row s =
+    n_states of ``counts(arm)`` and ``visits(arm)`` is for an arm never observed before. A reacting arm has one more
+    row, for observations after a pull without an observation.
     """
 
-    def __init__(self, n_states: Sequence[int], initial: Sequence[int | None]) -> None:
+    def __init__(
+        self, n_states: Sequence[int], initial: Sequence[int | None], reacts: Sequence[bool] | None = None
+    ) -> None:
         check_fits(n_states)
         self.n_states = np.array(n_states, dtype=np.int64)
-        rows = (self.n_states + 1) * N_BINS
+        self.reacts: BoolArray = np.zeros(len(self.n_states), dtype=np.bool_)
+        """Arms whose chain reacts to pulls."""
+        if reacts is not None:
+            self.reacts[:] = reacts
+        rows = (self.n_states + 1 + self.reacts) * N_BINS
         self.row_base = np.concatenate([[0], np.cumsum(rows)])
         self.count_base = np.concatenate([[0], np.cumsum(rows * self.n_states)])
         self.state_base = np.concatenate([[0], np.cumsum(self.n_states)])
@@ -86,11 +122,15 @@ class Record:
         self.flat_seen: IntArray = np.zeros(self.state_base[-1], dtype=np.int64)
         self.flat_rewards: Array = np.zeros(self.state_base[-1])
         start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
-        self.last_state: IntArray = np.array(start, dtype=np.int64)
+        # The step from a known initial state is one without a pull: for a reacting arm, not the step after that state.
+        self.last_state: IntArray = np.where(self.reacts, self.n_states, np.array(start, dtype=np.int64))
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.forgotten: BoolArray = np.zeros(len(self.n_states), dtype=np.bool_)
         """Arms with forgotten observations: their paths begin as for arms never observed, whatever the initial state.
+        Paths of reacting arms begin as after a pull without an observation.
         """
+        self.unseen: Mapping[int, UnseenPulls] = {}
+        """The pulls since the last observation of the reacting arms for which there are any, by arm."""
         self.slots = 0
         self.restarted = 0, 0
         """Slots and plans before the start of the learner's time."""
@@ -100,7 +140,7 @@ class Record:
     @classmethod
     def of(cls, task: Task) -> Record:
         """Return the empty record of a task."""
-        return cls(task.n_states, task.initial)
+        return cls(task.n_states, task.initial, task.reacts)
 
     @property
     def n_arms(self) -> int:
@@ -108,7 +148,7 @@ class Record:
 
     @property
     def pulls(self) -> IntArray:
-        """How often each arm was pulled."""
+        """How often each arm was pulled and observed."""
         return np.add.reduceat(self.flat_seen, self.state_base[:-1])
 
     @property
@@ -118,13 +158,18 @@ class Record:
 
     @property
     def elapsed(self) -> IntArray:
-        """Slots since the last observation of each arm, as of the coming slot: at least 1."""
+        """Slots since the last observation of each arm, as of the coming slot: at least 1.
+
+        For a reacting arm, slots since the last pull, observed or not.
+        """
         return self.slots + 1 - self.last_slot
 
     @property
     def last_states(self) -> IntArray:
-        """Last observed states, −1 for an arm never observed: an argument of policies."""
-        return np.where(self.last_state == self.n_states, -1, self.last_state)
+        """Last observed states, −1 for an arm never observed, ``LOST`` after a pull of a reacting arm without an
+        observation: an argument of policies.
+        """
+        return np.where(self.last_state >= self.n_states, self.n_states - 1 - self.last_state, self.last_state)
 
     def counts(self, arm: int) -> IntArray:
         """Observations of an arm, ``[s, bin(τ), k]``."""
@@ -137,7 +182,7 @@ class Record:
 
     def transitions(self, arm: int) -> IntArray:
         """One-step transitions ``[s, k]``: observations in consecutive slots."""
-        return self.counts(arm)[:-1, 0]
+        return self.counts(arm)[: self.n_states[arm], 0]
 
     def seen(self, arm: int) -> IntArray:
         """The number of observations of an arm in each state, each with a reward."""
@@ -154,7 +199,7 @@ class Record:
 
     def every_state_seen(self, arm: int, times: int) -> bool:
         """Whether every state of an arm has at least a given number of observed one-step transitions."""
-        return bool((self.visits(arm)[:-1, 0] >= times).all())
+        return bool((self.visits(arm)[: self.n_states[arm], 0] >= times).all())
 
     def observe(self, arms: Sequence[int], states: Sequence[int], rewards: Sequence[float]) -> None:
         """Enter the observations of a slot, and end the slot."""
@@ -170,16 +215,42 @@ class Record:
         self.flat_rewards[place] += reward
         self.last_state[arm] = state
         self.last_slot[arm] = slot
+        if self.unseen:
+            self._keep_unseen(arm, None)
 
-    def renew(self, arm: int, counts: IntArray, sums: Sequence[float], last_state: int, last_slot: int) -> None:
+    def lose(self, arm: int, slot: int) -> None:
+        """Enter a pull of a reacting arm without an observation, in the latest slot with a pull of the arm."""
+        lost = int(self.n_states[arm]) + 1
+        before = self.unseen.get(arm) or UnseenPulls(int(self.last_state[arm]), int(self.last_slot[arm]), ())
+        self.lead_to(arm, lost, slot, before.then([slot], lost))
+
+    def lead_to(self, arm: int, last_state: int, last_slot: int, unseen: UnseenPulls | None = None) -> None:
+        """Replace the present belief about an arm; counts are changed separately."""
+        self.last_state[arm], self.last_slot[arm] = last_state, last_slot
+        self._keep_unseen(arm, unseen)
+
+    def _keep_unseen(self, arm: int, unseen: UnseenPulls | None) -> None:
+        # Copies of the record share the mapping.
+        others = {other: pulls for other, pulls in self.unseen.items() if other != arm}
+        self.unseen = others if unseen is None else others | {arm: unseen}
+
+    def renew(
+        self,
+        arm: int,
+        counts: IntArray,
+        sums: Sequence[float],
+        last_state: int,
+        last_slot: int,
+        unseen: UnseenPulls | None = None,
+    ) -> None:
         """Replace the counts, flat, and the sums of rewards of an arm with forgotten observations.
 
-        The path of the arm starts as for an arm never observed, and leads to ``last_state`` in ``last_slot``.
+        The path of the arm starts as ``forgotten`` says, and leads to ``last_state`` in ``last_slot``.
         """
         self.counts(arm)[:] = counts.reshape(self.counts(arm).shape)
         self._count_visits(arm)
         self.reward_sums(arm)[:] = sums
-        self.last_state[arm], self.last_slot[arm] = last_state, last_slot
+        self.lead_to(arm, last_state, last_slot, unseen)
         self.forgotten[arm] = True
 
     def _count_visits(self, arm: int) -> None:
@@ -198,7 +269,11 @@ class Record:
         slots, plans = self.restarted
         other = self.copy()
         other.slots -= slots
-        other.last_slot[other.last_state < other.n_states] -= slots
+        other.last_slot[other.last_state != other.n_states] -= slots
+        other.unseen = {
+            arm: UnseenPulls(state, slot - slots, tuple(pull - slots for pull in pulls))
+            for arm, (state, slot, pulls) in self.unseen.items()
+        }
         other.plan_lengths = self.plan_lengths[plans:]
         other.restarted = 0, 0
         return other
@@ -227,29 +302,50 @@ class Record:
         self.seen(arm)[state] += 1
         return [(last_state, elapsed) for last_state, elapsed, _ in entered]
 
+    def recount(
+        self, arm: int, observed: tuple[int, int], before: tuple[int, int] | None, now: tuple[int, int] | None
+    ) -> list[tuple[int, int]]:
+        """Count an observation, a state and its slot, after another belief; the reward is added separately.
+
+        ``before`` and ``now`` are the last states and slots of the belief before the observation, so far and from now
+        on; None if the observation is not counted. Returns the new observation, as (last state, elapsed slots).
+        """
+        state, slot = observed
+        if before is not None:
+            self._count(arm, before[0], slot - before[1], state, -1)
+            self.seen(arm)[state] -= 1
+        if now is None:
+            return []
+        self._count(arm, now[0], slot - now[1], state, 1)
+        self.seen(arm)[state] += 1
+        return [(now[0], slot - now[1])]
+
     def _count(self, arm: int, last_state: int, elapsed: int, state: int, change: int) -> None:
         row = last_state * N_BINS + elapsed_bin(elapsed)
         self.flat_visits[self.row_base[arm] + row] += change
         self.flat_counts[self.count_base[arm] + row * self.n_states[arm] + state] += change
 
-    def add_arm(self, n_states: int) -> None:
+    def add_arm(self, n_states: int, reacts: bool = False) -> None:
         """Add space for one more arm, never observed, with the next number."""
-        grown = Record([*self.n_states.tolist(), n_states], [None] * (self.n_arms + 1))
+        sizes, reacting = [*self.n_states.tolist(), n_states], [*self.reacts.tolist(), reacts]
+        grown = Record(sizes, [None] * len(sizes), reacting)
         for name in _CHANGING:
             mine = getattr(self, name)
             getattr(grown, name)[: len(mine)] = mine
-        names = ("slots", "restarted", "plan_lengths", "notes")
+        names = ("slots", "restarted", "plan_lengths", "notes", "unseen")
         kept = {name: getattr(self, name) for name in names}
         self.__dict__.update(grown.__dict__, **kept)
 
     def only(self, arms: Sequence[int]) -> Record:
         """Return the observations of a selection of arms, numbered in the given order, as an independent copy."""
-        part = Record(self.n_states[list(arms)].tolist(), [None] * len(arms))
+        chosen = list(arms)
+        part = Record(self.n_states[chosen].tolist(), [None] * len(arms), self.reacts[chosen].tolist())
         for name, base in _BASES.items():
             mine, starts = getattr(self, name), getattr(self, base)
             np.concatenate([mine[starts[arm] : starts[arm + 1]] for arm in arms], out=getattr(part, name))
         for name in ("last_state", "last_slot", "forgotten"):
-            getattr(part, name)[:] = getattr(self, name)[list(arms)]
+            getattr(part, name)[:] = getattr(self, name)[chosen]
+        part.unseen = {place: self.unseen[arm] for place, arm in enumerate(arms) if arm in self.unseen}
         part.slots, part.restarted, part.plan_lengths = self.slots, self.restarted, list(self.plan_lengths)
         part.remember(self.notes)
         return part
@@ -272,6 +368,8 @@ class Record:
         other = _FrozenRecord.__new__(_FrozenRecord)
         inside = other.__dict__
         inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
+        if self.unseen:
+            inside["unseen"] = MappingProxyType(dict(self.unseen))
         if rewards is not None:
             inside["flat_rewards"] = rewards
         for name in _CHANGING:
@@ -304,6 +402,8 @@ class Record:
         forgetful: dict[str, Any] = {}
         if self.forgotten.any() or self.restarted != (0, 0):
             forgetful = {"forgotten": np.flatnonzero(self.forgotten).tolist(), "restarted": list(self.restarted)}
+        if self.unseen:
+            forgetful["unseen"] = unseen_to_list(self.unseen)
         return {
             "counts": [where.tolist(), self.flat_counts[where].tolist()],
             "rewards": self.flat_rewards.tolist(),
@@ -335,8 +435,9 @@ class Record:
             raise ProblemError(f"rewards is {shortened(sums)}; it must be a list of {len(record.flat_rewards)} numbers")
         record.flat_rewards[:] = sums
         record.forgotten[check_ints("forgotten", data.get("forgotten", []), 0, record.n_arms - 1)] = True
-        start = np.where(record.forgotten, record.n_states, record.last_state)
-        record.last_state[:] = check_ints("last_state", data["last_state"], 0, max(task.n_states), length=record.n_arms)
+        start = np.where(record.forgotten, record.n_states + record.reacts, record.last_state)
+        most = int((record.n_states + record.reacts).max())
+        record.last_state[:] = check_ints("last_state", data["last_state"], 0, most, length=record.n_arms)
         record.last_slot[:] = check_ints("last_slot", data["last_slot"], 0, record.slots, length=record.n_arms)
         record.plan_lengths = check_ints("plan_lengths", data["plan_lengths"])
         if sum(record.plan_lengths) > record.slots:
@@ -346,6 +447,7 @@ class Record:
             raise ProblemError(f"restarted is after {plans} plans, but there were {record.plans}")
         record.restarted = slots, plans
         record.remember(data["notes"])
+        record.unseen = unseen_from_list(task, data.get("unseen", []), record.slots)
         for arm in range(record.n_arms):
             record._check_arm(arm, int(start[arm]), task)
         return record
@@ -353,25 +455,55 @@ class Record:
     def _check_arm(self, arm: int, start: int, task: Task) -> None:
         """Refuse numbers that no path of this arm from its start to its last state produces."""
         n, last, slot = int(self.n_states[arm]), int(self.last_state[arm]), int(self.last_slot[arm])
+        reacts = bool(self.reacts[arm])
         seen, sums = self.seen(arm), self.reward_sums(arm)
-        moves = self.visits(arm).sum(axis=1) - np.append(seen, 0)
-        ends = np.zeros(n + 1, dtype=np.int64)
+        rows = n + 1 + reacts
+        moves = self.visits(arm).sum(axis=1) - np.pad(seen, (0, rows - n))
+        ends = np.zeros(rows, dtype=np.int64)
         ends[start] += 1
-        if last <= n:
+        if last < rows:
             ends[last] -= 1
-        # A path leaves every state as often as it enters the state, except for its two ends.
-        if last > n or (last == n and slot > 0) or not np.array_equal(moves, ends):
+        lost = ends - moves
+        # A path leaves every state as often as it enters the state, except for its two ends. A pull of a reacting arm
+        # without an observation leads from any state to the last row.
+        leads = (lost[:-1] >= 0).all() and not lost.sum() if reacts else not lost.any()
+        if last >= rows or (last == n and slot > 0) or not leads or (last > n) != (arm in self.unseen):
             raise ProblemError(f"counts of arm {task.names[arm]!r} do not lead to last_state {last}")
+        if last > n and self.unseen[arm].pulls[-1] != slot:
+            raise ProblemError(f"unseen pulls of arm {task.names[arm]!r} do not lead to last_slot {slot}")
         waits = self.visits(arm).sum(axis=0)
         bins = np.flatnonzero(waits).tolist()
         least, most = (sum(int(waits[b]) * int(ends_of[b]) for b in bins) for ends_of in (BIN_EDGES, _BIN_ENDS))
-        if not least <= slot <= most:
+        # Between an observation of a reacting arm and a pull without an observation, slots are in no wait.
+        if not least <= slot or (slot > most and not reacts):
             raise ProblemError(f"waits of arm {task.names[arm]!r} do not add up to last_slot {slot}")
         # Rewards lie within their range; their sums are rounded.
         low, high = task.reward_ranges[arm]
         off = 1e-9 * max(abs(low), abs(high)) * seen
         if not ((sums >= low * seen - (off if low else 0)) & (sums <= high * seen + off)).all():
             raise ProblemError(f"rewards of arm {task.names[arm]!r} are not those of what was seen")
+
+
+def unseen_to_list(unseen: Mapping[int, UnseenPulls]) -> list[list[Any]]:
+    """Return pulls without an observation as JSON values."""
+    return [[arm, state, slot, list(pulls)] for arm, (state, slot, pulls) in sorted(unseen.items())]
+
+
+def unseen_from_list(task: Task, data: Any, slots: int) -> dict[int, UnseenPulls]:
+    """Return the pulls that ``unseen_to_list`` wrote, of a run of so many slots; impossible pulls are refused."""
+    found = {}
+    for arm, state, slot, pulls in data:
+        number = check_int("unseen: arm", arm, 0, task.n_arms - 1)
+        last = check_int("unseen: state", state, 0, task.n_states[number] + 1)
+        first = check_int("unseen: slot", slot, 0, slots)
+        known = tuple(check_ints("unseen: pulls", pulls, first, slots))
+        ascending = list(known) == sorted(set(known)) and 0 < len(known) <= MOST_UNSEEN_PULLS
+        if not task.reacts[number] or not ascending or (known[0] == first and last <= task.n_states[number]):
+            raise ProblemError(f"unseen pulls of arm {task.names[number]!r} are not those of a reacting arm")
+        found[number] = UnseenPulls(last, first, known)
+    if len(found) < len(data):
+        raise ProblemError("unseen pulls name an arm twice")
+    return found
 
 
 _BASES = {

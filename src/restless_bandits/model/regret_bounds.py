@@ -41,6 +41,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import Array
+from restless_bandits.model.checks import check_horizon
 from restless_bandits.model.exploration import exploration_bound
 from restless_bandits.model.markov import second_eigenvalue
 from restless_bandits.model.neighbours import lambda_max_bounds, neighbour_distance
@@ -108,7 +109,7 @@ def regret_bound(
     ``constants`` are the ``paper``'s, or the ``proved`` constants. ``lambda_max`` avoids its computation if known; the
     default is the proved end of its bracket.
     """
-    problem.task(horizon)
+    check_horizon(horizon)
     return _bound_of(problem, constants, lambda_max)(horizon)
 
 
@@ -127,7 +128,7 @@ def approximation_bound(
     problem: Problem, horizon: int, span: float, *, constants: str = "paper", lambda_max: float | None = None
 ) -> RegretBound:
     """Return the bound of Theorem 2, for a policy whose bias has a given span in R' (see ``policy_bias_span``)."""
-    problem.task(horizon)
+    check_horizon(horizon)
     return _bound_of(problem, constants, lambda_max, span)(horizon)
 
 

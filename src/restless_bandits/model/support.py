@@ -36,16 +36,18 @@ class Entry:
     """The subject of the sentence of a refusal."""
     features: frozenset[str] = UNCONTROLLED
     """The supported features."""
+    group: str = ""
+    """The entries that may take the place of each other."""
 
 
 SUPPORT: Mapping[str, Entry] = {
-    "exact": Entry("the oracle exact"),
-    "auto": Entry("the oracle auto"),
-    "whittle": Entry("the oracle whittle"),
-    "relaxation": Entry("the oracle relaxation"),
-    "myopic": Entry("the oracle myopic"),
-    "best-arm": Entry("the oracle best-arm"),
-    "guha": Entry("the oracle guha"),
+    "exact": Entry("the oracle exact", group="oracles"),
+    "auto": Entry("the oracle auto", group="oracles"),
+    "whittle": Entry("the oracle whittle", group="oracles"),
+    "relaxation": Entry("the oracle relaxation", group="oracles"),
+    "myopic": Entry("the oracle myopic", group="oracles"),
+    "best-arm": Entry("the oracle best-arm", group="oracles"),
+    "guha": Entry("the oracle guha", group="oracles"),
     "planning": Entry("the plan of a learner"),
     "beliefs": Entry("a table of beliefs"),
     "index": Entry("Whittle's index"),
@@ -55,23 +57,42 @@ SUPPORT: Mapping[str, Entry] = {
     "walk": Entry("a walk"),
     "gym": Entry("the Gymnasium environment"),
     "demo": Entry("the demo of the service"),
-    "task": Entry("a learner"),
-    "check": Entry("a diagnosis"),
-    "plots": Entry("a picture of indices"),
+    "task": Entry("a learner", REACTING),
+    "check": Entry("a diagnosis", OBSERVED),
+    "plots": Entry("a picture of indices or of estimates"),
     "theory": Entry("the theory of the Restless-UCB paper"),
 }
+
+
+PLANNED_OBSERVED = OBSERVED - {"setup_cost"}
+ALL_OBSERVED = frozenset(
+    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "planning", "evaluate", "simulate"}
+)
+"""The entries that support ``PLANNED_OBSERVED`` for problems with ``observed = "all"``."""
+
+
+def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
+    """Return the features that an entry supports in problems with a value of ``observed``."""
+    if observed == "all" and entry in ALL_OBSERVED:
+        return PLANNED_OBSERVED
+    return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
 
 
 def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
     """Raise ``ProblemError`` for a problem, or an arm, with a feature that an entry of ``SUPPORT`` lacks."""
     if not problem.features:
         return
-    asked = SUPPORT.get(entry) or Entry(f"the oracle {entry}")
-    missing = next((feature for feature in problem.features if feature not in asked.features), None)
+    asked = SUPPORT.get(entry) or Entry(f"the oracle {entry}", group="oracles")
+    observed = getattr(problem, "observed", "pulled")
+    missing = next((feature for feature in problem.features if feature not in supported(entry, observed)), None)
     if missing is not None:
-        others = [one.subject for one in SUPPORT.values() if one.features.issuperset(problem.features)]
-        remedy = "; such problems are for " + ", ".join(others) if others else f"; leave {missing} out"
-        raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support{remedy}")
+        others = [
+            one.subject
+            for name, one in SUPPORT.items()
+            if asked.group and one.group == asked.group and supported(name, observed).issuperset(problem.features)
+        ]
+        remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
+        raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")
 
 
 def _place(problem: Problem | AnyArm, feature: str) -> str:

@@ -17,6 +17,7 @@ from restless_bandits._internal.validation import (
     check_int,
     check_ints,
     is_number,
+    positive,
 )
 from restless_bandits.model.checks import check_horizon, check_text, finite_numbers, read_only
 from restless_bandits.model.rewards import (
@@ -31,6 +32,7 @@ from restless_bandits.model.rewards import (
     outside,
     range_within,
 )
+from restless_bandits.model.support import ARM_FEATURES
 
 if TYPE_CHECKING:
     from restless_bandits.model.problem import Problem
@@ -57,6 +59,12 @@ class Task:
     """The lowest and the highest reward of each arm; (0, 1) by default."""
     unit: Range = ZERO_TO_ONE
     """The range of the normalized rewards, see ``shared``; (0, 1) for rewards that are not normalized."""
+    reacts: tuple[bool, ...] = ()
+    """Whether the chain of each arm takes another step in a slot with a pull; by default no chain does."""
+    passive_rewards: tuple[tuple[float, ...], ...] = ()
+    """Mean rewards of slots without a pull, by state of each arm: never observed, hence known; empty for none."""
+    setup_costs: tuple[float, ...] = ()
+    """The cost of a pull of each arm in a slot after one without a pull; empty for none."""
 
     def __post_init__(self) -> None:
         sizes = tuple(check_ints("task: n_states", self.n_states))
@@ -66,7 +74,9 @@ class Task:
         given: dict[str, Any] = {"n_states": sizes}
         if isinstance(self.reward_ranges, list | tuple) and not self.reward_ranges:
             object.__setattr__(self, "reward_ranges", (ZERO_TO_ONE,) * n_arms)
-        for key in _OF_ARMS[1:]:
+        if isinstance(self.reacts, list | tuple) and not self.reacts:
+            object.__setattr__(self, "reacts", (False,) * n_arms)
+        for key in (*_ALWAYS[1:], "rewards", "mixing"):
             value = getattr(self, key)
             if value is None and key in REVEALABLE:
                 continue
@@ -78,6 +88,8 @@ class Task:
         for i, size in enumerate(sizes):
             check_known(given["reward_laws"][i], REWARD_LAWS, f"task: reward_laws[{i}] is")
             check_text(given["names"][i], f"task: names[{i}]")
+            if not isinstance(given["reacts"][i], bool):
+                raise ProblemError(f"task: reacts[{i}] is {shortened(given['reacts'][i])}; give true or false")
             if given["initial"][i] is not None:
                 check_int(f"task: initial[{i}]", given["initial"][i], 0, size - 1, "or None if unknown")
             if given.get("mixing") and given["mixing"][i] is not None:
@@ -92,6 +104,12 @@ class Task:
                 within = "0 and 1" if set(ranges) == {ZERO_TO_ONE} else "the ends of its range"
                 raise ProblemError(f"task: rewards must be a mean between {within} for each state of each arm")
             given["rewards"] = tuple(tuple(row.tolist()) for row in means)
+        given |= {"passive_rewards": self._checked_passive_rewards(sizes), "setup_costs": ()}
+        if self.setup_costs:
+            if not isinstance(self.setup_costs, list | tuple) or len(self.setup_costs) != n_arms:
+                raise ProblemError(f"task: setup_costs is {shortened(self.setup_costs)}; give a cost for each arm")
+            costs = [positive("task: setup_costs", cost, or_zero=True) for cost in self.setup_costs]
+            given["setup_costs"] = tuple(costs) if any(costs) else ()
         for key, value in given.items():
             object.__setattr__(self, key, value)
         known = self.problem
@@ -101,9 +119,28 @@ class Task:
         ):
             raise ProblemError("task: its arms are not those of its problem; make it with problem.task(...)")
 
+    def _checked_passive_rewards(self, sizes: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
+        rows = self.passive_rewards
+        if not rows:
+            return ()
+        if not isinstance(rows, list | tuple) or len(rows) != len(sizes):
+            raise ProblemError(f"task: passive_rewards is {shortened(rows)}; give a row for each of {len(sizes)} arms")
+        means = [finite_numbers(row, f"task: passive_rewards[{i}]", 1) for i, row in enumerate(rows)]
+        if [len(row) for row in means] != list(sizes):
+            raise ProblemError("task: passive_rewards must be a mean for each state of each arm")
+        return tuple(tuple(row.tolist()) for row in means) if any(row.any() for row in means) else ()
+
     @property
     def n_arms(self) -> int:
         return len(self.n_states)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The fields beyond those of uncontrolled arms, as far as a learner sees them: see ``support``."""
+        if not (self.passive_rewards or self.setup_costs or any(self.reacts)):
+            return ()
+        given = (any(self.reacts), bool(self.passive_rewards), bool(self.setup_costs))
+        return tuple(word for word, is_given in zip(ARM_FEATURES, given, strict=False) if is_given)
 
     def only(self, arms: Sequence[int]) -> Task:
         """Return the task of a selection of arms, numbered in the given order."""
@@ -122,6 +159,12 @@ class Task:
         if self.rewards is not None and arm.get("rewards") is None:
             raise ProblemError("rewards of the other arms are told; give those of the new one too")
         own = {key: getattr(self, key) for key in _OF_ARMS}
+        arm = {"reacts": False, "setup_costs": 0.0, "passive_rewards": (0.0,) * arm["n_states"]} | arm
+        zeros: dict[str, Any] = {
+            "passive_rewards": tuple((0.0,) * size for size in self.n_states),
+            "setup_costs": (0.0,) * self.n_arms,
+        }
+        own |= {key: own[key] or value for key, value in zeros.items()}
         more: dict[str, Any] = {key: value and (*value, arm.get(key)) for key, value in own.items()}
         return dataclasses.replace(self, **more)
 
@@ -196,7 +239,11 @@ def _shared(task: Task) -> Task:
         for means, ends in zip(task.rewards, ranges, strict=True)
     )
     problem = None if task.problem is None else task.problem.normalized()
-    return dataclasses.replace(task, reward_ranges=ranges, rewards=rewards, problem=problem, unit=common)
+    low, width = common[0], common[1] - common[0]
+    passive = tuple(tuple((mean - low) / width for mean in row) for row in task.passive_rewards)
+    costs = tuple(cost / width for cost in task.setup_costs)
+    about: dict[str, Any] = {"rewards": rewards, "problem": problem, "passive_rewards": passive, "setup_costs": costs}
+    return dataclasses.replace(task, reward_ranges=ranges, unit=common, **about)
 
 
 @lru_cache(maxsize=32)
@@ -206,7 +253,8 @@ def _flat_ranges(n_states: tuple[int, ...], ranges: tuple[Range, ...]) -> tuple[
     return low, high
 
 
-_OF_ARMS = ("n_states", "reward_laws", "reward_ranges", "initial", "names", "rewards", "mixing")
+_ALWAYS = ("n_states", "reward_laws", "reward_ranges", "initial", "names", "reacts")
+_OF_ARMS = (*_ALWAYS, "rewards", "mixing", "passive_rewards", "setup_costs")
 
 
 _UNTOLD: dict[str, Any] = dict.fromkeys(("horizon", "rewards", "mixing", "problem"))

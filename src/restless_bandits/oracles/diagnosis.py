@@ -10,8 +10,9 @@ from typing import Any
 
 from restless_bandits._internal.validation import Array
 from restless_bandits.model import markov
-from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.assumptions import Assumption
+from restless_bandits.model.checks import check_horizon
 from restless_bandits.model.neighbours import lambda_max_bounds
 from restless_bandits.model.optimism import radius_below_from
 from restless_bandits.model.problem import Problem, check_problem
@@ -27,6 +28,8 @@ from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.whittle import whittle_index
 
 HORIZON = 100_000
+MOST_KINDS = 1000
+"""Kinds in a diagnosis."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +136,66 @@ class Diagnosis:
         }
 
 
-def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis:
-    """Diagnose a problem; ``horizon`` sets the accuracy of ``mixing``."""
+@dataclass(frozen=True)
+class KindDiagnosis:
+    """A kind of arms: the chain of slots without a pull, the chain of slots with a pull, and rewards by state.
+
+    ``passive_stationary`` and ``active_stationary`` are the long-run shares of time in each state without pulls and
+    with a pull in every slot. ``mixing`` is that of ``ArmDiagnosis`` for the chain without pulls.
+    """
+
+    name: str
+    count: int
+    transitions: Array
+    active_transitions: Array
+    passive_rewards: Array
+    rewards: Array
+    setup_cost: float
+    passive_stationary: Array
+    active_stationary: Array
+    mixing: int | None
+
+
+@dataclass(frozen=True)
+class KindsDiagnosis:
+    """A problem with arms that react to pulls or are all observed: its kinds of arms.
+
+    The assumptions and constants of the Restless-UCB paper are not defined for such problems.
+    """
+
+    problem: Problem
+    horizon: int
+    kinds: tuple[KindDiagnosis, ...]
+    """The first kinds of the problem, at most ``MOST_KINDS``."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields in the form of ``restless check --json``."""
+        problem = self.problem
+        return {
+            "problem": problem.name,
+            "n_arms": problem.n_arms,
+            "n_kinds": len(problem.kinds),
+            "plays": problem.plays,
+            "observed": problem.observed,
+            "at_most": problem.at_most,
+            "features": problem.features,
+            "horizon": self.horizon,
+            "kinds": [dataclasses.asdict(kind) for kind in self.kinds],
+        }
+
+
+def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis | KindsDiagnosis:
+    """Diagnose a problem; ``horizon`` sets the accuracy of ``mixing``.
+
+    A problem with ``features``, such as arms that react to pulls, gets a diagnosis of its kinds.
+    """
     check_problem(problem)
     problem.require_steady("a diagnosis")
     refuse_unsupported(problem, "check")
-    problem.task(horizon)
+    check_horizon(horizon)
+    if problem.features:
+        kinds = (kind for kind in problem.kinds[:MOST_KINDS] if isinstance(kind, Arm))
+        return KindsDiagnosis(problem, horizon, tuple(_diagnose_kind(kind, horizon) for kind in kinds))
     assumptions = problem.assumptions
     c1 = max(0.0, assumptions["bounded_below"].value)
     bounds = lambda_max_bounds(problem)
@@ -171,6 +228,22 @@ def _bounds(problem: Problem, horizon: int, rate: float) -> Bounds | None:
         theorem_2_fixed=fixed,
         theorem_2_per_span=more - fixed if math.isfinite(fixed) else math.inf,
         theorem_2_vacuous_until=approximation_bound_from(problem, most, 0.0, lambda_max=rate),
+    )
+
+
+def _diagnose_kind(arm: Arm, horizon: int) -> KindDiagnosis:
+    means = arm.mean_rewards
+    return KindDiagnosis(
+        name=arm.name,
+        count=arm.count,
+        transitions=arm.chain,
+        active_transitions=arm.active_chain,
+        passive_rewards=means[:, 0],
+        rewards=means[:, 1],
+        setup_cost=arm.setup_cost,
+        passive_stationary=arm.stationary,
+        active_stationary=markov.limit_laws(arm.active_chain).mean(axis=0),
+        mixing=markov.mixing_time(arm.chain, 1 / math.sqrt(horizon)),
     )
 
 

@@ -62,6 +62,8 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     check_policy(problem, policy)
     problem.require_steady("the gain of a policy")
     refuse_unsupported(problem, "evaluate")
+    if problem.observed == "all":
+        raise ProblemError("all states are observed; simulate the policy: rb.evaluate(problem, policy, simulate=True)")
     if problem.reward_range != ZERO_TO_ONE:
         found = evaluate(problem.normalized(), policy, most=most)
         error, rounding = (difference_of(problem, part) for part in (found.error, found.rounding))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.reward_units import difference_of, gain_of
@@ -76,6 +76,10 @@ def normalized(
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(plan))
+        if problem.observed == "all":
+            from restless_bandits.oracles.observed.planners import observed_policy
+
+            return cast(Planned, observed_policy(problem, entry_of(plan)))
         return plan(problem.normalized(), *args, **options)
 
     return planned
@@ -90,6 +94,10 @@ def solved_normalized(
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(solve))
+        if problem.observed == "all":
+            from restless_bandits.oracles.observed.planners import solve_observed
+
+            return cast(Solution, cast(Any, solve_observed)(problem, entry_of(solve), *args, **options))
         return in_units(problem, solve(problem.normalized(), *args, **options))
 
     return solved

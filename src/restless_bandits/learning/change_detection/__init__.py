@@ -24,6 +24,9 @@ The likeliest chain is found by climbing, from all starts before an alarm; the b
 than the true chain. Observations are merged into segments, at most ``SEGMENTS_KEPT`` of about the same size: for old
 slots only coarse times of change remain (``lookout``). The omission of times leaves the test valid.
 
+An arm that reacts to pulls has no single chain and hence no third test. The distribution after a state and a wait is
+constant for such an arm as well, as long as no pull in between lacks an observation.
+
 docs/theory/changes.md has the mathematics and the measurements.
 """
 
@@ -127,11 +130,12 @@ class ChangeTest:
         *,
         reward_range: Range = ZERO_TO_ONE,
         fixed: bool = False,
+        reacts: bool = False,
     ) -> None:
-        self.since, self.mode = seen.since, mode
+        self.since, self.mode, self.reacts = seen.since, mode, reacts
         stretches, n = seen.sums.shape
         self.n_states = n
-        places, where = _numbered(seen.places, (n + 1) * N_BINS * n)
+        places, where = _numbered(seen.places, (n + 1 + reacts) * N_BINS * n)
         cells = stretches * len(places)
         counts = np.bincount(seen.stretches * len(places) + where, weights=seen.counts, minlength=cells)
         later = _sums_from(counts.astype(np.int64).reshape(stretches, -1))
@@ -153,8 +157,8 @@ class ChangeTest:
             chains[:2] = _all_parts(ratios[:, :, self._elapsed == 1]), _all_parts(ratios)
             chains[2] = _or_not(-math.inf)
             # The score estimates the gain, and the estimated gain must pay for two codes.
-            promises = 2 * self._promises() + self._rewards
-            for time in np.flatnonzero(promises[1:] >= threshold).tolist():
+            promises = None if self.reacts else 2 * self._promises() + self._rewards
+            for time in [] if promises is None else np.flatnonzero(promises[1:] >= threshold).tolist():
                 chains[2, time + 1] = _or_not(self._chain_evidence(time + 1))
         evidence = _either(chains) + self._rewards
         best = int(evidence[1:].argmax()) + 1

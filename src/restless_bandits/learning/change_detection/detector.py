@@ -48,15 +48,19 @@ class ArmChangeDetector:
 
     Parameters
     ----------
-    n_states, reward_range, fixed
-        The arm; ``fixed`` says that its rewards are fixed, with immediate detection of a change.
+    n_states, reward_range, fixed, reacts
+        The arm; ``fixed`` says that its rewards are fixed, with immediate detection of a change, and ``reacts`` that a
+        pull changes its step.
     stretch
         Slots after which a segment must end, because older slots may be forgotten there; 0 for none.
 
     """
 
-    def __init__(self, n_states: int, reward_range: Range, *, fixed: bool, stretch: int = 0) -> None:
+    def __init__(
+        self, n_states: int, reward_range: Range, *, fixed: bool, stretch: int = 0, reacts: bool = False
+    ) -> None:
         self.n_states, self.reward_range, self.fixed, self.stretch = n_states, reward_range, fixed, stretch
+        self.reacts = reacts
         self.begun = 1
         """The first slot of the test: earlier observations have served for an earlier alarm."""
         self._fresh = 0
@@ -88,7 +92,12 @@ class ArmChangeDetector:
         return self._fresh >= enough and _cell(slot) != self._asked
 
     def check(
-        self, slot: int, before: tuple[int, int], observations: Sequence[tuple[int, int, float]], threshold: float
+        self,
+        slot: int,
+        before: tuple[int, int],
+        observations: Sequence[tuple[int, int, float]],
+        threshold: float,
+        unseen: Sequence[int] = (),
     ) -> DetectedChange | None:
         """Test for a change of the arm, if due.
 
@@ -100,16 +109,19 @@ class ArmChangeDetector:
             The last final state and slot, and the observations (slot, state, reward) since then.
         threshold
             The least evidence for a change, from ``alarm_threshold``.
+        unseen
+            The slots since then with a pull of a reacting arm and no observation.
 
         """
         if not self.is_due(slot):
             return None
         self._fresh, self._asked = 0, _cell(slot)
-        recent = _joined(self._opened(), observed(self.n_states, before, observations))
+        recent = _joined(self._opened(), observed(self.n_states, before, observations, unseen))
         seen = self._seen(recent.part(int(np.searchsorted(recent.slots, self.begun))))
         if len(seen.since) < 2:
             return None
-        test = ChangeTest(seen, self._mode, reward_range=self.reward_range, fixed=self.fixed)
+        about: Any = {"reward_range": self.reward_range, "fixed": self.fixed, "reacts": self.reacts}
+        test = ChangeTest(seen, self._mode, **about)
         change = test.run(threshold)
         self._mode = test.mode
         return change
@@ -196,12 +208,12 @@ class ArmChangeDetector:
         """Restore the data that ``to_dict`` wrote; data inconsistent with the arm is refused."""
         n = self.n_states
         self.begun, self._fresh, self._asked = (check_int(key, data[key], 0) for key in ("begun", "fresh", "asked"))
-        self._segments = [CountSegment.from_list(segment, n) for segment in data["tallies"]]
+        self._segments = [CountSegment.from_list(segment, n, reacts=self.reacts) for segment in data["tallies"]]
         self._counted = sum(segment.observations for segment in self._segments)
         for slot, place, reward in data["open"]:
             if not is_number(reward):
                 raise ProblemError(f"the reward of an observation is {shortened(reward)}; it must be a number")
-            most = (n + 1) * N_BINS * n - 1
+            most = (n + 1 + self.reacts) * N_BINS * n - 1
             self._open.append((check_int("a slot", slot), check_int("a place", place, 0, most), float(reward)))
         starts = [segment.first_slot for segment in self._segments] + [entry[0] for entry in self._open]
         if starts != sorted(set(starts)):
@@ -214,8 +226,8 @@ class ArmChangeDetector:
 
 def of_arm(task: Task, arm: int, stretch: int) -> ArmChangeDetector:
     """Return the lookout for an arm of a task."""
-    fixed = task.reward_laws[arm] == "fixed"
-    return ArmChangeDetector(task.n_states[arm], task.reward_ranges[arm], fixed=fixed, stretch=stretch)
+    about: Any = {"fixed": task.reward_laws[arm] == "fixed", "stretch": stretch, "reacts": task.reacts[arm]}
+    return ArmChangeDetector(task.n_states[arm], task.reward_ranges[arm], **about)
 
 
 def _cell(slot: int) -> int:

@@ -26,6 +26,7 @@ from restless_bandits._internal.validation import LARGEST_INTEGER, Array
 from restless_bandits.model.arms import AnyArm, Arm, TableArm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
+from restless_bandits.model.support import UNCONTROLLED
 from restless_bandits.model.tasks import Task
 from restless_bandits.policies.plans import Plan, check_plan
 from restless_bandits.registry import ALIASES, LEARNERS, home_of
@@ -55,6 +56,15 @@ class Learner:
         """
         return frozenset({"rewards"} if getattr(self, "rewards", None) == "known" else ())
 
+    @property
+    def features(self) -> frozenset[str]:
+        """The features of arms that this learner plays beyond uncontrolled chains: see ``model.support``.
+
+        None by default: a learner that assumes one chain for each arm refuses arms that react to pulls, and a learner
+        that counts no rewards but those of pulls refuses arms that pay at rest.
+        """
+        return UNCONTROLLED
+
     def check(self, task: Task) -> None:
         """Raise ``ProblemError`` if this learner cannot play this task."""
 
@@ -69,6 +79,7 @@ class Learner:
     def task(self, problem: Problem, horizon: int | None) -> Task:
         """Return this learner's task of a problem, checked."""
         task = problem.task(horizon, reveal=self.needs)
+        check_features(self, task)
         self.check(task)
         return task
 
@@ -95,6 +106,32 @@ class Learner:
     def label(self) -> str:
         """The label in results: the original spec, else name and options."""
         return vars(self).get("_asked") or with_options(self.name, self.options)
+
+
+def check_features(learner: Learner, task: Task) -> None:
+    """Raise ``ProblemError`` if a learner does not support a feature of a task's arms."""
+    missing = next((word for word in task.features if word not in learner.features), None)
+    if missing is not None:
+        having = task.reacts.index(True) if missing == "active_transitions" else None
+        subject = "an arm" if having is None else f"arm {task.names[having]!r}"
+        others = ", ".join(_learners_of(frozenset(task.features)))
+        raise ProblemError(
+            f"{subject} has {missing}, and {learner.name} plays uncontrolled arms only; learners that play such arms "
+            f"are {others}"
+        )
+
+
+def _learners_of(features: frozenset[str]) -> list[str]:
+    """The names of the learners of the package that support some features of arms."""
+    specs = {name: name for name in LEARNERS.own} | ALIASES
+    found = []
+    for name, spec in specs.items():
+        word, rest = LEARNERS.split(spec)
+        options = [part.partition("=") for part in split_outside_brackets(rest)]
+        kind = LEARNERS[word] if word in LEARNERS.own else None
+        if kind is not None and kind(**{key: parse_option(value) for key, _, value in options}).features >= features:
+            found.append(name)
+    return found
 
 
 def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:

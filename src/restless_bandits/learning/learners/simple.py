@@ -17,6 +17,7 @@ from restless_bandits._internal.validation import positive
 from restless_bandits.learning.learners.base import Learner
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.model.support import REACTING
 from restless_bandits.model.tasks import Task
 from restless_bandits.policies.plans import Forever, Plan, Slots
 from restless_bandits.policies.policies import Cycle, EmpiricalUCB
@@ -27,6 +28,10 @@ class RoundRobin(Learner):
     """Pull the arms in turn, for ever."""
 
     name: ClassVar[str] = "round-robin"
+
+    @property
+    def features(self) -> frozenset[str]:
+        return REACTING
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         return Plan(Cycle(task.plays), until=Forever())
@@ -41,6 +46,10 @@ class UCB1(Learner):
 
     def __post_init__(self) -> None:
         positive("ucb1: width", self.width, or_zero=True)
+
+    @property
+    def features(self) -> frozenset[str]:
+        return REACTING
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         ranges: tuple[float, ...] = ()
@@ -71,6 +80,10 @@ class Informed(Learner):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"problem"})
+
+    @property
+    def features(self) -> frozenset[str]:
+        return REACTING
 
     def check(self, task: Task) -> None:
         # An oracle unsuitable for the problem raises now and not in the middle of a run.

@@ -4,7 +4,7 @@
 its states: the cycles between returns are independent, and their means can be used as in UCB. ``dsee`` (Liu, Liu, Zhao
 2011, 2013, "Learning in a changing world") explores and exploits in epochs that grow geometrically. Both have
 logarithmic regret against the best single arm. Against μ*, the best policy that moves between arms, their regret is
-linear.
+linear. Both papers let an arm at rest follow any process, so arms may react to pulls.
 
 The notes of each plan carry the rewards inside cycles or epochs to the next plan.
 """
@@ -22,6 +22,7 @@ from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import check_int, check_ints, is_number, positive
 from restless_bandits.learning.learners.base import Learner, require_one_play
 from restless_bandits.model.record import Record
+from restless_bandits.model.support import REACTING
 from restless_bandits.model.tasks import Task
 from restless_bandits.policies.plans import Plan, SeenIn, Slots
 from restless_bandits.policies.policies import SingleArm
@@ -34,6 +35,10 @@ Notes = dict[str, Any]
 @dataclass(frozen=True)
 class _Noted(Learner):
     """A learner that advances its notes and derives its plan from the notes."""
+
+    @property
+    def features(self) -> frozenset[str]:
+        return REACTING
 
     def check(self, task: Task) -> None:
         require_one_play(self, task)
@@ -128,7 +133,7 @@ class RCA(_Noted):
         arm, phase = notes["arm"], notes["phase"]
         state = int(record.last_state[arm])
         if phase == "meet":
-            if state == record.n_states[arm]:  # its answer was lost
+            if state >= record.n_states[arm]:  # its answer was lost
                 return {**notes, "fresh": False}
             states = list(notes["states"])
             states[arm] = state
