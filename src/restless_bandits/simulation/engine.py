@@ -86,7 +86,7 @@ class World:
         law_bases = _bases([arm.distribution.size for arm in arms])
         laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
         n = problem.n_arms
-        record = Record(problem.n_states, problem.initial)
+        record = Record.of_problem(problem)
         table = np.zeros((n, 8), dtype=np.int64)
         table[:, kernels.STATES] = problem.n_states
         table[:, kernels.CAP] = [arm.truncation for arm in arms[:n]]
@@ -173,7 +173,7 @@ class Run:
     def __init__(self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False) -> None:
         problem = world.problem
         self.world, self.horizon, self.words = world, horizon, words
-        self.record = record = Record(problem.n_states, problem.initial)
+        self.record = record = Record.of_problem(problem)
         self.previous_action = world.first_block
         shape = (horizon if trace else 0, problem.plays)
         self.trace = kernels.Trajectory(
