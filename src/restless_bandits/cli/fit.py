@@ -70,41 +70,33 @@ def fit(
     from restless_bandits import logs
 
     asked: Any = {"shape": shape, "lags": numbers(lags, "--lags", int), "announce": output.announce}
+    written: dict[str, Any] = {}
+    found: Fit | SeasonFit
     if season is not None:
-        _fit_season(logs.fit_season(trace, season, phases=_phases(phases), **asked), log.path, out, report, as_json)
-        return
-    found = logs.fit(trace, **asked)
-    files = {} if out is None else {out: found.problem.to_toml().encode()}
-    if plot is not None:
-        files[plot] = _picture(found, plot.suffix[1:])
+        found = logs.fit_season(trace, season, phases=_phases(phases), **asked)
+        named = {} if out is None else {one: out.with_name(f"{out.stem}-{one}{out.suffix}") for one in found.labels}
+        _check_outputs(log.path, {f"--out for {one}": path for one, path in named.items()} | {"--report": report})
+        problems = dict(zip(found.labels, found.fits, strict=True))
+        files = {path: problems[one].problem.to_toml().encode() for one, path in named.items()}
+        written["out"] = [str(path) for path in named.values()] or None
+    else:
+        found = logs.fit(trace, **asked)
+        files = {} if out is None else {out: found.problem.to_toml().encode()}
+        if plot is not None:
+            files[plot] = _picture(found, plot.suffix[1:])
+        written |= {"out": out and str(out), "plot": plot and str(plot)}
     if report is not None:
-        files[report] = _page(found)
+        files[report] = logs.report(found, announce=output.progress).encode()
     for path, content in files.items():
         save_file(path, content)
     if as_json:
-        written = {"out": out, "plot": plot, "report": report}
-        output.emit(found.as_dict() | {name: path and str(path) for name, path in written.items()})
+        output.emit(found.as_dict() | written | {"report": report and str(report)})
         return
-    lines = _fit_lines(found)
-    if files:
-        lines += ["", "written: " + ", ".join(str(path) for path in files)]
-    output.lines(lines)
+    lines = _fit_lines(found) if isinstance(found, logs.Fit) else _season_lines(found)
+    output.lines(lines + (["", "written: " + ", ".join(map(str, files))] if files else []))
 
 
-def _fit_season(found: SeasonFit, trace: Path, out: Path | None, report: Path | None, as_json: bool) -> None:
-    """Write a problem for each phase, to the name in ``--out`` with the phase before the ending; then report."""
-    phases = {} if out is None else {label: out.with_name(f"{out.stem}-{label}{out.suffix}") for label in found.labels}
-    _check_outputs(trace, {f"--out for {label}": path for label, path in phases.items()} | {"--report": report})
-    for label, one in zip(found.labels, found.fits, strict=True):
-        if phases:
-            save_file(phases[label], one.problem.to_toml().encode())
-    if report is not None:
-        save_file(report, _page(found))
-    files = [str(path) for path in (*phases.values(), report) if path is not None]
-    if as_json:
-        written = {"out": [str(path) for path in phases.values()] or None, "report": report and str(report)}
-        output.emit(found.as_dict() | written)
-        return
+def _season_lines(found: SeasonFit) -> list[str]:
     lines = [_head(found.plain)]
     for label, phase, one in zip(found.labels, found.phases, found.fits, strict=True):
         lines += ["", f"phase {label}, {found.season.names[phase]}:"]
@@ -112,10 +104,7 @@ def _fit_season(found: SeasonFit, trace: Path, out: Path | None, report: Path | 
             lines += ["", *_chain_lines(one, arm)]
         lines += [f"note: {note}" for note in one.notes]
     lines += ["", *(f"note: {note}" for note in found.notes)]
-    lines += test_lines(found.tests, found.fits[0].problem.findings.findings)
-    if files:
-        lines += ["", "written: " + ", ".join(files)]
-    output.lines(lines)
+    return lines + test_lines(found.tests, found.fits[0].problem.findings.findings)
 
 
 def _phases(text: str | None) -> Any:
@@ -214,12 +203,6 @@ def _picture(found: Fit, kind: str) -> bytes:
         content = io.BytesIO()
         figure.savefig(content, format=kind)
     return content.getvalue()
-
-
-def _page(found: Fit | SeasonFit) -> bytes:
-    from restless_bandits import logs
-
-    return logs.report(found, announce=output.progress).encode()
 
 
 def _check_outputs(trace: Path, outputs: Mapping[str, Path | None]) -> None:

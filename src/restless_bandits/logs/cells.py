@@ -142,8 +142,8 @@ def _numbers(name: str, cells: Cells) -> npt.NDArray[Any] | None:
 def _whole(cells: Cells) -> IntArray | None:
     """Whole numbers with all their digits, as nanoseconds since 1970 are more than a double can hold; else None."""
     if hasattr(cells, "cast"):
-        found = _cast(cells, "int64")
-        return None if found is None or _has_hexadecimals(cells) else found
+        # Hexadecimal numbers are integers for Arrow, and no numbers for Python.
+        return None if _cast(cells, "float64") is None else _cast(cells, "int64")
     if isinstance(cells, np.ndarray):
         return cells.astype(np.int64) if cells.dtype.kind in "bi" or cells.dtype in (np.uint8, np.uint16) else None
     kinds = set(map(type, cells))
@@ -174,12 +174,6 @@ def _cast(cells: Any, kind: Any) -> npt.NDArray[Any] | None:
     except ValueError:
         return None
     return found
-
-
-def _has_hexadecimals(cells: Any) -> bool:
-    """Whether a text has the letter x, as hexadecimal numbers have, which only Arrow accepts."""
-    compute = arrow().compute
-    return bool(compute.any(compute.match_substring(cells, "x", ignore_case=True)).as_py())
 
 
 def times_of(cells: Cells, place: Place) -> npt.NDArray[Any] | Stamped:
@@ -232,25 +226,21 @@ def parsed_stamps(cells: Sequence[Any]) -> Stamped:
     """Clock times; each different text is parsed once, because logs of several arms repeat them."""
     different = dict.fromkeys(cells)
     moments = list(map(_moment, different))
-    zones = {moment.tzinfo for moment in moments}
+    zones: set[Any] = {moment.tzinfo for moment in moments}
     if zones == {None}:
         stamps, names = np.array(moments, dtype="datetime64[us]"), frozenset[str]()
     elif None in zones:
         raise ValueError("some times have a zone")
     else:
-        ahead = [moment.utcoffset() or timedelta(0) for moment in moments]
+        offsets = [moment.utcoffset() or timedelta(0) for moment in moments]
         local = [moment.replace(tzinfo=None) for moment in moments]
-        stamps = np.array(local, dtype="datetime64[us]") - np.array(ahead, dtype="timedelta64[us]")
-        names = frozenset(_zone_names(zones, ahead))
+        stamps = np.array(local, dtype="datetime64[us]") - np.array(offsets, dtype="timedelta64[us]")
+        # A zone with a name has several offsets.
+        names = frozenset(map(zone_name, zones) if len(zones) == 1 else map(offset_name, offsets))
     if len(different) == len(cells):
         return Stamped(stamps, names)
     places = dict(zip(different, range(len(stamps)), strict=True))
     return Stamped(stamps[np.fromiter(map(places.__getitem__, cells), np.int64, len(cells))], names)
-
-
-def _zone_names(zones: set[Any], ahead: Sequence[timedelta]) -> set[str]:
-    """The name of the only zone, if there is a single named zone; else offsets from UTC."""
-    return {zone_name(zone) for zone in zones} if len(zones) == 1 else {offset_name(offset) for offset in set(ahead)}
 
 
 def _moment(cell: Any) -> datetime:
@@ -307,10 +297,9 @@ def _stamp_fault(cell: Any, zoned: bool) -> str:
     here = _is_zoned(cell)
     if here is None:
         return f"time is {shortened(cell)}, which is no time in ISO 8601 as the first one is; give all times alike"
-    if here != zoned:
-        if zoned:
-            why = "no zone, but those before it have one; write it with Z or an offset such as +01:00"
-        else:
-            why = "a zone, but those before it have none; give every time a zone, or none"
-        return f"time {shortened(str(cell))} has {why}"
-    return ""
+    if here == zoned:
+        return ""
+    why = "a zone, but those before it have none; give every time a zone, or none"
+    if zoned:
+        why = "no zone, but those before it have one; write it with Z or an offset such as +01:00"
+    return f"time {shortened(str(cell))} has {why}"

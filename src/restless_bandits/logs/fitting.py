@@ -324,7 +324,7 @@ def _estimated(trace: Trace, arm: int, shape: str, waits: IntArray, before: IntA
         # As for birth-death chains, the data must say more of every row than the prior does.
         identified = n == 1 or bool((counts.sum(axis=1) >= n * PRIOR).all())
     nothing = np.full(n, math.nan)
-    return ArmEstimate(name, len(waits), modes, nothing, nothing, identified)
+    return ArmEstimate(name, len(waits), modes, nothing, nothing, identified, ())
 
 
 def observations(waits: IntArray, before: IntArray, after: IntArray, n: int) -> Observations:

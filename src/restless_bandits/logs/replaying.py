@@ -335,22 +335,21 @@ def _played(
     trace: Trace, first: int | None, last: int | None, horizon: int | None, missing: str
 ) -> tuple[IntArray, int, int]:
     """The slots to play, the number of requested playable slots, and the number of slots with entries."""
-    times = np.unique(trace.times)
+    times, counts = np.unique(trace.times, return_counts=True)
     low = int(times[0]) if first is None else int(first)
     high = int(times[-1]) if last is None else int(last)
     if low > high:
         raise ProblemError(f"the stretch from slot {low} to slot {high} is empty; give a later end or an earlier start")
-    within = times[(times >= low) & (times <= high)]
+    inside = (times >= low) & (times <= high)
+    played, what = times[inside], "the slots in which anything was logged"
     if missing == "stretch":
-        start, slots = _stretch(trace, first, last)
-        played, what = np.arange(start, start + slots), "the slots of the complete stretch"
-    elif not within.size:
+        full = times[inside & (counts == trace.n_arms)]
+        played, what = _stretch(trace, full, first, last), "the slots of the complete stretch"
+    elif not played.size:
         raise ProblemError(
             f"nothing was logged from slot {low} to slot {high}; the log has slots {times[0]} to {times[-1]}"
         )
-    else:
-        played, what = within, "the slots in which anything was logged"
-    possible = len(within)
+    possible = int(inside.sum())
     if horizon is not None:
         played = played[: check_int("horizon", horizon, 1, len(played), what)]
         possible = min(possible, len(played))
@@ -378,15 +377,11 @@ def _without_closed(trace: Trace) -> Trace:
     return dataclasses.replace(trace, times=places.astype(np.int64), clock=None)
 
 
-def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, int]:
-    """The first slot and the length of the longest complete interval within bounds; given bounds must be its ends."""
-    times, counts = np.unique(trace.times, return_counts=True)
-    low = int(times[0]) if first is None else int(first)
-    high = int(times[-1]) if last is None else int(last)
-    if low > high:
-        raise ProblemError(f"the stretch from slot {low} to slot {high} is empty; give a later end or an earlier start")
-    full = times[(counts == trace.n_arms) & (times >= low) & (times <= high)]
+def _stretch(trace: Trace, full: IntArray, first: int | None, last: int | None) -> IntArray:
+    """The longest run of consecutive slots among the complete slots within bounds; given bounds must be its ends."""
     if not full.size:
+        low = trace.times[0] if first is None else first
+        high = trace.times[-1] if last is None else last
         where = "" if first is None and last is None else f" from {low} to {high}"
         raise ProblemError(
             f"no slot{where} has all {trace.n_arms} arms logged, and a replay needs logged states and rewards; "
@@ -395,20 +390,19 @@ def _stretch(trace: Trace, first: int | None, last: int | None) -> tuple[int, in
     wanted = [
         stretch
         for stretch in np.split(full, np.flatnonzero(np.diff(full) != 1) + 1)
-        if (first is None or stretch[0] == low) and (last is None or stretch[-1] == high)
+        if (first is None or stretch[0] == first) and (last is None or stretch[-1] == last)
     ]
     if not wanted:
         # The first gap in the requested interval, or the last gap if only the end was given.
         complete = set(full.tolist())
-        there = itertools.count(high, -1) if first is None else itertools.count(low)
+        there = itertools.count(last, -1) if first is None and last is not None else itertools.count(first or 0)
         slot = next(slot for slot in there if slot not in complete)
         missing = np.setdiff1d(np.arange(trace.n_arms), trace.arms[trace.times == slot])
         raise ProblemError(
             f"arm {trace.names[missing[0]]!r} was not logged in slot {slot}, and the stretch that was asked for needs "
             "it; leave out --from and --to to take the longest complete one"
         )
-    longest = max(wanted, key=len)
-    return int(longest[0]), len(longest)
+    return max(wanted, key=len)
 
 
 def _tasks(trace: Trace, players: Sequence[Learner], horizon: int, shape: str) -> list[Task]:

@@ -10,6 +10,10 @@ interior). Fisher scoring from several starts finds the mode: with even waits al
 and a climb from a single start may end on the wrong side. All modes nearly as likely as the best are returned. Standard
 errors come from Fisher's information at the mode by the delta method.
 
+An arm that reacts has two chains, of which no order of states is assumed: see ``reacting``. ``transitions`` is then the
+chain of slots without a pull, and ``active_transitions`` the chain of slots with a pull. Its first observation, and
+observations after a pull without an observation, are not used.
+
 If waits were so long that only the stationary distribution shows, or with next to no data, the transitions are not
 identified: ``estimate`` then refuses, and the exception carries the estimate.
 """
@@ -28,9 +32,12 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, positive
 from restless_bandits.learning.estimation import arm_kernels as arms
 from restless_bandits.learning.estimation import chain_kernels as kernels
+from restless_bandits.learning.estimation import reacting_kernels
 from restless_bandits.learning.estimation.arm_kernels import RIVAL as RIVAL
 from restless_bandits.learning.estimation.chain_kernels import Observations as Observations
 from restless_bandits.learning.estimation.chain_kernels import chain_of as chain_of
+from restless_bandits.learning.estimation.reacting import not_identified, reacting_modes
+from restless_bandits.learning.estimation.reacting_kernels import ByState
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, Range, checked_range, outside
 
@@ -51,6 +58,15 @@ class Mode:
 
 
 @dataclass(frozen=True, eq=False)
+class ReactingMode(Mode):
+    """A local maximum of the posterior of both chains of an arm that reacts."""
+
+    active_transitions: Array
+    """The chain of slots with a pull."""
+    active_standard_errors: Array
+
+
+@dataclass(frozen=True, eq=False)
 class ArmEstimate:
     """The estimate of an arm."""
 
@@ -63,6 +79,8 @@ class ArmEstimate:
     reward_errors: Array
     identified: bool
     """Whether the data say more of every move than the prior does."""
+    not_identified: tuple[str, ...]
+    """Of an arm that reacts: sentences about the parts of its chains that the data do not identify."""
 
     @property
     def transitions(self) -> Array:
@@ -71,6 +89,17 @@ class ArmEstimate:
     @property
     def standard_errors(self) -> Array:
         return self.modes[0].standard_errors
+
+    @property
+    def active_transitions(self) -> Array | None:
+        """The chain of slots with a pull; None for an arm that does not react."""
+        mode = self.modes[0]
+        return mode.active_transitions if isinstance(mode, ReactingMode) else None
+
+    @property
+    def active_standard_errors(self) -> Array | None:
+        mode = self.modes[0]
+        return mode.active_standard_errors if isinstance(mode, ReactingMode) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +157,9 @@ def estimate(
     about = enumerate(zip(labels, ranges, strict=True))
     found = Estimate(tuple(_estimate_arm(record, arm, label, prior, ends) for arm, (label, ends) in about))
     vague = [arm for arm in found.arms if not arm.identified]
+    if vague and strict and vague[0].not_identified:
+        remedy = "or get the estimate with strict=False"
+        raise NotIdentified(f"{vague[0].name}: {vague[0].not_identified[0]}, {remedy}", found)
     if vague and strict:
         raise NotIdentified(
             f"{vague[0].name}: {vague[0].observations} observations identify at most its stationary distribution, "
@@ -150,12 +182,17 @@ def _estimate_arm(record: Record, arm: int, name: str, prior: float, ends: Range
                 f"{name}: mean rewards are not between {low:.12g} and {high:.12g}; give reward_ranges, as the task has"
             )
         errors = np.sqrt(np.maximum((rewards - low) * (high - rewards), 0.0) / seen)
-    observations = int(counts[:-1].sum())
+    observations = int(counts[:n].sum())
     if n == 1:
         still = Mode(np.ones((1, 1)), np.zeros((1, 1)), 0.0)
-        return ArmEstimate(name, observations, (still,), rewards, errors, identified=True)
+        if record.reacts[arm]:
+            still = ReactingMode(np.ones((1, 1)), np.zeros((1, 1)), 0.0, np.ones((1, 1)), np.zeros((1, 1)))
+        return ArmEstimate(name, observations, (still,), rewards, errors, True, ())
+    if record.reacts[arm]:
+        pairs, sentences = likely_pairs(reacting_kernels.gather_by_state(arm, counts_of(record)), n, prior)
+        return ArmEstimate(name, observations, pairs, rewards, errors, not sentences, sentences)
     modes, identified = likely_chains(observations_of(record, arm), n, prior)
-    return ArmEstimate(name, observations, modes, rewards, errors, identified)
+    return ArmEstimate(name, observations, modes, rewards, errors, identified, ())
 
 
 def counts_of(record: Record) -> arms.Counts:
@@ -181,6 +218,19 @@ def likely_chains(seen: Observations, n: int, prior: float = PRIOR) -> tuple[tup
     kept = [best] + [rival for rival in rivals if rival.value > best.value - RIVAL]
     modes = tuple(Mode(chain_of(one.theta, n), _errors(one, n), one.value) for one in kept)
     return modes, _data_outweigh_prior(best, n, prior)
+
+
+def likely_pairs(seen: ByState, n: int, prior: float = PRIOR) -> tuple[tuple[ReactingMode, ...], tuple[str, ...]]:
+    """Return the pairs of chains of an arm that reacts between which observations cannot decide, the likeliest first.
+
+    And a sentence for each part of the chains that the observations do not identify.
+    """
+    found = reacting_modes(seen, n, prior)
+    modes = []
+    for one in found:
+        errors = one.standard_errors()
+        modes.append(ReactingMode(one.chains[0], errors[0], one.value, one.chains[1], errors[1]))
+    return tuple(modes), not_identified(found, seen, n, prior)
 
 
 def starts_for(seen: Observations, n: int) -> list[Array]:
@@ -294,11 +344,16 @@ def by_arm(theta: Array, first: IntArray) -> list[list[float]]:
 
 def noted_thetas(record: Record, name: str) -> Array | None:
     """Return the logits of all arms, flat, from the notes of the last plan under a name, or None if absent."""
+    return noted_logits(record, name, 2 * (record.n_states - 1))
+
+
+def noted_logits(record: Record, name: str, sizes: IntArray) -> Array | None:
+    """Return noted logits, of given numbers for each arm: see ``noted_thetas``."""
     noted = record.notes.get(name)
     if noted is None:
         return None
     # An arm of one state has no logits: its notes may be empty.
-    if [len(theta or ()) for theta in noted] == (2 * (record.n_states - 1)).tolist():
+    if [len(theta or ()) for theta in noted] == sizes.tolist():
         found = np.array([logit for theta in noted for logit in theta or ()], dtype=np.float64)
         if (np.abs(found) <= kernels.LARGEST_LOGIT).all():
             return found

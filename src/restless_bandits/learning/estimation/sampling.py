@@ -22,7 +22,15 @@ import numpy as np
 
 from restless_bandits._internal.compiling import njit
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.learning.estimation import PRIOR, THOROUGH, by_arm, counts_of, first_logits, noted_thetas
+from restless_bandits.learning.estimation import (
+    PRIOR,
+    THOROUGH,
+    by_arm,
+    counts_of,
+    first_logits,
+    noted_logits,
+    noted_thetas,
+)
 from restless_bandits.learning.estimation.arm_kernels import (
     MOST_RIVALS,
     Counts,
@@ -37,12 +45,15 @@ from restless_bandits.learning.estimation.arm_kernels import (
     standard_starts,
 )
 from restless_bandits.learning.estimation.chain_kernels import LARGEST_LOGIT, Observations, log_posterior
+from restless_bandits.learning.estimation.reacting_kernels import draw_reacting
 from restless_bandits.model.record import N_BINS, Record
 
 FREEDOM = 5.0
 LEAST_WEIGHT = 0.1
 FIRST_STEPS, STEPS = 20, 6
 """Steps of the sampler at the first plan and at every later plan."""
+REACTING_FIRST_STEPS, REACTING_STEPS = 200, 40
+"""The same for each row of the chains of arms that react."""
 
 
 class Draws(NamedTuple):
@@ -63,6 +74,30 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> Draws:
     _draw_arms(rng, counts_of(record), first, modes, draws, known, thorough, PRIOR, steps, _cache.of(record, thorough))
     chains = moved_chains(draws, first, np.zeros(first[-1]), np.zeros(record.n_arms), record.n_states)
     return Draws(chains, {"modes": by_arm(modes, first), "draws": by_arm(draws, first)})
+
+
+class ReactingDraws(NamedTuple):
+    """P_passive and P_active of every arm, flat, and the notes for the next plan."""
+
+    passive: Array
+    active: Array
+    notes: dict[str, list[list[float]]]
+
+
+def draw_reacting_chains(record: Record, rng: np.random.Generator) -> ReactingDraws:
+    """Draw both chains of every arm from the posterior, going on from the last draws, or from the prior.
+
+    A random walk on the scale of logits: see ``reacting_kernels``. Each row of both chains has a flat prior.
+    """
+    n = record.n_states
+    sizes = n * (n - 1) * (1 + record.reacts)
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    begin = noted_logits(record, "draws", sizes)
+    draws = np.zeros(first[-1]) if begin is None else begin
+    passive, active = np.empty(np.sum(n**2)), np.empty(np.sum(n**2))
+    steps = REACTING_FIRST_STEPS if begin is None else REACTING_STEPS
+    draw_reacting(rng, counts_of(record), record.reacts, first, draws, begin is not None, steps, passive, active)
+    return ReactingDraws(passive, active, {"draws": by_arm(draws, first)})
 
 
 class Proposal(NamedTuple):
