@@ -7,6 +7,8 @@ import pytest
 
 from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.audit import audit
+from restless_bandits.service.dashboard.analysis import LogSummary
+from restless_bandits.service.dashboard.page import present_of, recent
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.storage.schema import LOG_VERSION
 from tests.service.clients import Inside
@@ -79,6 +81,28 @@ def test_reports_of_pulls(kept):
     assert a.record()["unseen"] == [[first["numbers"][0], 2, 0, [2]]]
     with pytest.raises(ServiceError, match="lost feedback has no state and no reward"):
         a.tell(a.ask(), pulled=False, state=0, reward=1.0)
+
+
+def test_the_page_follows_pulls(kept):
+    a = kept()
+    a.create(ARMS, learner="round-robin", late=6)
+    played(a, 60)
+    a.patch(late=3)
+    a.patch(add_arm={"name": "w", "setup_cost": 1.0})
+    played(a, 20)
+    summary = LogSummary(1)
+    for event in a.log():
+        summary.take(event | {"at": 0})
+    mine, known = summary.record, a.writer.read("a", lambda agent_state: agent_state.core.record.copy())
+    assert mine.unseen == known.unseen
+    for name in ("flat_counts", "flat_rewards", "last_state", "last_slot"):
+        np.testing.assert_array_equal(getattr(mine, name), getattr(known, name))
+    present = a.writer.read("a", present_of)
+    number = next(iter(known.unseen))
+    state, slot, pulls = known.unseen[number]
+    assert present["unseen"][str(number)] == [state, known.slots + 1 - slot, [known.slots + 1 - pull for pull in pulls]]
+    assert {"lost": True} in [one for slot in recent(a.log()) for one in slot["arms"].values()]
+    assert {"unpulled": True} in [one for slot in recent(a.log()) for one in slot["arms"].values()]
 
 
 class TestOverHTTP:
