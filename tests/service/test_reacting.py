@@ -7,8 +7,10 @@ import pytest
 
 from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.audit import audit
-from restless_bandits.service.dashboard.analysis import LogSummary
-from restless_bandits.service.dashboard.page import present_of, recent
+from restless_bandits.service.dashboard import analysis
+from restless_bandits.service.dashboard.analysis import LogSummary, analyse, optimum, what_if
+from restless_bandits.service.dashboard.executor import snapshot_of
+from restless_bandits.service.dashboard.page import _tried, present_of, recent
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.storage.schema import LOG_VERSION
 from tests.service.clients import Inside
@@ -103,6 +105,46 @@ def test_the_page_follows_pulls(kept):
     assert present["unseen"][str(number)] == [state, known.slots + 1 - slot, [known.slots + 1 - pull for pull in pulls]]
     assert {"lost": True} in [one for slot in recent(a.log()) for one in slot["arms"].values()]
     assert {"unpulled": True} in [one for slot in recent(a.log()) for one in slot["arms"].values()]
+
+
+def test_the_page_shows_both_chains(kept, monkeypatch):
+    """The learned problem has both chains of each arm, and is solved as such."""
+    monkeypatch.setattr(analysis, "FEWEST_DRAWS", 2)
+    monkeypatch.setattr(analysis, "DRAWING", 0.0)
+    a = kept()
+    a.create(ARMS, learner="round-robin", late=6)
+    played(a, 120)
+    snapshot = a.writer.read("a", snapshot_of)
+    seen = analyse(str(a.store.engine.url), snapshot)
+    x, y, z = seen["arms"]
+    assert np.shape(x["active_transitions"]) == np.shape(x["active_errors"]) == (2, 2)
+    assert "active_transitions" not in z
+    assert (x["passive_rewards"], y["setup_cost"]) == ([0.5, 0.25], 0.125)
+    # Rows of the states, of an arm never seen, and of one pulled without an answer.
+    assert [len(arm["index"]) for arm in (x, y, z)] == [4, 4, 3]
+    found = optimum(snapshot)
+    assert found["lower"] <= found["gain"] <= found["upper"]
+    assert found["low"] < found["high"]
+    kept_keys = (
+        "name",
+        "transitions",
+        "active_transitions",
+        "rewards",
+        "reward_range",
+        "passive_rewards",
+        "setup_cost",
+    )
+    arms = [{key: arm[key] for key in kept_keys if key in arm} for arm in (x, y)]
+    for arm in arms:
+        arm["rewards"] = [0.5 if reward is None else reward for reward in arm["rewards"]]
+    tried, plays = _tried(json.dumps(arms), "1")
+    made = what_if(tried, plays)
+    assert made["lower"] <= made["upper"]
+    arms[0].pop("active_transitions")
+    assert what_if(arms, 1)["gain"] != made["gain"]
+    arms[0]["active_transitions"] = [[1.0]]
+    with pytest.raises(ServiceError, match="not a short list of small arms"):
+        _tried(json.dumps(arms), "1")
 
 
 class TestOverHTTP:

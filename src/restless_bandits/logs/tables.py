@@ -20,7 +20,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import read_file
-from restless_bandits.logs.cells import Cells, Place, Stamped, arrow
+from restless_bandits.logs.cells import Cells, Place, Stamped, arrow, listed
 from restless_bandits.logs.clocks import zone_name
 
 CHUNK = 1 << 9
@@ -143,8 +143,8 @@ def csv_table(text: str, name: str) -> Table:
     def columns(places: Sequence[int]) -> list[Cells]:
         if (found := unquoted_columns(text, delimiter, len(header), places)) is not None:
             return found
-        cells: list[list[str]] = [[] for _ in places]
-        lines, done = itertools.islice(rows(), 1, None), 0
+        parts: list[Any] = [[] for _ in places]
+        lines, done, pyarrow = itertools.islice(rows(), 1, None), 0, arrow()
         while chunk := list(itertools.islice(lines, CHUNK)):
             if set(map(len, chunk)) != {len(header)}:
                 i, row = next((i, row) for i, row in enumerate(chunk) if len(row) != len(header))
@@ -153,10 +153,10 @@ def csv_table(text: str, name: str) -> Table:
                     "give every line as many as the header"
                 )
             turned = list(zip(*chunk, strict=True))
-            for column, i in zip(cells, places, strict=True):
-                column += turned[i]
+            for part, i in zip(parts, places, strict=True):
+                part.append(_packed(turned[i], pyarrow))
             done += len(chunk)
-        return list(cells)
+        return [_joined(part) for part in parts]
 
     return Table(tuple(header), columns, place, name)
 
@@ -178,6 +178,24 @@ def unquoted_columns(text: str, delimiter: str, width: int, places: Sequence[int
     except pyarrow.ArrowInvalid:
         return None
     return list(table.slice(1).columns)
+
+
+def _packed(cells: Sequence[Any], pyarrow: Any) -> Any:
+    """A block of a column, as an Arrow array if possible: long lists take memory, and time of the garbage collector."""
+    if pyarrow is None:
+        return cells
+    try:
+        return pyarrow.array(cells)
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+        return cells
+
+
+def _joined(parts: Sequence[Any]) -> Cells:
+    """A column of its blocks."""
+    kinds = {getattr(part, "type", None) for part in parts}
+    if len(kinds) == 1 and None not in kinds:
+        return _of_arrow(arrow().chunked_array(parts))
+    return [cell for part in parts for cell in listed(part)]
 
 
 def _json_lines(text: str, name: str) -> Table:
@@ -205,12 +223,13 @@ def _json_lines(text: str, name: str) -> Table:
     names = tuple(dict.fromkeys(itertools.chain.from_iterable(firsts)))
 
     def columns(places: Sequence[int]) -> list[Cells]:
-        cells: list[list[Any]] = [[] for _ in places]
+        parts: list[Any] = [[] for _ in places]
+        pyarrow = arrow()
         for start in range(0, len(numbers), CHUNK):
             rows = objects(start)
-            for column, i in zip(cells, places, strict=True):
-                column += [row.get(names[i]) for row in rows]
-        return list(cells)
+            for part, i in zip(parts, places, strict=True):
+                part.append(_packed([row.get(names[i]) for row in rows], pyarrow))
+        return [_joined(part) for part in parts]
 
     return Table(names, columns, place, name)
 
@@ -257,6 +276,8 @@ def _of_arrow(column: Any) -> Cells:
     if (types.is_integer(kind) or types.is_floating(kind)) and column.null_count == 0:
         numbers: Cells = column.to_numpy()
         return numbers
+    if (types.is_string(kind) or types.is_large_string(kind)) and column.null_count == 0:
+        return column
     cells: list[Any] = column.to_pylist()
     return cells
 

@@ -41,18 +41,18 @@ class Entry:
 
 
 SUPPORT: Mapping[str, Entry] = {
-    "exact": Entry("the oracle exact", group="oracles"),
-    "auto": Entry("the oracle auto", group="oracles"),
-    "whittle": Entry("the oracle whittle", group="oracles"),
-    "relaxation": Entry("the oracle relaxation", group="oracles"),
-    "myopic": Entry("the oracle myopic", group="oracles"),
-    "best-arm": Entry("the oracle best-arm", group="oracles"),
+    "exact": Entry("the oracle exact", REACTING, group="oracles"),
+    "auto": Entry("the oracle auto", REACTING, group="oracles"),
+    "whittle": Entry("the oracle whittle", REACTING, group="oracles"),
+    "relaxation": Entry("the oracle relaxation", REACTING, group="oracles"),
+    "myopic": Entry("the oracle myopic", REACTING, group="oracles"),
+    "best-arm": Entry("the oracle best-arm", REACTING, group="oracles"),
     "guha": Entry("the oracle guha", group="oracles"),
-    "planning": Entry("the plan of a learner"),
-    "beliefs": Entry("a table of beliefs"),
-    "index": Entry("Whittle's index"),
-    "bound": Entry("the bound of the relaxation"),
-    "evaluate": Entry("the gain of a policy"),
+    "planning": Entry("the plan of a learner", REACTING),
+    "beliefs": Entry("a table of beliefs", REACTING),
+    "index": Entry("Whittle's index", REACTING),
+    "bound": Entry("the bound of the relaxation", REACTING),
+    "evaluate": Entry("the gain of a policy", REACTING),
     "simulate": Entry("a simulation"),
     "walk": Entry("a walk"),
     "gym": Entry("the Gymnasium environment", REACTING),
@@ -64,17 +64,32 @@ SUPPORT: Mapping[str, Entry] = {
 }
 
 
+PLANNED_OBSERVED = OBSERVED - {"setup_cost"}
+ALL_OBSERVED = frozenset(
+    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "planning", "evaluate", "simulate"}
+)
+"""The entries that support ``PLANNED_OBSERVED`` for problems with ``observed = "all"``."""
+
+
+def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
+    """Return the features that an entry supports in problems with a value of ``observed``."""
+    if observed == "all" and entry in ALL_OBSERVED:
+        return PLANNED_OBSERVED
+    return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
+
+
 def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
     """Raise ``ProblemError`` for a problem, or an arm, with a feature that an entry of ``SUPPORT`` lacks."""
     if not problem.features:
         return
     asked = SUPPORT.get(entry) or Entry(f"the oracle {entry}", group="oracles")
-    missing = next((feature for feature in problem.features if feature not in asked.features), None)
+    observed = getattr(problem, "observed", "pulled")
+    missing = next((feature for feature in problem.features if feature not in supported(entry, observed)), None)
     if missing is not None:
         others = [
             one.subject
-            for one in SUPPORT.values()
-            if asked.group and one.group == asked.group and one.features.issuperset(problem.features)
+            for name, one in SUPPORT.items()
+            if asked.group and one.group == asked.group and supported(name, observed).issuperset(problem.features)
         ]
         remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
         raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")

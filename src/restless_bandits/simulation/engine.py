@@ -17,6 +17,7 @@ from restless_bandits._internal.random_streams import plan_generator, world_word
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.learning.learners.base import Learner, next_plan
 from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN, PAYS_ONE
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, shares_of
@@ -34,7 +35,7 @@ from restless_bandits.policies.policies import (
     SingleArm,
     top_arms,
 )
-from restless_bandits.processes.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, truncation_for
+from restless_bandits.processes.beliefs import MOST_CHOICES, JointBeliefs, hidden_process, truncation_for
 from restless_bandits.simulation import world_kernels as kernels
 
 ENGINE_TV_ERROR = 1e-15
@@ -82,9 +83,9 @@ class World:
             if arm is not old
         ]
         paying = [*problem.arms, *(arm for _, _, arm in changed)]
-        arms = [arm_beliefs(arm, truncation_for(arm, ENGINE_TV_ERROR), forget=False) for arm in paying]
+        arms = [hidden_process(arm, truncation_for(arm, ENGINE_TV_ERROR), forget=False) for arm in paying]
         law_bases = _bases([arm.distribution.size for arm in arms])
-        laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
+        laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward[:, 1]]).ravel() for arm in arms]
         n = problem.n_arms
         record = Record.of_problem(problem)
         table = np.zeros((n, 8), dtype=np.int64)
@@ -138,8 +139,8 @@ def _bases(sizes: list[int]) -> IntArray:
 def _pays(arm: AnyArm) -> int:
     """How the rewards of an arm are drawn."""
     if arm.reward_law == "bernoulli":
-        return kernels.PAYS_ONE if arm.reward_range == ZERO_TO_ONE else kernels.PAYS_END
-    return kernels.PAYS_BETA if arm.reward_law == "beta" else kernels.PAYS_MEAN
+        return PAYS_ONE if arm.reward_range == ZERO_TO_ONE else PAYS_END
+    return PAYS_BETA if arm.reward_law == "beta" else PAYS_MEAN
 
 
 def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, to_jsonable
 from restless_bandits.agent.delayed_feedback import FeedbackBuffer
 from restless_bandits.learning.estimation import ArmEstimate, estimate
-from restless_bandits.learning.estimation.sampling import draw_from_posterior
+from restless_bandits.learning.estimation.sampling import draw_from_posterior, draw_reacting_chains
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
@@ -328,13 +328,16 @@ def _learned(found: Sequence[ArmEstimate], task: Task, numbers: Sequence[int]) -
         rewards = np.where(np.isfinite(arm.rewards), np.clip(arm.rewards, low, high), (low + high) / 2)
         about = _features_of(task, number)
         if arm.active_transitions is not None:
-            about["active_transitions"] = _law(arm.active_transitions)
-        about |= {"name": arm.name, "reward_range": (low, high), "reward_law": "bounded"}
-        arms.append(Arm(_law(arm.transitions), rewards, **about))
+            about["active_transitions"] = _safe(arm.active_transitions)
+        arms.append(_made(arm.transitions, rewards, arm.name, (low, high), **about))
     return arms
 
 
-def _law(transitions: Array) -> Array:
+def _made(transitions: Array, rewards: Array, name: str, reward_range: tuple[float, float], **features: Any) -> Arm:
+    return Arm(_safe(transitions), rewards, name=name, reward_range=reward_range, reward_law="bounded", **features)
+
+
+def _safe(transitions: Array) -> Array:
     # Away from 0 and 1, at which a chain and a bound would need unbounded time.
     safe = np.clip(transitions, 1e-6, None) * (np.asarray(transitions) > 0)
     return np.asarray(safe / safe.sum(axis=1, keepdims=True))
@@ -390,18 +393,29 @@ def _bounds_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequenc
     bounds: list[float] = []
     record = record.copy()
     while len(bounds) < FEWEST_DRAWS or (len(bounds) < DRAWS and time.monotonic() < deadline):
-        draw = draw_from_posterior(record.frozen(), rng)
-        record.remember(draw.notes)
+        passive, active, notes = _draw(record, any(arm.features for arm in arms), rng)
+        record.remember(notes)
         place, drawn = 0, []
         for arm, one in zip(arms, found, strict=True):
             n = arm.n_states
-            chain = np.reshape(draw.chains[place : place + n * n], (n, n))
+            chain, pulled = (np.reshape(chains[place : place + n * n], (n, n)) for chains in (passive, active))
             place += n * n
             errors = np.where(np.isfinite(one.reward_errors), one.reward_errors, 0.0)
             rewards = np.clip(arm.rewards + errors * rng.standard_normal(n), *arm.reward_range)
-            drawn.append(Arm(_law(chain), rewards, name=arm.name, reward_range=arm.reward_range, reward_law="bounded"))
+            about: dict[str, Any] = {"active_transitions": _safe(pulled)} if arm.reacts else {}
+            about |= {"passive_rewards": arm.passive_rewards, "setup_cost": arm.setup_cost}
+            drawn.append(_made(chain, rewards, arm.name, arm.reward_range, **about))
         bounds.append(best(Problem(drawn, plays=plays, name="drawn")).upper)
     return bounds
+
+
+def _draw(record: Record, reacting: bool, rng: np.random.Generator) -> tuple[Array, Array, Mapping[str, Any]]:
+    """Draw the chains of all arms, at rest and when pulled, with the notes from which the next draw goes on."""
+    if reacting:
+        draws = draw_reacting_chains(record.frozen(), rng)
+        return draws.passive, draws.active, draws.notes
+    draw = draw_from_posterior(record.frozen(), rng)
+    return draw.chains, draw.chains, draw.notes
 
 
 def _worded(store: Store, plan: dict[str, Any]) -> dict[str, Any]:
