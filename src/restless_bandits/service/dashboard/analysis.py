@@ -19,6 +19,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, to_jsonable
+from restless_bandits.agent.core import DEFAULT_LATE_SLOTS
 from restless_bandits.agent.delayed_feedback import FeedbackBuffer
 from restless_bandits.learning.estimation import ArmEstimate, estimate
 from restless_bandits.learning.estimation.sampling import draw_from_posterior, draw_reacting_chains
@@ -99,7 +100,7 @@ class LogSummary:
     pulls: FeedbackBuffer | None = None
     """The decisions and feedback of the last slots, where pulls without an observation count."""
     plays: int = 1
-    late: int = 0
+    late: int = DEFAULT_LATE_SLOTS
 
     def take(self, event: dict[str, Any]) -> None:
         """Add an event to the summary."""
@@ -109,7 +110,7 @@ class LogSummary:
     def _create(self, event: dict[str, Any]) -> None:
         task = Task(**event["task"])
         self.names, self.ranges = list(task.names), list(task.reward_ranges)
-        self.record, self.plays, self.late = Record.of(task), task.plays, event["late"]
+        self.record, self.plays, self.late = Record.of(task), task.plays, event.get("late", DEFAULT_LATE_SLOTS)
         if any(task.tracks_pulls):
             self.pulls = FeedbackBuffer(self.record, self.late)
 
