@@ -24,6 +24,7 @@ from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.solution import Solution
+from restless_bandits.processes.resting_pay import UNIT, WithoutRestingPay, without_resting_pay
 
 SHARE_ROUNDING = 4 * 2.0**-53
 """A bound of what rounding puts a reward off by, as a share."""
@@ -70,7 +71,19 @@ def rounding_of(problem: Problem, gain: float) -> float:
 def normalized(
     plan: Callable[Concatenate[Problem, Options], Planned],
 ) -> Callable[Concatenate[Problem, Options], Planned]:
-    """Decorate a planning function to work on normalized rewards; its answer stays normalized."""
+    """Decorate a planning function to work on normalized rewards of pulls; its answer stays normalized."""
+
+    @wraps(plan)
+    def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
+        return plan(without_resting_pay(problem).problem.normalized(), *args, **options)
+
+    return planning(planned)
+
+
+def planning(
+    plan: Callable[Concatenate[Problem, Options], Planned],
+) -> Callable[Concatenate[Problem, Options], Planned]:
+    """Decorate a planning function for arms seen when pulled, in the units of the problem; others are passed on."""
 
     @wraps(plan)
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
@@ -80,7 +93,7 @@ def normalized(
             from restless_bandits.oracles.observed.planners import observed_policy
 
             return cast(Planned, observed_policy(problem, entry_of(plan)))
-        return plan(problem.in_shares(), *args, **options)
+        return plan(problem, *args, **options)
 
     return planned
 
@@ -88,7 +101,21 @@ def normalized(
 def solved_normalized(
     solve: Callable[Concatenate[Problem, Options], Solution],
 ) -> Callable[Concatenate[Problem, Options], Solution]:
-    """Decorate a solver to work on normalized rewards, with its answer in the units of the problem."""
+    """Decorate a solver to work on normalized rewards of pulls, with its answer in the units of the problem."""
+
+    @wraps(solve)
+    def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
+        reduced = without_resting_pay(problem)
+        found = in_units(reduced.problem, solve(reduced.problem.normalized(), *args, **options))
+        return with_resting_pay(problem, reduced, found)
+
+    return solving(solved)
+
+
+def solving(
+    solve: Callable[Concatenate[Problem, Options], Solution],
+) -> Callable[Concatenate[Problem, Options], Solution]:
+    """Decorate a solver for arms seen when pulled, in the units of the problem; other problems are passed on."""
 
     @wraps(solve)
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
@@ -98,7 +125,7 @@ def solved_normalized(
             from restless_bandits.oracles.observed.planners import solve_observed
 
             return cast(Solution, cast(Any, solve_observed)(problem, entry_of(solve), *args, **options))
-        return in_units(problem, solve(problem.in_shares(), *args, **options))
+        return solve(problem, *args, **options)
 
     return solved
 
@@ -108,8 +135,29 @@ def entry_of(function: Callable[..., Any]) -> str:
     return function.__module__.rpartition(".")[2].replace("_", "-")
 
 
+def with_resting_pay(problem: Problem, reduced: WithoutRestingPay, found: Solution) -> Solution:
+    """Return a solution of ``without_resting_pay(problem)`` as a solution of the problem."""
+    if reduced.problem is problem:
+        return found
+    lower, upper = found.lower + reduced.rate, found.upper + reduced.rate
+    wider = reduced.error + 2 * UNIT * (max(abs(lower), abs(upper)) + abs(reduced.rate))
+    return replace(
+        found,
+        problem=problem,
+        gain=None if found.gain is None else found.gain + reduced.rate,
+        lower=math.nextafter(lower - wider, -math.inf),
+        upper=math.nextafter(upper + wider, math.inf),
+        ratio=None,
+    )
+
+
+def policy_units(problem: Problem) -> float:
+    """Return the unit, in those of a problem, of the rewards and biases of its normalized policies."""
+    return difference_of(without_resting_pay(problem).problem, 1.0)
+
+
 def in_units(problem: Problem, found: Solution) -> Solution:
-    """Return a solution of ``problem.in_shares()`` as a solution of the problem."""
+    """Return a solution of ``problem.normalized()`` as a solution of the problem."""
     if problem.reward_range == ZERO_TO_ONE:
         return found
     low, high = problem.reward_range

@@ -31,10 +31,11 @@ from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_po
 from restless_bandits.policies.choice_kernels import choices_of
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.processes.beliefs import (
-    ArmBeliefs,
+    HiddenProcess,
     JointBeliefs,
-    arm_beliefs,
     forgetting_beliefs,
+    has_lost_row,
+    hidden_process,
     remembering_beliefs,
     side_by_side,
     truncation_for,
@@ -86,12 +87,12 @@ def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None =
     return iterated(arms, problem.plays, precision)[0]
 
 
-def _table_size(arms: Sequence[ArmBeliefs], plays: int) -> int:
+def _table_size(arms: Sequence[HiddenProcess], plays: int) -> int:
     return JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
 
 
 def iterated(
-    arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked: bool = True
+    arms: Sequence[HiddenProcess], plays: int, tolerance: float, *, linked: bool = True
 ) -> tuple[JointPolicy, float]:
     """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance.
 
@@ -102,17 +103,19 @@ def iterated(
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
     links = kernels.link(joint.table) if linked and plays == 1 and joint.size <= LINKED_TABLE else kernels.NO_LINKS
-    span = kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
+    span = kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.distributions)
     return JointPolicy(joint, iterate.action, iterate.values), span
 
 
-def _beliefs(arm: AnyArm, tv_error: float) -> ArmBeliefs:
-    if isinstance(arm, Arm):
-        laws, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
+def _beliefs(arm: AnyArm, tv_error: float) -> HiddenProcess:
+    if isinstance(arm, Arm) and not has_lost_row(arm):
+        distributions, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
         if reached <= tv_error:
             # Most chains forget, and the check is many times faster than a search for the reason.
-            return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
-    return arm_beliefs(arm, truncation_for(arm, tv_error))
+            return forgetting_beliefs(
+                distributions[:-1], distributions[-1].mean(axis=0), arm.rewards, arm.initial, reached
+            )
+    return hidden_process(arm, truncation_for(arm, tv_error))
 
 
 def precision_at(slots: int) -> float:
@@ -168,13 +171,15 @@ def _belief_policy(problem: Problem, slots: int | None, lasting: int) -> Policy:
 
 def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     """Return the better of a rough table and Whittle's index; None if no table is small enough for ``lasting``."""
-    chains = [arm for arm in problem.arms if isinstance(arm, Arm)]
+    chains = [arm for arm in problem.arms if isinstance(arm, Arm) and not has_lost_row(arm)]
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
     for tv_error in ROUGH:
         settled = [converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION) for arm in chains]
         if all(reached <= tv_error for _, reached in settled):
-            arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
+            arms = [
+                remembering_beliefs(distributions, arm) for (distributions, _), arm in zip(settled, chains, strict=True)
+            ]
             if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
                 rough, whittle = iterated(arms, 1, COARSEST)[0], quick_whittle(problem)
                 ours, theirs = rollouts(problem, rough, whittle, max(SHORTEST_ROLLOUT, ROLLOUT * lasting))
@@ -187,12 +192,14 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
     """Return simulated rewards a slot of a table over joint beliefs and of indices, in batches of ``slots`` in all."""
     chains = [arm.chain.copy() for arm in problem.arms if isinstance(arm, Arm)]
     settled = [converged_powers(chain, PLANNING_INDEX_TV_ERROR, LONGEST_PLANNING_TRUNCATION)[0] for chain in chains]
-    sums = [np.cumsum(laws, axis=2) for laws in settled]
+    sums = [np.cumsum(distributions, axis=2) for distributions in settled]
     for running in sums:
         # Exactly 1, without a rounding error: the search for a sampled state ends here.
         running[:, :, -1] = 1.0
-    rewards = side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)])
-    arms = kernels.RolloutArms(np.array([len(laws) for laws in settled]), side_by_side(sums), rewards)
+    rewards = side_by_side(
+        [distributions @ arm.rewards for distributions, arm in zip(settled, problem.arms, strict=True)]
+    )
+    arms = kernels.RolloutArms(np.array([len(distributions) for distributions in settled]), side_by_side(sums), rewards)
     draws = np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES)))
     ours, theirs = (kernels.rollout(draws, arms, choices_of(policy, "a rollout")) for policy in (table, index))
     return ours, theirs
@@ -201,7 +208,7 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
 @normalized
 def quick_whittle(problem: Problem) -> IndexPolicy:
     """Plan by Whittle's index on short tables: see ``index_plan``. Arms that do not forget need long tables."""
-    chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic]
+    chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic and not has_lost_row(arm)]
     if len(chains) < problem.n_arms:
         return whittle_policy(problem)
     return index_plan(flat_arms(chains), problem.plays) or whittle_policy(problem)

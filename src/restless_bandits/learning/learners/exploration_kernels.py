@@ -37,7 +37,7 @@ import numpy as np
 from restless_bandits._internal.compiling import helper, njit
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.learning.estimation import PRIOR, Fits, counts_of
-from restless_bandits.learning.estimation.arm_kernels import Counts, gather, inverse, moved_chains
+from restless_bandits.learning.estimation.arm_kernels import Counts, gather, inverse, write_moved
 from restless_bandits.learning.estimation.chain_kernels import chain_of, log_posterior, move_errors, move_of
 from restless_bandits.learning.learners.confidence_bounds import kl_upper, order_cost
 from restless_bandits.model.record import Record
@@ -217,7 +217,8 @@ def optimistic_chains(
     theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: LevelScale, pulls: Array, weights: Array
 ) -> Array:
     """The chains of all arms, flat, with every transition as favourable as its own level allows."""
-    deviations = np.empty(theta.shape[0])
+    chains, deviations = np.zeros((n_states * n_states).sum()), np.empty(2 * (n_states.max() - 1))
+    at = 0
     for arm in range(n_states.shape[0]):
         n = n_states[arm]
         chain = chain_of(theta[first[arm] : first[arm + 1]], n)
@@ -225,8 +226,10 @@ def optimistic_chains(
             row, target = move_of(j, n)
             probability, error = chain[row, target], errors[first[arm] + j]
             looks = probability * (1.0 - probability) / error**2
-            deviations[first[arm] + j] = math.sqrt(2.0 * level_of(looks, scale, pulls[arm], weights[arm])) * error
-    return moved_chains(theta, first, deviations, n_states)
+            deviations[j] = math.sqrt(2.0 * level_of(looks, scale, pulls[arm], weights[arm])) * error
+        write_moved(chain, deviations, chains, at)
+        at += n * n
+    return chains
 
 
 @njit
