@@ -99,7 +99,7 @@ class World:
             for arm in arms
         ]
         n = problem.n_arms
-        record = _record(problem)
+        record = Record.of_problem(problem)
         table = np.zeros((n, 8), dtype=np.int64)
         table[:, kernels.STATES] = problem.n_states
         table[:, kernels.CAP] = [arm.truncation for arm in arms[:n]]
@@ -144,10 +144,6 @@ class World:
         known = [i for i, arm in arms if arm.initial is not None and not has_lost_row(arm)][: self.problem.plays]
         same = np.flatnonzero((self.priced.actions == np.array(known)).all(axis=1)) if known else np.zeros(0)
         return int(same[0]) if len(known) == self.problem.plays and same.size else -1
-
-
-def _record(problem: Problem) -> Record:
-    return Record(problem.n_states, problem.initial, [arm.reacts for arm in problem.arms])
 
 
 def _resting(problem: Problem, processes: Sequence[HiddenProcess]) -> kernels.RestArrays | None:
@@ -206,7 +202,7 @@ class Run:
     def __init__(self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False) -> None:
         problem = world.problem
         self.world, self.horizon, self.words = world, horizon, words
-        self.record = record = _record(problem)
+        self.record = record = Record.of_problem(problem)
         self.previous_action = world.first_block
         shape = (horizon if trace else 0, problem.plays)
         self.trace = kernels.Trajectory(
