@@ -375,3 +375,53 @@ def filtered_laws(chains, changes, initial, arms, states):
         found.append(beliefs[arm].copy())
         beliefs[arm] = np.eye(len(beliefs[arm]))[state]
     return found
+
+
+def reacting_gain(arms, longest, sweeps=4000):
+    """The best gain of one play on reacting arms that are seen when pulled, by value iteration over joint beliefs.
+
+    An arm is (P_active, P_passive, rewards, passive_rewards, setup_cost) as lists. A belief is (s, τ ≤ longest) of each
+    arm, and a wait at ``longest`` leads back to it. Plain Python; returns the two bounds of value iteration.
+    """
+
+    def times(row, matrix):
+        return [sum(p * matrix[j][k] for j, p in enumerate(row)) for k in range(len(matrix))]
+
+    tables = []
+    for active, passive, *_ in arms:
+        table = {}
+        for s, row in enumerate(active):
+            for tau in range(1, longest + 1):
+                table[s, tau] = row
+                row = times(row, passive)
+        tables.append(table)
+    beliefs = list(itertools.product(*tables))
+    reachable = [z for z in beliefs if [tau for _, tau in z].count(1) == 1]
+    number = {z: i for i, z in enumerate(reachable)}
+    waits = [{(s, tau): (s, min(tau + 1, longest)) for s, tau in table} for table in tables]
+    choices = []
+    for z in reachable:
+        options = []
+        for i in range(len(arms)):
+            pay = sum(
+                (sum(p * r for p, r in zip(tables[j][z[j]], arms[j][2], strict=True)) - arms[j][4] * (z[j][1] > 1))
+                if j == i
+                else sum(p * r for p, r in zip(tables[j][z[j]], arms[j][3], strict=True))
+                for j in range(len(arms))
+            )
+            after = [waits[j][z[j]] for j in range(len(arms))]
+            moves = []
+            for k, p in enumerate(tables[i][z[i]]):
+                after[i] = (k, 1)
+                moves.append((p, number[tuple(after)]))
+            options.append((pay, moves))
+        choices.append(options)
+    values = [0.0] * len(reachable)
+    for _ in range(sweeps):
+        best = [max(pay + sum(p * values[n] for p, n in moves) for pay, moves in options) for options in choices]
+        change = [b - v for b, v in zip(best, values, strict=True)]
+        low, high = min(change), max(change)
+        if high - low < 1e-11:
+            break
+        values = [v + 0.9 * (c - low) for v, c in zip(values, change, strict=True)]
+    return low, high

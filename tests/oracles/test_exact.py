@@ -123,7 +123,7 @@ def test_bias_solves_the_optimality_equation(seed, plays):
     pulled = joint.actions[rng.integers(len(joint.actions), size=200)]
     for i, arm in enumerate(joint.arms):
         hit = (pulled == i).any(axis=1)
-        beliefs[hit, i] = arm.first[rng.integers(arm.n_states, size=int(hit.sum()))]
+        beliefs[hit, i] = arm.after_pull[rng.integers(arm.n_states, size=int(hit.sum()))]
     here = solution.bias[joint.index(beliefs)]
     values = solution.policy.action_values(beliefs).max(axis=1)
     np.testing.assert_allclose(values - here, solution.gain, atol=1e-9)

@@ -41,8 +41,8 @@ class TestBias:
         for arm, other in ((0, 1), (1, 0)):
             for belief in range(beliefs.arms[other].size):
                 rows = np.zeros((2, 2), dtype=np.int64)
-                rows[:, arm], rows[:, other] = beliefs.arms[arm].first, belief
-                if belief in beliefs.arms[other].first:
+                rows[:, arm], rows[:, other] = beliefs.arms[arm].after_pull, belief
+                if belief in beliefs.arms[other].after_pull:
                     continue
                 low, high = bias[beliefs.index(rows)]
                 widest = max(widest, abs(high - low))

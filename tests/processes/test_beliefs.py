@@ -9,7 +9,7 @@ from restless_bandits import Arm, Problem, TableArm
 from restless_bandits.processes.beliefs import (
     UNKNOWN,
     JointBeliefs,
-    arm_beliefs,
+    hidden_process,
     joint_beliefs,
     truncation_for,
     truncations_for,
@@ -41,26 +41,26 @@ def arms():
 @pytest.mark.parametrize("name", arms())
 def test_laws_are_within_the_deviation_for_ever(name, truncation, forget):
     arm = arms()[name]
-    beliefs = arm_beliefs(arm, truncation, forget=forget)
+    beliefs = hidden_process(arm, truncation, forget=forget)
     truth = arm.state_distributions(200)
     rows = list(range(arm.n_states)) + ([arm.n_states] if arm.initial is None else [])
     for s in rows:
         state = UNKNOWN if s == arm.n_states else s
         b = int(beliefs.locate(state, 1))
         if s < arm.n_states:
-            assert b == beliefs.first[s]
+            assert b == beliefs.after_pull[s]
         for tau in range(1, 200):
             assert b == beliefs.locate(state, tau)
             gap = 0.5 * np.abs(truth[tau, s] - beliefs.distribution[b]).sum()
-            assert gap <= beliefs.tv_error[b] + 1e-13
+            assert gap <= beliefs.tv_error[b, 1] + 1e-13
             b = int(beliefs.passive[b])
 
 
 @pytest.mark.parametrize("name", arms())
 def test_start_is_the_initial_state_one_slot_ago(name):
     arm = arms()[name]
-    beliefs = arm_beliefs(arm, 5)
-    assert beliefs.start == beliefs.locate(UNKNOWN if arm.initial is None else arm.initial, 1)
+    beliefs = hidden_process(arm, 5)
+    assert beliefs.start_node == beliefs.locate(UNKNOWN if arm.initial is None else arm.initial, 1)
 
 
 @pytest.mark.parametrize("name", arms())
@@ -68,9 +68,9 @@ def test_start_is_the_initial_state_one_slot_ago(name):
 def test_caps_are_the_first_that_suffice(name, tv_error):
     arm = arms()[name]
     truncation = truncation_for(arm, tv_error)
-    assert arm_beliefs(arm, truncation).tv_error.max() <= tv_error
+    assert hidden_process(arm, truncation).tv_error.max() <= tv_error
     if truncation > 2 and arm.n_states > 1:
-        assert arm_beliefs(arm, truncation - 1).tv_error.max() > tv_error
+        assert hidden_process(arm, truncation - 1).tv_error.max() > tv_error
 
 
 @pytest.mark.parametrize("tv_error", [0.3, 1e-3, 1e-8])
@@ -89,7 +89,7 @@ def test_every_joint_belief_has_its_own_place(seed, n_arms, data):
     assert joint.size == JointBeliefs.count([arm.size for arm in joint.arms], problem.n_states, plays)
     everything = np.array(list(itertools.product(*(range(arm.size) for arm in joint.arms))))
     place = joint.index(everything)
-    fresh = sum(np.isin(everything[:, i], arm.first).astype(int) for i, arm in enumerate(joint.arms))
+    fresh = sum(np.isin(everything[:, i], arm.after_pull).astype(int) for i, arm in enumerate(joint.arms))
     assert np.array_equal(place >= 0, fresh >= plays)
     inside = place[place >= 0]
     assert len(np.unique(inside)) == len(inside)
@@ -129,7 +129,7 @@ def test_refining_reads_the_value_of_the_cut_belief():
 def test_other_laws_leave_places_as_they_are():
     problem = Problem.random(3, [2, 3, 2], seed=6, initial="unknown")
     other = Problem.random(3, [2, 3, 2], seed=7, initial="unknown")
-    one, two = (JointBeliefs([arm_beliefs(arm, 5) for arm in some.arms], 2) for some in (problem, other))
+    one, two = (JointBeliefs([hidden_process(arm, 5) for arm in some.arms], 2) for some in (problem, other))
     table, laws = one.table, one.laws
     both = one.with_laws(two.arms)
     for mine, theirs in zip((*both.table, *both.laws), (*two.table, *two.laws), strict=True):

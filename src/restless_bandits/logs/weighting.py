@@ -37,7 +37,7 @@ from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.logs.traces import Trace
 from restless_bandits.model.problem import Problem
 from restless_bandits.policies.policies import Policy
-from restless_bandits.processes.beliefs import arm_beliefs, truncation_for
+from restless_bandits.processes.beliefs import hidden_process, truncation_for
 
 FEWEST = 200.0
 """The least effective number of pulls for a result."""
@@ -211,7 +211,7 @@ def _means_by_model(found: Situations, policy: Policy, problem: Problem, rng: np
     """
     rows = np.resize(rng.permutation(len(found.arms)), STARTS)
     last, elapsed = found.last_states[rows], found.elapsed[rows]
-    beliefs = [arm_beliefs(arm, truncation_for(arm, FORGOTTEN), forget=False) for arm in problem.arms]
+    beliefs = [hidden_process(arm, truncation_for(arm, FORGOTTEN), forget=False) for arm in problem.arms]
     while True:
         chosen = policy.choose(last, elapsed)[:, 0]
         total = 0.0

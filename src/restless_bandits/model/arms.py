@@ -381,6 +381,11 @@ class Arm(BaseArm):
         return self.stationary if self._start is None else np.asarray(self._start / self._start.sum())
 
     @property
+    def is_stationary_at_start(self) -> bool:
+        """Whether the arm starts from the stationary distribution of an arm that is not pulled."""
+        return self.initial is None and self._start is None
+
+    @property
     def initial_given(self) -> int | list[float] | None:
         if self._start is None:
             return self.initial

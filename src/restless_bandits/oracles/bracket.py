@@ -14,9 +14,10 @@ from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.oracles.enclosure import UNIT
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, evaluate
 from restless_bandits.oracles.lagrangian import Relaxation, relax
-from restless_bandits.oracles.normalization import in_units, rounding_of
+from restless_bandits.oracles.normalization import in_units, rounding_of, with_resting_pay
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies.policies import Policy
+from restless_bandits.processes.resting_pay import without_resting_pay
 
 MOST_EVALUATED = 60_000
 """Joint beliefs up to which an oracle evaluates its policy unasked: about a second."""
@@ -96,6 +97,13 @@ def bracketed(
     in the units of the problem.
     """
     problem.require_steady("an oracle")
+    reduced = without_resting_pay(problem)
+    if reduced.problem is not problem:
+        top = End(upper) if isinstance(upper, float) else upper
+        less: dict[str, Any] = {"gain": None if gain is None else gain - reduced.rate}
+        less |= {"earns": _moved(earns, -reduced.rate), "upper": _moved(top, -reduced.rate)}
+        solution = bracketed(reduced.problem, oracle, policy, how, started, **less, ratio=ratio, details=details)
+        return with_resting_pay(problem, reduced, solution)
     if problem.reward_range != ZERO_TO_ONE:
         high, low = (End(end) if isinstance(end, float) else end for end in (upper, earns))
         shares: dict[str, Any] = {
@@ -127,6 +135,10 @@ def bracketed(
     return Solution(
         problem, oracle, policy, gain, least, most, certified, how, seconds, ratio=ratio, details=details or {}
     )
+
+
+def _moved(end: End | None, by: float) -> End | None:
+    return None if end is None else End(end.value + by, end.rounding + 2 * UNIT * (abs(end.value) + abs(by)))
 
 
 def _in_shares(problem: Problem, end: End) -> End:

@@ -32,7 +32,7 @@ import numpy as np
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm
-from restless_bandits.processes.beliefs import ArmBeliefs, limiting_matrix, table_period
+from restless_bandits.processes.beliefs import HiddenProcess, has_lost_row, limiting_matrix, table_period
 
 UNIT = 2.0**-53
 SECOND_ORDER = 1.0 + 1e-6
@@ -50,33 +50,36 @@ class DistributionErrors(NamedTuple):
     """``[b, k]``: what may be seen in truth."""
 
 
-def distribution_errors(arms: Sequence[AnyArm], beliefs: Sequence[ArmBeliefs]) -> list[DistributionErrors]:
+def distribution_errors(arms: Sequence[AnyArm], beliefs: Sequence[HiddenProcess]) -> list[DistributionErrors]:
     """Return the errors of the laws of arms, from the arms and their beliefs."""
     return [_errors_of(arm, one) for arm, one in zip(arms, beliefs, strict=True)]
 
 
-def _errors_of(arm: AnyArm, beliefs: ArmBeliefs) -> DistributionErrors:
+def _errors_of(arm: AnyArm, beliefs: HiddenProcess) -> DistributionErrors:
     n, possible = arm.n_states, beliefs.distribution > 0
     capped = np.zeros(beliefs.size, dtype=bool)
     if isinstance(arm, TableArm):
         relative = np.abs(beliefs.distribution.sum(axis=1) - 1.0) + 2 * n * UNIT
         capped[beliefs.numbers[:, -1]] = True
-        moved = np.where(capped & (beliefs.tv_error > 0), beliefs.tv_error + 4 * n * UNIT, 0.0)
+        moved = np.where(capped & (beliefs.tv_error[:, 1] > 0), beliefs.tv_error[:, 1] + 4 * n * UNIT, 0.0)
         cut = arm.laws[beliefs.truncation :]
         later = np.broadcast_to((cut > 0).any(axis=(0, 1)), possible.shape)
         return DistributionErrors(relative, moved, possible | (later & (moved > 0)[:, None]))
     never = beliefs.last_state < 0
     relative = np.where(never, 16.0 * n**3, 6.0 * n * beliefs.elapsed) * UNIT
-    seen = beliefs.numbers[:n, beliefs.truncation - beliefs.period :]
+    if has_lost_row(arm):
+        # The rows of an arm never pulled and of unanswered pulls begin with a stationary distribution.
+        relative = (16.0 * n**3 * never + 6.0 * n * (beliefs.elapsed + 2)) * UNIT
+    seen = beliefs.numbers[: None if has_lost_row(arm) else n, beliefs.truncation - beliefs.period :]
     capped[seen] = True
-    rough = beliefs.tv_error + relative + 4 * n * UNIT
+    rough = beliefs.tv_error[:, 1] + relative + 4 * n * UNIT
     if arm.is_ergodic:
         # Every later law is a mixture of the rows that the deviation was measured on.
         return DistributionErrors(relative, np.where(capped, rough, 0.0), possible | capped[:, None])
     period = table_period(arm)
     _, off = limiting_matrix(arm.chain, period)
     sure = possible.sum(axis=1) == 1
-    sure &= _settled_paths(arm)[beliefs.distribution.argmax(axis=1)] & (beliefs.tv_error == 0)
+    sure &= _settled_paths(arm)[beliefs.distribution.argmax(axis=1)] & (beliefs.tv_error[:, 1] == 0)
     moved = np.where(capped & ~sure, rough + 2 * off + 4e-16, 0.0)
     later = possible @ markov.reachable(markov.power(arm.chain, period) > 0)
     return DistributionErrors(relative, moved, possible | (later & (moved > 0)[:, None]))

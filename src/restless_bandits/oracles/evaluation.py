@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
-from restless_bandits.model.arms import AnyArm
+from restless_bandits._internal.validation import Array
+from restless_bandits.model import markov
+from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
@@ -24,7 +26,8 @@ from restless_bandits.oracles.explicit_chains import (
 )
 from restless_bandits.oracles.normalization import rounding_of
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
-from restless_bandits.processes.beliefs import JointBeliefs, joint_beliefs, truncations_for
+from restless_bandits.processes.beliefs import JointBeliefs, has_lost_row, joint_beliefs, truncations_for
+from restless_bandits.processes.resting_pay import without_resting_pay
 
 EVALUATION_TV_ERROR = 1e-13
 
@@ -62,6 +65,12 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     check_policy(problem, policy)
     problem.require_steady("the gain of a policy")
     refuse_unsupported(problem, "evaluate")
+    reduced = without_resting_pay(problem)
+    if reduced.problem is not problem:
+        found = evaluate(reduced.problem, policy, most=most)
+        gain = found.gain + reduced.rate
+        rounding = found.rounding + reduced.error + 2 * UNIT * (abs(gain) + abs(reduced.rate))
+        return replace(found, gain=gain, rounding=rounding)
     if problem.reward_range != ZERO_TO_ONE:
         found = evaluate(problem.in_shares(), policy, most=most)
         error, rounding = (difference_of(problem, part) for part in (found.error, found.rounding))
@@ -108,16 +117,28 @@ def follow(problem: Problem, joint: JointBeliefs, policy: Policy, most: int = MO
     explored = explore(joint, policy, most, errors)
     found = chain_gain(explored)
     more = any((one.possible & (arm.distribution == 0)).any() for one, arm in zip(errors, joint.arms, strict=True))
-    if more and (found.classes > 1 or not all(arm.is_ergodic for arm in problem.arms)):
+    if more and (found.classes > 1 or not all(arm.is_ergodic and forgets_when_pulled(arm) for arm in problem.arms)):
         # Classes are proved only if they are closed in truth.
         found = chain_gain(explore(joint, policy, most, errors, every=True))
     return found, explored.size
 
 
 def arm_average(arm: AnyArm) -> float:
-    """Return the long-run reward of pulling an arm in every slot, from its initial state."""
+    """Return the long-run reward of pulling an arm that pays nothing at rest in every slot, from its initial state."""
+    if isinstance(arm, Arm) and has_lost_row(arm):
+        return float(arm.initial_distribution @ arm.chain @ limit_when_pulled(arm) @ arm.rewards)
     start = arm.state_distributions(1)[1, arm.n_states if arm.initial is None else arm.initial]
     return float(start @ arm.limiting_matrix @ arm.rewards)
+
+
+def limit_when_pulled(arm: AnyArm) -> Array:
+    """Return the matrix whose row s is the long-run share of time in each state of an arm pulled in every slot."""
+    return markov.limit_laws(arm.active_chain) if isinstance(arm, Arm) and arm.reacts else arm.limiting_matrix
+
+
+def forgets_when_pulled(arm: AnyArm) -> bool:
+    """Whether an arm pulled in every slot forgets its start: one recurrent class, without a period."""
+    return markov.is_ergodic(arm.active_chain) if isinstance(arm, Arm) and arm.reacts else arm.is_ergodic
 
 
 def best_arm_gain(problem: Problem) -> float:
@@ -133,7 +154,8 @@ def best_arm_rounding(problem: Problem) -> float:
     """
     shares = []
     for arm in problem.arms:
-        lost = float(np.abs(arm.limiting_matrix.sum(axis=1) - 1.0).max()) if arm.is_ergodic else 0.0
+        limit = limit_when_pulled(arm)
+        lost = float(np.abs(limit.sum(axis=1) - 1.0).max()) if forgets_when_pulled(arm) else 0.0
         rows = float(np.abs(arm.state_distributions(1)[1].sum(axis=1) - 1.0).max())
         shares.append(40.0 * arm.n_states**3 * UNIT + 2.0 * arm.n_states * (lost + rows))
     return problem.plays * (max(shares) + problem.n_arms * UNIT)

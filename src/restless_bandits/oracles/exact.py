@@ -47,7 +47,7 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
-from restless_bandits.oracles.evaluation import arm_average, follow
+from restless_bandits.oracles.evaluation import arm_average, follow, forgets_when_pulled
 from restless_bandits.oracles.explicit_chains import MOST_BELIEFS, TooLargeError, explore, hopeless, solve_multichain
 from restless_bandits.oracles.joint_arrays import ArraySweep
 from restless_bandits.oracles.joint_kernels import Iterate, sweep_rows
@@ -59,7 +59,8 @@ from restless_bandits.processes.beliefs import (
     MOST_CHOICES,
     JointBeliefs,
     JointDistributions,
-    arm_beliefs,
+    has_lost_row,
+    hidden_process,
     joint_beliefs,
     truncation_for,
 )
@@ -153,10 +154,12 @@ def cost(problem: Problem) -> Cost:
     limited = LIMITED_SWEEPS * min(needed, largest) * outcomes * (SECONDS_PER_OUTCOME + row)
     if math.isinf(needed):
         return Cost(needed, limited, certifies=False)
-    if not all(markov.is_ergodic(arm.one_step) for arm in problem.arms):
+    if not all(map(_meets, problem.arms)):
         # Those that can be reached are found first, and too many of them end the search.
         truncations = [truncation_for(arm, MULTICHAIN_TV_ERROR, MULTICHAIN_TRUNCATION) for arm in problem.arms]
-        sizes = [arm_beliefs(arm, truncation).size for arm, truncation in zip(problem.arms, truncations, strict=True)]
+        sizes = [
+            hidden_process(arm, truncation).size for arm, truncation in zip(problem.arms, truncations, strict=True)
+        ]
         needed = JointBeliefs.count(sizes, problem.n_states, problem.plays)
         return Cost(needed, SECONDS_EXPLORED * min(needed, MOST_BELIEFS) * outcomes, needed <= MULTICHAIN_TABLE)
     certifies = _caps_and_size(problem, CERTIFYING_TV_ERROR)[1] <= largest
@@ -244,7 +247,8 @@ class TruncationLevel:
         found = self.sweep(0.0, side, laws._replace(tv_error=wider))
         plays, states = self.joint.plays, self.joint.table.n_states
         terms = float(np.sort(states)[-plays:].prod()) + 2.0 * plays * (float(states.max()) + 2.0) + 16.0
-        largest = 2.0 * plays + float(np.abs(self.iterate.values).max(initial=0.0))
+        dearest = max(float(-arm.reward[:, 1].min()) for arm in self.joint.arms)
+        largest = 2.0 * plays * (1.0 + max(0.0, dearest)) + float(np.abs(self.iterate.values).max(initial=0.0))
         rounding = (terms * UNIT + plays * defect) * largest
         return End(found.lower, rounding), End(found.upper, rounding)
 
@@ -337,7 +341,7 @@ def exact(
             f"{problem.n_arms} arms with {problem.plays} plays leave {choices} choices a slot, "
             "too many for the exact oracle; use whittle"
         )
-    if not all(markov.is_ergodic(arm.one_step) for arm in problem.arms):
+    if not all(map(_meets, problem.arms)):
         return _solve_from_start(problem, tolerance, started)
     memory = _memory_to_use(problem) if memory is None else memory
     threads = threads or os.cpu_count() or 1
@@ -436,13 +440,18 @@ def _solve_by_levels(
         del level
 
 
+def _meets(arm: AnyArm) -> bool:
+    """Whether pulls lead an arm from every belief to one and the same state: then no gain depends on the start."""
+    return forgets_when_pulled(arm) if has_lost_row(arm) else markov.is_ergodic(arm.one_step)
+
+
 def _caps_and_size(problem: Problem, tv_error: float) -> tuple[list[int], int]:
     """The caps at which the laws of each arm are within a deviation of what they stand for, and the joint beliefs."""
     truncations = [truncation_for(arm, tv_error) for arm in problem.arms]
     sizes = []
     for arm, truncation in zip(problem.arms, truncations, strict=True):
-        forgets = isinstance(arm, Arm) and arm.is_ergodic
-        sizes.append(arm.n_states * (truncation - 1) + 1 if forgets else arm_beliefs(arm, truncation).size)
+        forgets = isinstance(arm, Arm) and arm.is_ergodic and not has_lost_row(arm)
+        sizes.append(arm.n_states * (truncation - 1) + 1 if forgets else hidden_process(arm, truncation).size)
     return truncations, JointBeliefs.count(sizes, problem.n_states, problem.plays)
 
 

@@ -151,8 +151,8 @@ def explore(
         off[0] = (joint.plays + after.shape[1]) * UNIT
         for i, arm in enumerate(joint.arms):
             hit = (pulled == i).any(axis=1)
-            reward[hit] += arm.reward[beliefs[hit, i]]
-            tv_error[hit] += arm.tv_error[beliefs[hit, i]]
+            reward[hit] += arm.reward[beliefs[hit, i], 1]
+            tv_error[hit] += arm.tv_error[beliefs[hit, i], 1]
             if errors is not None:
                 off[:, hit] += np.stack([errors[i].relative, errors[i].moved])[:, beliefs[hit, i]]
         rewards.append(reward)

@@ -28,11 +28,12 @@ from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
-from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding
+from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, forgets_when_pulled
 from restless_bandits.oracles.explicit_chains import EndComponents, Explored, solve_multichain
 from restless_bandits.oracles.lagrangian_kernels import BOUND, REST, LagrangianTables, solve_arms, write_distributions
 from restless_bandits.oracles.normalization import upper_of
-from restless_bandits.processes.beliefs import arm_beliefs, truncations_for
+from restless_bandits.processes.beliefs import has_lost_row, hidden_process, table_period, truncations_for
+from restless_bandits.processes.resting_pay import without_resting_pay
 
 RELAXATION_TV_ERROR = 1e-13
 RELAXATION_TOLERANCE = 1e-11
@@ -61,14 +62,20 @@ class SubsidisedArms:
     def __init__(self, arms: Sequence[AnyArm]) -> None:
         self.arms = arms
         truncation = np.array(truncations_for(arms, RELAXATION_TV_ERROR))
+        self._processes = {
+            i: hidden_process(arm, int(truncation[i]), forget=False) for i, arm in enumerate(arms) if has_lost_row(arm)
+        }
+        for i, process in self._processes.items():
+            truncation[i] = process.truncation
         n_states = np.array([arm.n_states for arm in arms])
-        self.looping = np.array([arm.is_ergodic for arm in arms])
-        rows = np.where(self.looping, (n_states + 1) * truncation, 0)
+        n_rows = n_states + 1 + np.array([has_lost_row(arm) for arm in arms])
+        self.looping = np.array([_loops(arm) for arm in arms])
+        rows = np.where(self.looping, n_rows * truncation, 0)
         base, mean_base, state_base = (np.append(0, np.cumsum(size)) for size in (rows * n_states, rows, n_states))
         rewards, room = np.concatenate([arm.rewards for arm in arms]), (np.empty(base[-1]), np.empty(mean_base[-1]))
         tv_error, defect = np.zeros((2, len(arms)))
         self.tables = LagrangianTables(
-            n_states, truncation, base, mean_base, state_base, rewards, tv_error, defect, *room
+            n_states, n_rows, truncation, base, mean_base, state_base, rewards, tv_error, defect, *room
         )
         self._write_distributions()
         self.sigma = np.zeros(len(rewards), dtype=np.int64)
@@ -83,6 +90,14 @@ class SubsidisedArms:
         chains: dict[int, list[int]] = {}
         for i in np.flatnonzero(self.looping).tolist():
             arm = self.arms[i]
+            if i in self._processes:
+                process = self._processes[i]
+                laws = process.distribution.reshape(*process.numbers.shape, -1)
+                self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = laws.swapaxes(1, 2).ravel()
+                self._of_arm(self.tables.mean, i)[:] = process.reward[:, 1].reshape(process.numbers.shape)
+                self.tables.tv_error[i] = process.tv_error.max()
+                self.tables.defect[i] = np.abs(laws.sum(axis=2) - 1.0).max()
+                continue
             if isinstance(arm, Arm):
                 chains.setdefault(arm.n_states, []).append(i)
                 continue
@@ -92,7 +107,7 @@ class SubsidisedArms:
                 laws = np.concatenate([laws, np.broadcast_to(laws[-1, n - 1], (truncation, 1, n))], axis=1)
             self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = laws.transpose(1, 2, 0).ravel()
             self._of_arm(self.tables.mean, i)[:] = (laws @ arm.rewards).T
-            self.tables.tv_error[i] = arm_beliefs(arm, truncation).tv_error.max()
+            self.tables.tv_error[i] = hidden_process(arm, truncation).tv_error.max()
             self.tables.defect[i] = np.abs(laws.sum(axis=2) - 1.0).max()
         for alike in chains.values():
             some = [arm for arm in (self.arms[i] for i in alike) if isinstance(arm, Arm)]
@@ -102,7 +117,7 @@ class SubsidisedArms:
     def _of_arm(self, numbers: Array, i: int) -> Array:
         """Return the part ``[s, τ - 1]`` of an arm in numbers that have the order of ``LagrangianTables.mean``."""
         start, end = self.tables.mean_base[i : i + 2]
-        return numbers[start:end].reshape(self.arms[i].n_states + 1, -1)
+        return numbers[start:end].reshape(int(self.tables.rows[i]), -1)
 
     def _solve_loops(self, subsidy: float) -> None:
         which = np.flatnonzero(self.looping)
@@ -136,9 +151,9 @@ class _StartedArm:
 
     def __init__(self, arm: AnyArm, truncation: int) -> None:
         self.arm = arm
-        self.beliefs = beliefs = arm_beliefs(arm, truncation)
-        rows_of = np.arange(beliefs.n_states + 1)[:, None]
-        self._grid = beliefs.locate(rows_of, np.arange(1, truncation + 1)[None, :])
+        self.beliefs = beliefs = hidden_process(arm, truncation)
+        every_row = np.arange(len(beliefs.numbers))[:, None]
+        self._grid = beliefs.locate(every_row, np.arange(1, truncation + 1)[None, :])
         # Laws that still move at the longest cap prove nothing from the start.
         self._parts = None if beliefs.tv_error.max() > 1e-12 else self._written_out()
 
@@ -148,14 +163,14 @@ class _StartedArm:
         errors = distribution_errors([self.arm], [beliefs])[0]
         # The solver starts from row 0: exchange it with the initial belief.
         self._swap = swap = np.arange(n)
-        swap[[0, beliefs.start]] = swap[[beliefs.start, 0]]
+        swap[[0, beliefs.start_node]] = swap[[beliefs.start_node, 0]]
         rows, seen = np.nonzero(errors.possible)
         pulled = scipy.sparse.csr_array(
-            (beliefs.distribution[rows, seen], (swap[rows], swap[beliefs.first[seen]])), shape=(n, n)
+            (beliefs.distribution[rows, seen], (swap[rows], swap[beliefs.after_pull[seen]])), shape=(n, n)
         )
         rested = scipy.sparse.csr_array((np.ones(n), (swap, swap[beliefs.passive])), shape=(n, n))
         matrix = scipy.sparse.vstack([pulled, rested]).tocsr()
-        reward = np.concatenate([beliefs.reward[swap], np.zeros(n)])
+        reward = np.concatenate([beliefs.reward[swap, 1], np.zeros(n)])
         off = [np.concatenate([part[swap], np.zeros(n)]) for part in (errors.relative, errors.moved)]
         return EndComponents(Explored(np.zeros((n, 1), dtype=np.int64), matrix, reward, np.zeros(2 * n), 2, 1, *off))
 
@@ -164,7 +179,7 @@ class _StartedArm:
         trivial = max(subsidy, float(self.arm.rewards.max()))
         if self._parts is None:
             # The next reward stands in for the advantage.
-            return ArmDual(subsidy, trivial, float("nan"), self.beliefs.reward[self._grid] - subsidy, 0.0)
+            return ArmDual(subsidy, trivial, float("nan"), self.beliefs.reward[self._grid, 1] - subsidy, 0.0)
         n, explored = self.beliefs.size, self._parts.explored
         reward = np.concatenate([explored.reward[:n], np.full(n, subsidy)])
         mdp = replace(explored, reward=reward)
@@ -226,10 +241,30 @@ def relax(problem: Problem) -> Relaxation:
         bounds, rest = arms.solve(subsidy)
         return _Point(min(trivial, bounds - subsidy * spare), subsidy, rest, arms.sigma.copy())
 
+    if spare and any(has_lost_row(arm) for arm in problem.arms):
+        low, high = _widened(at, low, high)
     best = _least(at, low, high, spare) if spare else at(low)
     arms.sigma[:] = best.sigma
     at(best.subsidy)
     return Relaxation(best.subsidy, best.bound, most, arms.duals(best.subsidy))
+
+
+def _loops(arm: AnyArm) -> bool:
+    """Whether every policy that keeps pulling an arm has one gain, as far as its chains show."""
+    return (forgets_when_pulled(arm) and table_period(arm) == 1) if has_lost_row(arm) else arm.is_ergodic
+
+
+def _widened(at: Callable[[float], _Point], low: float, high: float) -> tuple[float, float]:
+    """Return an interval with the least bound: the indices of arms that react may lie beyond all rewards."""
+    for _ in range(MOST_HALVES):
+        width = high - low
+        if at(low - width).bound < at(low).bound:
+            low -= width
+        elif at(high + width).bound < at(high).bound:
+            high += width
+        else:
+            break
+    return low, high
 
 
 def _least(at: Callable[[float], _Point], low: float, high: float, spare: int) -> _Point:
@@ -267,4 +302,6 @@ def relaxation_bound(problem: Problem) -> float:
     """Return the relaxation's upper bound of μ*."""
     problem.require_steady("a bound")
     refuse_unsupported(problem, "bound")
-    return upper_of(problem, relax(problem.in_shares()).above)
+    reduced = without_resting_pay(problem)
+    bound = upper_of(reduced.problem, relax(reduced.problem.in_shares()).above) + reduced.rate
+    return bound if reduced.problem is problem else bound + reduced.error + 2 * UNIT * (abs(bound) + abs(reduced.rate))

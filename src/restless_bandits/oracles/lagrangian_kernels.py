@@ -21,14 +21,15 @@ LARGEST = 1e12
 
 
 class LagrangianTables(NamedTuple):
-    """The distributions of arms, concatenated: arm i begins at ``base[i]``, with a further row for an arm never seen.
+    """The distributions of arms, concatenated: arm i begins at ``base[i]``, with the rows of ``HiddenProcess.numbers``.
 
-    From there on, ``distribution`` holds ``[s, k, τ - 1]`` for ``n_states[i] + 1`` rows s and ``truncation[i]`` slots.
+    From there on, ``distribution`` holds ``[s, k, τ - 1]`` for ``rows[i]`` rows s and ``truncation[i]`` slots.
     ``mean`` holds ``[s, τ - 1]`` from ``mean_base[i]`` on, and ``rewards`` holds the rewards of the states from
     ``state_base[i]`` on.
     """
 
     n_states: IntArray
+    rows: IntArray
     truncation: IntArray
     base: IntArray
     mean_base: IntArray
@@ -195,8 +196,8 @@ def _advantages(
                 value = max(pull, 0.0) if slot == 0.0 else pull
             rest = slot + value
             out[s, t] = pull - rest
-            if s == n:
-                # An arm never seen is pulled in the next slot at the latest, or never.
+            if s == n and rows == n + 1:
+                # An arm never seen, whose belief no wait changes, is pulled in the next slot at the latest, or never.
                 value = max(pull, 0.0) if slot == 0.0 else pull
             else:
                 if t < truncation - 1:
@@ -222,12 +223,12 @@ def solve_arms(
         longest = max(longest, tables.truncation[i])
     values = np.empty(longest)
     for i in which:
-        n, truncation = tables.n_states[i], tables.truncation[i]
-        distribution = tables.distribution[tables.base[i] : tables.base[i] + (n + 1) * n * truncation].reshape(
-            (n + 1, n, truncation)
+        n, rows, truncation = tables.n_states[i], tables.rows[i], tables.truncation[i]
+        distribution = tables.distribution[tables.base[i] : tables.base[i] + rows * n * truncation].reshape(
+            (rows, n, truncation)
         )
-        place, size = tables.mean_base[i], (n + 1) * truncation
-        mean = tables.mean[place : place + size].reshape((n + 1, truncation))
+        place, size = tables.mean_base[i], rows * truncation
+        mean = tables.mean[place : place + size].reshape((rows, truncation))
         states = tables.state_base[i]
         h = np.empty(n)
         gain, rest, looping = _loop(distribution, mean, subsidy, sigma[states : states + n], h, values)
@@ -238,7 +239,7 @@ def solve_arms(
             gain, rest = subsidy, 1.0
             _stop(distribution, mean, subsidy, h, values)
         excess, largest = _advantages(
-            distribution, mean, gain, subsidy, h, advantage[place : place + size].reshape((n + 1, truncation))
+            distribution, mean, gain, subsidy, h, advantage[place : place + size].reshape((rows, truncation))
         )
         low, high = np.inf, -np.inf
         for s in range(n):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.bracket import bracketed
-from restless_bandits.oracles.normalization import normalized, solved_normalized
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies.policies import IndexPolicy
-from restless_bandits.processes.beliefs import truncation_for, truncations_for
+from restless_bandits.processes.beliefs import table_of, truncation_for, truncations_for
 
 TABLE_TV_ERROR = 1e-10
 """The end of index tables: distributions are this close to their limits.
@@ -36,28 +34,25 @@ def table_lengths(arms: Sequence[AnyArm]) -> list[int]:
 
 
 def index_distributions(arm: AnyArm, length: int) -> Array:
-    """Return ``laws[s, τ - 1]``, the distributions behind an index table; the last row is for an arm never seen."""
-    n = arm.n_states
-    laws = arm.state_distributions(length)[1:].transpose(1, 0, 2)
-    if arm.initial is not None:
-        # This row is never read, because the arm's state is known from the start; the stationary distribution stands
-        # in.
-        laws = np.concatenate([laws[:n], np.broadcast_to(laws[arm.initial, -1], (1, length, n))])
-    return laws
+    """Return ``laws[s, τ - 1]``, the distributions behind an index table: see ``table_of``."""
+    return table_of(arm, length).distributions
 
 
-@normalized
 def myopic_policy(problem: Problem) -> IndexPolicy:
-    """Return the policy whose index is the mean reward of the next pull."""
-    lengths = zip(problem.arms, table_lengths(problem.arms), strict=True)
-    return IndexPolicy.of(problem, [index_distributions(arm, length) @ arm.rewards for arm, length in lengths])
+    """Return the policy whose index is the mean reward of the next pull, less the mean pay of resting."""
+    problem.require_steady("an oracle")
+    refuse_unsupported(problem, "myopic")
+    shares = problem.in_shares()
+    lengths = zip(shares.arms, table_lengths(shares.arms), strict=True)
+    return IndexPolicy.of(problem, [table_of(arm, length).advantage for arm, length in lengths])
 
 
-@solved_normalized
 def myopic(problem: Problem) -> Solution:
     """Pull the arms of highest mean reward in this slot."""
     started = time.perf_counter()
-    return bracketed(problem, "myopic", myopic_policy(problem), "highest mean reward of the next pull", started)
+    how = "highest mean reward of the next pull"
+    how += ", less the mean pay of resting" if "passive_rewards" in problem.features else ""
+    return bracketed(problem, "myopic", myopic_policy(problem), how, started)
 
 
 ORACLE = Oracle("myopic", myopic, myopic_policy)

@@ -24,6 +24,7 @@ from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.solution import Solution
+from restless_bandits.processes.resting_pay import UNIT, WithoutRestingPay, without_resting_pay
 
 SHARE_ROUNDING = 4 * 2.0**-53
 """A bound of what rounding puts a reward off by, as a share."""
@@ -76,7 +77,7 @@ def normalized(
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(plan))
-        return plan(problem.in_shares(), *args, **options)
+        return plan(without_resting_pay(problem).problem.in_shares(), *args, **options)
 
     return planned
 
@@ -90,7 +91,9 @@ def solved_normalized(
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(solve))
-        return in_units(problem, solve(problem.in_shares(), *args, **options))
+        reduced = without_resting_pay(problem)
+        found = in_units(reduced.problem, solve(reduced.problem.in_shares(), *args, **options))
+        return with_resting_pay(problem, reduced, found)
 
     return solved
 
@@ -98,6 +101,27 @@ def solved_normalized(
 def entry_of(function: Callable[..., Any]) -> str:
     """Return the name of an oracle's module in the table of ``support``."""
     return function.__module__.rpartition(".")[2].replace("_", "-")
+
+
+def with_resting_pay(problem: Problem, reduced: WithoutRestingPay, found: Solution) -> Solution:
+    """Return a solution of ``without_resting_pay(problem)`` as a solution of the problem."""
+    if reduced.problem is problem:
+        return found
+    lower, upper = found.lower + reduced.rate, found.upper + reduced.rate
+    wider = reduced.error + 2 * UNIT * (max(abs(lower), abs(upper)) + abs(reduced.rate))
+    return replace(
+        found,
+        problem=problem,
+        gain=None if found.gain is None else found.gain + reduced.rate,
+        lower=math.nextafter(lower - wider, -math.inf),
+        upper=math.nextafter(upper + wider, math.inf),
+        ratio=None,
+    )
+
+
+def policy_units(problem: Problem) -> float:
+    """Return the unit, in those of a problem, of the rewards and biases of its normalized policies."""
+    return difference_of(without_resting_pay(problem).problem, 1.0)
 
 
 def in_units(problem: Problem, found: Solution) -> Solution:

@@ -30,10 +30,11 @@ from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_po
 from restless_bandits.policies.choice_kernels import choices_of
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.processes.beliefs import (
-    ArmBeliefs,
+    HiddenProcess,
     JointBeliefs,
-    arm_beliefs,
     forgetting_beliefs,
+    has_lost_row,
+    hidden_process,
     remembering_beliefs,
     side_by_side,
     truncation_for,
@@ -85,12 +86,12 @@ def joint_plan(problem: Problem, precision: float, *, most_beliefs: int | None =
     return iterated(arms, problem.plays, precision)[0]
 
 
-def _table_size(arms: Sequence[ArmBeliefs], plays: int) -> int:
+def _table_size(arms: Sequence[HiddenProcess], plays: int) -> int:
     return JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
 
 
 def iterated(
-    arms: Sequence[ArmBeliefs], plays: int, tolerance: float, *, linked: bool = True
+    arms: Sequence[HiddenProcess], plays: int, tolerance: float, *, linked: bool = True
 ) -> tuple[JointPolicy, float]:
     """Return the policy of value iteration over joint beliefs until the span of an update is within the tolerance.
 
@@ -105,13 +106,13 @@ def iterated(
     return JointPolicy(joint, iterate.action, iterate.values), span
 
 
-def _beliefs(arm: AnyArm, tv_error: float) -> ArmBeliefs:
-    if isinstance(arm, Arm):
+def _beliefs(arm: AnyArm, tv_error: float) -> HiddenProcess:
+    if isinstance(arm, Arm) and not has_lost_row(arm):
         laws, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
         if reached <= tv_error:
             # Most chains forget, and the check is many times faster than a search for the reason.
             return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
-    return arm_beliefs(arm, truncation_for(arm, tv_error))
+    return hidden_process(arm, truncation_for(arm, tv_error))
 
 
 def precision_at(slots: int) -> float:
@@ -160,7 +161,7 @@ def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) ->
 
 def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     """Return the better of a rough table and Whittle's index; None if no table is small enough for ``lasting``."""
-    chains = [arm for arm in problem.arms if isinstance(arm, Arm)]
+    chains = [arm for arm in problem.arms if isinstance(arm, Arm) and not has_lost_row(arm)]
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
     for tv_error in ROUGH:
@@ -193,7 +194,7 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
 @normalized
 def quick_whittle(problem: Problem) -> IndexPolicy:
     """Plan by Whittle's index on short tables: see ``index_plan``. Arms that do not forget need long tables."""
-    chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic]
+    chains = [arm for arm in problem.arms if isinstance(arm, Arm) and arm.is_ergodic and not has_lost_row(arm)]
     if len(chains) < problem.n_arms:
         return whittle_policy(problem)
     return index_plan(flat_arms(chains), problem.plays) or whittle_policy(problem)

@@ -27,22 +27,26 @@ from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
-from restless_bandits._internal.errors import ProblemError, check_known
-from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits._internal.errors import ProblemError, check_known, shortened
+from restless_bandits._internal.validation import Array, IntArray, check_int, is_number
 from restless_bandits.model.arms import AnyArm, Arm
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import OBSERVATIONS, Problem
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles import index_kernels as kernels
 from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.evaluation import forgets_when_pulled
 from restless_bandits.oracles.homotopy_kernels import whittle_homotopy
 from restless_bandits.oracles.index_kernels import DISCOUNTED_TOLERANCE, NEAR_ONE, FlatArms
-from restless_bandits.oracles.myopic import index_distributions, table_lengths
+from restless_bandits.oracles.myopic import table_lengths
 from restless_bandits.oracles.normalization import normalized, solved_normalized
+from restless_bandits.oracles.observed.index import sweep_arms
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies.policies import IndexPolicy
-from restless_bandits.processes.beliefs import table_period, truncations_for
+from restless_bandits.processes.arm_process import observed_process
+from restless_bandits.processes.beliefs import has_lost_row, table_of, table_period, truncations_for
+from restless_bandits.processes.resting_pay import pays_nothing_at_rest
 
 Method = Literal["auto", "closed-form", "homotopy"]
 
@@ -65,6 +69,10 @@ class ArmIndex:
     indexable: bool
     violation: float
     method: str
+    observed: bool = False
+    """Whether the arm is always seen: the table then has a row for each state and a single column."""
+    lost_row: bool = False
+    """Whether the last row is for an arm whose last pull was not answered, and the row before for one never seen."""
 
     def columns(self, length: int | None = None) -> Array:
         """Return the table for τ = 1..length, cut or carried on: its last column holds for every longer wait."""
@@ -74,8 +82,12 @@ class ArmIndex:
     def as_dict(self, length: int | None = None) -> dict[str, Any]:
         """Return what ``restless index --json`` prints of an arm, for τ = 1..length."""
         table = self.columns(length)
-        found = {"indexable": self.indexable, "index": table[:-1], "never_seen": table[-1, 0]}
-        return found | {"violation": self.violation, "method": self.method}
+        about = {"violation": self.violation, "method": self.method}
+        if self.observed:
+            return {"indexable": self.indexable, "index": table[:, 0], **about}
+        n = len(table) - 1 - self.lost_row
+        found = {"indexable": self.indexable, "index": table[:n], "never_seen": table[n, 0]}
+        return found | ({"lost": table[n + 1]} if self.lost_row else {}) | about
 
 
 def flat_arms(arms: Sequence[Arm]) -> FlatArms:
@@ -132,18 +144,79 @@ def two_state_index(arm: Arm, length: int) -> Array:
     return found[0]
 
 
-def whittle_index(arm: AnyArm, *, length: int | None = None, method: Method = "auto") -> ArmIndex:
-    """Return Whittle's index of an arm for every belief up to ``length`` slots, chosen by itself if left out.
+def whittle_index(
+    arm: AnyArm,
+    *,
+    observed: Literal["pulled", "all"] = "pulled",
+    discount: float | None = None,
+    length: int | None = None,
+    method: Method = "auto",
+) -> ArmIndex:
+    """Return Whittle's index of an arm for every belief, or for every state of an arm that is always seen.
 
-    Two-state chains take the closed form and everything else the homotopy, unless ``method`` says otherwise.
+    Parameters
+    ----------
+    arm
+        The arm.
+    observed
+        Whether the state of the arm is seen when it is pulled, or in every slot (``"all"``).
+    discount
+        The weight of the next slot's reward; by default the criterion is the average reward.
+    length
+        The number of slots since the last pull, from 1 on, for which indices are returned; by default the number after
+        which they stand still. An arm that is always seen has a single column.
+    method
+        By default two-state chains with the average reward take the closed form and all other arms the homotopy.
+
     """
+    check_known(observed, OBSERVATIONS, "observed is")
+    if discount is not None:
+        check_discount(discount)
+    if observed == "all":
+        return observed_index(arm, discount)
     if length is not None:
         length = check_int("length", length)
     methods = ("auto", "closed-form", "homotopy")
     check_known(method, methods, "there is no method")
     if method == "closed-form" and not _is_closed(arm):
         raise ProblemError(f"arm {arm.name!r} has {arm.n_states} states; the closed form is for chains of two")
-    return _indices([arm], length, method != "homotopy")[0]
+    return _indices([arm], length, method != "homotopy", discount)[0]
+
+
+def gittins_index(arm: Arm, discount: float) -> Array:
+    """Return the Gittins index of each state of an arm that moves only when pulled and pays nothing at rest."""
+    check_discount(discount)
+    if (
+        not isinstance(arm, Arm)
+        or not np.array_equal(arm.chain, np.eye(arm.n_states))
+        or arm.passive_rewards is not None
+    ):
+        raise ProblemError(
+            f"arm {getattr(arm, 'name', arm)!r} moves or pays at rest, so it has no Gittins index; make it with "
+            "Arm.rested, or take whittle_index"
+        )
+    return observed_index(arm, discount).table[:, 0]
+
+
+def check_discount(discount: float) -> None:
+    """Refuse values that are no discount."""
+    if not is_number(discount) or not 0 < discount < 1:
+        raise ProblemError(f"discount is {shortened(discount)}; it must lie strictly between 0 and 1")
+
+
+def observed_index(arm: AnyArm, discount: float | None) -> ArmIndex:
+    """Return the index of each state of an arm that is always seen: a table with one column."""
+    if not isinstance(arm, Arm):
+        raise ProblemError(f"arm {arm.name!r} is a table of distributions, which is for arms seen when pulled")
+    process = observed_process(arm)
+    active, passive = (process.matrix(action)[None] for action in (1, 0))
+    swept = sweep_arms(
+        active, passive, process.reward[None, :, 1], process.reward[None, :, 0], discount=discount or 1.0
+    )
+    violation = float(swept.violations(process.size)[0])
+    index = swept.indices(process.size)[0][:, None]
+    how = "sweep at a vanishing discount" if swept.discounted[0] else "sweep"
+    return ArmIndex(index, violation == 0.0, violation, how, observed=True)
 
 
 def whittle_indices(arms: Sequence[AnyArm]) -> list[ArmIndex]:
@@ -152,15 +225,18 @@ def whittle_indices(arms: Sequence[AnyArm]) -> list[ArmIndex]:
 
 
 def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:
-    return isinstance(arm, Arm) and arm.n_states == 2
+    return isinstance(arm, Arm) and arm.n_states == 2 and not has_lost_row(arm)
 
 
-def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> list[ArmIndex]:
+def _indices(
+    arms: Sequence[AnyArm], length: int | None, closed_form: bool, discount: float | None = None
+) -> list[ArmIndex]:
     """Indices are found for shares of each arm's own range and stretched: an index is an affine map of rewards."""
     for arm in arms:
         refuse_unsupported(arm, "index")
+    arms = [pays_nothing_at_rest(arm, discount) for arm in arms]
     shares = [arm if arm.reward_range == ZERO_TO_ONE else arm.normalized_to(arm.reward_range) for arm in arms]
-    found = _indices_of_shares(shares, length, closed_form)
+    found = _indices_of_shares(shares, length, closed_form and discount is None, discount)
     for i, arm in enumerate(arms):
         if arm.reward_range != ZERO_TO_ONE:
             low, high = arm.reward_range
@@ -169,7 +245,9 @@ def _indices(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> l
     return found
 
 
-def _indices_of_shares(arms: Sequence[AnyArm], length: int | None, closed_form: bool) -> list[ArmIndex]:
+def _indices_of_shares(
+    arms: Sequence[AnyArm], length: int | None, closed_form: bool, discount: float | None = None
+) -> list[ArmIndex]:
     lengths = table_lengths(arms) if length is None else [length] * len(arms)
     found: dict[int, ArmIndex] = {}
     closed = {i: arm for i, arm in enumerate(arms) if closed_form and _is_closed(arm)}
@@ -185,31 +263,36 @@ def _indices_of_shares(arms: Sequence[AnyArm], length: int | None, closed_form: 
             longest = min(longest, affordable)
         # Laws up to their limits; of a chain with a period some rounds more, since the end of a table stands still.
         width = settled + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
-        found[i] = index_by_homotopy(arm, longest, max(longest, min(width, affordable)))
+        found[i] = index_by_homotopy(arm, longest, max(longest, min(width, affordable)), discount)
     return [found[i] for i in range(len(arms))]
 
 
-def index_by_homotopy(arm: AnyArm, length: int, width: int) -> ArmIndex:
-    """Follow the homotopy on a table of ``width`` slots and return the first ``length`` of its columns."""
-    laws = index_distributions(arm, width)
+def index_by_homotopy(arm: AnyArm, length: int, width: int, discount: float | None = None) -> ArmIndex:
+    """Follow the homotopy on a table of ``width`` slots and return the first ``length`` of its columns.
+
+    The arm pays nothing at rest: see ``resting_pay``.
+    """
+    table = table_of(arm, width)
+    laws, mean = table.distributions, table.mean
     # Always a copy: of a read-only view of a table of one slot Numba would compile all kernels anew.
     distribution = laws.transpose(0, 2, 1).copy()
-    mean = laws @ arm.rewards
     solved, method = False, "homotopy"
-    if arm.is_ergodic:
-        rarest = float(distribution[:-1, :, -1].max(axis=0).min())
-        table, indexable, violation, solved = whittle_homotopy(
+    if discount is not None:
+        found, indexable, violation, solved = whittle_homotopy(distribution, mean, discount, DISCOUNTED_TOLERANCE)
+    elif arm.is_ergodic and forgets_when_pulled(arm):
+        rarest = float(distribution[: arm.n_states, :, -1].max(axis=0).min())
+        found, indexable, violation, solved = whittle_homotopy(
             distribution, mean, 1.0, kernels.violation_tolerance(rarest)
         )
-    if not solved:
+    if not solved and discount is None:
         method = "homotopy at a vanishing discount"
-        table, indexable, violation, solved = whittle_homotopy(distribution, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
+        found, indexable, violation, solved = whittle_homotopy(distribution, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
     if not solved:
         raise ProblemError(f"arm {arm.name!r}: the systems behind its index are singular; use the relaxation oracle")
     left = float(np.abs(laws[:, -1] - laws[:, -2]).sum(axis=-1).max()) if width > 1 else 0.0
     if isinstance(arm, Arm) and table_period(arm) == 1 and left > 1e-9:
         method += f", cut at τ = {width} where laws still move"
-    return ArmIndex(table[:, :length], indexable, violation, method)
+    return ArmIndex(found[:, :length], indexable, violation, method, lost_row=has_lost_row(arm))
 
 
 @normalized

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +24,12 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.processes.beliefs import (
     UNKNOWN,
-    ArmBeliefs,
+    HiddenProcess,
     JointBeliefs,
     columns_of,
+    has_lost_row,
     numbered_beliefs,
+    rows_of,
     table_period,
 )
 
@@ -35,13 +37,8 @@ TIE = 1e-12
 SMALL_TABLE_BELIEFS = 64
 """The largest number of outcomes of all choices for which plain Python evaluates a single situation."""
 
-STORED_NAMES = {"distribution": "law", "tv_error": "deviation"}
-"""Fields of ``ArmBeliefs`` that stored policies call otherwise."""
-
-
-def stored_name(field: str) -> str:
-    """Return the name of a field of ``ArmBeliefs`` in stored policies."""
-    return STORED_NAMES.get(field, field)
+STORED_NAMES = ("law", "passive", "first", "deviation", "rewards", "numbers", "period", "start")
+"""The arrays of an arm in a stored ``JointPolicy``."""
 
 
 class Policy:
@@ -181,17 +178,22 @@ class IndexPolicy(ScoredPolicy):
     tables: tuple[Array, ...] | Array
     plays: int = 1
     periods: tuple[int, ...] = ()
+    lost_rows: tuple[bool, ...] = ()
+    """Whether each table has a row after these for an arm whose last pull was not answered; by default none has."""
 
     @classmethod
     def of(cls, problem: Problem, tables: Sequence[Array]) -> IndexPolicy:
         """Return the policy of a table for each arm of a problem."""
-        return cls(tuple(tables), problem.plays, tuple(table_period(arm) for arm in problem.arms))
+        periods = tuple(table_period(arm) for arm in problem.arms)
+        lost = tuple(has_lost_row(arm) for arm in problem.arms) if problem.features else ()
+        return cls(tuple(tables), problem.plays, periods, lost)
 
     @cached_property
     def n_states(self) -> tuple[int, ...]:
         if isinstance(self.tables, np.ndarray):
             return (self.tables.shape[1] - 1,) * len(self.tables)
-        return tuple(len(table) - 1 for table in self.tables)
+        lost = self.lost_rows or (False,) * len(self.tables)
+        return tuple(len(table) - 1 - more for table, more in zip(self.tables, lost, strict=True))
 
     @cached_property
     def flat(self) -> FlatTables:
@@ -211,7 +213,9 @@ class IndexPolicy(ScoredPolicy):
     def scores(self, last_states: IntArray, elapsed: IntArray) -> Array:
         scores = np.empty(last_states.shape)
         for i, (table, period) in enumerate(zip(self.tables, self.table_periods, strict=True)):
-            scores[:, i] = table[last_states[:, i], columns_of(elapsed[:, i], table.shape[1], period)]
+            scores[:, i] = table[
+                rows_of(last_states[:, i], self.n_states[i]), columns_of(elapsed[:, i], table.shape[1], period)
+            ]
         return scores
 
     def scores_now(self, record: Record) -> Array:
@@ -222,7 +226,8 @@ class IndexPolicy(ScoredPolicy):
 
     def to_arrays(self) -> dict[str, Any]:
         tables = {f"table_{i}": table for i, table in enumerate(self.tables)}
-        return {"plays": np.array(self.plays), "periods": np.array(self.table_periods), **tables}
+        stored = {"plays": np.array(self.plays), "periods": np.array(self.table_periods), **tables}
+        return stored | {"lost_rows": np.array(self.lost_rows)} if any(self.lost_rows) else stored
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> IndexPolicy:
@@ -236,7 +241,10 @@ class IndexPolicy(ScoredPolicy):
                 raise ValueError("a table is no index of states and slots")
             if np.isnan(table).any():
                 raise ValueError("a table holds values that are not numbers")
-        return cls(tables, check_int("plays", arrays["plays"].tolist(), 1, count), tuple(periods))
+        lost = tuple(map(bool, arrays["lost_rows"].tolist())) if "lost_rows" in arrays else ()
+        if len(lost) not in (0, count):
+            raise ValueError("the rows of unanswered pulls do not fit the tables")
+        return cls(tables, check_int("plays", arrays["plays"].tolist(), 1, count), tuple(periods), lost)
 
 
 @lru_cache(maxsize=16)
@@ -362,18 +370,16 @@ class JointPolicy(Policy):
     def to_arrays(self) -> dict[str, Any]:
         arrays: dict[str, Any] = {"plays": np.array(self.plays), "action": self.action, "bias": self.bias}
         for i, arm in enumerate(self.beliefs.arms):
-            arrays |= {
-                f"arm_{i}_{stored_name(field.name)}": np.asarray(getattr(arm, field.name)) for field in fields(arm)
-            }
+            arrays |= {f"arm_{i}_{name}": np.asarray(value) for name, value in _storable(arm).items()}
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> JointPolicy:
-        arms: list[ArmBeliefs] = []
+        arms: list[HiddenProcess] = []
         while f"arm_{len(arms)}_law" in arrays:
-            arms.append(
-                _stored_beliefs({f.name: arrays[f"arm_{len(arms)}_{stored_name(f.name)}"] for f in fields(ArmBeliefs)})
-            )
+            names = (*STORED_NAMES, "reward")
+            given = ((name, arrays.get(f"arm_{len(arms)}_{name}")) for name in names)
+            arms.append(_stored_process({name: value for name, value in given if value is not None}))
         plays = check_int("plays", arrays["plays"].tolist(), 1, len(arms))
         action, bias = arrays["action"], arrays["bias"]
         size = JointBeliefs.count([arm.size for arm in arms], [arm.n_states for arm in arms], plays)
@@ -402,7 +408,7 @@ class _SmallJoint:
     def ahead(self) -> list[tuple[list[list[float]], list[int], list[int], list[float]]]:
         """Distributions, successor beliefs without and with an observation, and rewards of each arm."""
         return [
-            (arm.distribution.tolist(), arm.passive.tolist(), arm.first.tolist(), arm.reward.tolist())
+            (arm.distribution.tolist(), arm.passive.tolist(), arm.after_pull.tolist(), arm.reward[:, 1].tolist())
             for arm in self.beliefs.arms
         ]
 
@@ -445,25 +451,39 @@ class _SmallJoint:
         return reward + total
 
 
-def _stored_beliefs(stored: Mapping[str, Any]) -> ArmBeliefs:
-    """The stored beliefs of an arm; derived fields must agree with the fields they are derived from."""
-    values = {name: value.tolist() if name in ("period", "start") else value for name, value in stored.items()}
-    found = ArmBeliefs(**values)
-    numbers, distribution, n = found.numbers, found.distribution, found.n_states
-    check_int("period", found.period, 1, found.truncation)
-    numbers_fit = numbers.dtype.kind == "i" and numbers.shape == (n + 1, found.truncation) and numbers.min() >= 0
-    if not numbers_fit or distribution.shape != (int(numbers.max()) + 1, n) or found.rewards.shape != (n,):
+def _storable(process: HiddenProcess) -> dict[str, Any]:
+    """The arrays of a stored process; what a pull pays is stored where it is not the mean reward of its states."""
+    given = process.distribution, process.passive, process.after_pull, process.tv_error[:, 1], process.rewards
+    found = dict(zip(STORED_NAMES, (*given, process.numbers, process.period, process.start_node), strict=True))
+    usual = np.array_equal(process.reward[:, 1], process.distribution @ process.rewards)
+    return found if usual else found | {"reward": process.reward[:, 1]}
+
+
+def _stored_process(stored: Mapping[str, Any]) -> HiddenProcess:
+    """The stored process of an arm; derived arrays must agree with the arrays they are derived from."""
+    distribution, passive, first, tv_error, rewards, numbers = (stored[name] for name in STORED_NAMES[:6])
+    n, truncation = distribution.shape[1], numbers.shape[1]
+    period = check_int("period", stored["period"].tolist(), 1, truncation)
+    start = check_int("start", stored["start"].tolist(), 0)
+    numbers_fit = numbers.dtype.kind == "i" and len(numbers) in (n + 1, n + 2) and numbers.min() >= 0
+    if not numbers_fit or len(distribution) != int(numbers.max()) + 1 or rewards.shape != (n,):
         raise ValueError("beliefs are not numbered")
-    made = numbered_beliefs(numbers, distribution, found.rewards, None, found.tv_error, found.period)
-    same = np.array_equal(made.passive, found.passive) and np.array_equal(made.first, found.first)
-    if not same or found.start not in numbers[:, 0] or found.tv_error.shape != (len(distribution),):
+    made = numbered_beliefs(numbers, distribution, rewards, None, tv_error, period)
+    same = np.array_equal(made.passive, passive) and np.array_equal(made.after_pull, first)
+    if not same or start not in numbers[:, 0] or tv_error.shape != (len(distribution),):
         raise ValueError("beliefs do not lead to each other")
-    floats = (distribution, found.rewards, found.tv_error)
-    if any(array.dtype != np.float64 or not ((array >= 0) & (array <= 1 + 1e-9)).all() for array in floats):
-        raise ValueError("distributions and rewards do not lie between 0 and 1")
+    for array in (distribution, rewards, tv_error):
+        if array.dtype != np.float64 or not ((array >= 0) & (array <= 1 + 1e-9)).all():
+            raise ValueError("distributions and rewards do not lie between 0 and 1")
     if np.abs(distribution.sum(axis=1) - 1).max() > 1e-9:
         raise ValueError("distributions do not add up to one")
-    return found
+    if "reward" in stored:
+        if stored["reward"].shape != tv_error.shape or not np.isfinite(stored["reward"]).all():
+            raise ValueError("rewards of pulls are not numbers")
+        made.reward[:, 1] = stored["reward"]
+    at_start = np.zeros(made.size)
+    at_start[start] = 1.0
+    return replace(made, start=at_start, start_node=start)
 
 
 def load_policy(path: str | Path) -> Policy:

@@ -22,7 +22,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,10 +34,12 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm, precompute_limits
 from restless_bandits.model.problem import Problem
-from restless_bandits.model.support import refuse_unsupported
+from restless_bandits.processes.arm_process import ArmProcess
 
-UNKNOWN = -1
-"""The last observed state of an arm never observed."""
+UNKNOWN, LOST = -1, -2
+"""In the place of the last observed state: of an arm never observed, and of a reacting arm whose last pull was not
+answered.
+"""
 
 LONGEST_TRUNCATION = 1 << 14
 LONGEST_PERIOD = 1 << 10
@@ -62,6 +64,11 @@ def columns_of(elapsed: IntArray, truncation: int, period: int) -> IntArray:
     return np.where(elapsed <= truncation, elapsed - 1, truncation - period + (elapsed - truncation - 1) % period)
 
 
+def rows_of(last_state: IntArray, n_states: int) -> IntArray:
+    """Return the rows of a table for last observed states: ``UNKNOWN`` and ``LOST`` are the rows after the states."""
+    return np.where(last_state < 0, n_states - 1 - last_state, last_state)
+
+
 def side_by_side(tables: Sequence[npt.NDArray[T]] | npt.NDArray[T]) -> npt.NDArray[T]:
     """Return tables of different sizes in one array; entries beyond a table are zero and never read."""
     shapes = [table.shape for table in tables]
@@ -74,27 +81,23 @@ def side_by_side(tables: Sequence[npt.NDArray[T]] | npt.NDArray[T]) -> npt.NDArr
 
 
 @dataclass(frozen=True)
-class ArmBeliefs:
-    """The truncated beliefs of an arm, numbered from 0.
+class HiddenProcess(ArmProcess):
+    """The process of an arm that is seen when pulled: its nodes are truncated beliefs, numbered from 0.
 
-    ``distribution[b]`` is the distribution of the state observed by a pull in belief b; without a pull, b turns into
-    ``passive[b]``; an observation of k leads to ``first[k]``, the pair (k, τ = 1). ``tv_error[b]`` bounds the total
-    variation between ``distribution[b]`` and every true distribution merged into b.
+    Belief b has the distribution ``distribution[b]`` of the state that a pull shows. Without a pull, b turns into
+    ``passive[b]``; an observation of k leads to ``after_pull[k]``, the pair (k, τ = 1). ``tv_error[b]`` bounds the
+    total variation between ``distribution[b]`` and every true distribution merged into b.
     """
 
     distribution: Array
-    passive: IntArray
-    first: IntArray
-    tv_error: Array
     rewards: Array
+    """The mean reward of a pull in each state."""
     numbers: IntArray
-    """``numbers[s, τ - 1]`` is the belief for τ up to the truncation; the last row is for an arm never observed."""
+    """``numbers[s, τ - 1]`` is the belief for τ up to the truncation. The row after the states is for an arm never
+    pulled. A reacting arm has one more row, for an arm whose last pull was not answered.
+    """
     period: int
-    start: int
-
-    @property
-    def size(self) -> int:
-        return len(self.distribution)
+    start_node: int
 
     @property
     def truncation(self) -> int:
@@ -102,36 +105,50 @@ class ArmBeliefs:
 
     @property
     def n_states(self) -> int:
-        return len(self.first)
+        return len(self.after_pull)
 
-    @cached_property
-    def reward(self) -> Array:
-        """Mean reward of pulling the arm in each belief."""
-        return np.asarray(self.distribution @ self.rewards)
+    @property
+    def knows_lost_pulls(self) -> bool:
+        """Whether there is a row for an arm whose last pull was not answered."""
+        return len(self.numbers) == self.n_states + 2
+
+    @property
+    def passive(self) -> IntArray:
+        """The belief after a slot without a pull."""
+        return self.target[:: self.n_states + 1]
 
     @cached_property
     def last_state(self) -> IntArray:
-        """For each belief the first last-observed state that leads to the belief, ``UNKNOWN`` for an arm never
-        observed only.
+        """For each belief the first last-observed state that leads to the belief; ``UNKNOWN`` for an arm never pulled
+        only, ``LOST`` after an unanswered pull only.
         """
-        return self._by_origin(np.arange(self.n_states), UNKNOWN)
+        return self._by_origin[0]
 
     @cached_property
     def elapsed(self) -> IntArray:
         """For each belief the fewest elapsed slots that lead to the belief."""
-        return self._by_origin(np.arange(1, self.truncation + 1)[:, None], self.truncation)
+        return self._by_origin[1]
 
-    def _by_origin(self, values: IntArray, otherwise: int) -> IntArray:
-        found = np.full(self.size, otherwise, dtype=np.int64)
-        pairs = self.numbers[: self.n_states].T
+    @cached_property
+    def _by_origin(self) -> tuple[IntArray, IntArray]:
+        n, truncation = self.n_states, self.truncation
+        states = np.full(self.size, UNKNOWN, dtype=np.int64)
+        slots = np.full(self.size, truncation, dtype=np.int64)
+        waits = np.broadcast_to(np.arange(truncation, 0, -1), (1, truncation))
         # Of several pairs with the same belief the last assignment counts: the fewest slots, and then the first state.
-        found[pairs[::-1, ::-1]] = np.broadcast_to(values, pairs.shape)[::-1, ::-1]
-        return found
+        if self.knows_lost_pulls:
+            for row, code in ((n + 1, LOST), (n, UNKNOWN)):
+                states[self.numbers[row]] = code
+                slots[self.numbers[row, ::-1]] = waits[0]
+        pairs = self.numbers[:n].T[::-1, ::-1]
+        states[pairs] = np.broadcast_to(np.arange(n)[::-1], pairs.shape)
+        slots[pairs] = np.broadcast_to(waits.T, pairs.shape)
+        return states, slots
 
     def locate(self, last_state: npt.ArrayLike, elapsed: npt.ArrayLike) -> IntArray:
-        """Return the belief for last observed states (``UNKNOWN`` for never) and elapsed slots."""
+        """Return the belief for last observed states, ``UNKNOWN`` or ``LOST``, and elapsed slots."""
         columns = columns_of(np.asarray(elapsed, dtype=np.int64), self.truncation, self.period)
-        found: IntArray = self.numbers[np.asarray(last_state, dtype=np.int64), columns]
+        found: IntArray = self.numbers[rows_of(np.asarray(last_state, dtype=np.int64), self.n_states), columns]
         return found
 
 
@@ -142,27 +159,70 @@ def numbered_beliefs(
     initial: int | None,
     tv_error: Array | None = None,
     period: int = 1,
-) -> ArmBeliefs:
+    setup_cost: float = 0.0,
+) -> HiddenProcess:
     """Return beliefs with given distributions, numbered by last observed state and elapsed slots:
-    ``ArmBeliefs.numbers``.
+    ``HiddenProcess.numbers``.
     """
-    truncation, n = numbers.shape[1], distribution.shape[1]
-    passive = np.empty(len(distribution), dtype=np.int64)
+    truncation, n, size = numbers.shape[1], distribution.shape[1], len(distribution)
+    passive = np.empty(size, dtype=np.int64)
     passive[numbers] = np.concatenate([numbers[:, 1:], numbers[:, truncation - period, None]], axis=1)
-    tv_error = np.zeros(len(distribution)) if tv_error is None else tv_error
+    first = numbers[:n, 0].copy()
+    target = np.empty((size, n + 1), dtype=np.int64)
+    target[:, 0], target[:, 1:] = passive, first
+    ends = np.arange(0, size * (n + 1) + 1, n + 1)
+    indptr = np.sort(np.concatenate([ends, ends[:-1] + 1]))
     start = int(numbers[n if initial is None else initial, 0])
-    return ArmBeliefs(distribution, passive, numbers[:n, 0].copy(), tv_error, rewards, numbers, period, start)
+    places = indptr, target.reshape(-1), first
+    process = _processed(places, distribution, rewards, tv_error, start, numbers, period)
+    if setup_cost:
+        rested = np.ones(size, dtype=bool)
+        rested[first] = rested[numbers[n + 1 :, 0]] = False
+        process.reward[rested, 1] -= setup_cost
+    return process
 
 
-def arm_beliefs(arm: AnyArm, truncation: int, *, forget: bool = True) -> ArmBeliefs:
-    """Return the truncated beliefs of an arm.
+def _processed(
+    places: tuple[IntArray, IntArray, IntArray],
+    distribution: Array,
+    rewards: Array,
+    tv_error: Array | None,
+    start: int,
+    numbers: IntArray,
+    period: int,
+) -> HiddenProcess:
+    """Return the process of beliefs: ``places`` are its ``indptr``, ``target`` and ``after_pull``."""
+    size, n = distribution.shape
+    reward, errors, prob = np.zeros((size, 2)), np.zeros((size, 2)), np.ones((size, n + 1))
+    reward[:, 1], prob[:, 1:] = distribution @ rewards, distribution
+    if tv_error is not None:
+        errors[:, 1] = tv_error
+    at_start = np.zeros(size)
+    at_start[start] = 1.0
+    indptr, target, first = places
+    return HiddenProcess(
+        reward, indptr, target, prob.reshape(-1), errors, first, at_start, True, distribution, rewards, numbers,
+        period, start,
+    )  # fmt: skip
+
+
+def hidden_process(arm: AnyArm, truncation: int, *, forget: bool = True) -> HiddenProcess:
+    """Return the process of an arm that is seen when pulled, with beliefs up to a truncation.
 
     With ``forget=False`` an ergodic arm keeps its last state beyond the truncation, for policies that depend on the
     state.
     """
-    refuse_unsupported(arm, "beliefs")
+    process = _hidden_process(arm, truncation, forget)
+    if arm.passive_rewards is not None:
+        process.reward[:, 0] = process.distribution @ arm.passive_rewards
+    return process
+
+
+def _hidden_process(arm: AnyArm, truncation: int, forget: bool) -> HiddenProcess:
     if isinstance(arm, TableArm):
         return _table_beliefs(arm, min(truncation, arm.length), forget)
+    if has_lost_row(arm):
+        return _reacting_process(arm, truncation, forget)
     if not arm.is_ergodic:
         return _unforgetting_beliefs(arm, truncation)
     laws = markov.powers(arm.chain, truncation)
@@ -178,27 +238,28 @@ def arm_beliefs(arm: AnyArm, truncation: int, *, forget: bool = True) -> ArmBeli
 
 def forgetting_beliefs(
     laws: Array, limit: Array, rewards: Array, initial: int | None, tv_error: float = 0.0
-) -> ArmBeliefs:
+) -> HiddenProcess:
     """Beliefs (s, τ < cap) and one belief for all τ ≥ cap; ``laws[τ - 1]`` are the distributions for τ < cap."""
     shape = _forgetting_shape(len(limit), len(laws) + 1)
     n, last = shape.n_states, shape.size - 1
     deviations = np.zeros(shape.size)
     deviations[last] = tv_error
     distribution = np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
-    start = last if initial is None else int(shape.first[initial])
-    return replace(shape, distribution=distribution, tv_error=deviations, rewards=rewards, start=start)
+    start = last if initial is None else int(shape.after_pull[initial])
+    places = shape.indptr, shape.target, shape.after_pull
+    return _processed(places, distribution, rewards, deviations, start, shape.numbers, 1)
 
 
 @lru_cache(maxsize=256)
-def _forgetting_shape(n_states: int, truncation: int) -> ArmBeliefs:
+def _forgetting_shape(n_states: int, truncation: int) -> HiddenProcess:
     """The shape of ``forgetting_beliefs``; kept, because learners plan on the same shapes again and again."""
     last = n_states * (truncation - 1)
     numbers = np.full((n_states + 1, truncation), last, dtype=np.int64)
     numbers[:n_states, : truncation - 1] = np.arange(last).reshape(n_states, truncation - 1)
-    return numbered_beliefs(numbers, np.empty((last + 1, n_states)), np.empty(n_states), None)
+    return numbered_beliefs(numbers, np.zeros((last + 1, n_states)), np.zeros(n_states), None)
 
 
-def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
+def remembering_beliefs(laws: Array, arm: Arm) -> HiddenProcess:
     """Beliefs (s, τ ≤ cap) that are constant from the truncation on, whether or not their chain has forgotten s by
     then.
 
@@ -210,7 +271,7 @@ def remembering_beliefs(laws: Array, arm: Arm) -> ArmBeliefs:
     return _grid(laws, np.ones(laws.shape[:2]), arm, period=1)
 
 
-def _grid(laws: Array, tv_error: Array, arm: AnyArm, period: int) -> ArmBeliefs:
+def _grid(laws: Array, tv_error: Array, arm: AnyArm, period: int) -> HiddenProcess:
     """Beliefs (s, τ ≤ cap), with the row of an arm never observed, periodic from the truncation on: ``laws[τ -
     1][s]``.
     """
@@ -222,7 +283,7 @@ def _grid(laws: Array, tv_error: Array, arm: AnyArm, period: int) -> ArmBeliefs:
     return numbered_beliefs(numbers, distribution, arm.rewards, arm.initial, tv_error.T.reshape(-1), period)
 
 
-def _unforgetting_beliefs(arm: Arm, truncation: int) -> ArmBeliefs:
+def _unforgetting_beliefs(arm: Arm, truncation: int) -> HiddenProcess:
     period = table_period(arm)
     if period > LONGEST_PERIOD:
         raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
@@ -237,6 +298,92 @@ def _unforgetting_beliefs(arm: Arm, truncation: int) -> ArmBeliefs:
     tv_error[last, :n] = np.abs(laws[last, :n] - limits[last % period]).sum(axis=-1)
     tv_error[tv_error < 4e-16] = 0.0
     return _grid(laws, tv_error, arm, period)
+
+
+class PullTable(NamedTuple):
+    """What a pull shows and pays by last observed state and elapsed slots, in the rows of ``HiddenProcess.numbers``."""
+
+    distributions: Array
+    """``[s, τ - 1, k]``."""
+    mean: Array
+    """``[s, τ - 1]``: the mean reward of a pull, less its set-up cost."""
+    advantage: Array
+    """``[s, τ - 1]``: the same less the mean pay of resting."""
+
+
+def table_of(arm: AnyArm, length: int) -> PullTable:
+    """Return the table of an arm for τ = 1..length, without a truncation."""
+    n = arm.n_states
+    laws = arm.state_distributions(length)[1:].transpose(1, 0, 2)
+    if not has_lost_row(arm):
+        if arm.initial is not None:
+            # This row is never read, because the arm's state is known from the start; the stationary distribution
+            # stands in.
+            laws = np.concatenate([laws[:n], np.broadcast_to(laws[arm.initial, -1], (1, length, n))])
+        mean = laws @ arm.rewards
+    else:
+        assert isinstance(arm, Arm)  # tables of distributions do not react
+        lost = arm.stationary @ arm.active_chain
+        laws = np.concatenate([laws, (lost / lost.sum() @ markov.powers(arm.chain, length - 1))[None]])
+        cost = np.full(laws.shape[:2], arm.setup_cost)
+        cost[:n, 0] = cost[n + 1, 0] = 0.0
+        mean = laws @ arm.rewards - cost
+    return PullTable(laws, mean, mean if arm.passive_rewards is None else mean - laws @ arm.passive_rewards)
+
+
+def has_lost_row(arm: AnyArm) -> bool:
+    """Whether tables of an arm have a row for a last pull that was not answered, because an unanswered pull changes the
+    arm or the cost of its next pull.
+    """
+    return any(feature != "passive_rewards" for feature in arm.features)
+
+
+def starting_row(arm: AnyArm) -> int:
+    """Return the row of a table in which an arm starts: a known initial state is no pull of an arm that reacts."""
+    return arm.n_states if arm.initial is None or has_lost_row(arm) else arm.initial
+
+
+def _reacting_process(arm: Arm, truncation: int, forget: bool) -> HiddenProcess:
+    """The process of an arm for which a pull and a slot without a pull differ.
+
+    The distribution τ slots after a pull in state s is ``e_s P_active P_passive^(τ−1)``. The row of an arm never pulled
+    has ``initial P_passive^τ``, and the row of an unanswered pull ``stationary P_active P_passive^(τ−1)``.
+    """
+    n, period = arm.n_states, table_period(arm)
+    if period > LONGEST_PERIOD:
+        raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
+    # The belief right after a pull is a belief of its own: a pull there takes no set-up.
+    truncation = max(truncation, period + 1)
+    never, lost = arm.initial_distribution @ arm.chain, arm.stationary @ arm.active_chain
+    first = np.concatenate([arm.active_chain, [never / never.sum(), lost / lost.sum()]])
+    laws = first @ markov.powers(arm.chain, truncation - 1)
+    laws /= laws.sum(axis=-1, keepdims=True)
+    tv_error = np.zeros(laws.shape[:2])
+    last = np.arange(truncation - period, truncation)
+    unknown = arm.is_stationary_at_start
+    if arm.is_ergodic:
+        tv_error[-1] = markov.distances(laws[-1][:, None], arm.stationary)
+        laws[-1] = arm.stationary
+        if unknown:
+            laws[:, n] = arm.stationary
+            tv_error[-1, n] = 0.0
+    else:
+        # Twice the distance: see ``_unforgetting_beliefs``.
+        limits = markov.powers(arm.chain, period)[:-1] @ limiting_matrix(arm.chain, period)[0]
+        tv_error[last] = np.abs(laws[last] - first @ limits[last % period]).sum(axis=-1)
+        tv_error[tv_error < 4e-16] = 0.0
+    if not (forget and arm.is_ergodic):
+        numbers = np.arange((n + 2) * truncation).reshape(n + 2, truncation)
+        distribution = laws.transpose(1, 0, 2).reshape(-1, n)
+        errors = tv_error.T.reshape(-1)
+    else:
+        rows = np.array([*range(n), n + 1] if unknown else range(n + 2))
+        end = len(rows) * (truncation - 1)
+        numbers = np.full((n + 2, truncation), end)
+        numbers[rows, :-1] = np.arange(end).reshape(len(rows), -1)
+        distribution = np.concatenate([laws[:-1, rows].transpose(1, 0, 2).reshape(end, n), laws[-1, :1]])
+        errors = np.append(np.zeros(end), tv_error[-1].max())
+    return numbered_beliefs(numbers, distribution, arm.rewards, None, errors, period, arm.setup_cost)
 
 
 def table_period(arm: AnyArm) -> int:
@@ -264,7 +411,7 @@ def limiting_matrix(chain: Array, period: int) -> tuple[Array, float]:
     return matrix, min(1.0, rest + 6 * n * slots * 2.0**-53)
 
 
-def _table_beliefs(arm: TableArm, truncation: int, forget: bool) -> ArmBeliefs:
+def _table_beliefs(arm: TableArm, truncation: int, forget: bool) -> HiddenProcess:
     laws = arm.state_distributions(arm.length)[1:]
     end = laws[-1]
     if forget and np.ptp(end, axis=0).max() == 0 and np.ptp(laws[:, arm.n_states :], axis=0).max(initial=0) == 0:
@@ -297,13 +444,14 @@ def truncations_for(arms: Sequence[AnyArm], tv_error: float, longest: int = LONG
         chains, laws = np.array([arm.chain for arm in some]), np.array([arm.stationary for arm in some])
         times = markov.mixing_times(chains, laws, 2 * tv_error)
         for i, time in zip(alike, np.where(times == 0, longest, np.minimum(times, longest)).tolist(), strict=True):
-            truncations[i] = time
+            # The first step after a pull is by another chain.
+            truncations[i] = time + 1 if has_lost_row(arms[i]) else time
     return truncations
 
 
 def _remembering_cap(arm: AnyArm, tv_error: float, longest: int) -> int:
     def enough(truncation: int) -> bool:
-        return float(arm_beliefs(arm, truncation).tv_error.max()) <= tv_error
+        return float(hidden_process(arm, truncation).tv_error.max()) <= tv_error
 
     def first(low: int, high: int) -> int:
         return low + bisect_left(range(low, high), True, key=enough)
@@ -313,7 +461,7 @@ def _remembering_cap(arm: AnyArm, tv_error: float, longest: int) -> int:
     truncation = 1
     while truncation < longest and not enough(truncation):
         truncation *= 2
-    return arm_beliefs(arm, first(truncation // 2 + 1, min(truncation, longest))).truncation
+    return hidden_process(arm, first(truncation // 2 + 1, min(truncation, longest))).truncation
 
 
 class JointTable(NamedTuple):
@@ -321,7 +469,7 @@ class JointTable(NamedTuple):
 
     Block a belongs to ``actions[a]`` and begins at ``offsets[a]``. The position of a joint belief in the block is the
     sum of ``strides[a]`` times its digits; each digit is below ``radix[a]``. Further fields are the fields of every
-    ``ArmBeliefs``, side by side.
+    ``HiddenProcess``, side by side.
     """
 
     actions: IntArray
@@ -338,7 +486,7 @@ class JointTable(NamedTuple):
 
 
 class JointDistributions(NamedTuple):
-    """The distributions and rewards of all arms of a ``JointBeliefs``, side by side: see ``ArmBeliefs``."""
+    """The distributions and rewards of all arms of a ``JointBeliefs``, side by side: see ``HiddenProcess``."""
 
     distribution: Array
     reward: Array
@@ -370,7 +518,7 @@ class JointBeliefs:
     arm of the action, the belief number for any other arm. The digit of ``order[-1]`` runs fastest.
     """
 
-    def __init__(self, arms: Sequence[ArmBeliefs], plays: int) -> None:
+    def __init__(self, arms: Sequence[HiddenProcess], plays: int) -> None:
         choices = math.comb(len(arms), plays)
         if choices > MOST_CHOICES:
             raise ProblemError(
@@ -381,7 +529,7 @@ class JointBeliefs:
         sizes, n_states = tuple(arm.size for arm in arms), tuple(arm.n_states for arm in arms)
         self.actions, self.offsets, self.strides, self.radix, self.order = _blocks(sizes, n_states, plays)
 
-    def with_laws(self, arms: Sequence[ArmBeliefs]) -> JointBeliefs:
+    def with_laws(self, arms: Sequence[HiddenProcess]) -> JointBeliefs:
         """Return the same joint beliefs for arms with other distributions and rewards; positions are shared."""
         other = copy.copy(self)
         other.arms = tuple(arms)
@@ -400,7 +548,7 @@ class JointBeliefs:
         return JointDistributions(*self._of_all_arms(JointDistributions._fields))
 
     def _of_all_arms(self, names: Sequence[str]) -> list[npt.NDArray[Any]]:
-        columns = [[getattr(arm, name) for arm in self.arms] for name in names]
+        columns = [[_field(arm, name) for arm in self.arms] for name in names]
         return [side_by_side(one) if isinstance(one[0], np.ndarray) else np.array(one, np.int64) for one in columns]
 
     @staticmethod
@@ -424,7 +572,7 @@ class JointBeliefs:
     @cached_property
     def start(self) -> IntArray:
         """The beliefs of the arms before slot 1."""
-        return np.array([arm.start for arm in self.arms], dtype=np.int64)
+        return np.array([arm.start_node for arm in self.arms], dtype=np.int64)
 
     @cached_property
     def seen_states(self) -> list[IntArray]:
@@ -454,7 +602,7 @@ class JointBeliefs:
             places = np.arange(self.offsets[a + 1] - self.offsets[a])
             digits = places[:, None] // self.strides[a] % self.radix[a]
             for i in action:
-                digits[:, i] = self.arms[i].first[digits[:, i]]
+                digits[:, i] = self.arms[i].after_pull[digits[:, i]]
             rows.append(digits)
         return np.concatenate(rows)
 
@@ -475,13 +623,15 @@ class JointBeliefs:
         chances = np.ones((len(beliefs), len(outcomes)))
         for position, i in enumerate(pulled):
             arm = self.arms[i]
-            successors[:, :, i] = arm.first[outcomes[:, position]]
+            successors[:, :, i] = arm.after_pull[outcomes[:, position]]
             chances *= arm.distribution[beliefs[:, i]][:, outcomes[:, position]]
         return successors, chances
 
     def rewards(self, beliefs: IntArray, action: int) -> Array:
         """Return the mean reward of an action in each joint belief."""
-        total: Array = sum((self.arms[i].reward[beliefs[:, i]] for i in self.actions[action]), np.zeros(len(beliefs)))
+        total: Array = sum(
+            (self.arms[i].reward[beliefs[:, i], 1] for i in self.actions[action]), np.zeros(len(beliefs))
+        )
         return total
 
     def refine(self, values: Array, finer: JointBeliefs) -> Array:
@@ -497,9 +647,17 @@ class JointBeliefs:
         return result
 
 
+def _field(arm: HiddenProcess, name: str) -> Any:
+    """A field of a process as the kernels name it: what a pull pays, its error, the beliefs after a pull."""
+    if name in ("reward", "tv_error"):
+        return getattr(arm, name)[:, 1]
+    return arm.after_pull if name == "first" else getattr(arm, name)
+
+
 def joint_beliefs(problem: Problem, truncations: Sequence[int], *, forget: bool = True) -> JointBeliefs:
     """Return the joint beliefs of a problem with a truncation for each arm."""
     arms = [
-        arm_beliefs(arm, truncation, forget=forget) for arm, truncation in zip(problem.arms, truncations, strict=True)
+        hidden_process(arm, truncation, forget=forget)
+        for arm, truncation in zip(problem.arms, truncations, strict=True)
     ]
     return JointBeliefs(arms, problem.plays)

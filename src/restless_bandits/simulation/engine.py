@@ -34,7 +34,7 @@ from restless_bandits.policies.policies import (
     SingleArm,
     top_arms,
 )
-from restless_bandits.processes.beliefs import MOST_CHOICES, JointBeliefs, arm_beliefs, truncation_for
+from restless_bandits.processes.beliefs import MOST_CHOICES, JointBeliefs, hidden_process, truncation_for
 from restless_bandits.simulation import world_kernels as kernels
 
 ENGINE_TV_ERROR = 1e-15
@@ -82,9 +82,9 @@ class World:
             if arm is not old
         ]
         paying = [*problem.arms, *(arm for _, _, arm in changed)]
-        arms = [arm_beliefs(arm, truncation_for(arm, ENGINE_TV_ERROR), forget=False) for arm in paying]
+        arms = [hidden_process(arm, truncation_for(arm, ENGINE_TV_ERROR), forget=False) for arm in paying]
         law_bases = _bases([arm.distribution.size for arm in arms])
-        laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward]).ravel() for arm in arms]
+        laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward[:, 1]]).ravel() for arm in arms]
         n = problem.n_arms
         record = Record(problem.n_states, problem.initial)
         table = np.zeros((n, 8), dtype=np.int64)

@@ -42,7 +42,7 @@ from restless_bandits.model.rewards import values_of
 from restless_bandits.model.tasks import Task
 from restless_bandits.policies.plans import CountDoubled, Forever, Plan
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, SingleArm
-from restless_bandits.processes.beliefs import ArmBeliefs, JointBeliefs, numbered_beliefs
+from restless_bandits.processes.beliefs import HiddenProcess, JointBeliefs, numbered_beliefs
 
 LARGEST_TABLE = 20_000_000
 """The largest number of joint beliefs that fits the memory of a run."""
@@ -210,7 +210,7 @@ def table_layout(
         if not ties:
             digits = digits[_distinct(digits, outer, arms)]
         colour = digits.copy()
-        colour[:, a] = arms[a].first[digits[:, a]]
+        colour[:, a] = arms[a].after_pull[digits[:, a]]
         waited = np.stack([arm.passive[colour[:, i]] for i, arm in enumerate(arms)], axis=1)
         waited[:, x] = 0
         # The pulled arm is left out of its successors: its observed state there is 0.
@@ -225,7 +225,7 @@ def table_layout(
     return Layout(joint, sizes, kernels.Rows(row_base, inner, places, targets, colours, follows, *steps, ties))
 
 
-def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> IntArray:
+def _distinct(digits: IntArray, outer: list[int], arms: list[HiddenProcess]) -> IntArray:
     """Rows in which all arms below their truncations have different waits, longer than the wait of the arm just
     pulled.
     """
@@ -238,7 +238,7 @@ def _distinct(digits: IntArray, outer: list[int], arms: list[ArmBeliefs]) -> Int
     return np.flatnonzero(fine)
 
 
-def _shape(n: int, initial: int | None, cap: int, unseen: bool) -> ArmBeliefs:
+def _shape(n: int, initial: int | None, cap: int, unseen: bool) -> HiddenProcess:
     """The beliefs (s, min(τ, cap)) of an arm, with a further belief for an arm never observed; distributions and
     rewards come later.
     """

@@ -401,7 +401,7 @@ def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
     for arm in known.never:
         # As for a pull in every slot, until a better exploration is known.
         weights = np.zeros(arena.joint.arms[arm].size)
-        weights[arena.joint.arms[arm].first] = known.table.arm(arm).stationary
+        weights[arena.joint.arms[arm].after_pull] = known.table.arm(arm).stationary
         starts = (nearest_confusing(arena, arm, weights, start) for start in extremes(known.table.arm(arm)))
         found = next((one for one in starts if one is not None), None)
         if found is not None:
