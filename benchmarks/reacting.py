@@ -60,9 +60,10 @@ def play(spec: str, problem: rb.Problem, run: int, horizon: int = CHECKPOINTS[-1
         player = rb.Agent(spec, rb.learner(spec).task(problem, None), seed=run)
     rng = np.random.default_rng([run, 2])
     arms = np.arange(problem.n_arms)
-    ends = np.array([[arm.chain, arm.active_chain] for arm in problem.arms]).cumsum(axis=3)
-    pay = np.array([arm.mean_rewards for arm in problem.arms])
-    starts = np.array([arm.initial_distribution for arm in problem.arms]).cumsum(axis=1)
+    chains = [arm for arm in problem.arms if isinstance(arm, rb.Arm)]
+    ends = np.array([[arm.chain, arm.active_chain] for arm in chains]).cumsum(axis=3)
+    pay = np.array([arm.mean_rewards for arm in chains])
+    starts = np.array([arm.initial_distribution for arm in chains]).cumsum(axis=1)
     states = _drawn(starts, rng)
     pulled = np.zeros(problem.n_arms, dtype=np.int64)
     total, sums = 0.0, []
@@ -96,7 +97,7 @@ def lifts(runs: int, seeds: range = SEEDS) -> dict[str, Any]:
         played = dict(zip(jobs, pool.map(measured, jobs), strict=True))
 
     def mean(seed: int, spec: str) -> Array:
-        return np.mean([played[seed, spec, run][0] for run in range(specs[spec])], axis=0)
+        return np.asarray(np.mean([played[seed, spec, run][0] for run in range(specs[spec])], axis=0))
 
     found = {}
     for spec in LEARNERS:

@@ -309,7 +309,8 @@ def play(problem, learner, slots, seed=0):
     for _ in range(slots):
         pulled = agent.ask()
         paid += sum(
-            arm.mean_rewards[state, int(i == pulled)] for i, (arm, state) in enumerate(zip(problem.arms, states, strict=True))
+            arm.mean_rewards[state, int(i == pulled)]
+            for i, (arm, state) in enumerate(zip(problem.arms, states, strict=True))
         )
         mean = problem.arms[pulled].rewards[states[pulled]]
         agent.tell(states[pulled], float(rng.random() < mean))

@@ -140,7 +140,7 @@ def _rests(seen: kernels.ByState) -> IntArray:
     """The waits between observations with a slot without a pull."""
     first, elapsed, _ = seen
     resting = np.arange(len(elapsed)) < first[len(first) // 2]
-    return elapsed[resting | (elapsed > 1)]
+    return np.asarray(elapsed[resting | (elapsed > 1)])
 
 
 def _sentence(row: int, seen: kernels.ByState, n: int) -> str:
