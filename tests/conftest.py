@@ -2,6 +2,7 @@ import fcntl
 import gc
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,10 @@ from hypothesis import HealthCheck, settings
 EXAMPLES = int(os.environ.get("RESTLESS_EXAMPLES", "20"))
 settings.register_profile("suite", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+# Tests start processes by the dozen. Where the environment keeps no bytecode, each would compile the package's source.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 collect_ignore = ["installed.py"]
 

@@ -211,10 +211,10 @@ LEARNERS = Registry(
 DEFAULT = "likelihood-ucb"
 """The default learner: the least measured regret (docs/head-to-head.md)."""
 
-INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm")
+INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm", "lp-index", "id", "lp-update")
 """Oracles whose policies, with knowledge of the problem, serve as references for comparison."""
 
-COMPARATORS = ("auto", *INFORMED)
+COMPARATORS = ("auto", "exact", "whittle", "myopic", "guha", "best-arm", "lp-index")
 """References for regret, besides a number."""
 
 ALIASES = {
@@ -237,6 +237,9 @@ ORACLES = Registry(
         "guha": "restless_bandits.oracles.guha:ORACLE",
         "relaxation": "restless_bandits.oracles.relaxation:ORACLE",
         "best-arm": "restless_bandits.oracles.best_arm:ORACLE",
+        "lp-index": "restless_bandits.oracles.observed.planners:LP_INDEX",
+        "id": "restless_bandits.oracles.observed.planners:ID",
+        "lp-update": "restless_bandits.oracles.observed.planners:LP_UPDATE",
     },
 )
 

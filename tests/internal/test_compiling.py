@@ -12,9 +12,11 @@ import pytest
 
 from restless_bandits._internal import compiling as compiling_module
 from restless_bandits._internal import workers
-from restless_bandits.cli import compile_ahead
+from restless_bandits.cli.simulate import PLAY_A_SLOT, compile_slots_ahead
 from restless_bandits.model.problem import Problem
 from restless_bandits.simulation import pools, runner, world_kernels
+from restless_bandits.simulation.engine import World
+from restless_bandits.simulation.jobs import play_a_slot
 from restless_bandits.simulation.time_estimates import play_beginning
 
 LINE = "compiling, once: a first command takes some seconds longer\n"
@@ -325,8 +327,8 @@ class TestAhead:
             return SimpleNamespace(kill=lambda: None)
 
         def begin():
-            compile_ahead.compile_slots_ahead()
-            compile_ahead.compile_slots_ahead()
+            compile_slots_ahead()
+            compile_slots_ahead()
             # The kernel waits for the process exactly where there is one.
             assert len(waiting) == len(started) == int(compiling_module.compiling_ahead.is_set())
             return started
@@ -334,11 +336,11 @@ class TestAhead:
         monkeypatch.setattr(compiling_module, "compiling_ahead", Event())
         monkeypatch.setattr(compiling_module, "is_kept", lambda kernel: False)
         monkeypatch.setattr(pools, "cores", lambda: 2)
-        monkeypatch.setattr(compile_ahead.subprocess, "Popen", start)
-        monkeypatch.setattr(compile_ahead, "compile_after", lambda *both: waiting.append(both))
-        compile_ahead.compile_slots_ahead.cache_clear()
+        monkeypatch.setattr(compiling_module.subprocess, "Popen", start)
+        monkeypatch.setattr(compiling_module, "compile_after", lambda *both: waiting.append(both))
+        compile_slots_ahead.cache_clear()
         yield begin
-        compile_ahead.compile_slots_ahead.cache_clear()
+        compile_slots_ahead.cache_clear()
 
     def test_starts_once_where_the_kernel_is_not_kept(self, begin):
         assert [words[0] for words in begin()] == [sys.executable]
@@ -359,7 +361,7 @@ class TestAhead:
         def fail(*_, **__):
             raise OSError
 
-        monkeypatch.setattr(compile_ahead.subprocess, "Popen", fail)
+        monkeypatch.setattr(compiling_module.subprocess, "Popen", fail)
         assert begin() == []
 
     def test_each_kernel_is_compiled_by_one_process(self, tmp_path):
@@ -387,16 +389,16 @@ class TestAhead:
                 raise subprocess.TimeoutExpired("", seconds)
 
         kernel = SimpleNamespace(compile=lambda signature: happened.append(signature))
-        compile_ahead.compile_after(SimpleNamespace(wait=wait), kernel)
+        compiling_module.compile_after(SimpleNamespace(wait=wait), kernel)
         assert happened == []
         kernel.compile("types")
         assert happened == ["waited", "types"]
 
     def test_what_was_compiled_ahead_is_found(self):
         # In this process, which takes its kernels from the same folder.
-        compile_ahead.play_a_slot()
+        play_a_slot(World(Problem.builtin("paper-1")))
         code = (
-            f"{compile_ahead.PLAY_A_SLOT}\n"
+            f"{PLAY_A_SLOT}\n"
             "from restless_bandits.simulation import world_kernels as _kernels\n"
             "print(_compile.compiling.is_set(), sum(_kernels.run_plan.stats.cache_hits.values()))"
         )
@@ -406,7 +408,7 @@ class TestAhead:
         code = (
             "import restless_bandits as rb\n"
             "from restless_bandits.simulation import world_kernels as _kernels\n"
-            f"{compile_ahead.PLAY_A_SLOT}\n"
+            f"{PLAY_A_SLOT}\n"
             "for problem in (rb.Problem.builtin('paper-1'), rb.Problem.random(3, 3, seed=1, plays=2)):\n"
             "    rb.simulate(problem, ['ucb1', 'informed'], 20, runs=1, comparator=0.4, engine='threads')\n"
             "print(len(_kernels.run_plan.signatures))"

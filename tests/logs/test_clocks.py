@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits.logs import cells
+from restless_bandits._internal import cells
 from restless_bandits.logs.clocks import Clock
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import restless_bandits as rb
-from restless_bandits.logs import cells, tables
+from restless_bandits._internal import cells, tables
 
 START = datetime(2024, 3, 30, 22, 17)
 EDGES = [2.0, 5.0]

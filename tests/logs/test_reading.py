@@ -34,7 +34,7 @@ def test_semicolons_tabs_byte_order_marks_quotes(write, text):
 
 
 def test_more_lines_than_a_chunk(write, monkeypatch):
-    monkeypatch.setattr("restless_bandits.logs.tables.CHUNK", 3)
+    monkeypatch.setattr("restless_bandits._internal.tables.CHUNK", 3)
     lines = [f"{t},{'ab'[t % 2]},{t % 3}" for t in range(10)]
     trace = rb.data.read_trace(write("\n".join(["time,arm,state", *lines])))
     assert trace.states.tolist() == [t % 3 for t in range(10)]

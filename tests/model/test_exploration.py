@@ -97,3 +97,12 @@ class TestExploration:
             theory.exploration_length(Problem([Arm([[1, 0], [0.5, 0.5]], [1, 0])]), 100)
         with pytest.raises(ProblemError, match="plays is 2"):
             theory.exploration_length(Problem(THREE.arms, plays=2), 100)
+
+    def test_lengths_beyond_the_largest_double(self):
+        """The search for the first informative horizon overflowed, and a warning was shown."""
+        seldom = Arm([[1 - 1e-8, 1e-8], [1e-150, 1.0]], [1, 0])
+        problem = Problem([seldom, Arm([[1 - 1e-8, 1e-8], [0.5, 0.5]], [1, 0], initial=0)])
+        assert theory.exploration_length(problem, 10**12).lower > 9e149
+        with pytest.raises(ProblemError, match=r"horizon is 1000.*; exploration takes over 1e308 slots"):
+            theory.exploration_length(problem, 10**300)
+        assert rb.check(problem).bounds.vacuous_until is None

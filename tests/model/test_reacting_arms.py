@@ -16,7 +16,13 @@ from restless_bandits import Arm, Problem, ProblemError, TableArm
 from restless_bandits.cli.app import app
 from restless_bandits.model import exploration
 from restless_bandits.model.reward_units import gain_of, share_of
-from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES, SUPPORT, refuse_unsupported
+from restless_bandits.model.support import (
+    ARM_FEATURES,
+    PROBLEM_FEATURES,
+    SUPPORT,
+    refuse_unsupported,
+    supported,
+)
 
 PASSIVE, ACTIVE = [[0.9, 0.1], [0.4, 0.6]], [[0.3, 0.7], [0.1, 0.9]]
 REACTING = Arm(PASSIVE, [1, 0], active_transitions=ACTIVE, passive_rewards=[0.5, 0], setup_cost=0.1)
@@ -389,7 +395,11 @@ USES: dict[str, Callable[[Problem], object]] = {
     "beliefs": lambda problem: rb.processes.beliefs.joint_beliefs(problem, [5, 5]),
     "index": lambda problem: [rb.oracles.whittle_index(arm) for arm in problem.arms],
     "bound": rb.oracles.relaxation_bound,
-    "evaluate": lambda problem: rb.evaluate(problem, rb.oracles.policy("myopic", Problem([PLAIN, PLAIN]))),
+    "evaluate": lambda problem: rb.evaluate(
+        problem,
+        rb.oracles.policy("myopic", SAMPLES["observed"] if problem.observed == "all" else Problem([PLAIN, PLAIN])),
+        simulate=problem.observed == "all",
+    ),
     "simulate": lambda problem: rb.simulate(problem, "whittle", 20, runs=1),
     "walk": lambda problem: rb.walk(problem, "round-robin", 20),
     "gym": lambda problem: pytest.importorskip("restless_bandits.gym").RestlessBanditEnv(problem).reset(),
@@ -514,7 +524,9 @@ class TestSupport:
     @pytest.mark.parametrize("feature", SAMPLES)
     def test_every_cell_works_or_refuses_in_one_sentence(self, feature, entry):
         problem = SAMPLES[feature]
-        if feature in SUPPORT[entry].features or (entry in ("index", "beliefs") and feature in PROBLEM_FEATURES):
+        if feature in supported(entry, problem.observed) or (
+            entry in ("index", "beliefs") and feature in PROBLEM_FEATURES
+        ):
             USES[entry](problem)
             return
         with pytest.raises(ProblemError, match="does not support") as caught:

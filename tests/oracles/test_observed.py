@@ -1,12 +1,13 @@
 """Planning for observed arms: published numbers, linear programs, and policy iteration written anew."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from restless_bandits._internal.errors import ProblemError
+from restless_bandits import Problem
 from restless_bandits.oracles.observed import (
-    Lookahead,
     ObservedArms,
     fluid_gain,
     relax_observed,
@@ -15,6 +16,7 @@ from restless_bandits.oracles.observed import (
     sweep_arms,
 )
 from restless_bandits.oracles.observed import index as index_module
+from restless_bandits.oracles.observed.planners import observed_policy
 
 # Gast, Gaujal, Yan (2020), the second of their examples; passive rewards are zero.
 THREE_PASSIVE = [
@@ -49,13 +51,20 @@ def conveyor():
     return chains, rewards
 
 
+def arms_of(chains, rewards, plays, **options):
+    """Arms in the uniform distribution in slot 1."""
+    arms = ObservedArms.of(Problem.from_arrays(chains, rewards, plays=plays, **options))
+    groups = [replace(g, start=np.full_like(g.start, 1 / g.n_states)) for g in arms.groups]
+    return replace(arms, groups=tuple(groups))
+
+
 def one_kind(chains, rewards, count, plays, **options):
-    return ObservedArms.from_arrays(chains, rewards, plays=plays, axes="saz", count=[count], **options)
+    return arms_of(chains, rewards, plays, axes="saz", count=count, **options)
 
 
 def drawn(rng, n_kinds, n_states, plays, concentration=1.0, **options):
     chains = rng.dirichlet(np.full(n_states, concentration), (n_kinds, n_states, 2))
-    return ObservedArms.from_arrays(chains, rng.random((n_kinds, n_states, 2)), plays=plays, **options)
+    return arms_of(chains, rng.random((n_kinds, n_states, 2)), plays, **options)
 
 
 def swept(chains, rewards, discount=1.0):
@@ -250,33 +259,11 @@ class TestManyArms:
 
     def test_lookahead_fills_the_budget(self):
         rng = np.random.default_rng(8)
-        arms = one_kind(stacked(THREE_PASSIVE, THREE_ACTIVE), THREE_REWARDS, 1000, 400)
-        found = relax_observed(arms)
-        program = Lookahead(arms, found.duals[0].bias.reshape(-1))
+        problem = Problem.builtin("three-states").with_arms(1000)
+        policy = observed_policy(problem, "lp-update")
         for _ in range(3):
             counts = rng.multinomial(1000, rng.dirichlet(np.ones(3)))
-            pulls = program.pulls(counts)
+            pulls = policy.pulls(counts)
             assert pulls.sum() == 400
             assert (pulls <= counts).all()
             assert (pulls >= 0).all()
-
-
-class TestRefusals:
-    def test_rows_along_another_axis(self):
-        swapped = np.swapaxes(np.random.default_rng(0).dirichlet(np.ones(3), (3, 2)), 0, 2)
-        with pytest.raises(ProblemError, match="they do along s"):
-            ObservedArms.from_arrays(swapped, np.zeros((3, 2)), plays=1, axes="saz")
-        with pytest.raises(ProblemError, match=r"shape \(1, 3, 4, 3\)"):
-            ObservedArms.from_arrays(np.full((3, 4, 3), 1 / 3), np.zeros((3, 4)), plays=1, axes="saz")
-
-    def test_budget(self):
-        with pytest.raises(ProblemError, match="plays is 3"):
-            one_kind(stacked(THREE_PASSIVE, THREE_ACTIVE), THREE_REWARDS, 2, 3)
-        with pytest.raises(ProblemError, match="count"):
-            ObservedArms.from_arrays(
-                stacked(THREE_PASSIVE, THREE_ACTIVE), THREE_REWARDS, plays=1, axes="saz", count=[-1]
-            )
-
-    def test_axes(self):
-        with pytest.raises(ProblemError, match="axes is 'sas'"):
-            ObservedArms.from_arrays(np.zeros((2, 2, 2)), np.zeros((2, 2)), plays=1, axes="sas")

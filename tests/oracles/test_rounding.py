@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import json
 import sys
 from fractions import Fraction
@@ -87,16 +88,18 @@ def leaky(rng, leaks):
     return chain / chain.sum(axis=1, keepdims=True)
 
 
+# The indices of three states that hardly move take seconds.
+@pytest.mark.parametrize("names", [("myopic", "best-arm"), pytest.param(("whittle",), marks=pytest.mark.slow)])
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.lists(LEAKS, min_size=4, max_size=4))
-def test_all_arms_pulled(seed, leaks):
+def test_all_arms_pulled(names, seed, leaks):
     """One policy, whose gain is known in fractions; two of the arms are equal."""
     rng = np.random.default_rng(seed)
     chains = [leaky(rng, leaks) for _ in range(2)]
     arms = [Arm(chain, np.sort(rng.random(len(chain)))[::-1]) for chain in chains]
     arms.append(arms[0])
     problem, gain = Problem(arms, plays=3), pulled_always(*arms)
-    for name in ("whittle", "myopic", "best-arm"):
+    for name in names:
         assert_holds(rb.oracles.oracle(name)(problem), gain)
     assert Fraction(relax(problem).above) >= gain
 
@@ -123,8 +126,8 @@ CHANCES = st.sampled_from([0.0, 1.0, 0.5, 1e-8, 1e-16, 1e-17, 1e-20, 1e-150, 1e-
 
 
 @st.composite
-def nearly_reducible(draw):
-    n = draw(st.integers(2, 3))
+def nearly_reducible(draw, n_states):
+    n = draw(st.integers(2, n_states))
     rows = []
     for j in range(n):
         row = [draw(CHANCES) for _ in range(n)]
@@ -134,11 +137,12 @@ def nearly_reducible(draw):
     return Arm(rows, np.linspace(1, 0, n), initial=draw(st.sampled_from([None, 0])))
 
 
+@pytest.mark.parametrize("n_states", [2, pytest.param(3, marks=pytest.mark.slow)])
 @settings(max_examples=4, deadline=None)
-@given(nearly_reducible(), nearly_reducible())
-def test_nearly_reducible_chains_are_answered(first, second):
+@given(st.data())
+def test_nearly_reducible_chains_are_answered(n_states, data):
     """Answers or a ``ProblemError``, never another error; the chain of a leak of 1e-17 ended in a LinAlgError."""
-    problem = Problem([first, second])
+    problem = Problem([data.draw(nearly_reducible(n_states)) for _ in range(2)])
     tasks = (
         lambda: rb.check(problem),
         lambda: [rb.oracles.whittle_index(arm) for arm in problem.arms],
@@ -253,8 +257,14 @@ def test_fixed_arms_that_the_relaxation_proves_optimal_take_no_large_table(monke
     assert sum(work) < 2e9
 
 
-@pytest.mark.parametrize("oracle", ["exact", "whittle", "best-arm", "auto"])
-@pytest.mark.parametrize("leak", [1e-14, 1e-17])
+@pytest.mark.parametrize(
+    ("oracle", "leak"),
+    [
+        *itertools.product(["exact", "whittle", "best-arm"], [1e-14, 1e-17]),
+        ("auto", 1e-17),
+        pytest.param("auto", 1e-14, marks=pytest.mark.slow),
+    ],
+)
 def test_nearly_reducible_chains_on_the_command_line(oracle, leak, tmp_path, capsys, monkeypatch):
     arms = Arm([[1.0, leak], [0.0, 1.0]], [1, 0]), Arm([[0.7, 0.3], [0.2, 0.8]], [0.6, 0.1])
     Problem(arms, name="leaks").save(tmp_path / "leaks.toml")

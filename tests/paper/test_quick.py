@@ -12,6 +12,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu
 
 import restless_bandits as rb
 from restless_bandits.paper.experiments import quick, reproduce, reproduction
@@ -233,6 +234,19 @@ class TestOtherRuns:
 
 class TestStatistics:
     """Whole reports of 85 lines in which nothing differs, and lines that do differ."""
+
+    @pytest.fixture(autouse=True)
+    def each_rank_sum_once(self, monkeypatch):
+        """Exact p-values depend on the sizes and the rank sum alone, and SciPy takes long for each."""
+        known = {}
+
+        def once(here, there, method):
+            key = len(here), len(there), here.sum()
+            if key not in known:
+                known[key] = mannwhitneyu(here, there, method=method)
+            return known[key]
+
+        monkeypatch.setattr("scipy.stats.mannwhitneyu", once)
 
     @staticmethod
     def checks(draw, lines, rng, here=10, there=20):

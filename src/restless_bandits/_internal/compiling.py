@@ -10,11 +10,15 @@ call of a kernel, not with the modules that define kernels.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import inspect
+import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, update_wrapper
 from pathlib import Path
 from threading import Event, RLock, Timer
@@ -32,7 +36,10 @@ compiling_long = Event()
 """Set when compilation has taken ``LONG_COMPILATION_SECONDS`` seconds in one process."""
 
 compiling_ahead = Event()
-"""Set if another process compiles the kernel of the slots for this process, see ``cli.compile_ahead``."""
+"""Set if another process compiles a kernel for this process, see ``compile_ahead``."""
+
+COMPILATION_TIMEOUT_SECONDS = 60.0
+"""Seconds of waiting for the other process."""
 
 
 class CompilationTimer:
@@ -170,6 +177,15 @@ class Kernel:
         return self.dispatcher(*args)
 
 
+def processor_name() -> str:
+    """Return the name of the processor, whose kind decides rounding; empty where the system does not tell the name."""
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
 def is_kept(kernel: Any) -> bool:
     """Return whether a kernel is in the cache on disk, judged by file names and times."""
     folder = kernel.stats.cache_path
@@ -182,6 +198,36 @@ def is_kept(kernel: Any) -> bool:
 def is_loaded(kernel: Any) -> bool:
     """Whether this process has compiled a kernel, or read a compiled version from disk."""
     return kernel.is_made and bool(kernel.dispatcher.overloads)
+
+
+def compile_ahead(kernel: Any, code: str) -> None:
+    """Let another process compile a kernel by running some code, so that this process can work meanwhile.
+
+    A process is used because Numba compiles in one thread at a time. A kernel in the cache on disk needs no process,
+    and without a writable cache folder the processes cannot share compiled kernels. If the process fails, this process
+    compiles the kernel itself.
+    """
+    if kernel.stats.cache_path is None or is_kept(kernel):
+        return
+    with suppress(OSError):
+        # The current folder is not on the import path: its modules do not belong to the package.
+        words, nowhere = [sys.executable, "-P", "-c", code], subprocess.DEVNULL
+        process = subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+        atexit.register(process.kill)
+        compile_after(process, kernel.dispatcher)
+        compiling_ahead.set()
+
+
+def compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
+    """Make a kernel that a process compiles wait for the process, and then look on disk."""
+    compile_or_load = kernel.compile
+
+    def wait(signature: Any) -> Any:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(COMPILATION_TIMEOUT_SECONDS)
+        return compile_or_load(signature)
+
+    kernel.compile = wait
 
 
 def njit(function: F) -> F:

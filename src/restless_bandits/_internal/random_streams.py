@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.validation import check_int
 
-WORLD, LEARNER, ANSWERS = 0, 1, 2
+WORLD, LEARNER, ANSWERS, NUMBERS = 0, 1, 2, 3
 
 
 def _sequence(seed: int, content: str, run: int, *stream: int) -> np.random.SeedSequence:
@@ -23,6 +23,11 @@ def _sequence(seed: int, content: str, run: int, *stream: int) -> np.random.Seed
 def world_words(seed: int, content: str, run: int) -> npt.NDArray[np.uint64]:
     """Return the state of the stream of states and rewards."""
     return _sequence(seed, content, run, WORLD).generate_state(4, np.uint64).astype(np.uint64)
+
+
+def world_generator(seed: int, content: str, run: int) -> np.random.Generator:
+    """Return the generator of initial states, and of steps of the numbers of arms in each state."""
+    return np.random.default_rng(_sequence(seed, content, run, NUMBERS))
 
 
 def answer_generator(seed: int, content: str, run: int) -> np.random.Generator:

@@ -6,17 +6,25 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from restless_bandits._internal.errors import ProblemError, harmless, shortened
-from restless_bandits.cli import compile_ahead, completion, options, output
+from restless_bandits.cli import completion, options, output
 from restless_bandits.registry import COMPARATORS, DEFAULT
 
 if TYPE_CHECKING:
     from restless_bandits.simulation import SimulationResult
+
+PLAY_A_SLOT = (
+    "from restless_bandits.model.problem import Problem\n"
+    "from restless_bandits.simulation.engine import World\n"
+    "from restless_bandits.simulation.jobs import play_a_slot\n"
+    "play_a_slot(World(Problem.builtin('paper-1')))"
+)
 
 
 def simulate(
@@ -59,7 +67,7 @@ def simulate(
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 
-    compile_ahead.compile_slots_ahead()
+    compile_slots_ahead()
     try:
         with show_progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
@@ -86,6 +94,17 @@ def simulate(
             _show(stop.result, problem, as_json)
         raise typer.Exit(output.INTERRUPTED) from None
     _show(result, problem, as_json)
+
+
+@cache
+def compile_slots_ahead() -> None:
+    """Let another process compile the kernel of the slots: learners plan before slots are played."""
+    from restless_bandits._internal.compiling import compile_ahead
+    from restless_bandits.simulation.pools import cores
+    from restless_bandits.simulation.world_kernels import run_plan
+
+    if cores() > 1:
+        compile_ahead(run_plan, PLAY_A_SLOT)
 
 
 def jobs_of(text: str) -> int | None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.cells import Stamps
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import IntArray, positive
 
-Stamps = npt.NDArray[np.datetime64]
-"""Times in microseconds."""
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 """Seconds of each unit; ``m`` is short for ``min``."""
 MICRO = 1_000_000
@@ -88,20 +87,6 @@ def spell(seconds: float) -> str:
         if seconds >= length and math.isclose(seconds / length, round(seconds / length), rel_tol=1e-9):
             return f"{round(seconds / length)}{unit}"
     return f"{seconds:g}s"
-
-
-def offset_name(offset: timedelta | None) -> str:
-    """Return the zone of an offset from UTC."""
-    return str(timezone(offset or timedelta(0))).removeprefix("UTC") or "UTC"
-
-
-def zone_name(zone: tzinfo | str) -> str:
-    """Return the name of a zone, or its offset for a zone without a name; UTC as a last resort."""
-    if isinstance(zone, str):
-        return "UTC" if zone in ("Z", "+00:00") else zone
-    named = getattr(zone, "key", None) or getattr(zone, "zone", None)
-    offset = zone.utcoffset(None)
-    return str(named) if named else "UTC" if offset is None else offset_name(offset)
 
 
 def _offsets(there: Stamps, zone: str) -> npt.NDArray[np.timedelta64]:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.cells import LAST_SLOT
 from restless_bandits._internal.compiling import clock
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.progress import Report, paced
@@ -40,7 +41,6 @@ from restless_bandits.learning.estimation import (
     likely_chains,
     likely_pairs,
 )
-from restless_bandits.logs.cells import LAST_SLOT
 from restless_bandits.logs.checks import Finding, findings_of, rejection, shown_probability, summaries
 from restless_bandits.logs.distribution_checks import LawCheck, is_selective, law_checks
 from restless_bandits.logs.seasons import Season

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.cells import OPTIONAL, Place, Stamped, arms_of, numbers_of, times_of
 from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
+from restless_bandits._internal.tables import Table, in_memory, table_in_memory, table_of
 from restless_bandits._internal.validation import BoolArray
-from restless_bandits.logs.cells import OPTIONAL, Place, Stamped, arms_of, numbers_of, times_of
-from restless_bandits.logs.tables import Table, in_memory, table_in_memory, table_of
 
 COLUMNS = ("time", "arm", "state", "value", "reward", "probability", "action")
 MEASURED = ("state", "value")

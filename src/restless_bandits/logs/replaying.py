@@ -36,6 +36,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from restless_bandits._internal.cells import LAST_SLOT
 from restless_bandits._internal.compiling import clock as compile_clock
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.progress import ProgressWatch, Report
@@ -44,7 +45,6 @@ from restless_bandits.agent.agent import Agent
 from restless_bandits.learning.learners import Learner, by_label
 from restless_bandits.learning.learners.base import check_features
 from restless_bandits.logs.baselines import Baselines, LoggedSlots, baselines
-from restless_bandits.logs.cells import LAST_SLOT
 from restless_bandits.logs.clocks import Clock
 from restless_bandits.logs.fitting import fit, mean_rewards
 from restless_bandits.logs.traces import OTHER_PULLS, Trace

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.cells import LAST_SLOT
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.logs.cells import LAST_SLOT
 from restless_bandits.logs.clocks import MICRO, UNITS, Clock, duration, spell
 from restless_bandits.logs.reading import Columns, exact
 

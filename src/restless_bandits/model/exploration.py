@@ -30,7 +30,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.random_streams import check_generator
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
@@ -79,6 +79,10 @@ def exploration_length(problem: Problem, horizon: int) -> ExplorationLength:
     _check(problem)
     m = exploration_count(horizon)
     brackets = [_bracket(problem, number, m) for number in range(problem.n_arms)]
+    if any(math.isinf(low) for low, _ in brackets):
+        raise ProblemError(
+            f"horizon is {shortened(horizon)}; exploration takes over 1e308 slots; give a smaller horizon"
+        )
     expected: list[float] = []
     for number, arm in enumerate(problem.arms):
         before = sum(low if math.isnan(mean) else mean for mean, (low, _) in zip(expected, brackets, strict=False))
@@ -182,8 +186,9 @@ def _bracket(problem: Problem, number: int, m: int) -> tuple[float, float]:
     """Bounds of the pulls of an arm: max_k E A_k, and the same plus √(Σ Var A_k), at the best and the worst start."""
     first, hit, hit_variance, back, back_variance = _moments(problem)[number]
     again = float(m - 1)  # a whole number beyond 64 bits makes NumPy 1 fall back on Python objects
-    longest = (hit + 1 + again * back).max(axis=0)
-    spread = np.sqrt((hit_variance + again * back_variance).sum(axis=0))
+    with np.errstate(over="ignore"):
+        longest = (hit + 1 + again * back).max(axis=0)
+        spread = np.sqrt((hit_variance + again * back_variance).sum(axis=0))
     return first + float(longest.min()), first + float((longest + spread).max())
 
 

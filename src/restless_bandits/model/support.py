@@ -64,17 +64,32 @@ SUPPORT: Mapping[str, Entry] = {
 }
 
 
+PLANNED_OBSERVED = OBSERVED - {"setup_cost"}
+ALL_OBSERVED = frozenset(
+    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "planning", "evaluate", "simulate"}
+)
+"""The entries that support ``PLANNED_OBSERVED`` for problems with ``observed = "all"``."""
+
+
+def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
+    """Return the features that an entry supports in problems with a value of ``observed``."""
+    if observed == "all" and entry in ALL_OBSERVED:
+        return PLANNED_OBSERVED
+    return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
+
+
 def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
     """Raise ``ProblemError`` for a problem, or an arm, with a feature that an entry of ``SUPPORT`` lacks."""
     if not problem.features:
         return
     asked = SUPPORT.get(entry) or Entry(f"the oracle {entry}", group="oracles")
-    missing = next((feature for feature in problem.features if feature not in asked.features), None)
+    observed = getattr(problem, "observed", "pulled")
+    missing = next((feature for feature in problem.features if feature not in supported(entry, observed)), None)
     if missing is not None:
         others = [
             one.subject
-            for one in SUPPORT.values()
-            if asked.group and one.group == asked.group and one.features.issuperset(problem.features)
+            for name, one in SUPPORT.items()
+            if asked.group and one.group == asked.group and supported(name, observed).issuperset(problem.features)
         ]
         remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
         raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")

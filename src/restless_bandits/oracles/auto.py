@@ -12,6 +12,7 @@ from restless_bandits._internal.progress import Report, duration
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import MEMORY, SECONDS_PER_OUTCOME, Cost, cost, exact
+from restless_bandits.oracles.observed.planners import choose_observed, solve_observed
 from restless_bandits.oracles.planning import auto_policy
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import whittle
@@ -32,6 +33,8 @@ class OracleChoice(NamedTuple):
 def choose(problem: Problem) -> OracleChoice:
     """Return the choice of ``auto`` without solving."""
     refuse_unsupported(problem, "auto")
+    if problem.observed == "all":
+        return OracleChoice(*choose_observed(problem))
     found = cost(problem)
     if found.certifies and found.seconds <= MOST_SECONDS:
         seconds = "less than a second" if found.seconds < 1 else f"about {duration(found.seconds)} of one core"
@@ -52,6 +55,9 @@ def _too_much(problem: Problem, found: Cost) -> str:
 
 def auto(problem: Problem, *, report: Report | None = None) -> Solution:
     """Solve exactly within a minute and a gigabyte, else by Whittle's index; ``why`` gives the reason."""
+    if problem.observed == "all":
+        problem.require_steady("an oracle")
+        return solve_observed(problem, "auto", report=report)
     choice = choose(problem)
     if report is not None:
         report(choice.why)

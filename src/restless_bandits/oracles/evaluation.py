@@ -65,6 +65,8 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     check_policy(problem, policy)
     problem.require_steady("the gain of a policy")
     refuse_unsupported(problem, "evaluate")
+    if problem.observed == "all":
+        raise ProblemError("all states are observed; simulate the policy: rb.evaluate(problem, policy, simulate=True)")
     reduced = without_resting_pay(problem)
     if reduced.problem is not problem:
         found = evaluate(reduced.problem, policy, most=most)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.problem import Problem
-from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.bracket import bracketed
+from restless_bandits.oracles.normalization import planning, solving
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies.policies import IndexPolicy
 from restless_bandits.processes.beliefs import table_of, truncation_for, truncations_for
@@ -38,15 +38,15 @@ def index_distributions(arm: AnyArm, length: int) -> Array:
     return table_of(arm, length).distributions
 
 
+@planning
 def myopic_policy(problem: Problem) -> IndexPolicy:
     """Return the policy whose index is the mean reward of the next pull, less the mean pay of resting."""
-    problem.require_steady("an oracle")
-    refuse_unsupported(problem, "myopic")
     shares = problem.in_shares()
     lengths = zip(shares.arms, table_lengths(shares.arms), strict=True)
     return IndexPolicy.of(problem, [table_of(arm, length).advantage for arm, length in lengths])
 
 
+@solving
 def myopic(problem: Problem) -> Solution:
     """Pull the arms of highest mean reward in this slot."""
     started = time.perf_counter()

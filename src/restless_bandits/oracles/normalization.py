@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.reward_units import difference_of, gain_of
@@ -71,13 +71,29 @@ def rounding_of(problem: Problem, gain: float) -> float:
 def normalized(
     plan: Callable[Concatenate[Problem, Options], Planned],
 ) -> Callable[Concatenate[Problem, Options], Planned]:
-    """Decorate a planning function to work on normalized rewards; its answer stays normalized."""
+    """Decorate a planning function to work on normalized rewards of pulls; its answer stays normalized."""
+
+    @wraps(plan)
+    def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
+        return plan(without_resting_pay(problem).problem.in_shares(), *args, **options)
+
+    return planning(planned)
+
+
+def planning(
+    plan: Callable[Concatenate[Problem, Options], Planned],
+) -> Callable[Concatenate[Problem, Options], Planned]:
+    """Decorate a planning function for arms seen when pulled, in the units of the problem; others are passed on."""
 
     @wraps(plan)
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(plan))
-        return plan(without_resting_pay(problem).problem.in_shares(), *args, **options)
+        if problem.observed == "all":
+            from restless_bandits.oracles.observed.planners import observed_policy
+
+            return cast(Planned, observed_policy(problem, entry_of(plan)))
+        return plan(problem, *args, **options)
 
     return planned
 
@@ -85,15 +101,31 @@ def normalized(
 def solved_normalized(
     solve: Callable[Concatenate[Problem, Options], Solution],
 ) -> Callable[Concatenate[Problem, Options], Solution]:
-    """Decorate a solver to work on normalized rewards, with its answer in the units of the problem."""
+    """Decorate a solver to work on normalized rewards of pulls, with its answer in the units of the problem."""
+
+    @wraps(solve)
+    def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
+        reduced = without_resting_pay(problem)
+        found = in_units(reduced.problem, solve(reduced.problem.in_shares(), *args, **options))
+        return with_resting_pay(problem, reduced, found)
+
+    return solving(solved)
+
+
+def solving(
+    solve: Callable[Concatenate[Problem, Options], Solution],
+) -> Callable[Concatenate[Problem, Options], Solution]:
+    """Decorate a solver for arms seen when pulled, in the units of the problem; other problems are passed on."""
 
     @wraps(solve)
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(solve))
-        reduced = without_resting_pay(problem)
-        found = in_units(reduced.problem, solve(reduced.problem.in_shares(), *args, **options))
-        return with_resting_pay(problem, reduced, found)
+        if problem.observed == "all":
+            from restless_bandits.oracles.observed.planners import solve_observed
+
+            return cast(Solution, cast(Any, solve_observed)(problem, entry_of(solve), *args, **options))
+        return solve(problem, *args, **options)
 
     return solved
 

@@ -25,6 +25,7 @@ from restless_bandits.oracles import joint_kernels as kernels
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.index_kernels import FlatArms, settled_lengths
 from restless_bandits.oracles.normalization import normalized
+from restless_bandits.oracles.observed.planners import observed_policy
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.oracles.whittle import flat_arms, index_tables, whittle_policy
 from restless_bandits.policies.choice_kernels import choices_of
@@ -135,8 +136,15 @@ def exact_policy(problem: Problem, slots: int, lasting: int = 0) -> Policy:
     return joint_plan(problem, precision_at(slots), most_beliefs=HUGE_TABLE) or exact(problem).policy
 
 
-@normalized
 def auto_policy(problem: Problem, slots: int | None = None, lasting: int = 0) -> Policy:
+    """Return the plan of a learner, or of observed arms the policy that ``auto`` chooses."""
+    if problem.observed == "all":
+        return observed_policy(problem, "auto")
+    return _belief_policy(problem, slots, lasting)
+
+
+@normalized
+def _belief_policy(problem: Problem, slots: int | None, lasting: int) -> Policy:
     """Plan over joint beliefs while the table is small for the slots played, else by Whittle's index.
 
     Without ``slots`` the choice is the choice of a long run. A plan that will be followed for ``lasting`` slots may

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,14 @@ SMALL_TABLE_BELIEFS = 64
 
 STORED_NAMES = ("law", "passive", "first", "deviation", "rewards", "numbers", "period", "start")
 """The arrays of an arm in a stored ``JointPolicy``."""
+
+OBSERVED_KINDS = ("PriorityPolicy", "RandomizedPolicy", "CountTablePolicy", "JointStatePolicy")
+STORED_KINDS = {
+    **dict.fromkeys(("IndexPolicy", "JointPolicy"), __name__),
+    **dict.fromkeys(OBSERVED_KINDS, "restless_bandits.policies.observed"),
+    "LookaheadPolicy": "restless_bandits.policies.lookahead",
+}
+"""The kinds of stored policies, with the module of each."""
 
 
 class Policy:
@@ -488,10 +497,11 @@ def _stored_process(stored: Mapping[str, Any]) -> HiddenProcess:
 
 def load_policy(path: str | Path) -> Policy:
     """Return a policy stored by ``Policy.save``."""
-    kinds = {kind.__name__: kind for kind in (IndexPolicy, JointPolicy)}
     try:
         arrays = read_archive(path)
-        return kinds[str(arrays.pop("kind"))].from_arrays(arrays)
+        module = import_module(STORED_KINDS[kind := str(arrays.pop("kind"))])
+        policy: Policy = getattr(module, kind).from_arrays(arrays)
+        return policy
     except OSError as error:
         raise ProblemError(f"cannot read {path}: {error.strerror or error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

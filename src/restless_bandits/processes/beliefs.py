@@ -314,20 +314,18 @@ class PullTable(NamedTuple):
 def table_of(arm: AnyArm, length: int) -> PullTable:
     """Return the table of an arm for τ = 1..length, without a truncation."""
     n = arm.n_states
-    laws = arm.state_distributions(length)[1:].transpose(1, 0, 2)
-    if not has_lost_row(arm):
+    if has_lost_row(arm):
+        laws = _laws_after_pulls(arm, length).transpose(1, 0, 2)
+        cost = np.full(laws.shape[:2], arm.setup_cost)
+        cost[:n, 0] = cost[n + 1, 0] = 0.0
+        mean = laws @ arm.rewards - cost
+    else:
+        laws = arm.state_distributions(length)[1:].transpose(1, 0, 2)
         if arm.initial is not None:
             # This row is never read, because the arm's state is known from the start; the stationary distribution
             # stands in.
             laws = np.concatenate([laws[:n], np.broadcast_to(laws[arm.initial, -1], (1, length, n))])
         mean = laws @ arm.rewards
-    else:
-        assert isinstance(arm, Arm)  # tables of distributions do not react
-        lost = arm.stationary @ arm.active_chain
-        laws = np.concatenate([laws, (lost / lost.sum() @ markov.powers(arm.chain, length - 1))[None]])
-        cost = np.full(laws.shape[:2], arm.setup_cost)
-        cost[:n, 0] = cost[n + 1, 0] = 0.0
-        mean = laws @ arm.rewards - cost
     return PullTable(laws, mean, mean if arm.passive_rewards is None else mean - laws @ arm.passive_rewards)
 
 
@@ -343,21 +341,27 @@ def starting_row(arm: AnyArm) -> int:
     return arm.n_states if arm.initial is None or has_lost_row(arm) else arm.initial
 
 
-def _reacting_process(arm: Arm, truncation: int, forget: bool) -> HiddenProcess:
-    """The process of an arm for which a pull and a slot without a pull differ.
+def _laws_after_pulls(arm: AnyArm, length: int) -> Array:
+    """Return ``[τ - 1, s, k]`` for the rows of an arm for which a pull and a slot without a pull differ.
 
     The distribution τ slots after a pull in state s is ``e_s P_active P_passive^(τ−1)``. The row of an arm never pulled
     has ``initial P_passive^τ``, and the row of an unanswered pull ``stationary P_active P_passive^(τ−1)``.
     """
+    assert isinstance(arm, Arm)  # tables of distributions have none of the features
+    never, lost = arm.initial_distribution @ arm.chain, arm.stationary @ arm.active_chain
+    first = np.concatenate([arm.active_chain, [never / never.sum(), lost / lost.sum()]])
+    laws = first @ markov.powers(arm.chain, length - 1)
+    return np.asarray(laws / laws.sum(axis=-1, keepdims=True))
+
+
+def _reacting_process(arm: Arm, truncation: int, forget: bool) -> HiddenProcess:
+    """The process of an arm for which a pull and a slot without a pull differ: see ``_laws_after_pulls``."""
     n, period = arm.n_states, table_period(arm)
     if period > LONGEST_PERIOD:
         raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
     # The belief right after a pull is a belief of its own: a pull there takes no set-up.
     truncation = max(truncation, period + 1)
-    never, lost = arm.initial_distribution @ arm.chain, arm.stationary @ arm.active_chain
-    first = np.concatenate([arm.active_chain, [never / never.sum(), lost / lost.sum()]])
-    laws = first @ markov.powers(arm.chain, truncation - 1)
-    laws /= laws.sum(axis=-1, keepdims=True)
+    laws = _laws_after_pulls(arm, truncation)
     tv_error = np.zeros(laws.shape[:2])
     last = np.arange(truncation - period, truncation)
     unknown = arm.is_stationary_at_start
@@ -370,7 +374,7 @@ def _reacting_process(arm: Arm, truncation: int, forget: bool) -> HiddenProcess:
     else:
         # Twice the distance: see ``_unforgetting_beliefs``.
         limits = markov.powers(arm.chain, period)[:-1] @ limiting_matrix(arm.chain, period)[0]
-        tv_error[last] = np.abs(laws[last] - first @ limits[last % period]).sum(axis=-1)
+        tv_error[last] = np.abs(laws[last] - laws[0] @ limits[last % period]).sum(axis=-1)
         tv_error[tv_error < 4e-16] = 0.0
     if not (forget and arm.is_ergodic):
         numbers = np.arange((n + 2) * truncation).reshape(n + 2, truncation)

@@ -20,7 +20,7 @@ from importlib import metadata
 from typing import Any, TypeVar
 
 from restless_bandits._internal import background
-from restless_bandits._internal.compiling import is_kept
+from restless_bandits._internal.compiling import is_kept, processor_name
 from restless_bandits.agent.core import AgentCore
 from restless_bandits.learning.change_detection import CHANGE_GRID
 from restless_bandits.learning.change_detection.change_kernels import score_gains, split_ratios
@@ -57,16 +57,8 @@ class PlanNeededError(WaitError):
 def origin() -> dict[str, str]:
     """Return the release and processor of this process; the same release and kind of processor give equal plans."""
     numpy = metadata.version("numpy")
-    return {"release": metadata.version("restless-bandits"), "processor": f"{_processor()}, numpy {numpy}"}
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            named = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        named = []
-    return f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
+    made_on = f"{platform.machine()} {processor_name()}".strip()
+    return {"release": metadata.version("restless-bandits"), "processor": f"{made_on}, numpy {numpy}"}
 
 
 class Planner:

@@ -20,6 +20,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
+from functools import partial
 from typing import Any, Literal
 
 from restless_bandits._internal.errors import ProblemError
@@ -147,19 +148,10 @@ class CommandProcessor:
 
     def agents(self) -> list[Answer]:
         """Return a summary of every agent from its row."""
+        shown = ("name", "made", "learner", "clock", "arms", "slots", "seq")
         with self._reading() as session:
-            return [
-                {
-                    "name": row.name,
-                    "made": row.made / 1e6,
-                    "learner": row.learner,
-                    "clock": row.clock,
-                    "arms": row.arms,
-                    "slots": row.slots,
-                    "seq": row.seq,
-                }
-                for row in session.all_rows()
-            ]
+            rows = [row._replace(made=row.made / 1e6) for row in session.all_rows()]
+        return [{key: getattr(row, key) for key in shown} for row in rows]
 
     def agent(self, name: str) -> Answer:
         """Return the public state of an agent."""
@@ -269,7 +261,7 @@ class CommandProcessor:
         """Execute a group of requests in one transaction, and complete their futures."""
         begun = time.perf_counter()
         deferred: set[Request] = set()
-        waited_for: list[tuple[Future[Any], str]] = []
+        waited_for: list[tuple[Future[Any], Wakeup]] = []
         try:
             with self.store.writing() as session:
                 self._session = session
@@ -278,20 +270,16 @@ class CommandProcessor:
                 rows |= session.rows_of({job.agent for job in jobs} - changing, for_us=False)
                 group = Group(session, rows)
                 for job in jobs:
-                    if job.agent in self._deferred and job.read is None:
-                        self._defer(job)
-                        deferred.add(job)
-                        continue
                     try:
-                        self._work(job, group)
+                        if job.agent not in self._deferred or job.read is not None:
+                            self._work(job, group)
+                            continue
                     except WaitError as needed:
-                        self._defer(job)
-                        deferred.add(job)
-                        waited_for.append((needed.promise, job.agent))
+                        waited_for.append((needed.promise, Wakeup(job.agent)))
                     except NextGroupError:
-                        self._defer(job)
-                        deferred.add(job)
                         self._queue.put(Wakeup(job.agent))
+                    self._deferred.setdefault(job.agent, []).append(job)
+                    deferred.add(job)
                 worked = time.perf_counter()
                 wrote = self._write_events(group)
         except StoreError as error:
@@ -300,9 +288,9 @@ class CommandProcessor:
             left = [job for job in jobs if job not in deferred]
             if error.passing and tries > 1:
                 self._carry_out(left, tries - 1)
-                return
-            for job in left:
-                refuse(job, unavailable(error))
+            else:
+                for job in left:
+                    refuse(job, unavailable(error))
             return
         except BaseException as error:  # after any error, complete the futures and keep the writer thread alive
             self._counts["failed_groups"] += 1
@@ -314,8 +302,8 @@ class CommandProcessor:
             return
         finally:
             self._session = None
-            for promise, agent in waited_for:
-                self._resume_with(promise, agent)
+            for promise, wakeup in waited_for:
+                promise.add_done_callback(partial(self._resume, wakeup))
         self._counts["commits"] += wrote > 0
         self._counts["events"] += wrote
         self._counts["requests"] += len(jobs) - len(deferred)
@@ -493,12 +481,8 @@ class CommandProcessor:
             agent_state, data = found
             self._ready[agent_state.number] = snapshot_of(data)
 
-    def _defer(self, job: Request) -> None:
-        """Defer a request until its agent is ready."""
-        self._deferred.setdefault(job.agent, []).append(job)
-
-    def _resume_with(self, promise: Future[Any], agent: str) -> None:
-        promise.add_done_callback(lambda _: self._queue.put(Wakeup(agent)))
+    def _resume(self, wakeup: Wakeup, _: Future[Any]) -> None:
+        self._queue.put(wakeup)
 
     def _read_plan(self, digest: str) -> bytes | None:
         if self._session is not None:

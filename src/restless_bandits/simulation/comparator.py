@@ -26,6 +26,7 @@ from restless_bandits._internal.validation import Array, IntArray, check_int, is
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.problem_files import builtin_problems
 from restless_bandits.oracles.exact import BYTES_PER_BELIEF, joint_beliefs_needed
+from restless_bandits.oracles.observed.planners import EXACT_SECONDS, choose_observed, solve_observed
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.registry import COMPARATORS
 
@@ -125,7 +126,7 @@ def exact_if_small(problem: Problem) -> Solution | None:
     with changes: its pieces have solutions, but their tables do not contain the belief of an arm not observed since a
     change.
     """
-    if problem.changes or joint_beliefs_needed(problem) > MOST_BELIEFS:
+    if problem.changes or problem.observed == "all" or joint_beliefs_needed(problem) > MOST_BELIEFS:
         return None
     try:
         solution = oracles.exact(problem, memory=MOST_BELIEFS * BYTES_PER_BELIEF)
@@ -159,6 +160,8 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
         hint = did_you_mean(str(wanted), COMPARATORS)
         words = hint if hint.startswith("choose") else f"a word: {hint}"
         raise ProblemError(f"there is no comparator {wanted!r}; give a number, or {words}")
+    if problem.observed == "all" and word in ("auto", "exact"):
+        return _observed_comparator(problem, word)
     if word not in ("auto", "exact"):
         gain = oracles.oracle(word)(problem).gain
         if gain is None:
@@ -175,6 +178,17 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
         return Comparator("exact", solution.gain, solution.lower, solution.upper)
     bracket = oracles.whittle(problem)
     return Comparator("bracket", bracket.upper, bracket.lower, bracket.upper)
+
+
+def _observed_comparator(problem: Problem, word: str) -> Comparator:
+    """Return the optimum of a small problem of observed arms, else the bracket up to the bound of the relaxation."""
+    if word == "exact" or choose_observed(problem)[0] == "exact":
+        found = solve_observed(problem, "exact", seconds=EXACT_SECONDS)
+        if found.certified and found.gain is not None:
+            return Comparator("exact", found.gain, found.lower, found.upper)
+    else:
+        found = solve_observed(problem, "lp-index")
+    return Comparator("bracket", found.upper, found.lower, found.upper)
 
 
 def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from restless_bandits._internal.random_streams import plan_generator, world_word
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.learning.learners.base import Learner, next_plan
 from restless_bandits.model.arms import AnyArm
+from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN, PAYS_ONE
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, shares_of
@@ -138,8 +139,8 @@ def _bases(sizes: list[int]) -> IntArray:
 def _pays(arm: AnyArm) -> int:
     """How the rewards of an arm are drawn."""
     if arm.reward_law == "bernoulli":
-        return kernels.PAYS_ONE if arm.reward_range == ZERO_TO_ONE else kernels.PAYS_END
-    return kernels.PAYS_BETA if arm.reward_law == "beta" else kernels.PAYS_MEAN
+        return PAYS_ONE if arm.reward_range == ZERO_TO_ONE else PAYS_END
+    return PAYS_BETA if arm.reward_law == "beta" else PAYS_MEAN
 
 
 def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:

@@ -15,14 +15,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from restless_bandits import oracles
 from restless_bandits._internal.compiling import compiling_ahead
+from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import IntArray, check_int
 from restless_bandits.learning.learners.base import Learner
 from restless_bandits.learning.learners.simple import Informed, RoundRobin
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
+from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
 from restless_bandits.policies.plans import Plan
+from restless_bandits.policies.policies import Policy
 from restless_bandits.simulation import world_kernels as kernels
 from restless_bandits.simulation.comparator import exact_if_small
 from restless_bandits.simulation.engine import GapTable, Run, World, play_run
@@ -61,6 +65,8 @@ class PlayedRun:
 
 
 def play_runs(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
+    if job.problem.observed == "all":
+        return _play_observed(job, numbers)
     world, player = world_of(job.problem), job.learner
     if isinstance(player, Informed):
         player = _settled(player, job.problem, job.horizon)
@@ -74,6 +80,48 @@ def play_runs(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
         outcome = Outcomes(run.totals.at[None], run.record.pulls[None], seconds, (lengths,))
         played.append(PlayedRun(number, outcome, run.trace if job.trace else None))
     return played
+
+
+def _play_observed(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
+    """Play runs of a policy on observed arms."""
+    world, policy = _observed_world(job.problem), _observed_plan(job.problem, job.learner)
+    checkpoints = np.array(job.checkpoints, dtype=np.int64)
+    played = []
+    for number in numbers:
+        started = time.perf_counter()
+        run = play_observed(policy, world, checkpoints, seed=job.seed, run=number)
+        seconds = np.array([time.perf_counter() - started])
+        lengths = np.array(run.record.plan_lengths, dtype=np.int64)
+        played.append(
+            PlayedRun(number, Outcomes(run.totals.at[None], run.record.pulls[None], seconds, (lengths,)), None)
+        )
+    return played
+
+
+@lru_cache(maxsize=2)
+def _observed_world(problem: Problem) -> ObservedWorld:
+    return ObservedWorld(problem)
+
+
+def check_playable(problem: Problem, learner: Learner, answers: FeedbackDelays, *, trace: bool) -> None:
+    """Refuse a learner, or an option of a simulation, for observed arms."""
+    if problem.observed == "all":
+        if not answers.prompt:
+            raise ProblemError(
+                "all states are observed in every slot, so no answer is lost or late; leave out lost and late"
+            )
+        if trace:
+            raise ProblemError("trace is for arms that are seen when pulled; leave it out")
+        _observed_plan(problem, learner)
+
+
+@lru_cache(maxsize=8)
+def _observed_plan(problem: Problem, learner: Learner) -> Policy:
+    if not isinstance(learner, Informed):
+        raise ProblemError(
+            f"{learner.label} cannot play arms that are all observed; give a policy such as lp-index, whittle or id"
+        )
+    return oracles.policy(learner.oracle, problem)
 
 
 def _play(job: SimulationJob, player: Learner, world: World, checkpoints: IntArray, number: int) -> Run:
@@ -90,14 +138,19 @@ def world_of(problem: Problem) -> World:
     if not compiling_ahead.is_set():
         # Loads the compiled engine: its time is not charged to the first learner. If another process compiles the
         # engine, the first plan is computed in the meantime.
-        play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
+        play_a_slot(world)
     return world
+
+
+def play_a_slot(world: World) -> None:
+    """Play one slot by a learner that plans without a kernel, which loads or compiles the engine."""
+    play_run(RoundRobin(), world, 1, np.array([1]), seed=0, run=0)
 
 
 @lru_cache(maxsize=256)
 def is_priced(problem: Problem) -> bool:
     """Whether gaps are known for every choice of a run, as gap regret needs them."""
-    return world_of(problem).gap_table is not None
+    return problem.observed == "pulled" and world_of(problem).gap_table is not None
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from restless_bandits.oracles.exact import cost
 from restless_bandits.simulation.comparator import Comparator, comparator_over
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.feedback_delays import FeedbackDelays
-from restless_bandits.simulation.jobs import MOST_RUNS, SimulationJob, is_priced
+from restless_bandits.simulation.jobs import MOST_RUNS, SimulationJob, check_playable, is_priced
 from restless_bandits.simulation.pools import Pool, ProcessPool
 from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Trajectories
 from restless_bandits.simulation.scheduler import JobResults, play_jobs
@@ -143,6 +143,9 @@ def simulate(
         raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
     # A learner that cannot play this problem raises before any work is done.
     for player in players.values():
+        check_playable(problem, player, answers, trace=trace)
+        if problem.observed == "all":
+            continue
         caution = player.caution(player.task(problem, horizon), problem)
         if announce is not None and caution is not None:
             announce(caution)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits import oracles
+from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.progress import Report, from_part, warning
 from restless_bandits._internal.random_streams import world_words
 from restless_bandits._internal.validation import Array, check_int
@@ -30,6 +31,8 @@ from restless_bandits.oracles.auto import MOST_WORK, choose
 from restless_bandits.oracles.evaluation import check_policy
 from restless_bandits.oracles.exact import cost
 from restless_bandits.oracles.explicit_chains import MOST_BELIEFS
+from restless_bandits.oracles.observed.rollout import Budget, ObservedWorld, mean_rewards
+from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.plans import Forever, Plan
 from restless_bandits.policies.policies import Policy
 from restless_bandits.simulation.engine import Run, UnplayablePolicyError, World
@@ -48,6 +51,8 @@ LONGER, LONGEST = 4, 16
 DRIFT = 0.003
 """The probability that runs which have forgotten their start are classified as drifting, and extended in vain."""
 CONFIDENCE = 0.95
+OBSERVED_SECONDS = 1.0
+"""Approximate seconds of one core for a simulated gain on observed arms."""
 
 
 def evaluate(
@@ -82,6 +87,8 @@ def evaluate(
     check_policy(problem, policy)
     problem.require_steady("the gain of a policy")
     runs, seed = check_int("runs", runs, 2), check_int("seed", seed, 0)
+    if problem.observed == "all":
+        return _observed_evaluation(problem, policy, slots, runs, seed)
     world = World(problem)
     if slots is not None:
         check_length(check_int("slots", slots, 4))
@@ -91,6 +98,16 @@ def evaluate(
     while _drifts(halves := _halves(world, policy, slots, runs, seed)) and slots < LONGEST * first:
         slots *= LONGER
     return _summary(halves, slots)
+
+
+def _observed_evaluation(problem: Problem, policy: Policy, slots: int | None, runs: int, seed: int) -> Evaluation:
+    if not isinstance(policy, ObservedPolicy):
+        raise ProblemError(f"all states are observed, and a {type(policy).__name__} does not take them")
+    budget = Budget.of(ObservedWorld(problem), policy, OBSERVED_SECONDS)
+    if slots is not None:
+        budget = Budget(runs, check_int("slots", slots, 4))
+        check_length(budget.slots)
+    return _summary(mean_rewards(problem, policy, budget, seed), budget.slots)
 
 
 def _halves(world: World, policy: Policy, slots: int, runs: int, seed: int) -> Array:
@@ -149,6 +166,9 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
     """
     started = time.perf_counter()
     problem.require_steady("an oracle")
+    if problem.observed == "all":
+        found = oracles.find_oracle(oracle)(problem, **options | ({"report": report} if oracle == "auto" else {}))
+        return found if "discount" in options else _with_gain(found, report, started)
     chosen, why = _oracle(problem, oracle, options)
     if report is not None and why is not None:
         report(why)
@@ -156,13 +176,17 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
         options["report"] = report
         if why is not None:
             options["work"] = MOST_WORK
-    found = replace(chosen(problem, **options), why=why)
+    return _with_gain(replace(chosen(problem, **options), why=why), report, started)
+
+
+def _with_gain(found: Solution, report: Report | None, started: float) -> Solution:
+    """Return a solution with a simulated gain, if its gain is not computed and the simulator knows its policy."""
     if found.gain is not None:
         return found
     if report is not None:
         report("simulating what the policy earns")
     try:
-        earned = evaluate(problem, found.policy, simulate=True)
+        earned = evaluate(found.problem, found.policy, simulate=True)
     except UnplayablePolicyError:
         return found
     how, seconds = f"{found.how}; {earned.how}", time.perf_counter() - started

@@ -299,7 +299,8 @@ class Fits:
 
     def chains(self, widths: Array) -> Array:
         """Return all chains, flat, with transitions a given number of standard errors better than the likeliest."""
-        return arms.moved_chains(self.theta, self.first, self.errors, widths, self.n_states)
+        deviations = np.repeat(widths, np.diff(self.first)) * self.errors
+        return arms.moved_chains(self.theta, self.first, deviations, self.n_states)
 
 
 def fit_from_last(record: Record) -> Fits:

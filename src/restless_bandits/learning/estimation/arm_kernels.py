@@ -200,34 +200,33 @@ def inverse(matrix: Array) -> Array:
     return found
 
 
-@njit
-def moved_chains(theta: Array, first: IntArray, errors: Array, widths: Array, n_states: IntArray) -> Array:
-    """The chains of all arms, flat, with transitions a given number of standard errors better than those of θ.
+@helper
+def write_moved(chain: Array, deviations: Array, chains: Array, at: int) -> None:
+    """Write a chain, flat, from a position on, with transitions better by deviations in the order of θ.
 
     Transitions to worse states are less likely and transitions to better states more, as in
     ``optimism.optimistic_chain``.
     """
-    size = 0
-    for n in n_states:
-        size += n * n
-    chains = np.zeros(size)
+    n = chain.shape[0]
+    for k in range(n):
+        up, down = 0.0, 0.0
+        # Moves to better states first, from the second state on; then moves to worse states.
+        if k < n - 1:
+            up = max(0.0, chain[k, k + 1] - deviations[n - 1 + k])
+            chains[at + k * n + k + 1] = up
+        if k > 0:
+            down = min(1.0 - up, chain[k, k - 1] + deviations[k - 1])
+            chains[at + k * n + k - 1] = down
+        chains[at + k * n + k] = max(0.0, 1.0 - (up + down))
+
+
+@njit
+def moved_chains(theta: Array, first: IntArray, deviations: Array, n_states: IntArray) -> Array:
+    """The chains of all arms, flat, with transitions better than those of θ by deviations in the order of θ."""
+    chains = np.zeros((n_states * n_states).sum())
     at = 0
     for arm in range(n_states.shape[0]):
-        n = n_states[arm]
-        if n == 1:
-            chains[at] = 1.0
-            at += 1
-            continue
-        chain = chain_of(theta[first[arm] : first[arm + 1]], n)
-        for k in range(n):
-            up, down = 0.0, 0.0
-            # Errors of moves to better states first, from the second state on; then of moves to worse states.
-            if k < n - 1:
-                up = max(0.0, chain[k, k + 1] - widths[arm] * errors[first[arm] + n - 1 + k])
-                chains[at + k * n + k + 1] = up
-            if k > 0:
-                down = min(1.0 - up, chain[k, k - 1] + widths[arm] * errors[first[arm] + k - 1])
-                chains[at + k * n + k - 1] = down
-            chains[at + k * n + k] = max(0.0, 1.0 - (up + down))
-        at += n * n
+        low, high = first[arm], first[arm + 1]
+        write_moved(chain_of(theta[low:high], n_states[arm]), deviations[low:high], chains, at)
+        at += n_states[arm] ** 2
     return chains

@@ -138,29 +138,23 @@ def two_state_power_steps(chain: Array, slopes: Array, power: Array, slope: Arra
     c00, c01, c10, c11 = chain[0, 0], chain[0, 1], chain[1, 0], chain[1, 1]
     # The first parameter affects the second row of the chain alone, and the second parameter the first row.
     d0, d1, u0, u1 = slopes[0, 1, 0], slopes[0, 1, 1], slopes[1, 0, 0], slopes[1, 0, 1]
-    p00, p01, p10, p11 = power[0, 0], power[0, 1], power[1, 0], power[1, 1]
-    a00, a01, a10, a11 = slope[0, 0, 0], slope[0, 0, 1], slope[0, 1, 0], slope[0, 1, 1]
-    b00, b01, b10, b11 = slope[1, 0, 0], slope[1, 0, 1], slope[1, 1, 0], slope[1, 1, 1]
     settled = False
     for _ in range(slots):
-        q00, q01 = p00 * c00 + p01 * c10, p01 * c11 + p00 * c01
-        q10, q11 = p10 * c00 + p11 * c10, p11 * c11 + p10 * c01
-        e00, e01 = a00 * c00 + p01 * d0 + a01 * c10, a01 * c11 + p01 * d1 + a00 * c01
-        e10, e11 = a10 * c00 + p11 * d0 + a11 * c10, a11 * c11 + p11 * d1 + a10 * c01
-        f00, f01 = b00 * c00 + p00 * u0 + b01 * c10, b01 * c11 + p00 * u1 + b00 * c01
-        f10, f11 = b10 * c00 + p10 * u0 + b11 * c10, b11 * c11 + p10 * u1 + b10 * c01
-        change = max(max(abs(q00 - p00), abs(q01 - p01)), max(abs(q10 - p10), abs(q11 - p11)))
-        change = max(change, max(max(abs(e00 - a00), abs(e01 - a01)), max(abs(e10 - a10), abs(e11 - a11))))
-        change = max(change, max(max(abs(f00 - b00), abs(f01 - b01)), max(abs(f10 - b10), abs(f11 - b11))))
-        p00, p01, p10, p11 = q00, q01, q10, q11
-        a00, a01, a10, a11 = e00, e01, e10, e11
-        b00, b01, b10, b11 = f00, f01, f10, f11
-        settled = change < SETTLED
+        settled = True
+        for s in range(2):
+            p0, p1 = power[s, 0], power[s, 1]
+            a0, a1 = slope[0, s, 0], slope[0, s, 1]
+            b0, b1 = slope[1, s, 0], slope[1, s, 1]
+            power[s, 0] = q0 = p0 * c00 + p1 * c10
+            power[s, 1] = q1 = p1 * c11 + p0 * c01
+            slope[0, s, 0] = e0 = a0 * c00 + p1 * d0 + a1 * c10
+            slope[0, s, 1] = e1 = a1 * c11 + p1 * d1 + a0 * c01
+            slope[1, s, 0] = f0 = b0 * c00 + p0 * u0 + b1 * c10
+            slope[1, s, 1] = f1 = b1 * c11 + p0 * u1 + b0 * c01
+            change = max(abs(q0 - p0), abs(q1 - p1), abs(e0 - a0), abs(e1 - a1), abs(f0 - b0), abs(f1 - b1))
+            settled = settled and change < SETTLED
         if settled:
             break
-    power[0, 0], power[0, 1], power[1, 0], power[1, 1] = p00, p01, p10, p11
-    slope[0, 0, 0], slope[0, 0, 1], slope[0, 1, 0], slope[0, 1, 1] = a00, a01, a10, a11
-    slope[1, 0, 0], slope[1, 0, 1], slope[1, 1, 0], slope[1, 1, 1] = b00, b01, b10, b11
     return settled
 
 

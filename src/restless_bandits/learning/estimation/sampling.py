@@ -72,7 +72,7 @@ def draw_from_posterior(record: Record, rng: np.random.Generator) -> Draws:
     thorough, steps = record.plans % THOROUGH == 0, FIRST_STEPS if begin is None else STEPS
     known = last is not None, begin is not None
     _draw_arms(rng, counts_of(record), first, modes, draws, known, thorough, PRIOR, steps, _cache.of(record, thorough))
-    chains = moved_chains(draws, first, np.zeros(first[-1]), np.zeros(record.n_arms), record.n_states)
+    chains = moved_chains(draws, first, np.zeros(first[-1]), record.n_states)
     return Draws(chains, {"modes": by_arm(modes, first), "draws": by_arm(draws, first)})
 
 

@@ -37,8 +37,8 @@ import numpy as np
 from restless_bandits._internal.compiling import helper, njit
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.learning.estimation import PRIOR, Fits, counts_of
-from restless_bandits.learning.estimation.arm_kernels import Counts, gather, inverse
-from restless_bandits.learning.estimation.chain_kernels import chain_of, log_posterior, move_errors
+from restless_bandits.learning.estimation.arm_kernels import Counts, gather, inverse, write_moved
+from restless_bandits.learning.estimation.chain_kernels import chain_of, log_posterior, move_errors, move_of
 from restless_bandits.learning.learners.confidence_bounds import kl_upper, order_cost
 from restless_bandits.model.record import Record
 from restless_bandits.oracles.index_kernels import FlatArms
@@ -216,39 +216,20 @@ def level_of(looks: float, scale: LevelScale, pulls: float, weight: float) -> fl
 def optimistic_chains(
     theta: Array, first: IntArray, errors: Array, n_states: IntArray, scale: LevelScale, pulls: Array, weights: Array
 ) -> Array:
-    """The chains of all arms, flat, with every transition as favourable as its own level allows.
-
-    Transitions to worse states are less likely and transitions to better states more, as in
-    ``estimation._arms.moved_chains``.
-    """
-    size = 0
-    for n in n_states:
-        size += n * n
-    chains = np.zeros(size)
+    """The chains of all arms, flat, with every transition as favourable as its own level allows."""
+    chains, deviations = np.zeros((n_states * n_states).sum()), np.empty(2 * (n_states.max() - 1))
     at = 0
     for arm in range(n_states.shape[0]):
         n = n_states[arm]
         chain = chain_of(theta[first[arm] : first[arm + 1]], n)
-        for k in range(n):
-            up, down = 0.0, 0.0
-            if k < n - 1:
-                error = errors[first[arm] + n - 1 + k]
-                up = max(0.0, chain[k, k + 1] - _width(chain[k, k + 1], error, scale, pulls[arm], weights[arm]))
-                chains[at + k * n + k + 1] = up
-            if k > 0:
-                error = errors[first[arm] + k - 1]
-                down = chain[k, k - 1] + _width(chain[k, k - 1], error, scale, pulls[arm], weights[arm])
-                down = min(1.0 - up, down)
-                chains[at + k * n + k - 1] = down
-            chains[at + k * n + k] = max(0.0, 1.0 - (up + down))
+        for j in range(2 * (n - 1)):
+            row, target = move_of(j, n)
+            probability, error = chain[row, target], errors[first[arm] + j]
+            looks = probability * (1.0 - probability) / error**2
+            deviations[j] = math.sqrt(2.0 * level_of(looks, scale, pulls[arm], weights[arm])) * error
+        write_moved(chain, deviations, chains, at)
         at += n * n
     return chains
-
-
-@helper
-def _width(probability: float, error: float, scale: LevelScale, pulls: float, weight: float) -> float:
-    """The largest deviation of a transition probability."""
-    return math.sqrt(2.0 * level_of(probability * (1.0 - probability) / error**2, scale, pulls, weight)) * error
 
 
 @njit

@@ -13,14 +13,12 @@ from restless_bandits.oracles.observed.arms import ObservedArms
 from restless_bandits.oracles.observed.exact import CountValues, JointValues, solve_counts, solve_joint
 from restless_bandits.oracles.observed.fluid import fluid_gain
 from restless_bandits.oracles.observed.index import Sweep, sweep_arms
-from restless_bandits.oracles.observed.lookahead import Lookahead
 from restless_bandits.oracles.observed.relaxation import ObservedRelaxation, relax_observed
 
 __all__ = [
     "CountValues",
     "JointValues",
     "KindGroup",
-    "Lookahead",
     "ObservedArms",
     "ObservedRelaxation",
     "Sweep",

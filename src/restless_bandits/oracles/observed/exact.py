@@ -4,19 +4,22 @@ Joint states are tuples of states, and a choice of arms is applied axis by axis:
 arm is shared by all choices that agree on the arms before. Arms of one kind are exchangeable, so the number of arms in
 each state is enough: C(N + n − 1, n − 1) states in place of n^N.
 
-For every function v, min (Tv − v) ≤ optimum ≤ max (Tv − v). Every sweep moves half of the way, which makes periodic
-chains converge, and the bracket is widened by the rounding of one sweep. A problem whose optimum depends on the initial
-state leaves a bracket that does not close.
+For every function v, min (Tv − v) ≤ optimum ≤ max (Tv − v), widened by the rounding of one sweep. Where the bracket
+stops shrinking, as it does for periodic chains, further sweeps move half of the way. A problem whose optimum depends on
+the initial state leaves a bracket that does not close. With a discount β, the bracket is (1 − β) times the value from
+the start: v at the start plus the extremes of Tv − v.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.kinds import KindGroup
@@ -24,7 +27,9 @@ from restless_bandits.oracles.observed.arms import ObservedArms
 
 UNIT = 2.0**-53
 DAMPING = 0.5
-"""The weight of the old values in a sweep."""
+"""The weight of the old values in a sweep, once the bracket stops shrinking."""
+STALLED_SWEEPS = 12
+"""Sweeps without a narrower bracket after which sweeps are damped, and four times as many after which they end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,7 @@ def joint_choices(n_arms: int, plays: int, *, at_most: bool = False) -> tuple[tu
 
 def joint_work(arms: ObservedArms) -> float:
     """Return about the multiplications of one sweep over joint states."""
-    sizes = arms.n_states[arms.kind]
+    sizes = arms.layout.sizes
     fewest = 0 if arms.at_most else arms.plays
     leaves = sum(math.comb(arms.n_arms, size) for size in range(fewest, arms.plays + 1))
     states: list[int] = sizes.tolist()
@@ -66,12 +71,12 @@ class JointSweep:
         self.actions = np.zeros((len(self.choices), arms.n_arms), dtype=np.int64)
         for number, choice in enumerate(self.choices):
             self.actions[number, list(choice)] = 1
-        most = int(arms.n_states.max())
-        self.sizes = arms.n_states[arms.kind]
+        most = int(arms.layout.n_states.max())
+        self.sizes = arms.layout.sizes
         self.shape: tuple[int, ...] = tuple(self.sizes.tolist())
         self.chains = np.zeros((arms.n_arms, 2, most, most))
         self.rewards = np.zeros((arms.n_arms, 2, most))
-        for i, kind in enumerate(arms.kind.tolist()):
+        for i, kind in enumerate(np.repeat(np.arange(len(arms.layout.counts)), arms.layout.counts).tolist()):
             group = next(g for g in arms.groups if g.kinds.start <= kind < g.kinds.stop)
             k, n = kind - group.first, group.n_states
             self.chains[i, :, :n, :n] = group.passive[k], group.active[k]
@@ -94,12 +99,23 @@ class JointSweep:
 
 
 def solve_joint(
-    arms: ObservedArms, *, tolerance: float = 1e-9, discount: float = 1.0, most: int = 100_000
+    arms: ObservedArms,
+    *,
+    tolerance: float = 1e-9,
+    discount: float = 1.0,
+    most: int = 100_000,
+    seconds: float = math.inf,
 ) -> JointValues:
-    """Solve a problem over the joint states of its arms."""
-    sweep = JointSweep(arms, discount)
-    value, choice, low, high, count = _iterated(sweep, sweep.shape, ..., tolerance, discount, most)
-    return JointValues(value, choice, sweep.choices, low, high, count)
+    """Solve a problem over the joint states of its arms; after so many seconds the bracket may be wider."""
+    deadline = time.perf_counter() + seconds
+    sweep, start = JointSweep(arms, discount), np.ones(1)
+    for group in arms.groups:
+        for one, count in zip(group.start, group.count, strict=True):
+            for _ in range(count):
+                start = np.multiply.outer(start, one)
+    found = _iterated(sweep, start.reshape(sweep.shape), ..., tolerance, discount, most, deadline)
+    value, choice, low, high, sweeps = found
+    return JointValues(value, choice, sweep.choices, low, high, sweeps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,41 +224,54 @@ class CountSweep:
 
 
 def solve_counts(
-    arms: ObservedArms, *, tolerance: float = 1e-9, discount: float = 1.0, most: int = 100_000
+    arms: ObservedArms,
+    *,
+    tolerance: float = 1e-9,
+    discount: float = 1.0,
+    most: int = 100_000,
+    seconds: float = math.inf,
 ) -> CountValues:
-    """Solve a problem of one kind over the numbers of arms in each state."""
+    """Solve a problem of one kind over the numbers of arms in each state; see ``solve_joint``."""
+    deadline = time.perf_counter() + seconds
     group = arms.groups[0]
     sweep = CountSweep(group, arms.n_arms, arms.plays, at_most=arms.at_most, discount=discount)
     inside = tuple(sweep.counts[:, :-1].T)
-    value, pulls, low, high, count = _iterated(sweep, sweep.shape, inside, tolerance, discount, most)
+    start = np.zeros(sweep.shape)
+    start[inside] = scipy.stats.multinomial.pmf(sweep.counts, arms.n_arms, group.start[0])
+    value, pulls, low, high, count = _iterated(sweep, start, inside, tolerance, discount, most, deadline)
     return CountValues(sweep.counts, value[inside], pulls, low, high, count)
 
 
 def _iterated(
     sweep: JointSweep | CountSweep,
-    shape: tuple[int, ...],
+    start: Array,
     inside: Any,
     tolerance: float,
     discount: float,
     most: int,
+    deadline: float,
 ) -> tuple[Array, IntArray, float, float, int]:
-    """Iterate until the bracket is narrower than the tolerance, or no longer shrinks; ``inside`` are real states."""
-    value = np.zeros(shape)
-    narrowest, stalled = np.inf, 0
+    """Iterate until the bracket is narrower than the tolerance, or no longer shrinks; ``inside`` are real states.
+
+    ``start`` holds the probability of each state in slot 1.
+    """
+    value = np.zeros(start.shape)
+    narrowest, stalled, damping = np.inf, 0, 0.0
     count = 0
     while True:
         count += 1
         after, choice = sweep(value)
         step = (after - value)[inside]
-        if discount < 1.0:
-            # Tv − v between a and b means values between v + a / (1 − β) and v + b / (1 − β).
-            step = step + (1 - discount) * value[inside]
+        # The discounted value of the start, where Tv − v between a and b means values between v + a / (1 − β) and b.
+        base = (1 - discount) * float((start * value).sum()) if discount < 1.0 else 0.0
         widen = sweep.rounding(value)
-        low, high = float(step.min()) - widen, float(step.max()) + widen
+        low, high = base + float(step.min()) - widen, base + float(step.max()) + widen
         stalled = 0 if high - low < 0.999 * narrowest else stalled + 1
         narrowest = min(narrowest, high - low)
-        if high - low <= tolerance or count == most or stalled == 50:
+        ended = count == most or stalled == 4 * STALLED_SWEEPS or time.perf_counter() > deadline
+        if high - low <= tolerance or ended:
             return value, choice, float(np.nextafter(low, -np.inf)), float(np.nextafter(high, np.inf)), count
-        value = DAMPING * value + (1 - DAMPING) * after
+        damping = DAMPING if stalled >= STALLED_SWEEPS else damping
+        value = damping * value + (1 - damping) * after
         if discount == 1.0:
             value -= value.flat[0]

@@ -54,10 +54,10 @@ def fluid_gain(arms: ObservedArms, scores: Array, *, floor: float | None = None,
 
     ``scores`` is flat over (kind, state); states of a score not above ``floor`` are never pulled.
     """
-    most = int(arms.n_states.max())
-    weight = np.repeat(arms.count / arms.n_arms, arms.n_states)
-    state = np.arange(len(weight)) - np.repeat(arms.offset, arms.n_states)
-    last = np.repeat(arms.n_states, arms.n_states) - 1
+    most = int(arms.layout.n_states.max())
+    weight = np.repeat(arms.layout.counts / arms.n_arms, arms.layout.n_states)
+    state = np.arange(len(weight)) - np.repeat(arms.layout.offset, arms.layout.n_states)
+    last = np.repeat(arms.layout.n_states, arms.layout.n_states) - 1
     uniform = weight / (last + 1)
     single = [np.where(state == np.minimum(s, last), weight, 0.0) for s in range(most)]
     mass = np.stack([uniform, *single])

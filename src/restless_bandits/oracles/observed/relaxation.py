@@ -21,6 +21,7 @@ The *Lagrangian index* of a state is the advantage D_i(s) of pulling over restin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,7 @@ SORTED_FROM = 4096
 """Turns that are sorted; more of them are halved by a pivot first."""
 SLOPE_TOLERANCE = 1e-10
 """A slope of L below this share of the arms counts as zero: the minimiser is an interval there."""
+BISECTIONS = 50
 TIE_TOLERANCE = 1e-9
 """An advantage this close to zero, relative to the scale of rewards, belongs to a state that may be randomised."""
 
@@ -74,6 +76,37 @@ class ObservedRelaxation:
     def whittle_index(self, arms: ObservedArms) -> Array:
         """Return Whittle's index, flat over (kind, state); a priority where a kind is not indexable."""
         return arms.flat(sweep.indices(g.n_states) for sweep, g in zip(self.sweeps, arms.groups, strict=True))
+
+    def wishes(self, arms: ObservedArms) -> Array:
+        """Return the relaxed policy: the probability of a pull in each place.
+
+        States of positive advantage are pulled, of negative advantage rest, and states of no advantage are pulled with
+        the common probability at which the mean number of pulls fits the budget.
+        """
+        scale = max(1e-300, max(float(np.abs(dual.advantage).max()) for dual in self.duals))
+        tied = [np.abs(dual.advantage) <= TIE_TOLERANCE * scale for dual in self.duals]
+        wish = [(dual.advantage > 0).astype(np.float64) for dual in self.duals]
+
+        def active(probability: float, rows: Sequence[BoolArray]) -> float:
+            total = 0.0
+            for group, sweep, some, ties, sure in zip(arms.groups, self.sweeps, rows, tied, wish, strict=True):
+                if some.any():
+                    pulled = np.where(ties[some], probability, sure[some])
+                    chain = pulled[:, :, None] * group.active[some] + (1 - pulled[:, :, None]) * group.passive[some]
+                    discount = np.where(sweep.discounted[some], NEAR_ONE, self.discount)
+                    share, bias = gain_and_bias(chain, pulled, discount)
+                    share = share + (1 - discount) * (group.start[some] * bias).sum(axis=1)
+                    total += float((group.count[some] * share).sum())
+            return total
+
+        random = [np.atleast_1d(ties.any(axis=1)) for ties in tied]
+        missing = arms.plays - active(0.0, [~rows for rows in random])
+        low, high = 0.0, 1.0
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if active(middle, random) < missing else (low, middle)
+        probability = 0.5 * (low + high)
+        return arms.flat(np.where(ties, probability, sure) for ties, sure in zip(tied, wish, strict=True))
 
 
 def sweep_groups(arms: ObservedArms, discount: float = 1.0) -> tuple[Sweep, ...]:
@@ -150,7 +183,7 @@ def duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float = 1
     resting = sweep.resting(subsidy, n)
     reward = np.where(resting, group.passive_rewards + subsidy, group.active_rewards)
     chain = np.where(resting[:, :, None], group.passive, group.active)
-    gain, bias = _gain_and_bias(chain, reward, np.where(sweep.discounted, NEAR_ONE, discount))
+    gain, bias = gain_and_bias(chain, reward, np.where(sweep.discounted, NEAR_ONE, discount))
     # The bound for the average reward takes the true chains, whatever discount has found the relative values.
     pulled = group.active_rewards + discount * _after(group.active, bias)
     rested = group.passive_rewards + subsidy + discount * _after(group.passive, bias)
@@ -169,7 +202,7 @@ def _after(chains: Array, values: Array) -> Array:
     return after
 
 
-def _gain_and_bias(chain: Array, reward: Array, discount: Array) -> tuple[Array, Array]:
+def gain_and_bias(chain: Array, reward: Array, discount: Array) -> tuple[Array, Array]:
     """Return gains and relative values h of given policies: g + h = r + β P h with h = 0 in state 0."""
     n = reward.shape[1]
     if n == 1:

@@ -30,6 +30,7 @@ from numba.core.event import install_recorder
 
 from restless_bandits import plots
 from restless_bandits._internal.charts import Axis, ChartLine, ChartStyle, Point, chart, legend
+from restless_bandits._internal.compiling import processor_name
 from restless_bandits._internal.files import save_file
 from restless_bandits._internal.templates import code, render
 from restless_bandits._internal.validation import Array
@@ -54,13 +55,8 @@ TITLE = "a run of half a million slots (dashed: the paper's program)"
 
 
 def processor() -> str:
-    """Return the name of the processor, where the system tells it."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+    """Return the name of the processor, or else its kind."""
+    return processor_name() or platform.machine()
 
 
 @dataclass(frozen=True)

@@ -261,14 +261,15 @@ def _learned(found: Sequence[ArmEstimate], task: Task, numbers: Sequence[int]) -
     for number, arm in zip(numbers, found, strict=True):
         low, high = task.reward_ranges[number]
         rewards = np.where(np.isfinite(arm.rewards), np.clip(arm.rewards, low, high), (low + high) / 2)
-        arms.append(Arm(_law(arm.transitions), rewards, name=arm.name, reward_range=(low, high), reward_law="bounded"))
+        arms.append(_made(arm.transitions, rewards, arm.name, (low, high)))
     return arms
 
 
-def _law(transitions: Array) -> Array:
+def _made(transitions: Array, rewards: Array, name: str, reward_range: tuple[float, float]) -> Arm:
     # Away from 0 and 1, at which a chain and a bound would need unbounded time.
     safe = np.clip(transitions, 1e-6, None) * (np.asarray(transitions) > 0)
-    return np.asarray(safe / safe.sum(axis=1, keepdims=True))
+    chain = safe / safe.sum(axis=1, keepdims=True)
+    return Arm(chain, rewards, name=name, reward_range=reward_range, reward_law="bounded")
 
 
 def _indices(arm: Arm) -> Array:
@@ -330,7 +331,7 @@ def _bounds_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequenc
             place += n * n
             errors = np.where(np.isfinite(one.reward_errors), one.reward_errors, 0.0)
             rewards = np.clip(arm.rewards + errors * rng.standard_normal(n), *arm.reward_range)
-            drawn.append(Arm(_law(chain), rewards, name=arm.name, reward_range=arm.reward_range, reward_law="bounded"))
+            drawn.append(_made(chain, rewards, arm.name, arm.reward_range))
         bounds.append(best(Problem(drawn, plays=plays, name="drawn")).upper)
     return bounds
 

@@ -11,7 +11,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import IntArray
-from restless_bandits.logs.clocks import Stamps, offset_name, zone_name
 
+Stamps = npt.NDArray[np.datetime64]
+"""Times in microseconds."""
 LAST_SLOT = 1 << 62
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Words, in small letters, for a missing number."""
@@ -48,6 +49,20 @@ class Stamped(NamedTuple):
 
     times: Stamps
     zones: frozenset[str] = frozenset()
+
+
+def offset_name(offset: timedelta | None) -> str:
+    """Return the zone of an offset from UTC."""
+    return str(timezone(offset or timedelta(0))).removeprefix("UTC") or "UTC"
+
+
+def zone_name(zone: tzinfo | str) -> str:
+    """Return the name of a zone, or its offset for a zone without a name; UTC as a last resort."""
+    if isinstance(zone, str):
+        return "UTC" if zone in ("Z", "+00:00") else zone
+    named = getattr(zone, "key", None) or getattr(zone, "zone", None)
+    offset = zone.utcoffset(None)
+    return str(named) if named else "UTC" if offset is None else offset_name(offset)
 
 
 def arrow() -> Any:

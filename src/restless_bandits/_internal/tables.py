@@ -1,6 +1,6 @@
-"""Logs as tables of columns under names: CSV and JSON lines (packed or not), Parquet, data frames, Arrow streams.
+"""Tables of columns under names: CSV and JSON lines (packed or not), Parquet, data frames, Arrow streams.
 
-``cells`` interprets the cells of a column, and ``reading`` chooses the columns.
+``cells`` interprets the cells of a column; the readers of logs and of arms choose the columns.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from restless_bandits._internal.cells import Cells, Place, Stamped, arrow, listed, zone_name
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import read_file
-from restless_bandits.logs.cells import Cells, Place, Stamped, arrow
-from restless_bandits.logs.clocks import zone_name
 
 CHUNK = 1 << 9
 """Lines converted to columns at a time: few lists at a time reduce the work of the garbage collector."""
@@ -31,11 +30,12 @@ DELIMITERS = (",", ";", "\t")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 GZIP = b"\x1f\x8b"
+LOG_HEADER = "time,arm,state"
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of a log by their names, with a reader of selected columns."""
+    """The columns of a table by their names, with a reader of selected columns."""
 
     names: tuple[str, ...]
     columns: Callable[[Sequence[int]], list[Cells]]
@@ -50,25 +50,29 @@ class Table:
         return self.source or "the trace"
 
 
-def table_of(source: Any) -> Table:
-    """Return the table of a file, a data frame, an object with the Arrow stream interface, or a mapping."""
+def table_of(source: Any, what: str = "log", row: str = "observation", header: str = LOG_HEADER) -> Table:
+    """Return the table of a file, a data frame, an object with the Arrow stream interface, or a mapping.
+
+    ``what``, ``row`` and ``header`` are for messages: the kind of table, its rows, and an example of its first line.
+    """
     if isinstance(source, str | Path):
-        return table_of_file(Path(source))
+        return table_of_file(Path(source), header)
     if isinstance(source, Mapping):
-        return table_in_memory({str(name): in_memory(cells) for name, cells in source.items()})
+        return table_in_memory({str(name): in_memory(cells) for name, cells in source.items()}, row)
     if hasattr(source, "columns") and hasattr(source, "index"):
-        return table_in_memory(_of_pandas(source))
+        return table_in_memory(_of_pandas(source), row)
     if hasattr(source, "collect"):
         source = source.collect()
     if hasattr(source, "__arrow_c_stream__"):
         if (pyarrow := arrow()) is None:
             if hasattr(source, "to_dict"):
-                return table_of(source.to_dict(as_series=False))
+                return table_of(source.to_dict(as_series=False), what, row, header)
             raise ProblemError(_missing("an Arrow stream"))
         table = pyarrow.table(source)
-        return table_in_memory(dict(zip(table.column_names, map(_of_arrow, table.columns), strict=True)))
+        return table_in_memory(dict(zip(table.column_names, map(_of_arrow, table.columns), strict=True)), row)
     raise ProblemError(
-        f"{shortened(source)} is no log; give the path of a file, a frame of pandas or polars, or a mapping of columns"
+        f"{shortened(source)} is no {what}; give the path of a file, a frame of pandas or polars, or a mapping of "
+        "columns"
     )
 
 
@@ -76,7 +80,7 @@ def _missing(what: str) -> str:
     return f"reading {what} needs pyarrow, which is not installed; pip install 'restless-bandits[logs]'"
 
 
-def table_of_file(path: Path) -> Table:
+def table_of_file(path: Path, header: str = LOG_HEADER) -> Table:
     """Return the table of a file; the file's name gives its format."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
@@ -91,16 +95,16 @@ def table_of_file(path: Path) -> Table:
     if content[:4] == b"PAR1":
         raise ProblemError(f"{path.name} is a Parquet file; give it a name that ends in .parquet")
     text = _text(content, path.name)
-    return _json_lines(text, path.name) if kind in JSON_LINES else csv_table(text, path.name)
+    return _json_lines(text, path.name) if kind in JSON_LINES else csv_table(text, path.name, header)
 
 
-def table_in_memory(columns: Mapping[str, Cells]) -> Table:
+def table_in_memory(columns: Mapping[str, Cells], row: str = "observation") -> Table:
     """Return a table of complete columns."""
     lengths = {name: len(cells.times if isinstance(cells, Stamped) else cells) for name, cells in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise ProblemError(f"columns have different lengths {lengths}; give an entry for every observation")
+        raise ProblemError(f"columns have different lengths {lengths}; give an entry for every {row}")
     cells = list(columns.values())
-    return Table(tuple(columns), lambda places: [cells[place] for place in places], "observation {}".format)
+    return Table(tuple(columns), lambda places: [cells[place] for place in places], f"{row} {{}}".format)
 
 
 def _text(content: bytes, name: str) -> str:
@@ -115,7 +119,7 @@ def _text(content: bytes, name: str) -> str:
         ) from None
 
 
-def csv_table(text: str, name: str) -> Table:
+def csv_table(text: str, name: str, example: str = LOG_HEADER) -> Table:
     delimiter = max(DELIMITERS, key=text.lstrip().split("\n", 1)[0].count)
 
     def reader() -> Any:
@@ -136,15 +140,15 @@ def csv_table(text: str, name: str) -> Table:
 
     header = [cell.strip() for cell in next(rows(), [])]
     if not any(header):
-        raise ProblemError(f"{name} is empty; begin it with a line such as time,arm,state")
+        raise ProblemError(f"{name} is empty; begin it with a line such as {example}")
     if header[0].startswith(tuple("0123456789+-.")):
-        raise ProblemError(f"{name} has no header; begin it with a line such as time,arm,state")
+        raise ProblemError(f"{name} has no header; begin it with a line such as {example}")
 
     def columns(places: Sequence[int]) -> list[Cells]:
         if (found := unquoted_columns(text, delimiter, len(header), places)) is not None:
             return found
-        cells: list[list[str]] = [[] for _ in places]
-        lines, done = itertools.islice(rows(), 1, None), 0
+        parts: list[Any] = [[] for _ in places]
+        lines, done, pyarrow = itertools.islice(rows(), 1, None), 0, arrow()
         while chunk := list(itertools.islice(lines, CHUNK)):
             if set(map(len, chunk)) != {len(header)}:
                 i, row = next((i, row) for i, row in enumerate(chunk) if len(row) != len(header))
@@ -153,10 +157,10 @@ def csv_table(text: str, name: str) -> Table:
                     "give every line as many as the header"
                 )
             turned = list(zip(*chunk, strict=True))
-            for column, i in zip(cells, places, strict=True):
-                column += turned[i]
+            for part, i in zip(parts, places, strict=True):
+                part.append(_packed(turned[i], pyarrow))
             done += len(chunk)
-        return list(cells)
+        return [_joined(part) for part in parts]
 
     return Table(tuple(header), columns, place, name)
 
@@ -178,6 +182,24 @@ def unquoted_columns(text: str, delimiter: str, width: int, places: Sequence[int
     except pyarrow.ArrowInvalid:
         return None
     return list(table.slice(1).columns)
+
+
+def _packed(cells: Sequence[Any], pyarrow: Any) -> Any:
+    """A block of a column, as an Arrow array if possible: long lists take memory, and time of the garbage collector."""
+    if pyarrow is None:
+        return cells
+    try:
+        return pyarrow.array(cells)
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+        return cells
+
+
+def _joined(parts: Sequence[Any]) -> Cells:
+    """A column of its blocks."""
+    kinds = {getattr(part, "type", None) for part in parts}
+    if len(kinds) == 1 and None not in kinds:
+        return _of_arrow(arrow().chunked_array(parts))
+    return [cell for part in parts for cell in listed(part)]
 
 
 def _json_lines(text: str, name: str) -> Table:
@@ -205,12 +227,13 @@ def _json_lines(text: str, name: str) -> Table:
     names = tuple(dict.fromkeys(itertools.chain.from_iterable(firsts)))
 
     def columns(places: Sequence[int]) -> list[Cells]:
-        cells: list[list[Any]] = [[] for _ in places]
+        parts: list[Any] = [[] for _ in places]
+        pyarrow = arrow()
         for start in range(0, len(numbers), CHUNK):
             rows = objects(start)
-            for column, i in zip(cells, places, strict=True):
-                column += [row.get(names[i]) for row in rows]
-        return list(cells)
+            for part, i in zip(parts, places, strict=True):
+                part.append(_packed([row.get(names[i]) for row in rows], pyarrow))
+        return [_joined(part) for part in parts]
 
     return Table(names, columns, place, name)
 
@@ -257,6 +280,8 @@ def _of_arrow(column: Any) -> Cells:
     if (types.is_integer(kind) or types.is_floating(kind)) and column.null_count == 0:
         numbers: Cells = column.to_numpy()
         return numbers
+    if (types.is_string(kind) or types.is_large_string(kind)) and column.null_count == 0:
+        return column
     cells: list[Any] = column.to_pylist()
     return cells
 

@@ -1,0 +1,122 @@
+"""The policy ``lp-update``: a linear program over the next slots in each slot, rounded to whole arms.
+
+The program takes the present fractions of arms in every (kind, state), follows their expectation for some slots under
+the budget in each of them, and pays the end by the bias of the relaxed problem. Only the first slot is played (Gast,
+Gaujal, Yan 2024). Few kinds keep the program small, however many arms there are; a slot takes milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy
+
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits.policies.observed import CountedPolicy, Layout
+
+SLOTS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class LookaheadPolicy(CountedPolicy):
+    """Pull as a linear program over the next slots does in its first slot."""
+
+    layout: Layout
+    active: Array
+    """Chains of all kinds when pulled, one after the other, each flattened."""
+    passive: Array
+    active_rewards: Array
+    """Mean rewards of a pull, over places."""
+    passive_rewards: Array
+    bias: Array
+    """The value of the end, over places."""
+    plays: int
+    at_most: bool = False
+    slots: int = SLOTS
+
+    @cached_property
+    def _program(self) -> tuple[Any, Any, Array]:
+        """The equations of the flow, the budgets and the costs. Only the right-hand side depends on the present.
+
+        Variables are, slot after slot, the mass pulled and the mass resting in every place.
+        """
+        size, slots = self.layout.size, self.slots
+        step_active, step_passive = (self._blocks(chains).T for chains in (self.active, self.passive))
+        here = scipy.sparse.identity(size)
+        blocks: list[list[Any]] = [[None] * (2 * slots) for _ in range(slots)]
+        for slot in range(slots):
+            blocks[slot][2 * slot] = blocks[slot][2 * slot + 1] = here
+            if slot:
+                blocks[slot][2 * slot - 2], blocks[slot][2 * slot - 1] = -step_active, -step_passive
+        flow = scipy.sparse.bmat(blocks, format="csr")
+        once = np.concatenate([np.ones(size), np.zeros(size)])
+        budget = scipy.sparse.kron(scipy.sparse.identity(slots), once[None]).tocsr()
+        paid = np.tile(np.concatenate([self.active_rewards, self.passive_rewards]), slots)
+        paid[-2 * size : -size] += step_active.T @ self.bias
+        paid[-size:] += step_passive.T @ self.bias
+        return flow, budget, -paid
+
+    def _blocks(self, chains: Array) -> Any:
+        ends = np.cumsum(self.layout.n_states**2)[:-1]
+        parts = np.split(chains, ends)
+        square = [part.reshape(n, n) for part, n in zip(parts, self.layout.n_states, strict=True)]
+        return scipy.sparse.block_diag(square)
+
+    def pulled_mass(self, mass: Array) -> Array:
+        """Return the mass to pull in each place in the present slot."""
+        flow, budget, cost = self._program
+        size = self.layout.size
+        most = np.full(self.slots, self.plays / self.layout.n_arms)
+        right = np.concatenate([mass, np.zeros(size * (self.slots - 1))])
+        if self.at_most:
+            given: dict[str, Any] = {"A_ub": budget, "b_ub": most, "A_eq": flow, "b_eq": right}
+        else:
+            given = {"A_eq": scipy.sparse.vstack([flow, budget]), "b_eq": np.append(right, most)}
+        found = scipy.optimize.linprog(cost, **given, method="highs")
+        if found.status != 0:
+            raise ProblemError(f"the linear program of lp-update ended without a solution: {found.message}")
+        return np.asarray(np.clip(np.asarray(found.x)[:size], 0.0, mass))
+
+    def pulls(self, numbers: IntArray) -> IntArray:
+        n_arms = self.layout.n_arms
+        wished = self.pulled_mass(numbers / n_arms) * n_arms
+        total = int(min(self.plays, round(wished.sum()))) if self.at_most else self.plays
+        return rounded(wished, numbers, total)
+
+    def to_arrays(self) -> dict[str, Any]:
+        tables = {name: getattr(self, name) for name in _TABLES}
+        numbers = {name: np.array(getattr(self, name)) for name in ("plays", "at_most", "slots")}
+        return self.layout.to_arrays() | tables | numbers
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        layout = Layout.from_arrays(arrays)
+        tables = {name: arrays[name] for name in _TABLES}
+        squares = int((layout.n_states**2).sum())
+        for name, table in tables.items():
+            shape = (squares if name in ("active", "passive") else layout.size,)
+            if table.shape != shape or table.dtype != np.float64 or not np.isfinite(table).all():
+                raise ValueError(f"{name} does not fit the kinds")
+        plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
+        return cls(layout, **tables, plays=plays, at_most=bool(arrays["at_most"]), slots=int(arrays["slots"]))
+
+
+_TABLES = ("active", "passive", "active_rewards", "passive_rewards", "bias")
+
+
+def rounded(wished: Array, most: IntArray, total: int) -> IntArray:
+    """Return whole numbers near ``wished``, each at most ``most``, that sum to ``total``: the largest remainders."""
+    found = np.minimum(np.floor(wished + 1e-9).astype(np.int64), most)
+    while (left := total - int(found.sum())) != 0:
+        room = found < most if left > 0 else found > 0
+        order = np.argsort(np.where(room, np.sign(left) * (found - wished), np.inf), kind="stable")
+        chosen = order[: min(abs(left), int(room.sum()))]
+        if not len(chosen):
+            raise ProblemError(f"{total} pulls do not fit among {int(most.sum())} arms")
+        found[chosen] += np.sign(left)
+    return found

@@ -1,0 +1,303 @@
+"""Policies for observed arms: functions from the present states of all arms to the arms to pull.
+
+Tables run over (kind, state), the states of all kinds one after the other: a *place* is a position there. Arms in one
+place are exchangeable, and of them the arms of lowest number are pulled. A policy that depends on the number of arms in
+each place alone is a ``CountedPolicy``: a million arms of a few kinds then cost as much as ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits.model.problem import Problem
+from restless_bandits.policies.policies import TIE, Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The places of a problem: the number of states and the number of arms of each kind."""
+
+    n_states: IntArray
+    counts: IntArray
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        sizes = [np.full(group.n_kinds, group.n_states) for group in problem.groups]
+        return cls(np.concatenate(sizes), np.asarray(problem.kind_counts, dtype=np.int64))
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.first)
+
+    @property
+    def size(self) -> int:
+        """The number of places."""
+        return int(self.n_states.sum())
+
+    @cached_property
+    def offset(self) -> IntArray:
+        """The place of each kind's state 0."""
+        return np.cumsum(self.n_states) - self.n_states
+
+    @cached_property
+    def first(self) -> IntArray:
+        """The place of each arm's state 0."""
+        return self.offset if (self.counts == 1).all() else np.repeat(self.offset, self.counts)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """The number of states of each arm."""
+        return self.n_states if (self.counts == 1).all() else np.repeat(self.n_states, self.counts)
+
+    def checked(self, states: npt.ArrayLike) -> IntArray:
+        """Return the states of all arms as an array."""
+        given = np.asarray(states)
+        if given.shape != (self.n_arms,) or given.dtype.kind not in "iu":
+            raise ProblemError(f"states is {shortened(states)}; give the state of each of {self.n_arms} arms")
+        wrong = (given < 0) | (given >= self.sizes)
+        if wrong.any():
+            arm = int(wrong.argmax())
+            raise ProblemError(f"arm {arm} has no state {given[arm]}; its states are 0 to {self.sizes[arm] - 1}")
+        return given.astype(np.int64)
+
+    def numbers(self, states: IntArray) -> IntArray:
+        """Return the number of arms in each place."""
+        return np.bincount(self.first + states, minlength=self.size)
+
+    def lowest(self, states: IntArray, pulls: IntArray) -> IntArray:
+        """Return the arms to pull, ascending: of each place as many as ``pulls`` holds, those of lowest number."""
+        places = self.first + states
+        partial = (pulls > 0) & (pulls < np.bincount(places, minlength=self.size))
+        chosen = (pulls > 0)[places]
+        some = np.flatnonzero(partial[places])
+        if len(some):
+            order = some[np.argsort(places[some], kind="stable")]
+            begin = np.flatnonzero(np.diff(places[order], prepend=-1))
+            within = np.arange(len(order)) - np.repeat(begin, np.diff(begin, append=len(order)))
+            chosen[order] = within < pulls[places[order]]
+        return np.flatnonzero(chosen)
+
+    def to_arrays(self) -> dict[str, Any]:
+        return {"n_states": self.n_states, "counts": self.counts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        sizes, counts = arrays["n_states"], arrays["counts"]
+        if sizes.shape != counts.shape or sizes.dtype != np.int64 or counts.dtype != np.int64:
+            raise ValueError("kinds are no numbers of states and of arms")
+        if not len(sizes) or min(sizes.min(), counts.min()) < 1:
+            raise ValueError("a kind has no states or no arms")
+        return cls(sizes, counts)
+
+
+class ObservedPolicy(Policy):
+    """The interface of policies for observed arms; a new kind defines ``arms``."""
+
+    layout: Layout
+    plays: int
+
+    def __call__(self, states: npt.ArrayLike, *given: Any) -> int | tuple[int, ...]:  # type: ignore[override]
+        """Return the arm to pull, or a tuple of arms for several plays or if fewer may be pulled."""
+        if given:
+            raise ProblemError("a policy for observed arms takes the present states alone, as in policy(states)")
+        chosen: list[int] = self.arms(self.layout.checked(states)).tolist()
+        return chosen[0] if self.plays == 1 and len(chosen) == 1 else tuple(chosen)
+
+    def arms(self, states: IntArray) -> IntArray:
+        """Return the arms to pull in ascending order."""
+        raise NotImplementedError
+
+    def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
+        raise ProblemError("a policy for observed arms needs the present states of all arms; ask it as policy(states)")
+
+    @property
+    def n_states(self) -> tuple[int, ...]:
+        return tuple(self.layout.sizes.tolist())
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.plays, self.layout.n_arms))
+
+
+class CountedPolicy(ObservedPolicy):
+    """A policy that depends on the number of arms in each place alone; a new kind defines ``pulls``."""
+
+    def pulls(self, numbers: IntArray) -> IntArray:
+        """Return the number of arms to pull in each place."""
+        raise NotImplementedError
+
+    def arms(self, states: IntArray) -> IntArray:
+        return self.layout.lowest(states, self.pulls(self.layout.numbers(states)))
+
+
+@dataclass(frozen=True, eq=False)
+class PriorityPolicy(CountedPolicy):
+    """Pull the arms whose places have the highest scores; equal scores go to the lowest place.
+
+    A place with a score of at most ``floor`` is never pulled, if fewer pulls are allowed.
+    """
+
+    layout: Layout
+    score: Array
+    """The score of each place."""
+    plays: int
+    floor: float | None = None
+
+    @cached_property
+    def order(self) -> IntArray:
+        """The places in the order of priority."""
+        order = np.argsort(-self.score, kind="stable")
+        falls = np.diff(self.score[order], prepend=np.inf) < -TIE
+        return order[np.lexsort((order, np.cumsum(falls)))]
+
+    @cached_property
+    def allowed(self) -> IntArray:
+        """The places that may be pulled, in the order of priority."""
+        return self.order if self.floor is None else self.order[self.score[self.order] > self.floor]
+
+    def pulls(self, numbers: IntArray) -> IntArray:
+        found = np.zeros_like(numbers)
+        before = np.cumsum(numbers[self.allowed]) - numbers[self.allowed]
+        found[self.allowed] = np.clip(self.plays - before, 0, numbers[self.allowed])
+        return found
+
+    def to_arrays(self) -> dict[str, Any]:
+        floor = np.nan if self.floor is None else self.floor
+        return self.layout.to_arrays() | {"score": self.score, "plays": np.array(self.plays), "floor": np.array(floor)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        layout, floor = Layout.from_arrays(arrays), float(arrays["floor"])
+        plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
+        return cls(layout, _table(arrays, "score", layout), plays, None if np.isnan(floor) else floor)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomizedPolicy(ObservedPolicy):
+    """Arms wish to be pulled with the probability of their place, and the order of arm numbers settles the budget.
+
+    Of too many wishes the arms of highest number give way. Of too few, the arms of highest number without a wish are
+    pulled, unless fewer pulls are allowed. The policy is ``id`` of Hong, Xie, Chen, Wang (2024).
+    """
+
+    layout: Layout
+    wish: Array
+    """The probability of a wish in each place."""
+    plays: int
+    at_most: bool = False
+
+    def arms(self, states: IntArray, rng: np.random.Generator | None = None) -> IntArray:
+        rng = np.random.default_rng() if rng is None else rng
+        wished = rng.random(len(states)) < self.wish[self.layout.first + states]
+        found = np.flatnonzero(wished)[: self.plays]
+        if len(found) == self.plays or self.at_most:
+            return found
+        others = np.flatnonzero(~wished)
+        return np.sort(np.concatenate([found, others[len(others) - (self.plays - len(found)) :]]))
+
+    def to_arrays(self) -> dict[str, Any]:
+        own = {"wish": self.wish, "plays": np.array(self.plays), "at_most": np.array(self.at_most)}
+        return self.layout.to_arrays() | own
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        layout, at_most = Layout.from_arrays(arrays), bool(arrays["at_most"])
+        wish, plays = _table(arrays, "wish", layout), check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
+        if wish.min() < 0 or wish.max() > 1:
+            raise ValueError("a wish is no probability")
+        return cls(layout, wish, plays, at_most)
+
+
+@dataclass(frozen=True, eq=False)
+class CountTablePolicy(CountedPolicy):
+    """The number of arms to pull in each state, for every division of arms of one kind among the states."""
+
+    layout: Layout
+    numbers: IntArray
+    """The possible numbers of arms in each state, a row each, in lexicographic order."""
+    table: IntArray
+    """The number of arms to pull in each state, a row for each row of ``numbers``."""
+    plays: int
+
+    def pulls(self, numbers: IntArray) -> IntArray:
+        low, high = 0, len(self.numbers)
+        for state in range(len(numbers)):
+            column = self.numbers[low:high, state]
+            low, high = (low + int(np.searchsorted(column, numbers[state], side)) for side in ("left", "right"))
+        return np.asarray(self.table[low])
+
+    def to_arrays(self) -> dict[str, Any]:
+        own = {"numbers": self.numbers, "table": self.table, "plays": np.array(self.plays)}
+        return self.layout.to_arrays() | own
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        layout = Layout.from_arrays(arrays)
+        numbers, table = arrays["numbers"], arrays["table"]
+        shape = (len(numbers), layout.size)
+        if len(layout.counts) != 1 or numbers.shape != shape or table.shape != shape or (table > numbers).any():
+            raise ValueError("the table does not fit its kind")
+        return cls(layout, numbers, table, check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms))
+
+
+@dataclass(frozen=True, eq=False)
+class JointStatePolicy(ObservedPolicy):
+    """A choice of arms for every joint state of a few arms."""
+
+    layout: Layout
+    choice: IntArray
+    """The number of the choice in each joint state, with an axis for each arm."""
+    actions: IntArray
+    """The choices: 1 for each arm to pull, a row each."""
+    plays: int
+
+    def arms(self, states: IntArray) -> IntArray:
+        return np.flatnonzero(self.actions[self.choice[tuple(states.tolist())]])
+
+    def to_arrays(self) -> dict[str, Any]:
+        own = {"choice": self.choice, "actions": self.actions, "plays": np.array(self.plays)}
+        return self.layout.to_arrays() | own
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        layout, choice, actions = Layout.from_arrays(arrays), arrays["choice"], arrays["actions"]
+        if choice.shape != tuple(layout.sizes.tolist()) or actions.shape[1:] != (layout.n_arms,):
+            raise ValueError("the table does not fit its arms")
+        if choice.min() < 0 or choice.max() >= len(actions):
+            raise ValueError("the table holds unknown choices")
+        return cls(layout, choice, actions, check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms))
+
+
+def _table(arrays: Mapping[str, Any], name: str, layout: Layout) -> Array:
+    """Return a stored table over places."""
+    found = np.asarray(arrays[name])
+    if found.shape != (layout.size,) or found.dtype != np.float64 or np.isnan(found).any():
+        raise ValueError(f"{name} is no number for each kind and state")
+    return found
+
+
+def states_by_name(problem: Problem, states: Mapping[str, int] | Sequence[int] | npt.ArrayLike) -> npt.ArrayLike:
+    """Return the states of all arms in the order of the arms, from a mapping of names to states or as given."""
+    if not isinstance(states, Mapping):
+        return states
+    found = np.full(problem.n_arms, -1, dtype=np.int64)
+    for name, state in states.items():
+        found[problem.arm_number(name)] = check_int(f"the state of {name}", state, 0)
+    missing = np.flatnonzero(found < 0)
+    if len(missing):
+        raise ProblemError(f"states has no state of arm {problem.arms[int(missing[0])].name!r}; give one for each arm")
+    return found
+
+
+def arm_numbers(problem: Problem, arms: Iterable[str | int]) -> IntArray:
+    """Return the numbers of arms given by name or number."""
+    last = problem.n_arms - 1
+    found = [problem.arm_number(arm) if isinstance(arm, str) else check_int("an arm", arm, 0, last) for arm in arms]
+    return np.array(found, dtype=np.int64)
