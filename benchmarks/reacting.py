@@ -1,4 +1,4 @@
-"""Learning arms that react and are seen when pulled: ``python -m benchmarks.reacting [--runs 2]``.
+"""Learning arms that react and are seen when pulled: ``python -m benchmarks.reacting``.
 
 Ten arms of two states, one pull a slot: ``Problem.random_reacting(10, kind="collapsing", seed=...)``. A good state pays
 1 whether the arm is pulled or not, so a player of random pulls earns most of what the best player earns. The *lift* of
@@ -10,7 +10,6 @@ What was measured is kept in docs/benchmarks/reacting.json, and the table in doc
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -27,10 +26,9 @@ PAGE = pages.DOCS / "learners.md"
 SEEDS = range(1000, 1010)
 """Problems on which no constant of a learner was chosen."""
 N_ARMS = 10
-CHECKPOINTS = (100, 1_000, 10_000)
-RUNS = 2
-REFERENCE_RUNS = 8
-"""Runs of the index and of random pulls for each problem."""
+RUNS = {100: 12, 1_000: 4, 10_000: 2}
+"""The number of runs of each player on each problem, by checkpoint: early sums need more runs than late ones."""
+CHECKPOINTS = tuple(RUNS)
 LEARNERS = ("posterior:rewards=known", "posterior", "round-robin")
 INDEX, RANDOM = "whittle", "random"
 
@@ -86,24 +84,30 @@ def _drawn(ends: Array, rng: np.random.Generator) -> Any:
 
 def measured(job: tuple[int, str, int]) -> tuple[list[float], float]:
     seed, spec, run = job
-    return play(spec, problem_of(seed), run)
+    return play(spec, problem_of(seed), run, max(slots for slots, runs in RUNS.items() if run < runs))
 
 
-def lifts(runs: int, seeds: range = SEEDS) -> dict[str, Any]:
+def lifts(seeds: range = SEEDS) -> dict[str, Any]:
     """Return the lift at each checkpoint on each problem and the CPU seconds of a run, by learner."""
-    specs = {INDEX: REFERENCE_RUNS, RANDOM: REFERENCE_RUNS} | dict.fromkeys(LEARNERS, runs)
-    jobs = [(seed, spec, run) for spec, many in specs.items() for seed in seeds for run in range(many)]
+    jobs = [
+        (seed, spec, run) for spec in (INDEX, RANDOM, *LEARNERS) for seed in seeds for run in range(max(RUNS.values()))
+    ]
     with ProcessPoolExecutor() as pool:
         played = dict(zip(jobs, pool.map(measured, jobs), strict=True))
 
-    def mean(seed: int, spec: str) -> Array:
-        return np.asarray(np.mean([played[seed, spec, run][0] for run in range(specs[spec])], axis=0))
+    def mean(seed: int, spec: str, checkpoint: int) -> float:
+        runs = range(RUNS[CHECKPOINTS[checkpoint]])
+        return float(np.mean([played[seed, spec, run][0][checkpoint] for run in runs]))
+
+    def lift(seed: int, spec: str, checkpoint: int) -> float:
+        worst, best = (mean(seed, one, checkpoint) for one in (RANDOM, INDEX))
+        return round((mean(seed, spec, checkpoint) - worst) / (best - worst), 4)
 
     found = {}
     for spec in LEARNERS:
-        rows = [(mean(seed, spec) - mean(seed, RANDOM)) / (mean(seed, INDEX) - mean(seed, RANDOM)) for seed in seeds]
-        cpu = np.mean([played[seed, spec, run][1] for seed in seeds for run in range(runs)])
-        found[spec] = {"lifts": np.round(rows, 4).tolist(), "cpu": round(float(cpu), 2)}
+        rows = [[lift(seed, spec, checkpoint) for checkpoint in range(len(CHECKPOINTS))] for seed in seeds]
+        cpu = np.mean([played[seed, spec, run][1] for seed in seeds for run in range(RUNS[CHECKPOINTS[-1]])])
+        found[spec] = {"lifts": rows, "cpu": round(float(cpu), 2)}
     return found
 
 
@@ -113,7 +117,8 @@ def table(kept: Mapping[str, Any]) -> str:
     lines = [f"| learner | {' | '.join(heads)} | least of {len(SEEDS)} problems | CPU of a run |", "|---" * 6 + "|"]
     for spec, cell in kept.items():
         found = np.array(cell["lifts"])
-        shown = " | ".join(f"{lift:.2f}" for lift in found.mean(axis=0))
+        errors = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+        shown = " | ".join(f"{lift:.2f} ± {error:.2f}" for lift, error in zip(found.mean(axis=0), errors, strict=True))
         lines.append(f"| `{spec}` | {shown} | {found[:, -1].min():.2f} | {cell['cpu']:.1f} s |")
     return "\n".join(lines)
 
@@ -124,10 +129,7 @@ def written(page: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=RUNS)
-    asked = parser.parse_args()
-    pages.keep(KEPT, lifts(asked.runs))
+    pages.keep(KEPT, lifts())
     print(table(pages.load(KEPT)), flush=True)
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
