@@ -317,7 +317,7 @@ def _trace(
         between,
         columns.source,
         ends,
-        _chances(columns),
+        _probabilities(columns),
         clock,
         said,
         columns.numbers.get("action"),
@@ -340,14 +340,14 @@ def _without_unseen_pulls(
     return seen, times[rows], (times[lost], columns.numbers["arm"][lost])
 
 
-def _chances(columns: Columns) -> Array | None:
+def _probabilities(columns: Columns) -> Array | None:
     """The logged probabilities of the choices of arms, if present."""
-    chances = columns.numbers.get("probability")
-    if chances is not None:
+    probabilities = columns.numbers.get("probability")
+    if probabilities is not None:
         remedy = "give the probability with which the arm was chosen, above 0 and at most 1"
-        columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
-        columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
-    return chances
+        columns.refuse("probability", probabilities <= 0, f"cannot be, as the arm was chosen; {remedy}")
+        columns.refuse("probability", probabilities > 1, f"is no probability; {remedy}")
+    return probabilities
 
 
 def _check_states(columns: Columns) -> None:

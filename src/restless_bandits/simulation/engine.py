@@ -20,7 +20,7 @@ from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN, PAYS_ONE
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
-from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, shares_of
+from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, normalized_rewards
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies.plans import Plan, RuleTable
@@ -85,7 +85,9 @@ class World:
         paying = [*problem.arms, *(arm for _, _, arm in changed)]
         arms = [hidden_process(arm, truncation_for(arm, ENGINE_TV_ERROR), forget=False) for arm in paying]
         law_bases = _bases([arm.distribution.size for arm in arms])
-        laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward[:, 1]]).ravel() for arm in arms]
+        distributions = [
+            np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward[:, 1]]).ravel() for arm in arms
+        ]
         n = problem.n_arms
         record = Record(problem.n_states, problem.initial)
         table = np.zeros((n, 8), dtype=np.int64)
@@ -97,7 +99,7 @@ class World:
         table[:, kernels.ROW] = record.row_base[:-1]
         table[:, kernels.COUNT] = record.count_base[:-1]
         table[:, kernels.PAYS] = [_pays(arm) for arm in problem.arms]
-        self.arrays = kernels.WorldArrays(table, np.concatenate(laws), *_rewards(problem.arms))
+        self.arrays = kernels.WorldArrays(table, np.concatenate(distributions), *_rewards(problem.arms))
         self.changes = None
         if changed:
             slots, numbers, later = zip(*changed, strict=True)
@@ -148,7 +150,7 @@ def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:
     rows = []
     for arm in arms:
         low, high = arm.reward_range
-        shares = shares_of(arm.rewards, arm.reward_range)
+        shares = normalized_rewards(arm.rewards, arm.reward_range)
         first, second = (shares, shares) if arm.reward_spread is None else beta_shapes(shares, arm.reward_spread)
         rows.append(np.column_stack([np.full(arm.n_states, low), np.full(arm.n_states, high), first, second]))
     return np.concatenate([arm.rewards for arm in arms]), np.concatenate(rows)

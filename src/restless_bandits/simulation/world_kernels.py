@@ -57,9 +57,9 @@ class WorldArrays(NamedTuple):
     """The true arms: distributions of the state τ slots after s, mean rewards of states, and parameters of reward
     draws.
 
-    Row ``s · cap + τ − 1`` of an arm's distributions holds cumulative probabilities of the states k below the last
-    state. The last entry, which would be 1, is replaced by the mean reward. Beyond the truncation τ steps back by the
-    period. Rows of ``draws`` are for states of arms with rewards other than 1 or 0 or the mean: the lowest and the
+    Row ``s · truncation + τ − 1`` of an arm's distributions holds cumulative probabilities of the states k below the
+    last state. The last entry, which would be 1, is replaced by the mean reward. Beyond the truncation τ steps back by
+    the period. Rows of ``draws`` are for states of arms with rewards other than 1 or 0 or the mean: the lowest and the
     highest reward, and the two shapes of the beta distribution, or in place of the first shape the probability of the
     highest reward.
     """
@@ -208,7 +208,7 @@ def _change(
     own = at(i) * WIDTH
     states, s = now[own + STATES], now[own + LAST_STATE]
     base, since = changes.base[i], changes.since[i]
-    chances = np.zeros(states)
+    probabilities = np.zeros(states)
     unseen = now[own + LAST_SLOT] < before
     if unseen:
         # The distribution in the last slot before the change, from cumulative sums without the final 1.
@@ -219,9 +219,9 @@ def _change(
         row = begin + _column_of(elapsed, now[own + CAP], now[own + PERIOD]) * states
         below = 0.0
         for k in range(states - 1):
-            chances[k] = source[row + k] - below
+            probabilities[k] = source[row + k] - below
             below = source[row + k]
-        chances[states - 1] = 1.0 - below
+        probabilities[states - 1] = 1.0 - below
     arms[i, LAW], arms[i, CAP], arms[i, PERIOD] = changes.distribution[c], changes.truncation[c], changes.period[c]
     for column in (LAW, CAP, PERIOD):
         now[own + column] = arms[i, column]
@@ -235,7 +235,7 @@ def _change(
         for j in range(size):
             total = 0.0
             for k in range(states):
-                total += chances[k] * distribution[arms[i, LAW] + k * size + j]
+                total += probabilities[k] * distribution[arms[i, LAW] + k * size + j]
             changes.crossed[base + j] = total
 
 

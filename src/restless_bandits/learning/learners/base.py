@@ -141,7 +141,7 @@ def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Ge
     """
     told, rewards = task.shared(), None
     if told is not task:
-        rewards = told.sums(task.share_sums(record.flat_rewards, record.flat_seen), record.flat_seen)
+        rewards = told.sums(task.normalized_sums(record.flat_rewards, record.flat_seen), record.flat_seen)
     plan = learner.plan(record.frozen(rewards), told, rng)
     check_plan(plan, task, learner.name)
     return plan
@@ -163,13 +163,13 @@ def with_options(word: str, options: str) -> str:
 
 
 def present_problem(
-    record: Record, task: Task, laws: Sequence[Array], rewards: Sequence[Array | Sequence[float]] | Array
+    record: Record, task: Task, distributions: Sequence[Array], rewards: Sequence[Array | Sequence[float]] | Array
 ) -> Problem:
     """Return the problem of given chains, or tables of distributions, and mean rewards, started from the last
     observed states.
     """
     arms: list[AnyArm] = []
-    for i, (distribution, n) in enumerate(zip(laws, task.n_states, strict=True)):
+    for i, (distribution, n) in enumerate(zip(distributions, task.n_states, strict=True)):
         state = int(record.last_state[i])
         about: Any = {"name": task.names[i], "initial": state if state < n else None}
         # No plan depends on how rewards vary.
