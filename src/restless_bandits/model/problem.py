@@ -278,6 +278,51 @@ class Problem:
         return cls(kinds, plays=plays, observed=observed, at_most=at_most, name=name, source=source)
 
     @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        plays: int,
+        kinds: Problem | Mapping[str, Arm] | Iterable[AnyArm] | None = None,
+        rewards: npt.ArrayLike | None = None,
+        passive_rewards: npt.ArrayLike | None = None,
+        observed: Literal["pulled", "all"] = "all",
+        at_most: bool = False,
+        reward_law: RewardLaw = "fixed",
+        name: str = "",
+        source: str = "",
+    ) -> Problem:
+        """Return the problem of a table with a row for each arm.
+
+        A column ``name`` (or ``arm``) has the names. Columns ``p_passive_0_1``, ``p_active_0_1``, … have the transition
+        probabilities without and with a pull, of which one after each state may be left out. Columns ``reward_0``,
+        ``passive_reward_0``, … have the mean rewards with and without a pull. ``initial`` and ``count`` are as for
+        ``Arm``. Other columns are ignored.
+
+        Parameters
+        ----------
+        table
+            The path of a file (CSV, Parquet or JSON lines), a data frame, an object with the Arrow stream interface, or
+            a mapping of columns.
+        plays, observed, at_most, name, source
+            As for ``from_arrays``.
+        kinds
+            Arms by their names, for a table whose column ``kind`` has the name of each arm's kind: a mapping, a list of
+            arms, or a problem. The kinds have one number of states and one distribution of rewards.
+        rewards, passive_rewards
+            Mean rewards by state for all arms, for a table without columns of rewards.
+        reward_law
+            The distribution of all rewards of a table without kinds.
+
+        """
+        # Readers of tables take some time to load.
+        from restless_bandits.model.arm_tables import read_table
+
+        given = kinds.kinds if isinstance(kinds, Problem) else kinds
+        arms = read_table(table, given, rewards, passive_rewards, reward_law)
+        return cls(arms, plays=plays, observed=observed, at_most=at_most, name=name, source=source)
+
+    @classmethod
     def random(
         cls,
         n_arms: int = 2,
