@@ -109,13 +109,16 @@ def kind_numbers(kinds: Sequence[AnyArm]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names_of(kinds))}
 
 
-def find_arm(numbers: Mapping[str, int], counts: IntArray, name: str) -> int | None:
-    """Return the position of the arm with a given name, None without one, from the numbers of kinds by name."""
+def find_arm(numbers: Mapping[str, int], counts: IntArray, firsts: IntArray, name: str) -> int | None:
+    """Return the position of the arm with a given name, None without one.
+
+    ``numbers`` holds the numbers of kinds by name, ``firsts`` the position of each kind's first arm.
+    """
     kind = numbers.get(name)
     place = 1 if kind is not None and counts[kind] == 1 else None
     if place is None:
         kind, place = _numbered(numbers, counts, name) or (None, None)
-    return None if kind is None or place is None else int(counts[:kind].sum()) + place - 1
+    return None if kind is None or place is None else int(firsts[kind]) + place - 1
 
 
 def _numbered(numbers: Mapping[str, int], counts: IntArray, name: str) -> tuple[int, int] | None:
@@ -128,8 +131,8 @@ def _numbered(numbers: Mapping[str, int], counts: IntArray, name: str) -> tuple[
     return (kind, int(digits)) if len(digits) == len(str(count)) and 1 <= int(digits) <= count else None
 
 
-class ExpandedArms(Sequence[AnyArm]):
-    """The single arms of kinds, made on demand."""
+class _OfArms:
+    """The positions of single arms in their kinds."""
 
     def __init__(self, kinds: Sequence[AnyArm]) -> None:
         self._kinds, self._counts = kinds, counts_of(kinds)
@@ -138,6 +141,18 @@ class ExpandedArms(Sequence[AnyArm]):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
+    def _located(self, place: int) -> tuple[int, str]:
+        """Return the kind of an arm, and the end of the arm's name after the name of the kind."""
+        number = range(len(self))[place]
+        kind = int(np.searchsorted(self._ends, number, side="right"))
+        count = int(self._counts[kind])
+        within = number - int(self._ends[kind]) + count + 1
+        return kind, "" if count == 1 else f"-{within:0{len(str(count))}}"
+
+
+class ExpandedArms(_OfArms, Sequence[AnyArm]):
+    """The single arms of kinds, made on demand."""
+
     @overload
     def __getitem__(self, place: int) -> AnyArm: ...
     @overload
@@ -145,13 +160,24 @@ class ExpandedArms(Sequence[AnyArm]):
     def __getitem__(self, place: int | slice) -> AnyArm | tuple[AnyArm, ...]:
         if isinstance(place, slice):
             return tuple(self[i] for i in range(*place.indices(len(self))))
-        number = range(len(self))[place]
-        kind = int(np.searchsorted(self._ends, number, side="right"))
-        arm, count = self._kinds[kind], int(self._counts[kind])
-        if count == 1:
-            return arm
-        within = number - int(self._ends[kind]) + count + 1
-        return arm.of_count(1).named(f"{arm.name}-{within:0{len(str(count))}}")
+        kind, end = self._located(place)
+        arm = self._kinds[kind]
+        return arm.of_count(1).named(arm.name + end) if end else arm
+
+
+class ArmNames(_OfArms, Sequence[str]):
+    """The names of single arms, made on demand."""
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        if isinstance(place, slice):
+            return tuple(self[i] for i in range(*place.indices(len(self))))
+        kind, end = self._located(place)
+        kinds = self._kinds
+        return (kinds.name(kind) if isinstance(kinds, ArrayKinds) else kinds[kind].name) + end
 
 
 @dataclass(frozen=True, eq=False)

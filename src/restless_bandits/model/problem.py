@@ -57,6 +57,7 @@ from restless_bandits.model.changes import Change
 from restless_bandits.model.checks import check_horizon, check_text
 from restless_bandits.model.findings import NO_FINDINGS, Findings
 from restless_bandits.model.kinds import (
+    ArmNames,
     ArrayKinds,
     KindGroup,
     content_bytes,
@@ -495,6 +496,11 @@ class Problem:
         return counts_of(self.kinds)
 
     @cached_property
+    def kind_firsts(self) -> IntArray:
+        """The position of the first arm of each kind."""
+        return np.cumsum(self.kind_counts) - self.kind_counts
+
+    @cached_property
     def kind_of_arm(self) -> IntArray:
         """The number of each arm's kind; the arms of a kind are consecutive."""
         return np.repeat(np.arange(len(self.kinds)), self.kind_counts)
@@ -530,9 +536,15 @@ class Problem:
         """
         return self.n_arms if self.pays_at_rest else self.plays
 
+    def with_plays(self, plays: int) -> Problem:
+        """Return the problem with another number of plays."""
+        self.require_steady("another number of plays")
+        return self._like(self.kinds, plays=plays)
+
     def with_arms(self, n_arms: int) -> Problem:
         """Return the problem with another number of arms, in the same proportions of kinds and plays."""
         check_int("n_arms", n_arms)
+        self.require_steady("another number of arms")
         counts = [n_arms * count for count in self.kind_counts.tolist()]
         wanted = [*counts, n_arms * self.plays]
         if any(number % self.n_arms for number in wanted):
@@ -570,11 +582,28 @@ class Problem:
 
     def arm_number(self, name: str) -> int:
         """Return the position of the arm with a given name."""
-        number = find_arm(self._kind_numbers, self.kind_counts, name) if isinstance(name, str) else None
+        known = self._kind_numbers, self.kind_counts, self.kind_firsts
+        number = find_arm(*known, name) if isinstance(name, str) else None
         if number is None:
-            check_known(name, [arm.name for arm in self.arms[:MOST_NAMES]], "there is no arm")
+            check_known(name, self.names[:MOST_NAMES], "there is no arm")
             raise ProblemError(f"there is no arm {shortened(name)}")
         return number
+
+    def arm_numbers(self, names: Iterable[str]) -> IntArray:
+        """Return the positions of arms with given names."""
+        names = list(names)
+        numbers, counts, firsts = self._kind_numbers, self.kind_counts, self.kind_firsts
+        kinds = np.array([numbers.get(name, -1) if isinstance(name, str) else -1 for name in names], dtype=np.int64)
+        single = (kinds >= 0) & (counts[kinds] == 1)
+        found = np.where(single, firsts[kinds], -1)
+        for place in np.flatnonzero(~single).tolist():
+            found[place] = self.arm_number(names[place])
+        return found
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the arms, made on demand."""
+        return ArmNames(self.kinds)
 
     @cached_property
     def _kind_numbers(self) -> dict[str, int]:
