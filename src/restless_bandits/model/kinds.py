@@ -16,6 +16,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.blocks import blocks
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_ints, is_whole
 from restless_bandits.model import markov
@@ -52,6 +53,11 @@ class KindGroup:
     def n_states(self) -> int:
         return int(self.active_rewards.shape[1])
 
+    def part(self, rows: slice) -> KindGroup:
+        """Return the group of consecutive kinds of this group."""
+        words = ("active", "passive", "active_rewards", "passive_rewards", "count", "start")
+        return KindGroup(self.first + rows.start, *(getattr(self, word)[rows] for word in words))
+
     @property
     def kinds(self) -> slice:
         """The positions of the group's kinds among all kinds."""
@@ -86,7 +92,7 @@ def counts_of(kinds: Sequence[AnyArm]) -> IntArray:
 def names_of(kinds: Sequence[AnyArm]) -> Iterable[str]:
     """Return the names of kinds."""
     if isinstance(kinds, ArrayKinds):
-        return (kinds.name(i) for i in range(len(kinds)))
+        return kinds.names or (kinds.name(i) for i in range(len(kinds)))
     return (kind.name for kind in kinds)
 
 
@@ -251,11 +257,18 @@ class ArrayKinds(Sequence[Arm]):
     @cached_property
     def group(self) -> KindGroup:
         """The arrays of all kinds, with normalized chains."""
-        passive, active = proper_chains(self.transitions), proper_chains(self.active_transitions)
-        start = _stationary(passive) if self.initial is None else self.initial
-        if start.ndim == 1:
-            start = np.eye(self.n_states)[start.astype(np.int64)]
-        start = (start[:, None] @ passive)[:, 0] / start.sum(axis=1)[:, None]
+        n, many = self.n_states, len(self)
+        passive, active = np.empty((many, n, n)), np.empty((many, n, n))
+        start = np.empty((many, n))
+        for rows in blocks(many, n * n):
+            passive[rows], active[rows] = (
+                proper_chains(self.transitions[rows]),
+                proper_chains(self.active_transitions[rows]),
+            )
+            before = _stationary(passive[rows]) if self.initial is None else self.initial[rows]
+            if before.ndim == 1:
+                before = np.eye(n)[before.astype(np.int64)]
+            start[rows] = (before[:, None] @ passive[rows])[:, 0] / before.sum(axis=1)[:, None]
         return KindGroup(0, active, passive, self.rewards, self.passive_rewards, self.counts, start)
 
     def normalized_to(self, common: Range, *, at_rest: bool) -> ArrayKinds:
@@ -303,6 +316,8 @@ def _stationary(chains: Array) -> Array:
     """Return the stationary distribution of each chain of a stack; of several, the limit from the uniform one."""
     found = np.empty(chains.shape[:2])
     regular = markov.are_regular(chains)
+    if regular.all():
+        return markov.irreducible_laws(chains)
     found[regular] = markov.irreducible_laws(chains[regular])
     others, which = np.unique(chains[~regular].reshape(-1, chains[0].size), axis=0, return_inverse=True)
     limits = [markov.limit_laws(chain.reshape(chains.shape[1:])).mean(axis=0) for chain in others]

@@ -155,7 +155,8 @@ class PriorityPolicy(CountedPolicy):
         """The places in the order of priority."""
         order = np.argsort(-self.score, kind="stable")
         falls = np.diff(self.score[order], prepend=np.inf) < -TIE
-        return order[np.lexsort((order, np.cumsum(falls)))]
+        in_order = falls[1:] | (order[1:] > order[:-1])
+        return order if in_order.all() else order[np.lexsort((order, np.cumsum(falls)))]
 
     @cached_property
     def allowed(self) -> IntArray:
