@@ -104,8 +104,8 @@ def test_a_cell_of_runs():
 class TestCertainty:
     def test_looks_in_the_next_slot_tell_a_move(self):
         arm = rb.Arm([[0.7, 0.3], [0.1, 0.9]], [0.8, 0.0])
-        laws = kernels.laws_of(arm.chain, 5)
-        looks = np.isclose(laws, [0.7, 0.3]).all(axis=1).astype(float)
+        distributions = kernels.distributions_of(arm.chain, 5)
+        looks = np.isclose(distributions, [0.7, 0.3]).all(axis=1).astype(float)
         assert looks.sum() == 1
         found = certainty.information(arm, looks, 5)
         assert found[0, 0] == pytest.approx(1 / (0.7 * 0.3))

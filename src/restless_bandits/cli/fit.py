@@ -132,12 +132,14 @@ def _fit_lines(found: Fit) -> list[str]:
         lines += ["", *_chain_lines(found, arm)]
         if arm.laws:
             lines.append("      τ   pairs   same state seen   predicted           χ² (df)   p")
-        for law in arm.laws:
+        for check in arm.laws:
             fit_of = (
-                f"{law.chi_square:9.2f} ({law.degrees})   {law.p_value:.2g}" if law.degrees else "        –       –"
+                f"{check.chi_square:9.2f} ({check.degrees})   {check.p_value:.2g}"
+                if check.degrees
+                else "        –       –"
             )
-            predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
-            lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}")
+            predicted = f"{check.same_predicted:.4f} ± {check.same_error:.4f}"
+            lines.append(f"  {check.lag:5d}  {check.pairs:6d}   {check.same_observed:15.4f}   {predicted}  {fit_of}")
     lines += [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
     return lines + test_lines(found.tests, found.problem.findings.findings)
 

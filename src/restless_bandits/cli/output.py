@@ -173,12 +173,14 @@ def diagnosis(
     for key, one in found.assumptions.items():
         mark = "[green]yes[/]" if one.holds else "[red]no[/]"
         assumptions.add_row(ASSUMPTIONS[key], mark, plain_text(one.arm), str(one.state), f"{one.value:.6g}")
-    arms = new_table("arm", "stationary law", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable")
+    arms = new_table(
+        "arm", "stationary distribution", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable"
+    )
     for arm in found.arms:
-        law = " ".join(f"{value:.4g}" for value in arm.stationary)
+        distribution = " ".join(f"{value:.4g}" for value in arm.stationary)
         indexable = "[green]yes[/]" if arm.indexable else f"[red]no[/] (by {arm.index_violation:.2g})"
         mixing = [("never" if slots is None else str(slots)) for slots in (arm.mixing, arm.mixing_quarter)]
-        arms.add_row(plain_text(arm.name), law, f"{arm.second_eigenvalue:.6g}", *mixing, indexable)
+        arms.add_row(plain_text(arm.name), distribution, f"{arm.second_eigenvalue:.6g}", *mixing, indexable)
     lines = [f"c1 = {found.c1:.6g}, d_min = {found.d_min:.6g}"]
     if found.lambda_max_bounds is None:
         lines.append("λ_max is not defined: it needs birth-death chains with c1 > 0")

@@ -219,8 +219,8 @@ def line_in_spectrum(times: IntArray, residuals: Array, fewest_cycles: int = 8) 
         return math.nan, math.nan
     ratio = power / around
     line = int(ratio.argmax())
-    chance = math.exp(-2 * NEIGHBOURS * math.log1p(ratio[line] / (2 * NEIGHBOURS)))
-    return size * scale / (first + line), min(1.0, chance * len(power))
+    p_value = math.exp(-2 * NEIGHBOURS * math.log1p(ratio[line] / (2 * NEIGHBOURS)))
+    return size * scale / (first + line), min(1.0, p_value * len(power))
 
 
 MOST_SLOTS = 2**22

@@ -162,20 +162,20 @@ def _about(value: float, error: float) -> str:
 def _memory(arm: ArmFit) -> Markup | str:
     if not arm.laws:
         return ""
-    lags = [law.lag for law in arm.laws]
+    lags = [check.lag for check in arm.laws]
     along = np.unique(np.geomspace(1, max(10, *lags), 40).round().astype(np.int64))
-    starts = np.sum([law.counts.sum(axis=1) for law in arm.laws], axis=0)
+    starts = np.sum([check.counts.sum(axis=1) for check in arm.laws], axis=0)
     weights = starts / starts.sum()
     powers = [float(np.diagonal(markov.power(arm.transitions, int(lag))) @ weights) for lag in along]
     seen = [
         Point(
-            law.lag,
-            law.same_observed,
+            check.lag,
+            check.same_observed,
             "",
-            law.same_observed - 2 * law.same_error,
-            law.same_observed + 2 * law.same_error,
+            check.same_observed - 2 * check.same_error,
+            check.same_observed + 2 * check.same_error,
         )
-        for law in arm.laws
+        for check in arm.laws
     ]
     curve = [Point(float(lag), share, "") for lag, share in zip(along, powers, strict=True)]
     lines = [ChartLine("by the chain", curve, "curve"), ChartLine("observed", seen, "bars")]

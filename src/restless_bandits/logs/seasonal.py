@@ -154,12 +154,12 @@ def fit_season(
     if not fitted:
         raise ProblemError("no phase has consecutive observations of every arm; use fewer phases")
     by_phase = [_phase_arms(trace, cycle, phase, shape, lags) for phase in fitted]
-    laws = [
+    comparisons = [
         _in_phase(arm.law_test, cycle.names[phase])
         for phase, arms in zip(fitted, by_phase, strict=True)
         for arm in arms
     ]
-    tests = findings_of(trace, laws, cycle)
+    tests = findings_of(trace, comparisons, cycle)
     fits = []
     for phase, arms in zip(fitted, by_phase, strict=True):
         label = f"{plain.problem.name}, {cycle.labels[phase]}".lstrip(", ")

@@ -288,17 +288,17 @@ def _trace(
     found = times, columns.numbers["arm"], seen, rewards
     between = None if cuts is None else tuple(cuts.tolist())
     said = (*columns.notes, *notes)
-    return Trace(*found, columns.names, paid, between, columns.source, ends, _chances(columns), clock, said)
+    return Trace(*found, columns.names, paid, between, columns.source, ends, _probabilities(columns), clock, said)
 
 
-def _chances(columns: Columns) -> Array | None:
+def _probabilities(columns: Columns) -> Array | None:
     """The logged probabilities of the choices of arms, if present."""
-    chances = columns.numbers.get("probability")
-    if chances is not None:
+    probabilities = columns.numbers.get("probability")
+    if probabilities is not None:
         remedy = "give the probability with which the arm was chosen, above 0 and at most 1"
-        columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
-        columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
-    return chances
+        columns.refuse("probability", probabilities <= 0, f"cannot be, as the arm was chosen; {remedy}")
+        columns.refuse("probability", probabilities > 1, f"is no probability; {remedy}")
+    return probabilities
 
 
 def _check_states(columns: Columns) -> None:

@@ -104,7 +104,7 @@ class Situations:
     arms: IntArray
     """The pulled arm."""
     rewards: Array
-    chances: Array
+    probabilities: Array
 
 
 def situations(trace: Trace) -> Situations | str:
@@ -138,7 +138,7 @@ def weigh(
     size = len(found.arms) // BLOCKS
     if size < SHORTEST_BLOCK:
         return Weighted(reason=f"{len(found.arms)} pulls are too few; {BLOCKS * SHORTEST_BLOCK} are needed")
-    ratios = (policy.choose(found.last_states, found.elapsed)[:, 0] == found.arms) / found.chances
+    ratios = (policy.choose(found.last_states, found.elapsed)[:, 0] == found.arms) / found.probabilities
     mean, error = float(ratios.mean()), float(ratios.std()) / math.sqrt(len(ratios))
     if abs(mean - 1) > DOUBT * error:
         off = f"ratios of probabilities average {mean:.3g} ± {error:.1g}, where 1 is expected"

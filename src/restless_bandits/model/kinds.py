@@ -22,7 +22,14 @@ from restless_bandits._internal.validation import Array, BoolArray, IntArray, ch
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm, proper_chains
 from restless_bandits.model.checks import ROW_SUM_TOLERANCE, check_distributions, refuse_first
-from restless_bandits.model.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, range_within, shares_of
+from restless_bandits.model.rewards import (
+    ZERO_TO_ONE,
+    Range,
+    RewardLaw,
+    checked_range,
+    normalized_rewards,
+    range_within,
+)
 
 PRINTED_TOLERANCE = 1.000001e-8
 """The largest distance of a row sum from one in arrays: rows printed with eight digits are divided by their sums."""
@@ -275,7 +282,7 @@ class ArrayKinds(Sequence[Arm]):
         """Return the kinds with rewards as shares of a range: see ``Arm.normalized_to``."""
         low, width = common[0], common[1] - common[0]
         ends = range_within(self.reward_range, common)
-        rewards = np.clip(shares_of(self.rewards, common), *ends)
+        rewards = np.clip(normalized_rewards(self.rewards, common), *ends)
         resting = (self.passive_rewards - low) / width if at_rest else self.passive_rewards
         return replace(self, rewards=rewards, passive_rewards=resting, reward_range=ends)
 
@@ -454,6 +461,6 @@ def _starts(given: npt.ArrayLike, n: int, n_states: int) -> Array | IntArray:
             f"initial is {shortened(given)}; give a state for each of {n} arms, or a distribution over {n_states} "
             "states, for all arms or for each"
         )
-    laws = np.broadcast_to(raw.astype(np.float64), (n, n_states))
-    check_distributions(laws, "initial")
-    return np.asarray(laws)
+    distributions = np.broadcast_to(raw.astype(np.float64), (n, n_states))
+    check_distributions(distributions, "initial")
+    return np.asarray(distributions)

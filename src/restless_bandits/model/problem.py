@@ -87,7 +87,7 @@ from restless_bandits.model.rewards import (
     Range,
     RewardLaw,
     common_range,
-    shares_of,
+    normalized_rewards,
 )
 from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES, refuse_unsupported
 from restless_bandits.model.tasks import REVEALABLE, Task
@@ -435,7 +435,7 @@ class Problem:
             return self.kinds.reward_range
         return common_range(arm.reward_range for arm in self.kinds)
 
-    def in_shares(self) -> Problem:
+    def normalized(self) -> Problem:
         """Return the same problem with rewards as shares of ``reward_range``: the problem itself for (0, 1)."""
         return self if self.reward_range == ZERO_TO_ONE else self._shares
 
@@ -448,7 +448,7 @@ class Problem:
         changes = []
         for change in self.changes:
             ends = arms[self.arm_number(str(change.arm))].reward_range
-            rewards = None if change.rewards is None else np.clip(shares_of(change.rewards, common), *ends)
+            rewards = None if change.rewards is None else np.clip(normalized_rewards(change.rewards, common), *ends)
             changes.append(dataclasses.replace(change, rewards=rewards))
         return self._like(arms, changes=changes)
 

@@ -103,16 +103,18 @@ def iterated(
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
     links = kernels.link(joint.table) if linked and plays == 1 and joint.size <= LINKED_TABLE else kernels.NO_LINKS
-    span = kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
+    span = kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.distributions)
     return JointPolicy(joint, iterate.action, iterate.values), span
 
 
 def _beliefs(arm: AnyArm, tv_error: float) -> HiddenProcess:
     if isinstance(arm, Arm) and not has_lost_row(arm):
-        laws, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
+        distributions, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
         if reached <= tv_error:
             # Most chains forget, and the check is many times faster than a search for the reason.
-            return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
+            return forgetting_beliefs(
+                distributions[:-1], distributions[-1].mean(axis=0), arm.rewards, arm.initial, reached
+            )
     return hidden_process(arm, truncation_for(arm, tv_error))
 
 
@@ -175,7 +177,9 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     for tv_error in ROUGH:
         settled = [converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION) for arm in chains]
         if all(reached <= tv_error for _, reached in settled):
-            arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
+            arms = [
+                remembering_beliefs(distributions, arm) for (distributions, _), arm in zip(settled, chains, strict=True)
+            ]
             if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
                 rough, whittle = iterated(arms, 1, COARSEST)[0], quick_whittle(problem)
                 ours, theirs = rollouts(problem, rough, whittle, max(SHORTEST_ROLLOUT, ROLLOUT * lasting))
@@ -188,12 +192,14 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
     """Return simulated rewards a slot of a table over joint beliefs and of indices, in batches of ``slots`` in all."""
     chains = [arm.chain.copy() for arm in problem.arms if isinstance(arm, Arm)]
     settled = [converged_powers(chain, PLANNING_INDEX_TV_ERROR, LONGEST_PLANNING_TRUNCATION)[0] for chain in chains]
-    sums = [np.cumsum(laws, axis=2) for laws in settled]
+    sums = [np.cumsum(distributions, axis=2) for distributions in settled]
     for running in sums:
         # Exactly 1, without a rounding error: the search for a sampled state ends here.
         running[:, :, -1] = 1.0
-    rewards = side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)])
-    arms = kernels.RolloutArms(np.array([len(laws) for laws in settled]), side_by_side(sums), rewards)
+    rewards = side_by_side(
+        [distributions @ arm.rewards for distributions, arm in zip(settled, problem.arms, strict=True)]
+    )
+    arms = kernels.RolloutArms(np.array([len(distributions) for distributions in settled]), side_by_side(sums), rewards)
     draws = np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES)))
     ours, theirs = (kernels.rollout(draws, arms, choices_of(policy, "a rollout")) for policy in (table, index))
     return ours, theirs

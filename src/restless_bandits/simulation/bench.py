@@ -83,7 +83,9 @@ def plain_loop(problem: Problem, policy: IndexPolicy, slots: int) -> float:
     rng = np.random.default_rng(0)
     n = problem.n_arms
     length = 600
-    laws = np.stack([arm.state_distributions(length)[:, : arm.n_states].cumsum(axis=2) for arm in problem.arms])
+    distributions = np.stack(
+        [arm.state_distributions(length)[:, : arm.n_states].cumsum(axis=2) for arm in problem.arms]
+    )
     tables = np.stack([np.pad(t, ((0, 0), (0, length - t.shape[1])), mode="edge") for t in policy.tables])
     rewards = np.stack([arm.rewards for arm in problem.arms])
     means = np.stack([arm.state_distributions(length)[:, : arm.n_states] @ arm.rewards for arm in problem.arms])
@@ -97,7 +99,7 @@ def plain_loop(problem: Problem, policy: IndexPolicy, slots: int) -> float:
         index = tables[arms, last, np.minimum(elapsed, length) - 1]
         arm = int(np.argmax(index >= index.max() - TIE))
         tau = min(int(elapsed[arm]), length - 1)
-        state = int(np.searchsorted(laws[arm, tau, last[arm]], rng.random(), side="right"))
+        state = int(np.searchsorted(distributions[arm, tau, last[arm]], rng.random(), side="right"))
         reward = float(rng.random() < rewards[arm, state])
         realised += reward
         expected += means[arm, tau, last[arm]]

@@ -152,10 +152,10 @@ class ColoredUCRL2(Learner):
         # ln(2Ct/δ), with δ = 1/T unless given.
         log = math.log(2 * colours * (record.slots + 1)) - math.log(1 / horizon if self.delta is None else self.delta)
         widths = log, self.law_width, self.reward_width, 1 / math.sqrt(horizon)
-        sums = task.share_sums(record.flat_rewards, record.flat_seen)
+        sums = task.normalized_sums(record.flat_rewards, record.flat_seen)
         counted = record.flat_counts, record.count_base, record.flat_seen, sums, record.state_base
         balls = kernels.Balls(*kernels.confidence_sets(record.n_states, np.array(caps), *counted, *widths))
-        if not task.in_shares:
+        if not task.is_normalized:
             for bounds, ends in zip(balls.reward, task.reward_ranges, strict=True):
                 bounds[:] = values_of(bounds, ends)
         for bounds, known in zip(balls.reward, task.rewards or (), strict=False):

@@ -168,7 +168,7 @@ class ThompsonSampling(Learner):
         """Return the probability of each chain of the arm's support, in the order of ``chains``."""
         tables = _tables(self.support, int(record.n_states[arm]), self.pool)
         weights = np.empty(len(tables.chains))
-        _weigh(record.flat_visits, record.flat_counts, *_places(record, arm), tables.log_laws, weights)
+        _weigh(record.flat_visits, record.flat_counts, *_places(record, arm), tables.log_distributions, weights)
         return weights
 
     def chains(self, n_states: int) -> Array:
@@ -181,7 +181,9 @@ class ThompsonSampling(Learner):
         uniforms = rng.random(record.n_arms)
         counted = record.flat_visits, record.flat_counts, record.row_base, record.count_base
         for n in set(record.n_states.tolist()):
-            _draw(*counted, record.n_states, n, _tables(self.support, n, self.pool).log_laws, uniforms, numbers)
+            _draw(
+                *counted, record.n_states, n, _tables(self.support, n, self.pool).log_distributions, uniforms, numbers
+            )
         return numbers
 
     def mean_rewards(self, record: Record, task: Task, rng: np.random.Generator) -> Rewards:
@@ -213,7 +215,7 @@ def _known_rewards(task: Task) -> Rewards:
 def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> Rewards:
     """Draw the mean reward of every state of every arm from its posterior; an observed fixed reward is known."""
     seen = record.flat_seen
-    sums = task.share_sums(record.flat_rewards, seen)
+    sums = task.normalized_sums(record.flat_rewards, seen)
     if len(sums) <= ONE_BY_ONE:
         both = zip(sums.tolist(), seen.tolist(), strict=True)
         drawn = np.array([rng.beta(1.0 + paid, 1.0 + (times - paid)) for paid, times in both])
@@ -281,7 +283,7 @@ class _Tables:
     """A support with all tables that plans need."""
 
     chains: Array
-    log_laws: Array
+    log_distributions: Array
     """A row for each count of a record's ``counts(arm)``, flat; a column for each chain."""
     indices: Array
     """Two states only: Whittle's index of each chain, ``[rewards, chain, s, τ - 1]``, for rewards (1, 0) and (0, 1)."""
@@ -290,27 +292,27 @@ class _Tables:
 @lru_cache(maxsize=16)
 def _tables(support: SupportOption, n_states: int, pool: int) -> _Tables:
     chains = [Arm(chain, np.zeros(n_states)).chain for chain in _chains(support, n_states)]
-    laws = np.stack([_laws(chain) for chain in chains], axis=-1)
+    distributions = np.stack([_distributions(chain) for chain in chains], axis=-1)
     if pool:
         last = elapsed_bin(pool)
-        laws[:, last + 1 :] = laws[:, last, None]
-    log_laws = np.log(np.maximum(laws, SMALLEST)).reshape(-1, len(chains))
-    return _Tables(np.stack(chains), log_laws, _indices(chains) if n_states == 2 else np.zeros((2, 0, 3, 1)))
+        distributions[:, last + 1 :] = distributions[:, last, None]
+    log_distributions = np.log(np.maximum(distributions, SMALLEST)).reshape(-1, len(chains))
+    return _Tables(np.stack(chains), log_distributions, _indices(chains) if n_states == 2 else np.zeros((2, 0, 3, 1)))
 
 
-def _laws(chain: Array) -> Array:
+def _distributions(chain: Array) -> Array:
     """Distributions ``[s, bin(τ), k]`` after s and the first wait of each bin; last the distribution of a first
     observation.
     """
     n = len(chain)
-    laws = np.empty((n + 1, N_BINS, n))
+    distributions = np.empty((n + 1, N_BINS, n))
     exact = markov.powers(chain, EXACT_ELAPSED)
-    laws[:n, :EXACT_ELAPSED] = exact[1:].transpose(1, 0, 2)
-    laws[n] = markov.stationary(chain)
+    distributions[:n, :EXACT_ELAPSED] = exact[1:].transpose(1, 0, 2)
+    distributions[n] = markov.stationary(chain)
     later = BIN_EDGES[EXACT_ELAPSED:]
-    if np.abs(exact[-1] - laws[n, 0]).max() <= 1e-15:
-        laws[:n, EXACT_ELAPSED:] = exact[-1][:, None]
-        return laws
+    if np.abs(exact[-1] - distributions[n, 0]).max() <= 1e-15:
+        distributions[:n, EXACT_ELAPSED:] = exact[-1][:, None]
+        return distributions
     reached = np.broadcast_to(np.eye(n), (len(later), n, n)).copy()
     square = chain
     for bit in range(int(later[-1]).bit_length()):
@@ -319,8 +321,8 @@ def _laws(chain: Array) -> Array:
         reached /= reached.sum(axis=-1, keepdims=True)
         square = square @ square
         square = square / square.sum(axis=-1, keepdims=True)
-    laws[:n, EXACT_ELAPSED:] = reached.transpose(1, 0, 2)
-    return laws
+    distributions[:n, EXACT_ELAPSED:] = reached.transpose(1, 0, 2)
+    return distributions
 
 
 def _indices(chains: list[Array]) -> Array:
@@ -346,7 +348,14 @@ def _places(record: Record, arm: int) -> tuple[int, int, int, int]:
 
 @njit
 def _weigh(
-    visits: IntArray, counts: IntArray, first: int, last: int, count_base: int, n: int, log_laws: Array, weights: Array
+    visits: IntArray,
+    counts: IntArray,
+    first: int,
+    last: int,
+    count_base: int,
+    n: int,
+    log_distributions: Array,
+    weights: Array,
 ) -> None:
     """Write the posterior of an arm's chains from its counts."""
     # Most visits are zero: the others are sought first, in a loop without a branch.
@@ -362,7 +371,7 @@ def _weigh(
             times = counts[count_base + cell]
             if times > 0:
                 for chain in range(weights.shape[0]):
-                    weights[chain] += times * log_laws[np.uint64(cell), np.uint64(chain)]
+                    weights[chain] += times * log_distributions[np.uint64(cell), np.uint64(chain)]
     most = weights.max()
     total = 0.0
     for chain in range(weights.shape[0]):
@@ -382,15 +391,15 @@ def _draw(
     count_base: IntArray,
     n_states: IntArray,
     n: int,
-    log_laws: Array,
+    log_distributions: Array,
     uniforms: Array,
     numbers: IntArray,
 ) -> None:
     """Write the number of the chain drawn from the posterior by a uniform draw, for every arm of n states."""
-    weights = np.empty(log_laws.shape[1])
+    weights = np.empty(log_distributions.shape[1])
     for arm in range(n_states.shape[0]):
         if n_states[arm] == n:
-            _weigh(visits, counts, row_base[arm], row_base[arm + 1], count_base[arm], n, log_laws, weights)
+            _weigh(visits, counts, row_base[arm], row_base[arm + 1], count_base[arm], n, log_distributions, weights)
             left = uniforms[arm]
             number = 0
             while number < weights.shape[0] - 1:

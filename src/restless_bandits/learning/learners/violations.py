@@ -56,7 +56,7 @@ def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
 
 
 def _rewards_out_of_order(record: Record, task: Task, arm: int) -> str:
-    shares = task.share_sums(record.flat_rewards, record.flat_seen)
+    shares = task.normalized_sums(record.flat_rewards, record.flat_seen)
     seen, sums = record.seen(arm), shares[record.state_base[arm] : record.state_base[arm + 1]]
     # Copies, because Numba would compile the kernel once more for arrays that cannot be written.
     fitted = monotone_fit(sums.copy(), seen.copy())

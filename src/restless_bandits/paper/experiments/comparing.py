@@ -5,18 +5,18 @@ test then calls differences of mean zero significant far too often, since a samp
 losses has a mean that is too small and a spread that is too small as well. So two p-values are computed, and the larger
 one counts:
 
-- Student's, of t = √n m / s. It is safe wherever both samples come from one law, however heavy its tails: differences
-  are then symmetric, and a large one swells s as much as m;
+- Student's, of t = √n m / s. It is safe wherever both samples come from one distribution, however heavy
+  its tails: differences are then symmetric, and a large difference increases s as much as m;
 - Student's again, of Hall's transformation of t by the sample skewness g (Hall 1992, On the removal of skewness by
   transformation), h = t + a t²/3 + a² t³/27 + a/6 with a = g / √n. It has the cube of Wilson and Hilferty in it, which
   is nearly exact for counts of rare events: large losses on one side with n p ≥ 8.
 
 A loss so rare that the sample may hold none of it cannot be excluded by any test.
 
-Spreads are compared through squares. Where both samples come from one law, the differences of squared distances from
-the medians are symmetric, and Student's test applies to them. Their mean is not the difference of the variances where
-the laws differ, that of squared distances from the means is: Hall's test is made of those. Distances from the mean
-alone would not do: with half of a small sample locked in they are all equal.
+Spreads are compared through squares. Where both samples come from one distribution, the differences of squared
+distances from the medians are symmetric, and Student's test applies to them. Where the distributions differ, the mean
+of squared distances from the means, and not from the medians, is the difference of the variances: Hall's test uses
+these distances. They would not suffice alone: with half of a small sample locked in, all of them are equal.
 
 Measured rates of false alarms and of findings are held by tests/paper/test_comparing.py.
 """
@@ -75,7 +75,7 @@ def _agreed(n: int, statistics: list[float]) -> Side:
     if n < FEWEST or len(signs) > 1 or 0 in signs:
         return UNKNOWN
     least = min(abs(one) for one in statistics)
-    # All on one side by nothing but chance: n coins that fall alike. Only equal values come near it.
+    # All on one side by chance alone: n coins that fall alike. Only equal values come near it.
     p = 2.0 ** (1 - n) if math.isinf(least) else 2 * float(stats.t.sf(least, n - 1))
     return Side(int(signs.pop()), p)
 

@@ -33,7 +33,7 @@ from restless_bandits.simulation.comparator import certified_gains
 
 STREAM = 2
 LONGEST = 2000
-"""Elapsed slots up to which laws are compared, where they have not long settled before."""
+"""Elapsed slots up to which distributions are compared, where they have not long settled before."""
 MOST_SMALL = 2
 """Arms up to which a problem is small enough to be solved here, if its arms have two states."""
 ERRORS = 6.0

@@ -298,7 +298,7 @@ def _accept(problem: Problem) -> None:
             raise ProblemError(
                 f"arm {arm.name!r} has {arm.reward_law} rewards from {arm.reward_range[0]:.12g} to "
                 f"{arm.reward_range[1]:.12g}; the limit of regret is for bernoulli or fixed ones from 0 to 1, so take "
-                "problem.in_shares() where all arms have one range, and the slope times its width"
+                "problem.normalized() where all arms have one range, and the slope times its width"
             )
     needed = joint_beliefs_needed(problem)
     if needed > MOST_BELIEFS:
@@ -509,12 +509,12 @@ def _proved_to_pay(known: _Known, arm: int, model: Arm) -> Arm:
 def _nobody_is_paid(known: _Known, program: _Program, weights: Array) -> bool:
     """Whether a potential proves that no excursion is worth its cost under the given bonuses."""
     table, joint = known.table, known.table.joint
-    net = np.zeros(joint.laws.reward.shape)
+    net = np.zeros(joint.distributions.reward.shape)
     for arm, bonus in program.bonus(weights).items():
         net[arm, : len(bonus)] = bonus
     worst, _ = kernels.excursion_values(
         net, table.gap, known.play.free, table.links, joint.table.strides, joint.table.n_states,
-        joint.laws.distribution, SLACK, MOST_SWEEPS,
+        joint.distributions.distribution, SLACK, MOST_SWEEPS,
     )  # fmt: skip
     return bool(worst <= 0.0)
 

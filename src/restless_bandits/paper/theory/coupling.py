@@ -96,7 +96,7 @@ def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
     """
     if len(virtual_law) != len(real_law) or not 0 <= real_state < len(real_law):
         raise ProblemError(
-            f"state {real_state} under laws of {len(real_law)} and {len(virtual_law)} states; "
+            f"state {real_state} under distributions of {len(real_law)} and {len(virtual_law)} states; "
             "give two distributions over the same states, and one of these states"
         )
     shares = joint_law(virtual_law, real_law)[real_state]
@@ -294,7 +294,7 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
 
 def _transitions(arm: Arm, better: Arm) -> Callable[[int | None, int | None, int], Cuts]:
     """From the last virtual and real state and the slots since: the cuts of [0, 1] for the draws of the two states."""
-    virtual_laws, real_laws = _laws(arm), _laws(better)
+    virtual_laws, real_laws = _distributions(arm), _distributions(better)
 
     @cache
     def step(virtual: int | None, real: int | None, tau: int) -> Cuts:
@@ -305,7 +305,7 @@ def _transitions(arm: Arm, better: Arm) -> Callable[[int | None, int | None, int
     return step
 
 
-def _laws(arm: Arm) -> Callable[[int | None, int], Array]:
+def _distributions(arm: Arm) -> Callable[[int | None, int], Array]:
     """The distribution of the state τ slots after s, or of an arm never observed."""
 
     @cache
@@ -357,14 +357,14 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
     whatever their total number. The inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each possible
     number: Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are computed from the trajectory alone.
     """
-    laws = [_laws(arm) for arm in chain_arms(problem, CHAINS)]
+    distributions = [_distributions(arm) for arm in chain_arms(problem, CHAINS)]
     last: list[int | None] = list(problem.initial)
     slot_of_last = [0] * problem.n_arms
     values: dict[tuple[int, int | None], list[float]] = {}
     spread = check_generator(seed, problem.content, SPREAD).random(arms.shape)
     for t, (row, seen) in enumerate(zip(arms.tolist(), states.tolist(), strict=True), start=1):
         for c, (i, state) in enumerate(zip(row, seen, strict=True)):
-            distribution = laws[i](last[i], t - slot_of_last[i])
+            distribution = distributions[i](last[i], t - slot_of_last[i])
             value = float(distribution[:state].sum() + spread[t - 1, c] * distribution[state])
             values.setdefault((i, last[i]), []).append(value)
             last[i], slot_of_last[i] = state, t
