@@ -245,7 +245,9 @@ class AgentCore:
         if lost or not pulled:
             if state is not None or reward is not None:
                 raise ProblemError("lost feedback has no state and no reward; give these or lost=True")
-            self._lose(number, arms if arm is not None else entry.missing(self.task.plays), pulled=pulled)
+            if arm is None:
+                arms = entry.missing(self.task.plays) or sorted(entry.abandoned.intersection(entry.asked))
+            self._lose(number, arms, pulled=pulled)
             return
         seen = validator.by_arm(arms, arm, state, reward)
         may_change = number == self.slots + 1 and self._on_change in FORGETFUL
@@ -302,8 +304,8 @@ class AgentCore:
         self._log("arm", change="add", name=name, **to_jsonable(given))
         self._end_plan()
         self.task, self._service = task, service
-        self.record.add_arm(task.n_states[number], reacts)
-        self._buffer.add_arm(task.n_states[number], reacts)
+        self.record.add_arm(task.n_states[number], reacts, task.tracks_pulls[number])
+        self._buffer.add_arm(task.n_states[number], task.tracks_pulls[number])
         self._detectors.append(detector.of_arm(task, number, self._stretch))
         return number
 
@@ -506,7 +508,7 @@ class AgentCore:
         entry = self._buffer.at(slot)
         for arm in arms:
             # For an arm that reacts, a pull in place of the requested one counts without an observation, too.
-            may_override = pulled and self.task.reacts[arm]
+            may_override = pulled and self.task.tracks_pulls[arm]
             if arm in entry.received or not (arm in entry.asked or may_override):
                 why = "was told before" if arm in entry.received else "was not asked for"
                 raise ConflictError(f"slot {slot}: arm {self.task.names[arm]!r} {why}, so its answer is not lost")

@@ -142,6 +142,13 @@ class Task:
         given = (any(self.reacts), bool(self.passive_rewards), bool(self.setup_costs))
         return tuple(word for word, is_given in zip(ARM_FEATURES, given, strict=False) if is_given)
 
+    @property
+    def tracks_pulls(self) -> tuple[bool, ...]:
+        """Whether a pull without an observation counts: for arms that react, and for arms with a set-up cost."""
+        if not self.setup_costs:
+            return self.reacts
+        return tuple(reacts or cost > 0 for reacts, cost in zip(self.reacts, self.setup_costs, strict=True))
+
     def only(self, arms: Sequence[int]) -> Task:
         """Return the task of a selection of arms, numbered in the given order."""
         own = {key: getattr(self, key) for key in _OF_ARMS}

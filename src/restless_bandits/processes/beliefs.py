@@ -34,12 +34,11 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm, precompute_limits
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.record import LOST
 from restless_bandits.processes.arm_process import ArmProcess
 
-UNKNOWN, LOST = -1, -2
-"""In the place of the last observed state: of an arm never observed, and of a reacting arm whose last pull was not
-answered.
-"""
+UNKNOWN = -1
+"""The last observed state of an arm never observed; ``LOST`` is that of an arm whose last pull was not answered."""
 
 LONGEST_TRUNCATION = 1 << 14
 LONGEST_PERIOD = 1 << 10

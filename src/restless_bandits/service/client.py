@@ -344,6 +344,7 @@ class RemoteAgent:
         slot: int | None = None,
         decision: RemoteDecision | str | None = None,
         lost: bool = False,
+        pulled: bool = True,
     ) -> Json:
         """Report the observation of the last decision, or of the decision or slot that an argument names.
 
@@ -363,6 +364,8 @@ class RemoteAgent:
             raise ProblemError("tell without ask: ask for an arm first, or name the decision or the slot")
         if lost:
             body["lost"] = True
+        if not pulled:
+            body["pulled"] = False
         for key, value in (("state", state), ("reward", reward), ("arm", arm)):
             if value is not None:
                 body[key] = value

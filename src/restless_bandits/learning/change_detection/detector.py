@@ -226,7 +226,7 @@ class ArmChangeDetector:
 
 def of_arm(task: Task, arm: int, stretch: int) -> ArmChangeDetector:
     """Return the lookout for an arm of a task."""
-    about: Any = {"fixed": task.reward_laws[arm] == "fixed", "stretch": stretch, "reacts": task.reacts[arm]}
+    about: Any = {"fixed": task.reward_laws[arm] == "fixed", "stretch": stretch, "reacts": task.tracks_pulls[arm]}
     return ArmChangeDetector(task.n_states[arm], task.reward_ranges[arm], **about)
 
 
