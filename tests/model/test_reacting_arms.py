@@ -403,7 +403,9 @@ USES: dict[str, Callable[[Problem], object]] = {
     "simulate": lambda problem: rb.simulate(problem, "whittle", 20, runs=1),
     "walk": lambda problem: rb.walk(problem, "round-robin", 20),
     "gym": lambda problem: pytest.importorskip("restless_bandits.gym").RestlessBanditEnv(problem).reset(),
-    "demo": lambda problem: __import__("restless_bandits.service.demo").service.demo.DemoWorld(problem, None),
+    "demo": lambda problem: __import__("restless_bandits.service.demo").service.demo.DemoWorld(
+        problem, np.random.default_rng(0)
+    ),
     "task": lambda problem: problem.task(100),
     "check": rb.check,
     "plots": lambda problem: rb.plots.index_tables(problem),
