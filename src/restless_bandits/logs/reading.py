@@ -20,7 +20,7 @@ from restless_bandits._internal.errors import ProblemError, check_known, did_you
 from restless_bandits._internal.tables import Table, in_memory, table_in_memory, table_of
 from restless_bandits._internal.validation import BoolArray
 
-COLUMNS = ("time", "arm", "state", "value", "reward", "probability")
+LOG_COLUMNS = ("time", "arm", "state", "value", "reward", "probability")
 MEASURED = ("state", "value")
 ALL = "*"
 """In place of a column name: all columns without another role."""
@@ -94,7 +94,7 @@ def _checked_names(named: Named | None, wide: bool) -> tuple[dict[str, list[str]
         raise ProblemError(f"columns is {shortened(named)}; give a mapping such as {{'time': 'time_hour'}}")
     found = {}
     for role, names in (named or {}).items():
-        check_known(role, COLUMNS, "a log has no column")
+        check_known(role, LOG_COLUMNS, "a log has no column")
         listed = [names] if isinstance(names, str) else list(names)
         if not listed or not all(isinstance(name, str) for name in listed):
             raise ProblemError(f"column {role} is {shortened(names)}; give the name that the log has for it")
@@ -113,7 +113,7 @@ def _checked_names(named: Named | None, wide: bool) -> tuple[dict[str, list[str]
 
 def _chosen(table: Table, named: Mapping[str, Sequence[str]], wide: str | None) -> _Chosen:
     single: dict[str, int] = {}
-    for role in COLUMNS if wide is None else ("time",):
+    for role in LOG_COLUMNS if wide is None else ("time",):
         if role in named:
             single[role] = _place(table, named[role][0], role)
         elif role not in MEASURED or not any(other in named for other in MEASURED):

@@ -27,13 +27,13 @@ USUAL = [n * UNITS[unit] for unit, numbers in (
     ("w", (1,)),
 ) for n in numbers]  # fmt: skip
 """Usual slot lengths in seconds."""
-NEAR = 0.1
+NEAR_LENGTH = 0.1
 """The largest relative difference of a wait from a usual wait for the two to be identified."""
 SHARE = 0.1
 """The share of waits that may be shorter than a guessed slot."""
-SURE = 0.3
+SURE_SHARE = 0.3
 """The share of equal waits from which on no length is rounded."""
-FEW = 10
+LEAST_STEPS = 10
 """The least number of steps whose common divisor is meaningful."""
 UNIX = 1e8
 """Numbers from this size on are taken for seconds since 1970."""
@@ -113,7 +113,7 @@ def _bin_begins(first: int, length: int) -> int:
 def _hint(times: npt.NDArray[Any]) -> list[str]:
     """A hint for logs whose slot numbers have a common gap."""
     steps = np.diff(np.unique(times)).astype(np.int64)
-    gap = int(np.gcd.reduce(steps)) if len(steps) >= FEW else 0
+    gap = int(np.gcd.reduce(steps)) if len(steps) >= LEAST_STEPS else 0
     if gap < 2:
         return []
     return [
@@ -134,9 +134,9 @@ def _guess(columns: Columns, times: Array, *, usual: bool = False) -> float:
     if not waits.size:
         raise ProblemError("no arm has lines at two times, so the length of a slot is unknown; give it (--slot)")
     found = float(np.quantile(waits, SHARE, method="lower"))
-    if np.isclose(waits, found, rtol=1e-6).mean() >= SURE:
+    if np.isclose(waits, found, rtol=1e-6).mean() >= SURE_SHARE:
         return float(np.round(found, 6)) or found
-    near = [length for length in USUAL if abs(found / length - 1) <= NEAR] if usual else []
+    near = [length for length in USUAL if abs(found / length - 1) <= NEAR_LENGTH] if usual else []
     return min(near, key=lambda length: abs(found / length - 1)) if near else float(f"{found:.3g}")
 
 
