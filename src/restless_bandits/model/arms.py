@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.blocks import last_sums
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import (
     Array,
@@ -44,7 +45,7 @@ from restless_bandits.model.support import ARM_FEATURES
 def proper_chains(transitions: Array) -> Array:
     """Return transition matrices in their normalized form: see ``Arm.chain``."""
     possible = np.where(transitions < 1e-150, 0.0, transitions)
-    return np.asarray(possible / possible.sum(axis=-1, keepdims=True))
+    return np.asarray(possible / last_sums(possible)[..., None])
 
 
 @dataclass(frozen=True, eq=False)

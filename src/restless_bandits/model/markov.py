@@ -20,6 +20,7 @@ import math
 
 import numpy as np
 
+from restless_bandits._internal.blocks import last_sums
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 
 
@@ -108,7 +109,7 @@ def irreducible_laws(chains: Array) -> Array:
     work = chains.copy()
     n = work.shape[-1]
     for last in range(n - 1, 0, -1):
-        work[..., :last, last] /= work[..., last, :last].sum(axis=-1, keepdims=True)
+        work[..., :last, last] /= last_sums(work[..., last, :last])[..., None]
         work[..., :last, :last] += work[..., :last, last, None] * work[..., last, None, :last]
     distribution = np.zeros(work.shape[:-1])
     distribution[..., 0] = 1.0
@@ -116,7 +117,7 @@ def irreducible_laws(chains: Array) -> Array:
         distribution[..., k] = (distribution[..., None, :k] @ work[..., :k, k, None])[..., 0, 0]
         # Chances may differ by hundreds of orders of magnitude; only their ratios count.
         distribution /= distribution.max(axis=-1, keepdims=True)
-    distribution /= distribution.sum(axis=-1, keepdims=True)
+    distribution /= last_sums(distribution)[..., None]
     return distribution
 
 

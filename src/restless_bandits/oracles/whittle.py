@@ -53,7 +53,7 @@ Method = Literal["auto", "closed-form", "homotopy"]
 INDEX_TV_ERROR = 1e-13
 """The homotopy runs on distributions up to their limits, so that the end of its table does not show in the indices."""
 PERIODS = 8
-WORK = 4e9
+HOMOTOPY_WORK = 4e9
 """Multiplications that a homotopy may take: about a second."""
 
 
@@ -264,7 +264,7 @@ def _indices_of_shares(
     others = [i for i in range(len(arms)) if i not in found]
     for i, settled in zip(others, truncations_for([arms[i] for i in others], INDEX_TV_ERROR), strict=True):
         arm, longest = arms[i], lengths[i]
-        affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
+        affordable = max(1, int(math.sqrt(HOMOTOPY_WORK / arm.n_states**3)))
         if length is None:
             longest = min(longest, affordable)
         # Distributions up to their limits; for a chain with a period, some rounds more: the end of a table is constant.

@@ -7,7 +7,7 @@ each place alone is a ``CountedPolicy``: a million arms of a few kinds then cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -155,7 +155,8 @@ class PriorityPolicy(CountedPolicy):
         """The places in the order of priority."""
         order = np.argsort(-self.score, kind="stable")
         falls = np.diff(self.score[order], prepend=np.inf) < -TIE
-        return order[np.lexsort((order, np.cumsum(falls)))]
+        in_order = falls[1:] | (order[1:] > order[:-1])
+        return order if in_order.all() else order[np.lexsort((order, np.cumsum(falls)))]
 
     @cached_property
     def allowed(self) -> IntArray:
@@ -281,23 +282,3 @@ def _table(arrays: Mapping[str, Any], name: str, layout: Layout) -> Array:
     if found.shape != (layout.size,) or found.dtype != np.float64 or np.isnan(found).any():
         raise ValueError(f"{name} is no number for each kind and state")
     return found
-
-
-def states_by_name(problem: Problem, states: Mapping[str, int] | Sequence[int] | npt.ArrayLike) -> npt.ArrayLike:
-    """Return the states of all arms in the order of the arms, from a mapping of names to states or as given."""
-    if not isinstance(states, Mapping):
-        return states
-    found = np.full(problem.n_arms, -1, dtype=np.int64)
-    for name, state in states.items():
-        found[problem.arm_number(name)] = check_int(f"the state of {name}", state, 0)
-    missing = np.flatnonzero(found < 0)
-    if len(missing):
-        raise ProblemError(f"states has no state of arm {problem.arms[int(missing[0])].name!r}; give one for each arm")
-    return found
-
-
-def arm_numbers(problem: Problem, arms: Iterable[str | int]) -> IntArray:
-    """Return the numbers of arms given by name or number."""
-    last = problem.n_arms - 1
-    found = [problem.arm_number(arm) if isinstance(arm, str) else check_int("an arm", arm, 0, last) for arm in arms]
-    return np.array(found, dtype=np.int64)
