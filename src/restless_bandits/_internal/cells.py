@@ -32,6 +32,7 @@ REMEDIES = {
     "value": "give a number, or leave the line out",
     "reward": "give a number, or leave the line out",
     "probability": "give the probability with which the arm was chosen, or leave the column out",
+    "action": "give 1 for a pull and 0 for a rest, or rename the column if it has another meaning",
 }
 
 _OFFSET = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$", re.ASCII)

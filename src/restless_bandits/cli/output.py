@@ -321,10 +321,23 @@ def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: 
         return
     for arm, index in found:
         values = index.columns(tau_max or min(10, index.table.shape[1]))
-        names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
+        names = [f"after state {s}" for s in range(arm.n_states)]
+        names += ["never seen"] if arm.initial is None or index.lost_row else []
+        names += ["after a lost answer"] if index.lost_row else []
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
         table = new_table("τ", *names, title=title)
+        if index.observed:
+            _state_indices(index, title)
+            continue
         places = ".6f" if arm.reward_range == (0.0, 1.0) else ".8g"
         for t, column in enumerate(values.T):
             table.add_row(str(t + 1), *(f"{value:{places}}" for value in column[: len(names)]))
         show(table)
+
+
+def _state_indices(index: ArmIndex, title: str) -> None:
+    """Print the index of each state of an arm that is always seen."""
+    table = new_table("state", "index", title=title)
+    for state, value in enumerate(index.table[:, 0].tolist()):
+        table.add_row(str(state), f"{value:.8g}")
+    show(table)

@@ -54,6 +54,7 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
     season = found if isinstance(found, SeasonFit) else None
     plain = season.plain if season else found
     assert isinstance(plain, Fit)
+    plain.trace.refuse_actions("the page shows one chain for each arm; leave --report out")
     if announce is not None and plain.problem.n_arms > 1:
         announce("report: what a player could gain, on problems that explain the log")
     gain = expected_gain(plain, draws=draws, seed=seed)

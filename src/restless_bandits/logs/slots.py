@@ -21,6 +21,7 @@ from restless_bandits.logs.clocks import MICRO, UNITS, Clock, duration, spell
 from restless_bandits.logs.reading import Columns, exact
 
 PROBABLE = "with probabilities a slot holds one choice; make slots shorter (--slot)"
+ONE_ACTION = "an arm is pulled or rests in a slot; say --duplicates last, or make slots shorter (--slot)"
 DUPLICATES = ("refuse", "mean", "last")
 USUAL = [n * UNITS[unit] for unit, numbers in (
     ("s", (1, 2, 5, 10, 15, 20, 30)), ("min", (1, 2, 5, 10, 15, 20, 30)), ("h", (1, 2, 3, 4, 6, 8, 12)), ("d", (1,)),
@@ -171,7 +172,11 @@ def _taken(columns: Columns, rows: IntArray) -> Columns:
 
 def _means(columns: Columns, slots: IntArray) -> tuple[Columns, IntArray]:
     """The mean value and reward of each arm in each slot."""
-    for name, why in (("state", "states have no mean; say --duplicates last"), ("probability", PROBABLE)):
+    for name, why in (
+        ("state", "states have no mean; say --duplicates last"),
+        ("probability", PROBABLE),
+        ("action", ONE_ACTION),
+    ):
         if name in columns.numbers:
             raise ProblemError(f"several lines of an arm lie in one slot, and {why}")
     arms = columns.numbers["arm"]

@@ -219,9 +219,15 @@ def observed_index(arm: AnyArm, discount: float | None) -> ArmIndex:
     return ArmIndex(index, violation == 0.0, violation, how, observed=True)
 
 
-def whittle_indices(arms: Sequence[AnyArm]) -> list[ArmIndex]:
+def whittle_indices(
+    arms: Sequence[AnyArm], *, observed: Literal["pulled", "all"] = "pulled", discount: float | None = None
+) -> list[ArmIndex]:
     """Return Whittle's index of each of many arms, as ``whittle_index`` does of one."""
-    return _indices(arms, None, True)
+    if discount is not None:
+        check_discount(discount)
+    return (
+        [observed_index(arm, discount) for arm in arms] if observed == "all" else _indices(arms, None, True, discount)
+    )
 
 
 def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:
