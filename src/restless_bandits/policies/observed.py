@@ -7,6 +7,7 @@ each place alone is a ``CountedPolicy``: a million arms of a few kinds then cost
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,7 +149,7 @@ class PriorityPolicy(CountedPolicy):
     score: Array
     """The score of each place."""
     plays: int
-    floor: float | None = None
+    floor: float = -math.inf
 
     @cached_property
     def order(self) -> IntArray:
@@ -161,7 +162,7 @@ class PriorityPolicy(CountedPolicy):
     @cached_property
     def allowed(self) -> IntArray:
         """The places that may be pulled, in the order of priority."""
-        return self.order if self.floor is None else self.order[self.score[self.order] > self.floor]
+        return self.order[self.score[self.order] > self.floor]
 
     def pulls(self, numbers: IntArray) -> IntArray:
         found = np.zeros_like(numbers)
@@ -170,14 +171,14 @@ class PriorityPolicy(CountedPolicy):
         return found
 
     def to_arrays(self) -> dict[str, Any]:
-        floor = np.nan if self.floor is None else self.floor
-        return self.layout.to_arrays() | {"score": self.score, "plays": np.array(self.plays), "floor": np.array(floor)}
+        own = {"score": self.score, "plays": np.array(self.plays), "floor": np.array(self.floor)}
+        return self.layout.to_arrays() | own
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         layout, floor = Layout.from_arrays(arrays), float(arrays["floor"])
         plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
-        return cls(layout, _table(arrays, "score", layout), plays, None if np.isnan(floor) else floor)
+        return cls(layout, _table(arrays, "score", layout), plays, floor)
 
 
 @dataclass(frozen=True, eq=False)

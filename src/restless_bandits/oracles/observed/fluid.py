@@ -49,7 +49,7 @@ def flat_rewards(arms: ObservedArms) -> tuple[Array, Array]:
     return arms.flat(g.active_rewards for g in arms.groups), arms.flat(g.passive_rewards for g in arms.groups)
 
 
-def fluid_gain(arms: ObservedArms, scores: Array, *, floor: float | None = None, steps: int = PATH_STEPS) -> float:
+def fluid_gain(arms: ObservedArms, scores: Array, *, floor: float = -np.inf, steps: int = PATH_STEPS) -> float:
     """Return the lowest long-run reward a slot and arm of a priority order, over the starts.
 
     ``scores`` is flat over (kind, state); states of a score not above ``floor`` are never pulled.
@@ -62,7 +62,7 @@ def fluid_gain(arms: ObservedArms, scores: Array, *, floor: float | None = None,
     single = [np.where(state == np.minimum(s, last), weight, 0.0) for s in range(most)]
     mass = np.stack([uniform, *single])
     order = np.argsort(-scores, kind="stable")
-    allowed = None if floor is None else scores > floor
+    allowed = scores > floor
     active, passive = flat_rewards(arms)
     earned = np.zeros(len(mass))
     for step in range(steps):

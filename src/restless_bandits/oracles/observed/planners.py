@@ -77,9 +77,9 @@ def _relaxation(problem: Problem, discount: float) -> ObservedRelaxation:
     return relax_observed(ObservedArms.of(problem), discount=discount)
 
 
-def _priority(problem: Problem, score: Array, floor: float | None = 0.0) -> PriorityPolicy:
+def _priority(problem: Problem, score: Array, floor: float = 0.0) -> PriorityPolicy:
     arms = ObservedArms.of(problem)
-    return PriorityPolicy(arms.layout, score, problem.plays, floor if problem.at_most else None)
+    return PriorityPolicy(arms.layout, score, problem.plays, floor if problem.at_most else -math.inf)
 
 
 def whittle_priority(problem: Problem, discount: float | None = None) -> PriorityPolicy:
@@ -183,17 +183,23 @@ def solve_observed(
         limit = EXACT_SECONDS if chosen == "exact" else math.inf
         found = solve_observed(problem, chosen, discount=discount, seconds=limit)
         return _named(found, "auto", why, time.perf_counter() - started)
-    policy, found_relaxation = POLICIES[name](problem, discount), observed_relaxation(problem, discount)
+    return bracketed_observed(problem, name, POLICIES[name](problem, discount), RULES[name], started, discount)
+
+
+def bracketed_observed(
+    problem: Problem, name: str, policy: ObservedPolicy, how: str, started: float, discount: float | None = None
+) -> Solution:
+    """Return a policy with what can be proved around it: the best fixed arms, and the bound of the relaxation."""
+    relaxed = observed_relaxation(problem, discount)
     lower = fixed_lower(problem, discount)
-    how = RULES[name] + _remarks(problem, found_relaxation)
-    details: dict[str, Any] = {"bound": "relaxation", "subsidy": found_relaxation.subsidy}
-    interval = found_relaxation.interval
-    if interval[0] < interval[1]:
-        details["subsidies"] = [None if math.isinf(end) else end for end in interval]
-    bound = max(found_relaxation.bound, lower)
+    details: dict[str, Any] = {"bound": "relaxation", "subsidy": relaxed.subsidy}
+    if relaxed.interval[0] < relaxed.interval[1]:
+        details["subsidies"] = [None if math.isinf(end) else end for end in relaxed.interval]
+    bound = max(relaxed.bound, lower)
     gain = lower if name == "best-arm" else None
     certified = gain is not None and bound - lower <= CERTIFIED_WIDTH * _width(problem)
     taken = time.perf_counter() - started
+    how += _remarks(problem, relaxed)
     return Solution(problem, name, policy, gain, lower, bound, certified, how, taken, details=details)
 
 
