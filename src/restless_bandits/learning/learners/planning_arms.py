@@ -52,12 +52,15 @@ def reacting_policy(oracle: str, arms: ReactingArms, record: Record, task: Task)
     flat, lengths = reacting_tables(arms, REACTING_TV_ERROR, LONGEST_INDEX)
     rows = arms.n_states + EXTRA_ROWS
     ends = np.cumsum(rows * lengths)
-    # An unanswered pull leaves the belief about an arm that does not react as it was: its table lacks the last row.
+    # An unanswered pull leaves the belief about an arm without reaction and set-up cost as it was: its table lacks the
+    # last row.
     tables = tuple(
         flat[end - n * length : end].reshape(n, length)[: n - (not lost)]
-        for end, n, length, lost in zip(ends.tolist(), rows.tolist(), lengths.tolist(), record.reacts, strict=True)
+        for end, n, length, lost in zip(
+            ends.tolist(), rows.tolist(), lengths.tolist(), record.tracks_pulls, strict=True
+        )
     )
-    return IndexPolicy(tables, task.plays, lost_rows=tuple(record.reacts.tolist()))
+    return IndexPolicy(tables, task.plays, lost_rows=tuple(record.tracks_pulls.tolist()))
 
 
 def _reacting_problem(arms: ReactingArms, record: Record, task: Task) -> Problem:
