@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks import certainty, changing, earnings, forgetting, head_to_head, offpolicy, pages, scale, service
+from benchmarks import (
+    certainty,
+    changing,
+    earnings,
+    forgetting,
+    head_to_head,
+    offpolicy,
+    pages,
+    reacting,
+    scale,
+    service,
+)
 
 import restless_bandits as rb
 from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
@@ -118,3 +129,18 @@ class TestCertainty:
         early, late = certainty.losses(rb.Problem.builtin("paper-1"))
         assert early.mean() > 1e-3
         assert (late < 1e-9).all()
+
+
+def test_lifts_on_reacting_arms_are_those_of_the_page(monkeypatch):
+    page = reacting.PAGE.read_text(encoding="utf-8")
+    assert reacting.written(page) == page
+    kept = pages.load(reacting.KEPT)
+    assert set(kept) == set(reacting.LEARNERS)
+    assert all(np.shape(cell["lifts"]) == (len(reacting.SEEDS), len(reacting.CHECKPOINTS)) for cell in kept.values())
+    last = np.array(kept["posterior:rewards=known"]["lifts"])[:, -1]
+    assert last.mean() >= 0.68
+    assert last.min() >= 0.4
+    monkeypatch.setattr(reacting, "CHECKPOINTS", (20, 40))
+    earned, _ = reacting.play("posterior", reacting.problem_of(1), 0, 40)
+    assert len(earned) == 2
+    assert 0 < earned[0] < earned[1] <= 40 * reacting.N_ARMS

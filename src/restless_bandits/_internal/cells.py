@@ -23,7 +23,7 @@ from restless_bandits._internal.validation import IntArray
 Stamps = npt.NDArray[np.datetime64]
 """Times in microseconds."""
 LAST_SLOT = 1 << 62
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Words, in small letters, for a missing number."""
 OPTIONAL = ("state", "value", "reward")
 """Columns with optional cells: a line with a missing cell is no observation."""
@@ -32,6 +32,7 @@ REMEDIES = {
     "value": "give a number, or leave the line out",
     "reward": "give a number, or leave the line out",
     "probability": "give the probability with which the arm was chosen, or leave the column out",
+    "action": "give 1 for a pull and 0 for a rest, or rename the column if it has another meaning",
 }
 
 _OFFSET = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$", re.ASCII)
@@ -121,7 +122,7 @@ def arm_name(cell: Any) -> str:
 def is_missing(cell: Any) -> bool:
     """Whether a cell is empty: None, NaN, a word for a missing number, or a missing value of pandas."""
     if isinstance(cell, str):
-        return cell.strip().lower() in MISSING
+        return cell.strip().lower() in MISSING_WORDS
     try:
         return cell is None or bool(cell != cell)
     except TypeError:

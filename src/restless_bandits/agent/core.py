@@ -267,7 +267,8 @@ class AgentCore:
         self._present_plan()
         self._log("skip", slots=slots)
         self.record.skip(slots)
-        self._enter_pulls(self.slots - slots + 1)
+        if self._buffer.tracks_pulls:
+            self._enter_pulls(self.slots - slots + 1)
         self._pass([], [])
 
     def add_arm(
@@ -490,7 +491,8 @@ class AgentCore:
                 self._part.slots = slot - 1
                 self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
             self._buffer.note(record, arms, states, rewards)
-            self._enter_pulls(slot)
+            if self._buffer.tracks_pulls:
+                self._enter_pulls(slot)
             self._pass(arms, previous)
         else:
             certain, self._part = [], None
@@ -498,7 +500,8 @@ class AgentCore:
                 grown = self._buffer.enter(record, slot, arm, state, reward)
                 if self._plan is not None and self._pending_plan is None:
                     self._watch.told_late(record, arm, slot, state, grown)
-            self._enter_pulls(slot)
+            if self._buffer.tracks_pulls:
+                self._enter_pulls(slot)
         if self._on_change != "ignore":
             for arm in arms:
                 self._look(arm, certain=arm in certain)
@@ -530,12 +533,13 @@ class AgentCore:
         entry.abandoned |= frozenset(arms)
         if not pulled:
             entry.unpulled |= frozenset(arms)
-        if slot == self.slots + 1:
+        present = slot == self.slots + 1
+        if present:
             self.record.skip(1)
+        if self._buffer.tracks_pulls:
             self._enter_pulls(slot)
+        if present:
             self._pass([], [])
-        else:
-            self._enter_pulls(slot)
 
     def _enter_pulls(self, slot: int) -> None:
         """Enter the pulls of a past slot without an observation: see ``FeedbackBuffer``."""

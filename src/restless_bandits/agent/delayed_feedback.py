@@ -81,6 +81,8 @@ class FeedbackBuffer:
         """The first slot of each arm that counts: earlier observations are forgotten."""
         self._pulls: dict[int, list[int]] = {arm: [] for arm in np.flatnonzero(record.tracks_pulls).tolist()}
         """The slots of the pulls without an observation of each reacting arm, in ascending order."""
+        self.tracks_pulls = bool(self._pulls)
+        """Whether pulls without an observation count for any arm."""
         self._final_unseen = dict(record.unseen)
         """The same for final slots, since the last final observation."""
 
@@ -91,6 +93,7 @@ class FeedbackBuffer:
     def add_arm(self, n_states: int, tracks_pulls: bool = False) -> None:
         """Add space for one more arm, never observed."""
         if tracks_pulls:
+            self.tracks_pulls = True
             self._pulls[len(self._observations)] = []
         self._observations.append(deque())
         self._final.append((n_states, 0))
@@ -294,9 +297,9 @@ class FeedbackBuffer:
                     on_finalized(Observation(slot, arm, last_state, slot - last_slot, state, reward))
                 self._final[arm] = state, slot
                 self._sums[arm][state] += reward
-                if self._final_unseen:
+                if self.tracks_pulls:
                     self._final_unseen.pop(arm, None)
-            if self._pulls and entry:
+            if self.tracks_pulls and entry:
                 self._finalize_pulls(slot, entry)
         self.finalized_through, self._slots = finalized_through, record.slots
 

@@ -240,7 +240,7 @@ def index(
     ] = None,
     discount: Annotated[
         float | None,
-        typer.Option(help="Discount β of the rewards.", metavar="β", show_default="average reward"),
+        typer.Option(help="The weight of the next slot's reward.", metavar="β", show_default="average reward"),
     ] = None,
     observed: ObservedOption = None,
     kinds: KindsOption = None,
@@ -266,8 +266,8 @@ def index(
         return
     arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
     if arm is None:
-        _announce_by_part(stated, lambda part: whittle_indices(part.arms, discount), "index")
-    output.indices(stated, list(zip(arms, whittle_indices(arms, discount), strict=True)), tau_max, as_json)
+        _announce_by_part(stated, lambda part: whittle_indices(part.arms, discount=discount), "index")
+    output.indices(stated, list(zip(arms, whittle_indices(arms, discount=discount), strict=True)), tau_max, as_json)
 
 
 def _piece_of(problem: Problem, number: int) -> Problem:

@@ -22,6 +22,7 @@ from restless_bandits.cli.options import JsonOption
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from restless_bandits._internal.validation import Array
     from restless_bandits.logs import ArmFit, Finding, Fit, SeasonFit
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -83,6 +84,7 @@ def fit(
         found = logs.fit(trace, **asked)
         files = {} if out is None else {out: found.problem.to_toml().encode()}
         if plot is not None:
+            trace.refuse_actions("the picture shows one chain for each arm; leave --plot out")
             files[plot] = _picture(found, plot.suffix[1:])
         written |= {"out": out and str(out), "plot": plot and str(plot)}
     if report is not None:
@@ -150,8 +152,17 @@ def _chain_lines(found: Fit, arm: ArmFit) -> list[str]:
     lines = [f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
     head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
     lines.append(f"  state       reward       {head}".rstrip())
-    for s, row in enumerate(arm.transitions):
-        errors = arm.standard_errors[s]
+    lines += _row_lines(arm, arm.transitions, arm.standard_errors, places)
+    if arm.active_transitions is not None and arm.active_standard_errors is not None:
+        lines.append("  the same after a pull:")
+        lines += _row_lines(arm, arm.active_transitions, arm.active_standard_errors, places)
+    return lines
+
+
+def _row_lines(arm: ArmFit, chain: Array, standard_errors: Array, places: str) -> list[str]:
+    lines = []
+    for s, row in enumerate(chain):
+        errors = standard_errors[s]
         digits = max(4, *(1 - math.floor(math.log10(error)) for error in errors if error > 0), 0)
         cells = zip(row, errors, strict=True)
         moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in cells)

@@ -311,18 +311,19 @@ def observed_indices(stated: Problem, kinds: Sequence[AnyArm], found: Sequence[A
     names, counts = list(names_of(kinds)), counts_of(kinds).tolist()
     if as_json:
         rows = zip(names, counts, found, strict=True)
-        emit(
-            {
-                "problem": stated.name,
-                "arms": [{"name": n, "count": count} | index.as_dict() for n, count, index in rows],
-            }
-        )
+        arms = [{"name": name, "count": count} | index.as_dict() for name, count, index in rows]
+        emit({"problem": stated.name, "arms": arms})
         return
     shown = range(min(len(found), SHOWN_KINDS))
-    most = max(len(found[i].table) for i in shown)
-    table = new_table("kind", "arms", *(f"state {s}" for s in range(most)), title=stated.name or "indices")
-    for i in shown:
+    sizes = [kinds[i].n_states for i in shown]
+    heads = [f"state {s}" for s in range(max(sizes))]
+    # A set-up cost doubles the states: an arm pulled in the last slot has indices of its own.
+    doubled = any(len(found[i].table) > size for i, size in zip(shown, sizes, strict=True))
+    heads += [f"{head} after a pull" for head in heads] if doubled else []
+    table = new_table("kind", "arms", *heads, title=stated.name or "indices")
+    for i, size in zip(shown, sizes, strict=True):
         values = [f"{value:.8g}" for value in found[i].table[:, 0].tolist()]
+        values[size:size] = [""] * (max(sizes) - size)
         table.add_row(plain_text(names[i]), str(counts[i]), *values)
     lines = [f"the first {SHOWN_KINDS} of {len(found)} kinds; --json prints all"] if len(found) > SHOWN_KINDS else []
     worst = max(range(len(found)), key=lambda i: found[i].violation)
@@ -359,7 +360,9 @@ def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: 
         return
     for arm, index in found:
         values = index.columns(tau_max or min(10, index.table.shape[1]))
-        names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
+        names = [f"after state {s}" for s in range(arm.n_states)]
+        names += ["never seen"] if arm.initial is None or index.lost_row else []
+        names += ["after a lost answer"] if index.lost_row else []
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
         table = new_table("τ", *names, title=title)
         places = ".6f" if arm.reward_range == (0.0, 1.0) else ".8g"

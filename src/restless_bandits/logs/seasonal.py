@@ -143,6 +143,7 @@ def fit_season(
         As for ``fit``.
 
     """
+    trace.refuse_actions("a fit with a season has one chain for each arm; leave the season out")
     check_fit_options(shape, lags)
     cycle = season_of(trace, season, phases)
     plain = fit(trace, shape=shape, lags=lags, name=name, announce=announce)

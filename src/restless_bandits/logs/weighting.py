@@ -39,7 +39,7 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.policies.policies import Policy
 from restless_bandits.processes.beliefs import hidden_process, truncation_for
 
-FEWEST = 200.0
+LEAST_EFFECTIVE_PULLS = 200.0
 """The least effective number of pulls for a result."""
 LONGEST_WINDOW = 64
 BLOCKS, SHORTEST_BLOCK = 20, 40
@@ -154,7 +154,7 @@ def weigh(
         weights[: window - 1] = 0.0
         squares = float((weights**2).sum())
         effective = float(weights.sum()) ** 2 / squares if squares else 0.0
-        if effective < FEWEST:
+        if effective < LEAST_EFFECTIVE_PULLS:
             break
         value, reach = _mean(weights, found.rewards, level)
         drift = next(by_model) - gain
@@ -164,7 +164,10 @@ def weigh(
         return Weighted(
             effective=effective,
             mean_ratio=mean,
-            reason=f"only {effective:.0f} pulls, effectively, agree with this policy; {FEWEST:.0f} are needed",
+            reason=(
+                f"only {effective:.0f} pulls, effectively, agree with this policy; "
+                f"{LEAST_EFFECTIVE_PULLS:.0f} are needed"
+            ),
         )
     reach, left, best = min(tried, key=lambda one: one[0] + one[1])
     if left > reach:

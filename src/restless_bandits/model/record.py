@@ -188,7 +188,8 @@ class Record:
         """Last observed states, −1 for an arm never observed, ``LOST`` after a pull of a reacting arm without an
         observation: an argument of policies.
         """
-        return np.where(self.last_state >= self.n_states, self.n_states - 1 - self.last_state, self.last_state)
+        states = np.where(self.last_state == self.n_states, -1, self.last_state)
+        return np.where(states > self.n_states, LOST, states) if self.unseen else states
 
     def counts(self, arm: int) -> IntArray:
         """Observations of an arm, ``[s, bin(τ), k]``."""

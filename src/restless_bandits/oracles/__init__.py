@@ -26,7 +26,7 @@ from restless_bandits.oracles.myopic import myopic
 from restless_bandits.oracles.observed.ranking import save_indices
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index
+from restless_bandits.oracles.whittle import ArmIndex, gittins_index, whittle, whittle_index
 from restless_bandits.policies.policies import Policy
 from restless_bandits.registry import ORACLES
 
@@ -43,6 +43,7 @@ __all__ = [
     "evaluate",
     "exact",
     "find_oracle",
+    "gittins_index",
     "guha",
     "myopic",
     "oracle",

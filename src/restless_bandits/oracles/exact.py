@@ -70,7 +70,7 @@ BYTES_PER_BELIEF = 18
 MEMORY = 600_000_000
 MOST_OUTCOMES = 270_000_000
 """Outcomes of actions, over all joint beliefs, that a sweep takes in if nobody says otherwise: about a second."""
-WORK = 20_000_000_000
+MOST_SWEPT_OUTCOMES = 20_000_000_000
 """Outcomes of actions taken in, over all sweeps, after which the bracket reached so far is given: about a minute."""
 MOST_SWEEPS = 20_000
 """Sweeps of one level after which it ends: of small tables of chains that hardly move."""
@@ -252,7 +252,9 @@ class TruncationLevel:
         rounding = (terms * UNIT + plays * defect) * largest
         return End(found.lower, rounding), End(found.upper, rounding)
 
-    def iterate_until(self, enough: Callable[[_Sweep], float], work: float = WORK, side: int = 0) -> _Sweep:
+    def iterate_until(
+        self, enough: Callable[[_Sweep], float], work: float = MOST_SWEPT_OUTCOMES, side: int = 0
+    ) -> _Sweep:
         """Iterate until the residual is as small as is enough; give up where the work left will not do for that.
 
         With a side the least (−1) or the most (1) that laws within the deviations allow, a bound there. Whether the
@@ -304,7 +306,7 @@ def exact(
     *,
     tolerance: float = 1e-10,
     memory: int | None = None,
-    work: float = WORK,
+    work: float = MOST_SWEPT_OUTCOMES,
     threads: int | None = None,
     report: Report | None = None,
 ) -> Solution:

@@ -64,7 +64,7 @@ LONGEST_PLANNING_TRUNCATION = 2_000
 PLANNING_INDEX_TV_ERROR, TWO_STATE_TV_ERROR = 3e-3, 1e-9
 LONGEST_INDEX = 300
 """Elapsed slots of a homotopy: the time grows with their square, and takes some hundredths of a second here."""
-ROUGH = (0.05, 0.1, 0.2)
+ROUGH_TV_ERRORS = (0.05, 0.1, 0.2)
 """Deviations at which rough tables end."""
 BELIEFS_PER_SLOT = 60
 """Joint beliefs of a rough table per slot of the plan's length."""
@@ -174,7 +174,7 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     chains = [arm for arm in problem.arms if isinstance(arm, Arm) and not has_lost_row(arm)]
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
-    for tv_error in ROUGH:
+    for tv_error in ROUGH_TV_ERRORS:
         settled = [converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION) for arm in chains]
         if all(reached <= tv_error for _, reached in settled):
             arms = [
@@ -249,7 +249,7 @@ def tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
     coarse = size(COARSEST)
     if coarse <= most_beliefs_at(slots, lasting) or len(states) == plays:
         return True
-    return coarse > LARGEST_TABLE and size(ROUGH[-1]) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting)
+    return coarse > LARGEST_TABLE and size(ROUGH_TV_ERRORS[-1]) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting)
 
 
 EXACT = Oracle("exact", exact, lambda problem: exact(problem).policy, exact_policy)

@@ -53,7 +53,7 @@ Method = Literal["auto", "closed-form", "homotopy"]
 INDEX_TV_ERROR = 1e-13
 """The homotopy runs on distributions up to their limits, so that the end of its table does not show in the indices."""
 PERIODS = 8
-WORK = 4e9
+HOMOTOPY_WORK = 4e9
 """Multiplications that a homotopy may take: about a second."""
 
 
@@ -218,18 +218,23 @@ def observed_index(arm: AnyArm, discount: float | None) -> ArmIndex:
     return ArmIndex(index, violation == 0.0, violation, _sweep_method(bool(swept.discounted[0])), observed=True)
 
 
-def whittle_indices(arms: Sequence[AnyArm], discount: float | None = None) -> list[ArmIndex]:
+def whittle_indices(
+    arms: Sequence[AnyArm], *, observed: Literal["pulled", "all"] = "pulled", discount: float | None = None
+) -> list[ArmIndex]:
     """Return Whittle's index of each of many arms, as ``whittle_index`` does of one."""
     if discount is not None:
         check_discount(discount)
-    return _indices(arms, None, True, discount)
+    return (
+        [observed_index(arm, discount) for arm in arms] if observed == "all" else _indices(arms, None, True, discount)
+    )
 
 
 def observed_indices(problem: Problem, discount: float | None = None) -> list[ArmIndex]:
     """Return the index of each state for every kind of arm of a problem whose states are all observed."""
-    refuse_unsupported(problem, "whittle")
     if discount is not None:
         check_discount(discount)
+    if "setup_cost" in problem.features:
+        return [observed_index(kind, discount) for kind in problem.kinds]
     found = []
     for group in problem.groups:
         chains, rewards = (group.active, group.passive), (group.active_rewards, group.passive_rewards)
@@ -279,7 +284,7 @@ def _indices_of_shares(
     others = [i for i in range(len(arms)) if i not in found]
     for i, settled in zip(others, truncations_for([arms[i] for i in others], INDEX_TV_ERROR), strict=True):
         arm, longest = arms[i], lengths[i]
-        affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
+        affordable = max(1, int(math.sqrt(HOMOTOPY_WORK / arm.n_states**3)))
         if length is None:
             longest = min(longest, affordable)
         # Distributions up to their limits; for a chain with a period, some rounds more: the end of a table is constant.

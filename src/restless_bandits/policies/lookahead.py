@@ -19,7 +19,7 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.policies.observed import CountedPolicy, Layout
 
-SLOTS = 20
+LOOKAHEAD_SLOTS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class LookaheadPolicy(CountedPolicy):
     """The value of the end, over places."""
     plays: int
     at_most: bool = False
-    slots: int = SLOTS
+    slots: int = LOOKAHEAD_SLOTS
 
     @cached_property
     def _program(self) -> tuple[Any, Any, Array]:

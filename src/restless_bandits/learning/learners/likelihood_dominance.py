@@ -63,7 +63,7 @@ from restless_bandits.processes.beliefs import JointBeliefs, forgetting_beliefs
 
 LONGEST_ARM_TRUNCATION = EXACT_ELAPSED
 """The largest truncation of distributions, in elapsed slots."""
-GROWTH = 10
+EPISODE_DIVISOR = 10
 """An episode lasts at most a tenth of the slots before it, and five more."""
 COARSEST, LOSS = 1e-3, 0.05
 """Tolerance of a plan: LOSS/√t, which adds at most 2.5 LOSS √T to the regret, and at most COARSEST."""
@@ -145,7 +145,7 @@ class LikelihoodDominance(Learner):
     def until(self, arms: list[OptimisticArm], record: Record, task: Task) -> Rule:
         """The stop rule of the episode that begins now."""
         truncation = 1 if self._many(task) else max(arm.truncation for arm in arms)
-        rule: Rule = CountDoubled(cap=truncation) | Slots(record.slots // GROWTH + 5)
+        rule: Rule = CountDoubled(cap=truncation) | Slots(record.slots // EPISODE_DIVISOR + 5)
         if task.rewards is None:
             for i, arm in enumerate(arms):
                 for k in np.flatnonzero(arm.seen <= 1).tolist():

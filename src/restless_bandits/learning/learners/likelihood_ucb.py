@@ -53,7 +53,7 @@ from restless_bandits.model.tasks import Task
 from restless_bandits.oracles.index_kernels import FlatArms
 from restless_bandits.policies.plans import CountDoubled, Plan, Rule, Slots
 
-GROWTH = 0.1
+MODE_SLOTS_SHARE = 0.1
 """Slots for which the mode is followed, as a share of the played slots."""
 EARLY = 60
 LOOKED = 1_000
@@ -62,7 +62,7 @@ AHEAD = 1.0
 """The time at which later knowledge counts, as a multiple of the played slots."""
 ALIKE = 0.005
 """The share of slots up to which two plans count as equal."""
-KEPT = 0.25
+LEAST_PULLS_SHARE = 0.25
 """The least pulls of an arm by the second plan, as a share of the pulls by which the first plan would have learned."""
 FEW_ARMS = 3
 """The largest number of arms for stop rules with counts of every separate wait."""
@@ -114,10 +114,10 @@ class LikelihoodUCB(Learner):
         explore = policy_on(self.oracle, arms, record, task)
         differ, used = compare(rng, explore, follow_mode, likely, record, LOOKED)
         if differ <= ALIKE:
-            slots = math.ceil(GROWTH * t)
+            slots = math.ceil(MODE_SLOTS_SHARE * t)
             follow_mode = lasting_policy(follow_mode, self.oracle, likely, record, task, slots)
             return Plan(follow_mode, Slots(slots), notes)
-        left = KEPT * ahead.used > used
+        left = LEAST_PULLS_SHARE * ahead.used > used
         if left.any():
             # Observations expected under the plan of the mode will not be made under another plan.
             arms = self.exploring_arms(record, task, fits, ahead.without(left, record, fits), ordered, likely)

@@ -28,6 +28,11 @@ Differs from the papers, where they are silent or leave a choice:
 with a flat prior. Draws from the posterior use independence Metropolis with candidates from both modes (see
 ``estimation.sampling``); the last draw is kept in the notes of the plan. From ``SOON`` slots on its episodes grow
 geometrically. No regret bound is proved for this prior.
+
+Of arms that react to pulls, or pay at rest, this prior has all chains as its support, without an order of states: a
+chain for slots with a pull and one for slots without, each row with a flat prior. Draws go on by a random walk on the
+scale of logits (see ``estimation.reacting_kernels``). Pay at rest is never observed and known from the task. A plan
+lasts ``GROWTH`` of the slots so far, and ``oracle=auto`` is Whittle's index.
 """
 
 from __future__ import annotations
@@ -47,13 +52,14 @@ from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, IntArray, check_int, probability
 from restless_bandits.learning.estimation import sampling
 from restless_bandits.learning.learners.base import Learner, present_problem, require_choice
-from restless_bandits.learning.learners.planning_arms import policy_on, present_arms
+from restless_bandits.learning.learners.planning_arms import policy_on, present_arms, reacting_arms, reacting_policy
 from restless_bandits.learning.learners.violations import warn_of_violations
 from restless_bandits.model import markov
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.checks import MOST_SLOTS
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
+from restless_bandits.model.support import REACTING, UNCONTROLLED
 from restless_bandits.model.tasks import Task
 from restless_bandits.oracles.myopic import table_length
 from restless_bandits.oracles.whittle import two_state_index
@@ -126,6 +132,10 @@ class ThompsonSampling(Learner):
                 f"ts: oracle {self.oracle} wants the better state first, which drawn rewards need not obey; use whittle"
             )
 
+    @property
+    def features(self) -> frozenset[str]:
+        return REACTING if self.prior == "continuous" else UNCONTROLLED
+
     def check(self, task: Task) -> None:
         if self.prior == "continuous":
             return
@@ -144,6 +154,8 @@ class ThompsonSampling(Learner):
             oracles.find_oracle(self.oracle).accepts(drawn)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        if task.features:
+            return self._plan_for_reacting_arms(record, task, rng)
         if self.prior == "continuous":
             notes = warn_of_violations(self.name, record, task)
             draws = sampling.draw_from_posterior(record, rng)
@@ -153,6 +165,13 @@ class ThompsonSampling(Learner):
         chains = self.draw_chains(record, rng)
         rewards = self.mean_rewards(record, task, rng)
         return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
+
+    def _plan_for_reacting_arms(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        draws = sampling.draw_reacting_chains(record, rng)
+        rewards = np.concatenate(self.mean_rewards(record, task, rng))
+        arms = reacting_arms(record, task, draws.passive, draws.active, rewards)
+        policy = reacting_policy(self.oracle, arms, record, task)
+        return Plan(policy, Slots(max(1, math.ceil(GROWTH * record.slots))), draws.notes)
 
     def until(self, record: Record) -> Rule:
         """The stop rule of the episode that begins now."""

@@ -14,7 +14,7 @@ import numpy as np
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.oracles.observed.arms import ObservedArms
 
-STEPS = 3000
+PATH_STEPS = 3000
 """Steps of a path; the second half is averaged."""
 
 
@@ -49,7 +49,7 @@ def flat_rewards(arms: ObservedArms) -> tuple[Array, Array]:
     return arms.flat(g.active_rewards for g in arms.groups), arms.flat(g.passive_rewards for g in arms.groups)
 
 
-def fluid_gain(arms: ObservedArms, scores: Array, *, floor: float | None = None, steps: int = STEPS) -> float:
+def fluid_gain(arms: ObservedArms, scores: Array, *, floor: float | None = None, steps: int = PATH_STEPS) -> float:
     """Return the lowest long-run reward a slot and arm of a priority order, over the starts.
 
     ``scores`` is flat over (kind, state); states of a score not above ``floor`` are never pulled.

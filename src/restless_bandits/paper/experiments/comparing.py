@@ -32,7 +32,7 @@ from scipy import stats
 from restless_bandits._internal.validation import Array
 
 LEVEL = 1e-3
-FEWEST = 3
+LEAST_VALUES = 3
 """Fewer values decide nothing."""
 CARRIED = 0.5
 """The share of a sum from which on the few values that make it up are named."""
@@ -60,7 +60,7 @@ def side_of_mean(values: Array) -> Side:
 def side_of_spread(a: Array, b: Array) -> Side:
     """Return the sign of the difference of two standard deviations of paired samples."""
     n = len(a)
-    if n < FEWEST:
+    if n < LEAST_VALUES:
         return UNKNOWN
     # The lower of two middle values: half-way between them all distances of a sample of two values are equal.
     symmetric, centred = (
@@ -72,7 +72,7 @@ def side_of_spread(a: Array, b: Array) -> Side:
 def _agreed(n: int, statistics: list[float]) -> Side:
     """The side on which all statistics lie, by the least of them."""
     signs = {math.copysign(1, one) if one else 0 for one in statistics}
-    if n < FEWEST or len(signs) > 1 or 0 in signs:
+    if n < LEAST_VALUES or len(signs) > 1 or 0 in signs:
         return UNKNOWN
     least = min(abs(one) for one in statistics)
     # All on one side by chance alone: n coins that fall alike. Only equal values come near it.
@@ -82,7 +82,7 @@ def _agreed(n: int, statistics: list[float]) -> Side:
 
 def _student(values: Array) -> float:
     n = len(values)
-    if n < FEWEST or not values.any():
+    if n < LEAST_VALUES or not values.any():
         return 0.0
     # A scale on which squares neither vanish nor overflow.
     values = values / np.abs(values).max()
@@ -106,7 +106,7 @@ def carriers(values: Array) -> str:
     """Say which few values carry a mean: "2 of 40 runs carry 81 %" of all, signs aside; else nothing."""
     n, sizes = len(values), np.sort(np.abs(values))
     few = max(1, n // 20)
-    if n < 2 * FEWEST or not sizes.any():
+    if n < 2 * LEAST_VALUES or not sizes.any():
         return ""
     share = float(sizes[-few:].sum() / sizes.sum())
     return f"{few} of {n} runs {'carries' if few == 1 else 'carry'} {share:.0%}" if share > CARRIED else ""

@@ -26,7 +26,7 @@ from restless_bandits.paper.regret_lower_bound.arena import Arena
 
 LEAST_MARGIN = 1e-6
 """The smallest singular value of a determined chain."""
-STEP = 1e-6
+DERIVATIVE_STEP = 1e-6
 """Of numerical derivatives."""
 TWIN_STARTS = 12
 SAME_LAWS = 1e-12
@@ -96,7 +96,7 @@ def margin(arm: Arm, looked: BoolArray, truncation: int) -> float:
         moves = np.flatnonzero(arm.chain[s] > 0)
         for k in moves[:-1]:
             # Half as far for a small probability, to keep all probabilities between zero and one.
-            step = min(STEP, 0.5 * arm.chain[s, k], 0.5 * arm.chain[s, moves[-1]])
+            step = min(DERIVATIVE_STEP, 0.5 * arm.chain[s, k], 0.5 * arm.chain[s, moves[-1]])
             move = np.zeros_like(arm.chain)
             move[s, k], move[s, moves[-1]] = step, -step
             change = kernels.distributions_of(arm.chain + move, truncation) - kernels.distributions_of(

@@ -59,8 +59,8 @@ __all__ = [
     "trajectory_fit",
 ]
 
-HORIZON = 100_000
-SLOTS = 10_000
+COUPLING_HORIZON = 100_000
+CHECKED_SLOTS = 10_000
 FIRST = 20
 """The number of slots shown individually."""
 COUPLING, SPREAD = 3, 4
@@ -178,8 +178,8 @@ def couple(
     optimistic: Problem | None = None,
     *,
     policy: Policy | str = "auto",
-    horizon: int = HORIZON,
-    slots: int = SLOTS,
+    horizon: int = COUPLING_HORIZON,
+    slots: int = CHECKED_SLOTS,
     seed: int = 0,
     checked: bool = True,
 ) -> Coupling:
@@ -214,7 +214,7 @@ def couple_starts(
     real: int,
     virtual: int,
     policy: Policy | str = "auto",
-    slots: int = SLOTS,
+    slots: int = CHECKED_SLOTS,
     seed: int = 0,
 ) -> Coupling:
     """Play a policy from two different states of an arm, within the same instance: Algorithm 4.
@@ -450,7 +450,9 @@ class CouplingCheck:
         }
 
 
-def check_coupling(problem: Problem, horizon: int = HORIZON, seed: int = 0, *, slots: int = SLOTS) -> CouplingCheck:
+def check_coupling(
+    problem: Problem, horizon: int = COUPLING_HORIZON, seed: int = 0, *, slots: int = CHECKED_SLOTS
+) -> CouplingCheck:
     """Run Algorithm 2 once, against the optimistic instance of Restless-UCB at the given horizon, with all tests."""
     run = couple(problem, horizon=horizon, slots=slots, seed=seed)
     virtual_fit = trajectory_fit(run.problem, run.arms, run.virtual_states, seed)
@@ -481,7 +483,7 @@ class Lemma1:
 
 
 def lemma_1(
-    problem: Problem, horizon: int = HORIZON, optimistic: Problem | None = None, *, checked: bool = True
+    problem: Problem, horizon: int = COUPLING_HORIZON, optimistic: Problem | None = None, *, checked: bool = True
 ) -> Lemma1:
     """Compare the optimal gains of a problem and of an optimistic problem, by default ``optimistic_problem``.
 

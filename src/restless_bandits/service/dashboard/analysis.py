@@ -45,9 +45,9 @@ MOST_SOLVED = 64
 FEWEST_DRAWS, DRAWS, DRAWING = 5, 24, 2.0
 """Problems drawn from the posterior for the uncertainty of the optimum, and the seconds after which the fewest suffice.
 """
-GROWTH = 1.05
+SOLVE_GROWTH = 1.05
 """The growth factor of the number of slots before the optimum is computed anew."""
-COLUMNS = 24
+SHOWN_ELAPSED = 24
 """The number of slots since an observation, for which indices and policies are shown."""
 TOLERANCE = 1e-5
 FEATURES = ("active_transitions", "passive_rewards", "setup_cost")
@@ -346,7 +346,7 @@ def _safe(transitions: Array) -> Array:
 
 def _indices(arm: Arm) -> Array:
     """Return Whittle's index by last seen state, never seen, or pulled without an answer, and slots since."""
-    return whittle_index(arm, length=COLUMNS).table[:, :COLUMNS]
+    return whittle_index(arm, length=SHOWN_ELAPSED).table[:, :SHOWN_ELAPSED]
 
 
 def optimum(snapshot: AgentSnapshot) -> dict[str, Any]:
@@ -492,7 +492,7 @@ def _policy_map(found: Solution, arms: Sequence[Arm]) -> list[dict[str, Any]]:
             for other in range(arms[1 - last].n_states):
                 states, choices = [other, other], []
                 states[last] = state
-                for elapsed in range(2, COLUMNS + 2):
+                for elapsed in range(2, SHOWN_ELAPSED + 2):
                     waits = [elapsed, elapsed]
                     waits[last] = 1
                     picked = found.policy.choose(np.array([states]), np.array([waits]))

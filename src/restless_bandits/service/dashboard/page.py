@@ -29,7 +29,7 @@ from restless_bandits.model.record import Record
 from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.api.auth import SESSION_SECONDS, Sessions, TokenAuthenticator, cookie_name, session_in
 from restless_bandits.service.api.event_streams import Streams
-from restless_bandits.service.api.loop_bridge import ThreadPool
+from restless_bandits.service.api.loop_bridge import BridgeThreads
 from restless_bandits.service.api.messages import check_keys
 from restless_bandits.service.dashboard import analysis
 from restless_bandits.service.dashboard.executor import DashboardExecutor
@@ -40,7 +40,7 @@ POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
-KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+CONTENT_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 EVERY, EVERY_OVERVIEW = 0.2, 1.0
 """Seconds between two frames."""
 PAGE_THREADS = 4
@@ -157,14 +157,14 @@ class Page:
     ) -> None:
         self._writer, self._doorkeeper, self._sessions = writer, doorkeeper, sessions
         self._streams, self._codes = streams, codes
-        self._aside = ThreadPool("page", PAGE_THREADS)
+        self._aside = BridgeThreads("page", PAGE_THREADS)
         self._analysis = DashboardExecutor(writer, self._aside)
         streams.at_stop += [self._analysis.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})
         self.files = {
             path.name: path.read_bytes()
             for path in (resources.files(__package__) / "assets").iterdir()
-            if path.name.rpartition(".")[2] in KINDS
+            if path.name.rpartition(".")[2] in CONTENT_TYPES
         }
 
     def routes(self) -> list[BaseRoute]:
@@ -246,7 +246,7 @@ class Page:
     def _file(self, name: str) -> Response:
         if name not in self.files:
             raise ServiceError(404, "there is no such file")
-        kind = KINDS[name.rpartition(".")[2]]
+        kind = CONTENT_TYPES[name.rpartition(".")[2]]
         return Response(self.files[name], media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
 
     def _html(self, name: str, status: int = 200, **values: str) -> Response:
