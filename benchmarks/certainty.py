@@ -36,12 +36,14 @@ STEP = 1e-6
 
 def information(arm: rb.Arm, looks: Array, truncation: int) -> Array:
     """Fisher's information of a two-state arm, of (P(1, 1), P(2, 1)) and its rewards, from looks a slot by belief."""
-    distribution = kernels.laws_of(arm.chain, truncation)
+    distribution = kernels.distributions_of(arm.chain, truncation)
     slopes = []
     for s in range(2):
         move = np.zeros((2, 2))
         move[s] = STEP, -STEP
-        change = kernels.laws_of(arm.chain + move, truncation) - kernels.laws_of(arm.chain - move, truncation)
+        change = kernels.distributions_of(arm.chain + move, truncation) - kernels.distributions_of(
+            arm.chain - move, truncation
+        )
         slopes.append(change / (2 * STEP))
     found = np.zeros((4, 4))
     for a in range(2):
@@ -54,12 +56,12 @@ def information(arm: rb.Arm, looks: Array, truncation: int) -> Array:
 
 def with_estimates(arena: Arena, estimates: Sequence[Array]) -> JointDistributions:
     """The laws of an arena with other chains and rewards of all arms."""
-    laws = arena.joint.laws
-    distribution, reward = laws.distribution.copy(), laws.reward.copy()
+    distributions = arena.joint.distributions
+    distribution, reward = distributions.distribution.copy(), distributions.reward.copy()
     for i, (stay, reach, *rewards) in enumerate(estimates):
-        other = kernels.laws_of(np.array([[stay, 1 - stay], [reach, 1 - reach]]), arena.truncations[i])
+        other = kernels.distributions_of(np.array([[stay, 1 - stay], [reach, 1 - reach]]), arena.truncations[i])
         distribution[i, : len(other)], reward[i, : len(other)] = other, other @ np.array(rewards)
-    return laws._replace(distribution=distribution, reward=reward)
+    return distributions._replace(distribution=distribution, reward=reward)
 
 
 def losses(problem: rb.Problem) -> Array:
@@ -82,8 +84,8 @@ def losses(problem: rb.Problem) -> Array:
             iterate = joint_kernels.Iterate(
                 arena.values.copy(), np.empty(arena.joint.size), np.zeros(arena.joint.size, dtype=np.int16)
             )
-            laws = with_estimates(arena, estimates)
-            joint_kernels.iterate_values(iterate, TOLERANCE, MOST_SWEEPS, arena.links, arena.joint.table, laws)
+            distributions = with_estimates(arena, estimates)
+            joint_kernels.iterate_values(iterate, TOLERANCE, MOST_SWEEPS, arena.links, arena.joint.table, distributions)
             lost[t, d] = arena.follow(iterate.action).cost
     return lost
 

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks import certainty, changing, earnings, forgetting, head_to_head, offpolicy, pages, scale, service
+from benchmarks import (
+    certainty,
+    changing,
+    earnings,
+    forgetting,
+    head_to_head,
+    offpolicy,
+    pages,
+    reacting,
+    scale,
+    service,
+)
 
 import restless_bandits as rb
 from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
@@ -104,8 +115,8 @@ def test_a_cell_of_runs():
 class TestCertainty:
     def test_looks_in_the_next_slot_tell_a_move(self):
         arm = rb.Arm([[0.7, 0.3], [0.1, 0.9]], [0.8, 0.0])
-        laws = kernels.laws_of(arm.chain, 5)
-        looks = np.isclose(laws, [0.7, 0.3]).all(axis=1).astype(float)
+        distributions = kernels.distributions_of(arm.chain, 5)
+        looks = np.isclose(distributions, [0.7, 0.3]).all(axis=1).astype(float)
         assert looks.sum() == 1
         found = certainty.information(arm, looks, 5)
         assert found[0, 0] == pytest.approx(1 / (0.7 * 0.3))
@@ -118,3 +129,18 @@ class TestCertainty:
         early, late = certainty.losses(rb.Problem.builtin("paper-1"))
         assert early.mean() > 1e-3
         assert (late < 1e-9).all()
+
+
+def test_lifts_on_reacting_arms_are_those_of_the_page(monkeypatch):
+    page = reacting.PAGE.read_text(encoding="utf-8")
+    assert reacting.written(page) == page
+    kept = pages.load(reacting.KEPT)
+    assert set(kept) == set(reacting.LEARNERS)
+    assert all(np.shape(cell["lifts"]) == (len(reacting.SEEDS), len(reacting.CHECKPOINTS)) for cell in kept.values())
+    last = np.array(kept["posterior:rewards=known"]["lifts"])[:, -1]
+    assert last.mean() >= 0.68
+    assert last.min() >= 0.4
+    monkeypatch.setattr(reacting, "CHECKPOINTS", (20, 40))
+    earned, _ = reacting.play("posterior", reacting.problem_of(1), 0, 40)
+    assert len(earned) == 2
+    assert 0 < earned[0] < earned[1] <= 40 * reacting.N_ARMS

@@ -14,6 +14,7 @@ SHORT = {
     "job_dispatch.py": ["--horizon", "100", "--runs", "1"],
     "production_loop.py": ["--slots", "400"],
     "own_learner.py": ["--horizon", "400", "--runs", "2"],
+    "compare_learners.py": ["--horizon", "400", "--runs", "2"],
 }
 PNG = b"\x89PNG\r\n"
 

@@ -133,3 +133,45 @@ class TestFilesOfFormerModules:
             store.close()
         assert found.same, found.difference
         assert found.decisions > 0
+
+
+class TestFilesThatTellPullsFromObservations:
+    """Files of arms that react to pulls, with lost, late and missing feedback: a file of each kind."""
+
+    FOLDER = FROZEN / "pulls"
+
+    def test_agents_go_on(self):
+        agent, pulled = rb.Agent.load(self.FOLDER / "agent.json"), []
+        assert agent.record.unseen
+        for slot in range(80):
+            arm = agent.ask()
+            pulled.append(arm)
+            if slot % 5 == 0:
+                agent.tell(lost=True)
+            else:
+                agent.tell(slot % 2, [1.0, 0.5][slot % 2] if arm == 1 else 1.0 - slot % 2)
+        assert pulled == json.loads((self.FOLDER / "decisions.json").read_text())
+
+    def test_histories(self, tmp_path):
+        path = tmp_path / "history.jsonl"
+        path.write_bytes((self.FOLDER / "history.jsonl").read_bytes())
+        agent = rb.Agent.replay(path)
+        assert {event.get("pulled") for event in agent.history() if event["kind"] == "lost"} == {None, False}
+        assert agent.task.reacts == (True, True, False, True)
+        assert agent.slots == 60
+
+    def test_stores(self, tmp_path):
+        pytest.importorskip("sqlalchemy", reason="the service needs its extra: pip install '.[service]'")
+        from restless_bandits.service.audit import audit
+        from restless_bandits.service.storage.store import open_store
+
+        path = tmp_path / "store.db"
+        path.write_bytes(zlib.decompress((self.FOLDER / "store.db.z").read_bytes()))
+        store = open_store(str(path))
+        try:
+            found = audit(store)
+        finally:
+            store.close()
+        assert found.same, found.difference
+        assert found.decisions > 0
+        assert found.snapshots == 1

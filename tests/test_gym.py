@@ -18,6 +18,28 @@ ID = rb.gym.ID
 PAPER = rb.Problem.builtin("paper-1")
 UNKNOWN = rb.Problem.random(3, [2, 3, 4], seed=5, initial="unknown", kind="general")
 SEVERAL = rb.Problem.random(4, [2, 3, 2, 3], seed=6, plays=2, reward_law="fixed")
+CONTROLLED = rb.Problem(
+    [
+        rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]]),
+        rb.Arm([[0.8, 0.2], [0.3, 0.7]], [0.8, 0], active_transitions=[[0.5, 0.5], [0.2, 0.8]]),
+    ]
+)
+RESTING = rb.Problem(
+    [
+        rb.Arm(
+            *([[0.2, 0.5, 0.3], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]], [2.5, 1, 0]),
+            active_transitions=[[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]],
+            passive_rewards=[0.5, 0.25, 0.75],
+            initial=1,
+            reward_law="fixed",
+            reward_range=(0, 4),
+        ),
+        rb.Arm([[0.7, 0.3], [0.2, 0.8]], [1, 0], setup_cost=0.125, initial=0, reward_law="fixed"),
+        rb.Arm([[0.5, 0.5], [0.2, 0.8]], [1, 0], initial=[0.25, 0.75], reward_law="fixed"),
+    ],
+    plays=2,
+)
+"""Arms that react and pay at rest, have a set-up cost, or an initial distribution."""
 
 
 def make(problem=PAPER, **options):
@@ -47,7 +69,7 @@ def same(one, other):
     )
 
 
-@pytest.mark.parametrize("problem", [PAPER, UNKNOWN, SEVERAL], ids=["one", "unknown", "several"])
+@pytest.mark.parametrize("problem", [PAPER, UNKNOWN, SEVERAL, RESTING], ids=["one", "unknown", "several", "resting"])
 def test_gymnasiums_own_checker_is_content(problem):
     # Warnings are errors throughout the suite.
     check_env(make(problem).unwrapped)
@@ -83,29 +105,37 @@ def test_without_gymnasium_a_sentence():
     assert done.stdout == "the environment needs gymnasium; pip install 'restless-bandits[gym]' brings it\n"
 
 
-@pytest.mark.parametrize("problem", [UNKNOWN, SEVERAL], ids=["unknown", "several"])
+@pytest.mark.parametrize("problem", [UNKNOWN, SEVERAL, RESTING], ids=["unknown", "several", "resting"])
 def test_what_is_observed_is_what_was_seen_and_no_more(problem):
     cap = 4
     steps = play_at_random(make(problem, horizon=None, elapsed_cap=cap).unwrapped, 300)
     # Told from the actions and the states they uncovered alone: nothing else can have leaked.
+    # The step from an initial state is not that of a pull: such a state is no last state of an arm that tells pulls.
     last = [n if s is None else s for n, s in zip(problem.n_states, problem.initial, strict=True)]
-    elapsed = [1] * problem.n_arms
+    if problem is RESTING:
+        last[:2] = problem.n_states[:2]
+    elapsed, resting, before = [1] * problem.n_arms, 0.0, []
     for action, observation, reward, info in steps:
         if action is not None:
             arms = np.atleast_1d(action).tolist()
+            if problem is RESTING:
+                resting = 0.0 if 0 in arms else [0.5, 0.25, 0.75][info["states"][0]]
+                resting -= 0.125 * (1 in arms and 1 not in before)
+                assert info["resting"] == resting
+            before = arms
             elapsed = [1 if i in arms else tau + 1 for i, tau in enumerate(elapsed)]
             for i in arms:
                 last[i] = int(info["states"][i])
-            assert reward == info["rewards"].sum()
-            if problem is SEVERAL:
+            assert reward == info["rewards"].sum() + resting
+            if problem is not UNKNOWN:
                 means = [problem.arms[i].rewards[last[i]] for i in arms]
                 assert info["rewards"].tolist() == means
         assert observation["last_state"].tolist() == last
         assert observation["elapsed"].tolist() == [min(tau, cap) for tau in elapsed]
 
 
-def test_states_and_rewards_have_their_laws():
-    problem = UNKNOWN
+@pytest.mark.parametrize("problem", [UNKNOWN, CONTROLLED], ids=["unknown", "reacting"])
+def test_states_and_rewards_have_their_laws(problem):
     slots = 12_000
     steps = play_at_random(make(problem, horizon=None).unwrapped, slots)
     seen, paid = {}, {}
@@ -119,13 +149,14 @@ def test_states_and_rewards_have_their_laws():
     distance, freedom = 0.0, 0
     for (i, s, tau), found in seen.items():
         arm = problem.arms[i]
-        distribution = np.linalg.matrix_power(arm.transitions, tau)[s] if s < arm.n_states else arm.stationary
+        known = arm.active_chain @ np.linalg.matrix_power(arm.transitions, tau - 1)
+        distribution = known[s] if s < arm.n_states else arm.stationary
         expected = distribution * len(found)
         if expected.min() >= 5:
             counts = np.bincount(found, minlength=arm.n_states)
             distance += ((counts - expected) ** 2 / expected).sum()
             freedom += arm.n_states - 1
-    assert freedom > 30
+    assert freedom > 15
     # Wilson and Hilferty: (χ²/f)^(1/3) is nearly normal; beyond 4.9 standard deviations once in a million.
     spread = 2 / (9 * freedom)
     assert ((distance / freedom) ** (1 / 3) - (1 - spread)) / np.sqrt(spread) < 4.9
@@ -147,11 +178,13 @@ def test_impossible_moves_never_happen():
     assert env.step(0)[4]["states"].tolist() == [1, 2]
 
 
-def test_the_exact_policy_earns_the_optimum():
-    policy = rb.oracles.exact(PAPER).policy
+@pytest.mark.parametrize(("problem", "gain"), [(PAPER, 0.456464072292), (CONTROLLED, 0.4477629286)])
+def test_the_exact_policy_earns_the_optimum(problem, gain):
+    policy = rb.oracles.exact(problem).policy
     beliefs, bias, slots, total = policy.beliefs, policy.bias, 30_000, 0.0
-    env = make(horizon=None).unwrapped
-    seen, _ = env.reset(seed=4)
+    env = make(problem, horizon=None).unwrapped
+    env.reset(seed=4)
+    seen = env.step(0)[0]
     path, choices = [seen], {}
     for _ in range(slots):
         known = (*seen["last_state"].tolist(), *seen["elapsed"].tolist())
@@ -171,7 +204,7 @@ def test_the_exact_policy_earns_the_optimum():
         h = bias[beliefs.index(after.reshape(-1, 2)).reshape(after.shape[:2])]
         assert 1 + np.ptp(h, axis=1).max() < 1.9
     h = bias[beliefs.index(joint[[0, -1]])]
-    assert abs(total - slots * 0.456464072292 + h[1] - h[0]) < 1.9 * np.sqrt(slots * np.log(2e6) / 2)
+    assert abs(total - slots * gain + h[1] - h[0]) < 1.9 * np.sqrt(slots * np.log(2e6) / 2)
 
 
 def test_same_seed_same_episode():
@@ -304,7 +337,9 @@ def test_policies_take_observations_as_they_are():
 
 
 class TestPlay:
-    @pytest.mark.parametrize("problem", [PAPER, SEVERAL, UNKNOWN], ids=["one", "several", "unknown"])
+    @pytest.mark.parametrize(
+        "problem", [PAPER, SEVERAL, UNKNOWN, RESTING], ids=["one", "several", "unknown", "resting"]
+    )
     def test_the_learner_sees_what_the_environment_shows(self, problem):
         env = make(problem, horizon=40)
         played = rb.gym.play(env, "round-robin", seed=2)
@@ -313,13 +348,16 @@ class TestPlay:
         assert record.slots == 40
         # The same actions again lead to the same sights.
         env.reset(seed=2)
+        earned = 0.0
         for arms, states, rewards in zip(played.arms, played.states, played.rewards, strict=True):
             seen, *_, info = env.step(arms if problem.plays > 1 else arms[0])
             assert np.array_equal(info["states"][arms], states)
             assert np.array_equal(info["rewards"], rewards)
+            earned += info.get("resting", 0.0)
         assert np.array_equal(record.last_state, seen["last_state"])
         assert np.array_equal(record.elapsed, seen["elapsed"])
-        assert played.mean_reward == pytest.approx(played.rewards.sum() / 40)
+        assert played.mean_reward == pytest.approx((played.rewards.sum() + earned) / 40)
+        assert (problem is RESTING) == bool(played.resting.any())
 
     def test_same_seed_same_play(self):
         one, other, third = (rb.gym.play(make(), "ts-4", slots=80, seed=seed) for seed in (1, 1, 2))
@@ -334,6 +372,17 @@ class TestPlay:
             rb.gym.play(make(), "round-robin", slots=0)
         with pytest.raises(ProblemError, match="is not a restless bandit"):
             rb.gym.play(gymnasium.make("FrozenLake-v1"), "round-robin")
+
+
+@pytest.mark.parametrize("spec", ["round-robin", "whittle"])
+def test_learners_play_reacting_arms(spec):
+    played = rb.gym.play(make(CONTROLLED), spec, slots=200, seed=1)
+    assert played.agent.record.visits(0)[:2].sum() > 20
+
+
+def test_all_observed_is_refused():
+    with pytest.raises(ProblemError, match="observed = 'all', which the Gymnasium environment does not support"):
+        make(rb.Problem(CONTROLLED.arms, observed="all"))
 
 
 def test_render():

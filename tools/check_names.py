@@ -1,7 +1,8 @@
-"""Check that replaced names do not come back: ``python tools/check_names.py`` prints each definition of one.
+"""Check that replaced names do not come back, and that no two classes share a name.
 
-A line of ``names.txt`` holds a name, its replacement, and the files below ``src/restless_bandits`` that may still
-define the name. Modules, classes, functions, parameters, constants and fields are checked, as whole identifiers.
+``python tools/check_names.py`` prints each violation. A line of ``names.txt`` holds a name, its replacement, and the
+files below ``src/restless_bandits`` that may still define the name. Modules, classes, functions, parameters, constants
+and fields are checked, as whole identifiers.
 """
 
 import ast
@@ -58,7 +59,19 @@ def uses_of_replaced_names() -> Iterator[str]:
                 yield f"{relative.as_posix()}:{line}: {name} was replaced by {replacement}"
 
 
+def classes_of_one_name() -> Iterator[str]:
+    """Yield a sentence for each class whose name another class has."""
+    homes: dict[str, str] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                place = f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}"
+                if node.name in homes:
+                    yield f"{place}: {node.name} is also the class of {homes[node.name]}; one name has one meaning"
+                homes[node.name] = place
+
+
 if __name__ == "__main__":
-    found = list(uses_of_replaced_names())
+    found = [*uses_of_replaced_names(), *classes_of_one_name()]
     print("\n".join(found))
     sys.exit(1 if found else 0)

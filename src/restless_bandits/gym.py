@@ -26,7 +26,8 @@ import numpy as np
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.model.problem import Problem, load_problem
-from restless_bandits.model.rewards import ZERO_TO_ONE
+from restless_bandits.model.record import Record
+from restless_bandits.model.rewards import ZERO_TO_ONE, draw_reward
 from restless_bandits.simulation.chain_world import ChainWorld
 
 try:
@@ -101,16 +102,19 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
     ``ArmChoice(n_arms, plays)``. Any other action, such as a repeated arm, is a ``ProblemError`` and changes nothing.
 
     *Observation*, a dictionary with an entry for each arm. ``last_state`` has the extra code ``n_states`` for an arm
-    with an unknown initial state until its first observation. ``elapsed`` is the number of slots since then as of the
+    with an unknown initial state until its first observation, and for an arm that reacts to pulls or has a set-up cost
+    until its first pull. ``elapsed`` is the number of slots since then as of the
     coming slot, from 1 to ``elapsed_cap``. Policies accept both arrays unchanged, for one environment or a vector of
     environments: ``policy.choose(observations["last_state"], observations["elapsed"])``.
 
-    *Reward*: the sum of the rewards of the arms pulled, in the units of the problem.
+    *Reward*: the sum of the rewards of the arms pulled, in the units of the problem. Arms that pay at rest add their
+    rewards, and set-up costs are subtracted.
 
     *Changes* of the problem happen at their slots, in every episode; observations do not announce a change.
 
     *Info*: ``states``, the true states of all arms in the slot just played (after ``reset``: one step before the first
-    slot), which no player may know; and after a step ``rewards``, one for each arm of the action.
+    slot), which no player may know; and after a step ``rewards``, one for each arm of the action. Where arms pay at
+    rest or cost a set-up, ``resting`` is the rest of the reward of the step.
 
     """
 
@@ -134,7 +138,9 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         self.render_mode = render_mode
 
         n = self.problem.n_arms
-        codes = [arm.n_states + (arm.initial is None) for arm in self.problem.arms]
+        start = Record.of_problem(self.problem).last_state
+        codes = np.array(self.problem.n_states) + (start == self.problem.n_states)
+        self._start = start
         # Gymnasium types the values of this space as Any; the observations here are arrays.
         self.observation_space = spaces.Dict(  # type: ignore[assignment]
             {"last_state": spaces.MultiDiscrete(codes), "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64)}
@@ -144,6 +150,7 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         self._fixed = np.array([arm.reward_law == "fixed" for arm in self.problem.arms])
         zero_or_one = [arm.reward_law == "bernoulli" and arm.reward_range == ZERO_TO_ONE for arm in self.problem.arms]
         self._plain = bool((self._fixed | zero_or_one).all())
+        self._pays_at_rest = not {"passive_rewards", "setup_cost"}.isdisjoint(self.problem.features)
         self._slot: int | None = None
 
     def _drawn(self, arms: IntArray) -> Array:
@@ -153,14 +160,24 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
             return np.where(self._fixed[arms], means, self.np_random.random(len(arms)) < means)
         return np.array([self._world.reward(arm, self.np_random) for arm in arms.tolist()])
 
+    def _resting(self, arms: IntArray) -> float:
+        """What the other arms pay, less the set-up costs of the pulled arms."""
+        total = 0.0
+        for number, arm in enumerate(self._world.arms):
+            if number in arms:
+                total -= 0.0 if number in self._pulled else arm.setup_cost
+            elif arm.passive_rewards is not None:
+                mean = float(arm.passive_rewards[self._world.states[number]])
+                total += draw_reward(arm.reward_law, mean, arm.reward_range, arm.reward_spread, self.np_random)
+        return total
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ArmObservation, dict[str, Any]]:
         """Begin an episode; there are no options."""
         super().reset(seed=seed)
         self._world.begin(self.np_random.random(self.problem.n_arms))
-        start = [arm.n_states if arm.initial is None else arm.initial for arm in self.problem.arms]
-        self._last_state = np.array(start, dtype=np.int64)
+        self._last_state = self._start.copy()
         self._last_slot = np.zeros(self.problem.n_arms, dtype=np.int64)
         self._slot = 0
         self._pulled: IntArray = np.zeros(0, dtype=np.int64)
@@ -177,9 +194,14 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         rewards = self._drawn(arms)
         self._last_state[arms] = states[arms]
         self._last_slot[arms] = self._slot
-        self._pulled, self._reward = arms, float(rewards.sum())
+        info: dict[str, Any] = {"states": states.copy(), "rewards": rewards}
+        reward = float(rewards.sum())
+        if self._pays_at_rest:
+            info["resting"] = self._resting(arms)
+            reward += info["resting"]
+        self._pulled, self._reward = arms, reward
         truncated = self.horizon is not None and self._slot >= self.horizon
-        return self._observation(), self._reward, False, truncated, {"states": states.copy(), "rewards": rewards}
+        return self._observation(), self._reward, False, truncated, info
 
     def render(self) -> Any:
         """Return the present slot as text, with hidden states; None without ``render_mode``."""
@@ -229,13 +251,16 @@ class Play:
     states: IntArray
     """The observed states of the arms."""
     rewards: Array
+    """The rewards of the arms."""
+    resting: Array
+    """What the other arms paid in each slot, less set-up costs."""
     agent: Agent
     """The learner with all its observations: ``rb.estimate(agent.record)`` returns estimates from them."""
 
     @property
     def mean_reward(self) -> float:
         """Reward a slot."""
-        return float(self.rewards.sum() / len(self.rewards))
+        return float((self.rewards.sum() + self.resting.sum()) / len(self.rewards))
 
 
 def play(
@@ -275,11 +300,13 @@ def play(
     def answer(arms: Sequence[int]) -> tuple[list[int], list[float]]:
         nonlocal truncated
         observation, _, _, truncated, info = env.step(arms[0] if inner.problem.plays == 1 else np.array(arms))
+        resting.append(info.get("resting", 0.0))
         return observation["last_state"][list(arms)].tolist(), info["rewards"].tolist()
 
+    resting: list[float] = []
     env.reset(seed=seed)
     played: list[tuple[Sequence[int], Sequence[int], Sequence[float]]] = []
     while not truncated and len(played) < horizon:
         played.append(play_slot(agent, answer))
     arms, states, rewards = (np.array(column) for column in zip(*played, strict=True))
-    return Play(arms, states, rewards, agent)
+    return Play(arms, states, rewards, np.array(resting), agent)

@@ -148,7 +148,7 @@ def _check_path(player: Learner, problem: Problem, task: Task, horizon: int) -> 
     def agent_of(learner: Learner) -> Agent:
         return Agent(learner, task, seed=SEED, content=problem.content, on_change="ignore")
 
-    path = _played(agent_of(_Watched(player, copy.deepcopy(player))), problem, horizon)
+    path = _played(agent_of(_CheckedLearner(player, copy.deepcopy(player))), problem, horizon)
     stops = sorted({1, max(1, horizon // 5), max(1, 3 * horizon // 4)})
     if _played(agent_of(player), problem, horizon, stops) != path:
         _broken(player, f"does not survive save and load: on {problem} it goes on with other decisions")
@@ -206,7 +206,7 @@ def _played(agent: Agent, problem: Problem, slots: int, stops: Sequence[int] = (
 
 
 @dataclass(frozen=True)
-class _Watched(Learner):
+class _CheckedLearner(Learner):
     """A learner with a check of every plan; ``fresh`` is a copy without any calls."""
 
     inner: Learner
@@ -215,6 +215,10 @@ class _Watched(Learner):
     @property
     def label(self) -> str:
         return self.inner.label
+
+    @property
+    def features(self) -> frozenset[str]:
+        return self.inner.features
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         plan = self._asked(self.inner, record, task, rng)

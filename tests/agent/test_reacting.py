@@ -200,6 +200,40 @@ def test_policies_see_the_row_lost():
     assert one.record.last_states.tolist() == [0, 2, 0]
 
 
+@pytest.mark.parametrize("oracle", ["myopic", "whittle", "exact"])
+def test_decisions_follow_the_row_lost(oracle):
+    """A policy takes an arm after a lost pull to have been in its stationary distribution when it was pulled."""
+    problem = Problem([TWO, THREE])
+    one = Agent(oracle, problem.task(reveal=["problem"]), on_change="ignore", late=3)
+    policy = rb.oracles.policy(oracle, problem, slots=300)
+    rng = np.random.default_rng(4)
+    lost = [0, 0]
+    for _ in range(300):
+        known = one.record.last_states, one.record.elapsed
+        arm = one.ask()
+        assert arm == policy.choose(known[0][None], known[1][None])[0, 0]
+        if oracle == "myopic":
+            pays = []
+            for number, kind in enumerate(problem.arms):
+                state, tau = known[0][number], known[1][number]
+                rest = np.linalg.matrix_power(kind.chain, tau if state == -1 else tau - 1)
+                before = kind.initial_distribution if state == -1 else kind.stationary @ kind.active_chain
+                pays.append((before if state < 0 else kind.active_chain[state]) @ rest @ kind.rewards)
+            assert pays[arm] > max(pays) - 1e-9
+        if rng.random() < 0.3:
+            lost[arm] += 1
+            if rng.random() < 0.5:
+                one.tell(lost=True)
+            else:
+                one.skip()
+        else:
+            state = int(rng.choice(problem.arms[arm].n_states, p=one.belief()[arm]))
+            reward = float(problem.arms[arm].rewards[state] > rng.random())
+            one.tell(state, reward if arm == 0 else float(THREE.rewards[state]))
+    assert min(lost) > 10
+    assert min(counts := [int(one.record.counts(arm)[-1].sum()) for arm in (0, 1)]) > 5, counts
+
+
 def test_no_transition_leads_across_a_lost_pull():
     one = Agent(Always(0), PROBLEM.task())
     for state, lost in [(0, False), (None, True), (1, False), (1, False)]:

@@ -29,10 +29,10 @@ def chains(n_states):
 
 def running_sums(chain, cap):
     """F[τ, s, k] = Pr(≤ k, τ slots after s), without the last k, by repeated multiplication."""
-    laws = [np.eye(len(chain))]
+    distributions = [np.eye(len(chain))]
     for _ in range(cap):
-        laws.append(laws[-1] @ chain)
-    return np.cumsum(laws, axis=2)[:, :, :-1]
+        distributions.append(distributions[-1] @ chain)
+    return np.cumsum(distributions, axis=2)[:, :, :-1]
 
 
 def loosened(chain, cap, seed, most=0.4):
@@ -77,51 +77,45 @@ def slow_tightening(upper):
 
 
 @pytest.mark.parametrize("n_states", [3, 4])
-def test_no_tightened_bound_is_below_the_truth(n_states):
-    @given(chains(n_states), st.integers(2, 14), st.integers(0, 10**6))
-    def holds(chain, cap, seed):
-        truth, upper = loosened(chain, cap, seed)
-        raw = upper.copy()
-        kernels.tighten(upper)
-        assert (upper[1:] >= truth[1:] - 1e-12).all()
-        assert (upper <= raw).all()
-        # Everything that is later than the cap, from every state.
-        later = running_sums(chain, 3 * cap)[cap:]
-        assert (upper[cap, 0] >= later - 1e-12).all()
-        # They are laws, ordered by the last state, and the same for all states at the cap.
-        laws = kernels.as_distributions(upper)
-        assert (laws >= 0).all()
-        np.testing.assert_allclose(laws.sum(axis=2), 1.0, atol=1e-12)
-        assert (np.diff(upper[1:], axis=1) <= 0).all()
-        assert np.ptp(upper[cap], axis=0).max() == 0
-        for precision in (0.0, 0.01, 0.3):
-            short = kernels.shortened(upper, precision)
-            end = len(short) - 1
-            np.testing.assert_array_equal(short[:end], upper[:end])
-            assert (short[end, 0] >= upper[end:]).all()
-            assert (short[end, 0] - upper[end:]).max() <= max(precision, np.ptp(upper[end:], axis=(0, 1)).max())
-            assert (short[end, 0] >= running_sums(chain, 3 * cap)[end:] - 1e-12).all()
-
-    holds()
+@given(data=st.data(), cap=st.integers(2, 14), seed=st.integers(0, 10**6))
+def test_no_tightened_bound_is_below_the_truth(n_states, data, cap, seed):
+    chain = data.draw(chains(n_states))
+    truth, upper = loosened(chain, cap, seed)
+    raw = upper.copy()
+    kernels.tighten(upper)
+    assert (upper[1:] >= truth[1:] - 1e-12).all()
+    assert (upper <= raw).all()
+    # Everything that is later than the cap, from every state.
+    later = running_sums(chain, 3 * cap)[cap:]
+    assert (upper[cap, 0] >= later - 1e-12).all()
+    # They are laws, ordered by the last state, and the same for all states at the cap.
+    distributions = kernels.as_distributions(upper)
+    assert (distributions >= 0).all()
+    np.testing.assert_allclose(distributions.sum(axis=2), 1.0, atol=1e-12)
+    assert (np.diff(upper[1:], axis=1) <= 0).all()
+    assert np.ptp(upper[cap], axis=0).max() == 0
+    for precision in (0.0, 0.01, 0.3):
+        short = kernels.shortened(upper, precision)
+        end = len(short) - 1
+        np.testing.assert_array_equal(short[:end], upper[:end])
+        assert (short[end, 0] >= upper[end:]).all()
+        assert (short[end, 0] - upper[end:]).max() <= max(precision, np.ptp(upper[end:], axis=(0, 1)).max())
+        assert (short[end, 0] >= running_sums(chain, 3 * cap)[end:] - 1e-12).all()
 
 
-@pytest.mark.parametrize("n_states", [3])
-def test_tightenings_are_those_of_plain_loops(n_states):
-    @settings(max_examples=15)
-    @given(chains(n_states), st.integers(2, 7), st.integers(0, 10**6))
-    def same(chain, cap, seed):
-        _, upper = loosened(chain, cap, seed)
-        slow = slow_tightening(upper)
-        rounds = upper.copy()
-        for _ in range(12):
-            kernels.tighten(rounds)
-        np.testing.assert_allclose(rounds[1:], slow, atol=1e-9)
-        # What the learner does in one go is between the raw bounds and their limit, and mostly at the limit.
-        kernels.tighten(upper)
-        assert (upper[1:] >= slow - 1e-12).all()
-        assert np.mean(upper[1:] <= slow + 1e-6) > 0.5
-
-    same()
+@settings(max_examples=15)
+@given(chains(3), st.integers(2, 7), st.integers(0, 10**6))
+def test_tightenings_are_those_of_plain_loops(chain, cap, seed):
+    _, upper = loosened(chain, cap, seed)
+    slow = slow_tightening(upper)
+    rounds = upper.copy()
+    for _ in range(12):
+        kernels.tighten(rounds)
+    np.testing.assert_allclose(rounds[1:], slow, atol=1e-9)
+    # What the learner does in one go is between the raw bounds and their limit, and mostly at the limit.
+    kernels.tighten(upper)
+    assert (upper[1:] >= slow - 1e-12).all()
+    assert np.mean(upper[1:] <= slow + 1e-6) > 0.5
 
 
 def random_counts(rng, pulls, longest=6, chain=None):
@@ -194,25 +188,25 @@ def laws_and_maxima(seed, pulls, longest, level=3.0):
     By an integral that is not too small.
     """
     counts, _ = random_counts(np.random.default_rng(seed), pulls, longest)
-    laws = sets.dominating_distributions(counts, level, 60, 0.0)
+    distributions = sets.dominating_distributions(counts, level, 60, 0.0)
     best, worst, weight = triangle(300)
     values = log_likelihood(counts, best, worst)
     peak = values.max()
     inside = values >= peak + np.log(np.sum(weight * np.exp(values - peak))) + 5e-3 - level
     assert inside.any()
-    later = itertools.islice(powers(best[inside], worst[inside]), len(laws) - 1)
-    return laws, [power.max(axis=1) for power in later]
+    later = itertools.islice(powers(best[inside], worst[inside]), len(distributions) - 1)
+    return distributions, [power.max(axis=1) for power in later]
 
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.sampled_from([0, 1, 4, 15, 60, 400]), st.sampled_from([1, 6, 30]))
 def test_no_chain_of_the_set_is_above_the_laws(seed, pulls, longest):
-    laws, maxima = laws_and_maxima(seed, pulls, longest)
+    distributions, maxima = laws_and_maxima(seed, pulls, longest)
     for tau, most in enumerate(maxima, start=1):
-        assert (laws[tau, :2, 0] >= most - 1e-12).all()
-    assert (np.diff(laws[1:, 0, 0]) <= 0).all()
-    assert (np.diff(laws[1:, 1, 0]) >= 0).all()
-    assert laws[-1, 0, 0] == laws[-1, 1, 0] == laws[-1, 2, 0]
+        assert (distributions[tau, :2, 0] >= most - 1e-12).all()
+    assert (np.diff(distributions[1:, 0, 0]) <= 0).all()
+    assert (np.diff(distributions[1:, 1, 0]) >= 0).all()
+    assert distributions[-1, 0, 0] == distributions[-1, 1, 0] == distributions[-1, 2, 0]
 
 
 @pytest.mark.parametrize(("pulls", "longest"), [(60, 6), (400, 30)])
@@ -220,13 +214,16 @@ def test_laws_are_close_to_the_best_of_the_set(pulls, longest):
     # The largest excess is .016 and .015 on average over 25 such sets, and nothing bounds it in a single one.
     excess = []
     for seed in range(12):
-        laws, maxima = laws_and_maxima(seed, pulls, longest)
+        distributions, maxima = laws_and_maxima(seed, pulls, longest)
         # The last law stands for all later ones, too.
         excess.append(
-            max((float((laws[tau + 1, :2, 0] - maxima[tau]).max()) for tau in range(len(maxima) - 1)), default=0)
+            max(
+                (float((distributions[tau + 1, :2, 0] - maxima[tau]).max()) for tau in range(len(maxima) - 1)),
+                default=0,
+            )
         )
     assert np.mean(excess) < 0.04
-    np.testing.assert_allclose(laws.sum(axis=2)[:, :2], 1.0)
+    np.testing.assert_allclose(distributions.sum(axis=2)[:, :2], 1.0)
 
 
 def test_with_many_observations_the_laws_are_close_to_the_most_of_the_set():
@@ -236,7 +233,7 @@ def test_with_many_observations_the_laws_are_close_to_the_most_of_the_set():
     level = math.log(100_000)
     for i in range(2):
         counts = record.counts(i)
-        laws = sets.dominating_distributions(counts, level, 100, 0.0)
+        distributions = sets.dominating_distributions(counts, level, 100, 0.0)
         centre, width = np.array([problem.arms[i].transitions[0, 0], problem.arms[i].transitions[1, 0]]), 0.05
         best, worst = (g.ravel() for g in np.meshgrid(*(np.linspace(-width, width, 301)[:, None] + centre).T))
         kept = (worst > 0) & (worst < best) & (best < 1)
@@ -249,8 +246,8 @@ def test_with_many_observations_the_laws_are_close_to_the_most_of_the_set():
         for tau in (1, 2, 5, 20):
             truth = power_of(*centre, tau)
             most, more = (power_of(best[which], worst[which], tau).max(axis=1) for which in (sure, likely))
-            assert (laws[tau, :2, 0] >= most).all()
-            assert (laws[tau, :2, 0] - more <= 0.06 * (more - truth) + 2e-4).all()
+            assert (distributions[tau, :2, 0] >= most).all()
+            assert (distributions[tau, :2, 0] - more <= 0.06 * (more - truth) + 2e-4).all()
 
 
 @settings(max_examples=25)
@@ -263,7 +260,7 @@ def test_no_set_is_too_small_whatever_was_seen(seed, level):
         pulls = 1 + int(rng.exponential(10 ** rng.uniform(0, 3)))
         good = int(rng.choice([0, pulls, rng.binomial(pulls, rng.random()), rng.binomial(pulls, 0.02)]))
         counts[rng.integers(2), rng.choice([0, 0, 1, 2, 5, 20, 100, 400])] += [good, pulls - good]
-    laws = sets.dominating_distributions(counts, level, 150, 0.0)
+    distributions = sets.dominating_distributions(counts, level, 150, 0.0)
     # Finest where likelihoods of long waits are sharp: at slow chains and at both ends of the stationary chance.
     log_chance, angle = np.meshgrid(np.linspace(-15, 0, 400), (np.arange(200) + 0.5) / 400 * math.pi, indexing="ij")
     chance, share = np.exp(log_chance).ravel().clip(max=1 - 1e-15), np.sin(angle).ravel() ** 2
@@ -282,7 +279,7 @@ def test_no_set_is_too_small_whatever_was_seen(seed, level):
     inside = values >= peak + math.log(np.sum(weight * np.exp(values - peak))) + 0.5 - level
     for tau in (1, 3, 10, 60, 149):
         for s, good in enumerate(chances(tau)):
-            assert laws[min(tau, len(laws) - 1), s, 0] >= good[inside].max(initial=0.0) - 1e-9
+            assert distributions[min(tau, len(distributions) - 1), s, 0] >= good[inside].max(initial=0.0) - 1e-9
 
 
 @settings(max_examples=25)
@@ -313,12 +310,12 @@ def test_waits_in_bins_are_taken_at_their_best(seed):
     steps = np.log(1e6) / 599
     integral = peak + math.log(np.sum(2 * chances**2 * np.exp(values - peak)) * steps / 150)
     inside = values >= integral + 0.02 - 2.0
-    laws = sets.dominating_distributions(record.counts(0), 2.0, 512, 0.0)
+    distributions = sets.dominating_distributions(record.counts(0), 2.0, 512, 0.0)
     for tau in (1, 10, 100, 511):
         redrawn = -np.expm1(tau * np.log1p(-chances[inside].clip(max=1 - 1e-12)))
-        tau = min(tau, len(laws) - 1)
-        assert laws[tau, 0, 0] >= (1 - (1 - shares[inside]) * redrawn).max() - 1e-9
-        assert laws[tau, 1, 0] >= (shares[inside] * redrawn).max() - 1e-9
+        tau = min(tau, len(distributions) - 1)
+        assert distributions[tau, 0, 0] >= (1 - (1 - shares[inside]) * redrawn).max() - 1e-9
+        assert distributions[tau, 1, 0] >= (shares[inside] * redrawn).max() - 1e-9
 
 
 def test_sets_cover_at_all_times_at_once():
@@ -338,8 +335,8 @@ def test_sets_cover_at_all_times_at_once():
             record.skip(wait - 1)
             state = int(rng.random() > truth[wait - 1, state])
             record.observe([0], [state], [0.0])
-            laws = sets.dominating_distributions(record.counts(0), level, 8, 0.0)
-            out = out or bool((laws[1:, :2, 0] < truth[: len(laws) - 1] - 1e-12).any())
+            distributions = sets.dominating_distributions(record.counts(0), level, 8, 0.0)
+            out = out or bool((distributions[1:, :2, 0] < truth[: len(distributions) - 1] - 1e-12).any())
         left += out
     assert left <= 40
 
@@ -515,9 +512,9 @@ def test_certificate_of_the_dual_at_every_belief(initial):
         problem = Problem.random(2, 2, seed=seed, floor=0.05, initial=initial)
         tables = []
         for i, arm in enumerate(problem.arms):
-            laws = dominating_table(arm.transitions, seed + i, 5)
-            laws = laws if arm.initial is None else laws[:, :2]
-            tables.append(TableArm(laws, arm.rewards, initial=arm.initial))
+            distributions = dominating_table(arm.transitions, seed + i, 5)
+            distributions = distributions if arm.initial is None else distributions[:, :2]
+            tables.append(TableArm(distributions, arm.rewards, initial=arm.initial))
         table = Problem(tables)
         dual = balanced_dual(table)
         least, with_idle, guarded = np.inf, np.inf, np.inf
@@ -565,7 +562,7 @@ def test_episodes_end_by_the_rules_of_the_theorem():
     first = learner.plan(empty, task, RNG).until
     assert set(first.rules) == {CountDoubled(cap=1), Slots(5), *(SeenIn(i, k) for i in range(2) for k in range(2))}
     record = observed(problem, 1000)
-    cap = max(len(arm.laws) - 1 for arm in learner.optimistic_arms(record, task, 1e-3))
+    cap = max(len(arm.distributions) - 1 for arm in learner.optimistic_arms(record, task, 1e-3))
     assert 3 < cap < 60
     assert set(learner.plan(record, task, RNG).until.rules) == {CountDoubled(cap=cap), Slots(105)}
     known = LikelihoodDominance(rewards="known")

@@ -143,7 +143,7 @@ class TestPlanner:
 
     def test_a_rough_table_that_falls_behind_is_dropped(self, monkeypatch):
         # Tables this short take an arm that was seen bad for bad ever after, which costs 4.5e-3 a slot here.
-        monkeypatch.setattr(planning, "ROUGH", (0.2,))
+        monkeypatch.setattr(planning, "ROUGH_TV_ERRORS", (0.2,))
         problem = rb.Problem.builtin("table-5")
         assert isinstance(planning.rough_policy(problem, 10**5), IndexPolicy)
 

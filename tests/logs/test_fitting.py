@@ -108,7 +108,7 @@ def test_law_check_against_a_slow_count():
     same = (most.sum(axis=1) @ np.diag(power)) / most.sum()
     assert distribution.same_predicted == pytest.approx(same)
     expected = most.sum(axis=1, keepdims=True) * power
-    assert expected.min() > distribution_checks.EXPECTED  # so that nothing is pooled
+    assert expected.min() > distribution_checks.LEAST_EXPECTED_COUNT  # so that nothing is pooled
     assert distribution.chi_square == pytest.approx(((most - expected) ** 2 / expected).sum())
     assert distribution.degrees == 6
 

@@ -201,7 +201,7 @@ class TestProblem:
             Arm(PASSIVE, [5, 9], active_transitions=ACTIVE, reward_range=(4, 10)),
         ]
         problem = Problem(arms, at_most=at_most)
-        shares = problem.in_shares()
+        shares = problem.normalized()
         for pulled in ({0}, {1}, *([set()] if at_most else [])):
 
             def earned(one, pulled=pulled):
@@ -213,7 +213,7 @@ class TestProblem:
 
     def test_uncontrolled_arms_keep_their_normalized_rewards(self):
         problem = Problem([Arm(PASSIVE, [40, -10], reward_range=(-20, 60))] * 2)
-        assert problem.in_shares().arms[0].rewards.tolist() == [0.75, 0.125]
+        assert problem.normalized().arms[0].rewards.tolist() == [0.75, 0.125]
         assert gain_of(problem, 0.75) == 40
 
 
@@ -314,7 +314,7 @@ class TestArrays:
         problem = Problem.from_arrays(self.P, 10 * self.R - 5)
         low, high = problem.reward_range
         assert (low, high) == ((10 * self.R - 5).min(), (10 * self.R - 5).max())
-        shares = problem.in_shares()
+        shares = problem.normalized()
         assert shares == Problem(
             [arm.normalized_to((low, high), at_rest=True) for arm in problem.kinds], observed="all"
         )
@@ -403,7 +403,9 @@ USES: dict[str, Callable[[Problem], object]] = {
     "simulate": lambda problem: rb.simulate(problem, "whittle", 20, runs=1),
     "walk": lambda problem: rb.walk(problem, "round-robin", 20),
     "gym": lambda problem: pytest.importorskip("restless_bandits.gym").RestlessBanditEnv(problem).reset(),
-    "demo": lambda problem: __import__("restless_bandits.service.demo").service.demo.DemoWorld(problem, None),
+    "demo": lambda problem: __import__("restless_bandits.service.demo").service.demo.DemoWorld(
+        problem, np.random.default_rng(0)
+    ),
     "task": lambda problem: problem.task(100),
     "check": rb.check,
     "plots": lambda problem: rb.plots.index_tables(problem),

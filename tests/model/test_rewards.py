@@ -321,12 +321,12 @@ class TestAgents:
         assert told.reward_ranges == ((0.0, 500 / 554), (500 / 554, 1.0))
         assert PAPER.task().shared() == PAPER.task()
         same = self.task(reward_ranges=((0, 54), (0, 54))).shared()
-        assert same.in_shares
+        assert same.is_normalized
 
-    def test_sums_of_rewards_are_the_same_in_shares(self):
+    def test_sums_of_rewards_are_the_same_normalized(self):
         task = self.task(reward_laws=("bounded", "bounded"))
         sums, seen = np.array([-750.0, 0.0, 10.0, 54.0]), np.array([3, 0, 2, 1])
-        shares = task.share_sums(sums, seen)
+        shares = task.normalized_sums(sums, seen)
         assert shares == pytest.approx([1.5, 0, 10 / 54, 1])
         assert task.sums(shares, seen) == pytest.approx(sums)
         assert task.values(np.array([0.0, 0.5, 0.5, 1.0])).tolist() == [-500, -250, 27, 54]
@@ -385,9 +385,9 @@ class TestLogs:
 
 
 def test_the_limit_of_regret_takes_rewards_from_0_to_1_alone():
-    with pytest.raises(rb.ProblemError, match=r"take problem.in_shares\(\) where all arms have one range"):
+    with pytest.raises(rb.ProblemError, match=r"take problem.normalized\(\) where all arms have one range"):
         theory.regret_limit(image(PAPER, 0, 54))
-    assert theory.regret_limit(image(PAPER, 0, 54).in_shares()).slope == 0.0
+    assert theory.regret_limit(image(PAPER, 0, 54).normalized()).slope == 0.0
 
 
 def test_the_event_takes_laws_whose_means_it_knows():

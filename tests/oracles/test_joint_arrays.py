@@ -19,12 +19,12 @@ def iterate_of(values):
     return Iterate(values.copy(), np.empty(len(values)), np.zeros(len(values), dtype=np.int16))
 
 
-def compiled_sweep(joint, iterate, shift, side, laws=None):
-    laws = joint.laws if laws is None else laws
+def compiled_sweep(joint, iterate, shift, side, distributions=None):
+    distributions = joint.distributions if distributions is None else distributions
     found = []
     for block in range(len(joint.actions)):
         rows = int((joint.offsets[block + 1] - joint.offsets[block]) // joint.radix[block, joint.order[-1]])
-        found.append(sweep_rows(iterate, block, 0, rows, shift, side, joint.table, laws))
+        found.append(sweep_rows(iterate, block, 0, rows, shift, side, joint.table, distributions))
     least, most, lower, upper = zip(*found, strict=True)
     return min(least), max(most), min(lower), max(upper)
 
@@ -38,7 +38,7 @@ def test_bits_equal_those_of_the_compiled_sweep(arms, states, plays, truncation,
     problem = rb.Problem.random(n_arms=arms, n_states=states, seed=5, plays=plays)
     # Short caps, so that the distance of truncated distributions matters; different ones, so that order matters.
     joint = joint_beliefs(problem, [truncation + i for i in range(arms)])
-    assert joint.laws.tv_error.max() > 0.0
+    assert joint.distributions.tv_error.max() > 0.0
     sweep = ArraySweep(joint)
     rng = np.random.default_rng(1)
     for values in (np.zeros(joint.size), rng.random(joint.size), rng.integers(0, 2, joint.size).astype(float)):
@@ -50,10 +50,10 @@ def test_bits_equal_those_of_the_compiled_sweep(arms, states, plays, truncation,
 
 def test_wider_deviations_than_those_of_the_table():
     joint = joint_beliefs(rb.Problem.builtin("paper-1"), [8, 5])
-    laws = joint.laws._replace(tv_error=joint.laws.tv_error + 1e-3)
+    distributions = joint.distributions._replace(tv_error=joint.distributions.tv_error + 1e-3)
     ours, theirs = iterate_of(np.arange(joint.size) * 0.01), iterate_of(np.arange(joint.size) * 0.01)
-    found = ArraySweep(joint, laws)(ours, 0.1, 1)
-    assert found == compiled_sweep(joint, theirs, 0.1, 1, laws)
+    found = ArraySweep(joint, distributions)(ours, 0.1, 1)
+    assert found == compiled_sweep(joint, theirs, 0.1, 1, distributions)
     assert found != ArraySweep(joint)(iterate_of(ours.values), 0.1, 1)
     np.testing.assert_array_equal(ours.improved, theirs.improved)
 

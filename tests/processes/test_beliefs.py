@@ -130,9 +130,9 @@ def test_other_laws_leave_places_as_they_are():
     problem = Problem.random(3, [2, 3, 2], seed=6, initial="unknown")
     other = Problem.random(3, [2, 3, 2], seed=7, initial="unknown")
     one, two = (JointBeliefs([hidden_process(arm, 5) for arm in some.arms], 2) for some in (problem, other))
-    table, laws = one.table, one.laws
+    table, distributions = one.table, one.distributions
     both = one.with_laws(two.arms)
-    for mine, theirs in zip((*both.table, *both.laws), (*two.table, *two.laws), strict=True):
+    for mine, theirs in zip((*both.table, *both.distributions), (*two.table, *two.distributions), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert both.table is table
-    assert one.laws is laws
+    assert one.distributions is distributions

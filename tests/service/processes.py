@@ -29,7 +29,7 @@ def prepare(failpoint):
     from restless_bandits.service import failpoints, planning, writer
     from tests.service.one_agent import plan_at_once
 
-    os.environ[failpoints.VARIABLE] = failpoint or ""
+    os.environ[failpoints.FAILPOINT_VARIABLE] = failpoint or ""
     failpoints.passed = failpoints.from_environment()
     writer.SNAPSHOT_EVERY = SNAPSHOTS
     planning.background.submit = plan_at_once

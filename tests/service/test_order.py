@@ -32,11 +32,11 @@ numbers = itertools.count()
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(deliveries(), st.sampled_from([1, 7, 100]))
-def test_any_order_gives_the_same_record(quick, at_once, delivered, snapshot_every):
+@given(deliveries(), st.sampled_from([1, 7, 100]), st.booleans())
+def test_any_order_gives_the_same_record(quick, at_once, delivered, snapshot_every, reacts):
     answers, arrivals = delivered
     number = next(numbers)
-    options = {"learner": "round-robin", "reward_law": "bounded", "late": LATE}
+    options = {"learner": "round-robin", "reward_law": "bounded", "late": LATE, "reacts": reacts}
     a = Kept(quick / f"order-{number}.db", snapshot_every=snapshot_every)
     a.create(**options)
     pulled = {}

@@ -274,6 +274,16 @@ def test_what_if(service):
     assert set(row["pulls"]) == {0}
 
 
+def test_what_if_arms_react(service):
+    reacting = arm(active_transitions=[[0.3, 0.7], [0.1, 0.9]])
+    found, without, paid = (
+        get(service, tried([one, arm(0.6, 0.8, name="y")])).json()["gain"]
+        for one in (reacting, arm(), reacting | {"passive_rewards": [0.5, 0.0], "setup_cost": 0.0})
+    )
+    assert found < without - 0.01
+    assert paid > found + 0.01
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -295,6 +305,12 @@ def test_what_if(service):
         tried([arm(reward_range=[1, 0])]),
         tried([arm(transitions=[[1]])]),
         tried([arm(extra=1)]),
+        tried([arm(active_transitions=[[1.0]])]),
+        tried([arm(active_transitions=[[0.5, 0.6], [0.5, 0.5]])]),
+        tried([arm(passive_rewards=[1.0])]),
+        tried([arm(passive_rewards=[1.0, 2.0])]),
+        tried([arm(setup_cost=-1.0)]),
+        tried([arm(setup_cost=[1.0])]),
     ],
 )
 def test_what_cannot_be(service, path):

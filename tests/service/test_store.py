@@ -474,7 +474,7 @@ class TestRecovery:
         for name in names:
             a.writer.submit(name, [Create(name, ["x", "y"], learner="ucb1"), Ask("1")]).result(30)
         assert a.writer.stats()["agents_in_memory"] < 66
-        monkeypatch.setattr(agent_cache, "FEW", 0)
+        monkeypatch.setattr(agent_cache, "UNCHECKED_AGENTS", 0)
         monkeypatch.setattr(agent_cache, "NOW_AND_THEN", 1)
         assert [a.writer.submit(name, [Ask("1")]).result(30)[0]["slot"] for name in names] == [1] * 80
         assert a.writer.stats()["agents_in_memory"] < 4
@@ -511,7 +511,7 @@ class TestPlanning:
             promises.append((Future(), work, given))
             return promises[-1][0]
 
-        monkeypatch.setattr(planning, "KEPT", 2)
+        monkeypatch.setattr(planning, "MOST_PLANS_IN_MEMORY", 2)
         monkeypatch.setattr(planning.background, "submit", hold)
         names = [f"n{i}" for i in range(9)]
         made = [Create(name, ["x", "y"], learner="likelihood-ucb", seed=i) for i, name in enumerate(names)]

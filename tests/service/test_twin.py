@@ -181,8 +181,8 @@ def test_a_truncated_wal_is_a_shorter_log(tmp_path, twin_log):
 
 def test_failpoints_cost_nothing_where_nobody_asks():
     assert failpoints.passed is failpoints.no_failpoint
-    os.environ.pop(failpoints.VARIABLE, None)
+    os.environ.pop(failpoints.FAILPOINT_VARIABLE, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(failpoints.VARIABLE, "nowhere:1")
+        patch.setenv(failpoints.FAILPOINT_VARIABLE, "nowhere:1")
         with pytest.raises(ValueError, match="names no failpoint"):
             failpoints.from_environment()

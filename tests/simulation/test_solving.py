@@ -76,7 +76,7 @@ class TestSimulated:
 
     @pytest.mark.parametrize(("work", "slots"), [(1, "10,000"), (2 * 4 * 2 * 12_000, "12,000"), (10**9, "100,000")])
     def test_several_plays_get_as_many_slots_as_they_can_afford(self, monkeypatch, work, slots):
-        monkeypatch.setattr(solving, "WORK", work)
+        monkeypatch.setattr(solving, "MOST_ARM_EVALUATIONS", work)
         problem = rb.Problem.random(4, 2, seed=6, plays=2)
         found = rb.evaluate(problem, policy("whittle", problem), simulate=True, runs=2)
         assert f"2 runs of {slots} slots" in found.how

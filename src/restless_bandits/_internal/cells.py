@@ -23,7 +23,7 @@ from restless_bandits._internal.validation import IntArray
 Stamps = npt.NDArray[np.datetime64]
 """Times in microseconds."""
 LAST_SLOT = 1 << 62
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Words, in small letters, for a missing number."""
 OPTIONAL = ("state", "value", "reward")
 """Columns with optional cells: a line with a missing cell is no observation."""
@@ -32,6 +32,7 @@ REMEDIES = {
     "value": "give a number, or leave the line out",
     "reward": "give a number, or leave the line out",
     "probability": "give the probability with which the arm was chosen, or leave the column out",
+    "action": "give 1 for a pull and 0 for a rest, or rename the column if it has another meaning",
 }
 
 _OFFSET = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$", re.ASCII)
@@ -75,6 +76,11 @@ def arrow() -> Any:
     return pyarrow
 
 
+def length_of(cells: Cells) -> int:
+    """Return the number of cells of a column."""
+    return len(cells.times if isinstance(cells, Stamped) else cells)
+
+
 def listed(cells: Cells) -> list[Any]:
     """Return a column as a list."""
     if isinstance(cells, Stamped):
@@ -116,7 +122,7 @@ def arm_name(cell: Any) -> str:
 def is_missing(cell: Any) -> bool:
     """Whether a cell is empty: None, NaN, a word for a missing number, or a missing value of pandas."""
     if isinstance(cell, str):
-        return cell.strip().lower() in MISSING
+        return cell.strip().lower() in MISSING_WORDS
     try:
         return cell is None or bool(cell != cell)
     except TypeError:
@@ -141,7 +147,7 @@ def _numbers(name: str, cells: Cells) -> npt.NDArray[Any] | None:
     """Numbers, or None if the column does not allow some cell."""
     if name == "state" and (whole := _whole(cells)) is not None:
         return whole
-    numbers = _floats(cells)
+    numbers = floats(cells)
     if numbers is None:
         return None
     there = numbers if name not in OPTIONAL else numbers[~np.isnan(numbers)]
@@ -170,7 +176,8 @@ def _whole(cells: Cells) -> IntArray | None:
     return None
 
 
-def _floats(cells: Cells) -> npt.NDArray[np.float64] | None:
+def floats(cells: Cells) -> npt.NDArray[np.float64] | None:
+    """Return a column as numbers, None if a cell is no number."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
     if hasattr(cells, "cast"):
@@ -202,7 +209,7 @@ def times_of(cells: Cells, place: Place) -> npt.NDArray[Any] | Stamped:
         return Stamped(stamps)
     if (whole := _whole(cells)) is not None and (np.abs(whole) < LAST_SLOT).all():
         return whole
-    numbers = _floats(cells)
+    numbers = floats(cells)
     if numbers is not None and np.isfinite(numbers).all() and (np.abs(numbers) < LAST_SLOT).all():
         return numbers
     if (stamps_of_arrow := uniform_stamps(cells)) is not None:

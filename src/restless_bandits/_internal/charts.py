@@ -28,7 +28,7 @@ UNLABELLED = 24.0
 """The lower margin below an axis without a label."""
 LETTER = 7.0
 """The width of a letter."""
-LEVELS = 10
+SHADES = 10
 """Shades between the best state and the worst."""
 CHART_STYLES = 8
 """Colours and marks; further lines begin with the first again."""
@@ -226,7 +226,7 @@ def _panel(
         right=WIDTH - RIGHT,
         top=TOP,
         floor=height - _bottom(x),
-        cells=[(round(level / (LEVELS - 1), 2), "".join(path)) for level, path in sorted(paths.items())],
+        cells=[(round(level / (SHADES - 1), 2), "".join(path)) for level, path in sorted(paths.items())],
         x_ticks=[(across(value), text, _anchor(across(value))) for value, text in _ticks(across, x, 5)],
         x_label=x.label,
         y_ticks=y_ticks,
@@ -241,7 +241,7 @@ def _bottom(x: Axis) -> float:
 
 def _levels(shades: Array) -> Array:
     """The number of the shade of each cell, −1 for an empty cell."""
-    return np.where(np.isnan(shades), -1, np.floor(np.nan_to_num(shades) * (LEVELS - 1) + 0.5)).astype(np.int64)
+    return np.where(np.isnan(shades), -1, np.floor(np.nan_to_num(shades) * (SHADES - 1) + 0.5)).astype(np.int64)
 
 
 def _anchor(place: float) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits._internal.cells import Cells, Place, Stamped, arrow, listed, zone_name
+from restless_bandits._internal.cells import Cells, Place, Stamped, arrow, length_of, listed, zone_name
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import read_file
 
@@ -100,7 +100,7 @@ def table_of_file(path: Path, header: str = LOG_HEADER) -> Table:
 
 def table_in_memory(columns: Mapping[str, Cells], row: str = "observation") -> Table:
     """Return a table of complete columns."""
-    lengths = {name: len(cells.times if isinstance(cells, Stamped) else cells) for name, cells in columns.items()}
+    lengths = {name: length_of(cells) for name, cells in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ProblemError(f"columns have different lengths {lengths}; give an entry for every {row}")
     cells = list(columns.values())

@@ -14,7 +14,7 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.estimation import estimate
 from restless_bandits.model.arms import Arm
-from restless_bandits.model.markov import stationary
+from restless_bandits.model.markov import power, stationary
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
@@ -24,7 +24,12 @@ def present_distributions(record: Record, task: Task, problem: Problem | None) -
     """Return the distribution of every arm's state in the coming slot, by the chains of a problem or else estimated."""
     if problem is None:
         found = estimate(record, names=task.names, strict=False, reward_ranges=task.reward_ranges).arms
-        return tuple(state_distribution(record, i, arm.transitions, arm.transitions) for i, arm in enumerate(found))
+        beliefs = []
+        for number, (one, initial) in enumerate(zip(found, task.initial, strict=True)):
+            active = one.transitions if one.active_transitions is None else one.active_transitions
+            start = None if initial is None else np.eye(len(active))[initial]
+            beliefs.append(state_distribution(record, number, one.transitions, active, start))
+        return tuple(beliefs)
     if problem.n_states != task.n_states:
         raise ProblemError(f"the problem has arms of {problem.n_states} states, the agent of {task.n_states}")
     beliefs = []
@@ -47,17 +52,17 @@ def state_distribution(record: Record, arm: int, passive: Array, active: Array, 
 
     @cache
     def rest(slots: int) -> Array:
-        return np.linalg.matrix_power(passive, slots)
+        return power(passive, slots)
 
     first, *later = *pulls, present
     if state > n:
         distribution = np.asarray(stationary(passive))
     elif state == n:
         distribution = (np.asarray(stationary(passive)) if start is None else start) @ rest(first - slot)
-    elif slot == 0:
+    elif slot == 0 or active is passive:
         distribution = rest(first)[state]
     else:
         distribution = active[state] @ rest(first - slot - 1)
     for pull, following in zip(pulls, later, strict=True):
         distribution = distribution @ active @ rest(following - pull - 1)
-    return np.asarray(distribution / distribution.sum())
+    return np.asarray(distribution)

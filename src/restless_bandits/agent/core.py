@@ -245,7 +245,9 @@ class AgentCore:
         if lost or not pulled:
             if state is not None or reward is not None:
                 raise ProblemError("lost feedback has no state and no reward; give these or lost=True")
-            self._lose(number, arms if arm is not None else entry.missing(self.task.plays), pulled=pulled)
+            if arm is None:
+                arms = entry.missing(self.task.plays) or sorted(entry.abandoned.intersection(entry.asked))
+            self._lose(number, arms, pulled=pulled)
             return
         seen = validator.by_arm(arms, arm, state, reward)
         may_change = number == self.slots + 1 and self._on_change in FORGETFUL
@@ -265,7 +267,8 @@ class AgentCore:
         self._present_plan()
         self._log("skip", slots=slots)
         self.record.skip(slots)
-        self._enter_pulls(self.slots - slots + 1)
+        if self._buffer.tracks_pulls:
+            self._enter_pulls(self.slots - slots + 1)
         self._pass([], [])
 
     def add_arm(
@@ -302,8 +305,8 @@ class AgentCore:
         self._log("arm", change="add", name=name, **to_jsonable(given))
         self._end_plan()
         self.task, self._service = task, service
-        self.record.add_arm(task.n_states[number], reacts)
-        self._buffer.add_arm(task.n_states[number], reacts)
+        self.record.add_arm(task.n_states[number], reacts, task.tracks_pulls[number])
+        self._buffer.add_arm(task.n_states[number], task.tracks_pulls[number])
         self._detectors.append(detector.of_arm(task, number, self._stretch))
         return number
 
@@ -488,7 +491,8 @@ class AgentCore:
                 self._part.slots = slot - 1
                 self._part.observe([self._service.index(arm) for arm in arms], states, rewards)
             self._buffer.note(record, arms, states, rewards)
-            self._enter_pulls(slot)
+            if self._buffer.tracks_pulls:
+                self._enter_pulls(slot)
             self._pass(arms, previous)
         else:
             certain, self._part = [], None
@@ -496,7 +500,8 @@ class AgentCore:
                 grown = self._buffer.enter(record, slot, arm, state, reward)
                 if self._plan is not None and self._pending_plan is None:
                     self._watch.told_late(record, arm, slot, state, grown)
-            self._enter_pulls(slot)
+            if self._buffer.tracks_pulls:
+                self._enter_pulls(slot)
         if self._on_change != "ignore":
             for arm in arms:
                 self._look(arm, certain=arm in certain)
@@ -506,7 +511,7 @@ class AgentCore:
         entry = self._buffer.at(slot)
         for arm in arms:
             # For an arm that reacts, a pull in place of the requested one counts without an observation, too.
-            may_override = pulled and self.task.reacts[arm]
+            may_override = pulled and self.task.tracks_pulls[arm]
             if arm in entry.received or not (arm in entry.asked or may_override):
                 why = "was told before" if arm in entry.received else "was not asked for"
                 raise ConflictError(f"slot {slot}: arm {self.task.names[arm]!r} {why}, so its answer is not lost")
@@ -528,12 +533,13 @@ class AgentCore:
         entry.abandoned |= frozenset(arms)
         if not pulled:
             entry.unpulled |= frozenset(arms)
-        if slot == self.slots + 1:
+        present = slot == self.slots + 1
+        if present:
             self.record.skip(1)
+        if self._buffer.tracks_pulls:
             self._enter_pulls(slot)
+        if present:
             self._pass([], [])
-        else:
-            self._enter_pulls(slot)
 
     def _enter_pulls(self, slot: int) -> None:
         """Enter the pulls of a past slot without an observation: see ``FeedbackBuffer``."""

@@ -79,8 +79,10 @@ class FeedbackBuffer:
         self._sums = [record.reward_sums(arm).tolist() for arm in range(record.n_arms)]
         self._since = [1] * record.n_arms
         """The first slot of each arm that counts: earlier observations are forgotten."""
-        self._pulls: dict[int, list[int]] = {arm: [] for arm in np.flatnonzero(record.reacts).tolist()}
+        self._pulls: dict[int, list[int]] = {arm: [] for arm in np.flatnonzero(record.tracks_pulls).tolist()}
         """The slots of the pulls without an observation of each reacting arm, in ascending order."""
+        self.tracks_pulls = bool(self._pulls)
+        """Whether pulls without an observation count for any arm."""
         self._final_unseen = dict(record.unseen)
         """The same for final slots, since the last final observation."""
 
@@ -88,9 +90,10 @@ class FeedbackBuffer:
         """Return the number of slots with an entry."""
         return len(self._entries)
 
-    def add_arm(self, n_states: int, reacts: bool = False) -> None:
+    def add_arm(self, n_states: int, tracks_pulls: bool = False) -> None:
         """Add space for one more arm, never observed."""
-        if reacts:
+        if tracks_pulls:
+            self.tracks_pulls = True
             self._pulls[len(self._observations)] = []
         self._observations.append(deque())
         self._final.append((n_states, 0))
@@ -294,9 +297,9 @@ class FeedbackBuffer:
                     on_finalized(Observation(slot, arm, last_state, slot - last_slot, state, reward))
                 self._final[arm] = state, slot
                 self._sums[arm][state] += reward
-                if self._final_unseen:
+                if self.tracks_pulls:
                     self._final_unseen.pop(arm, None)
-            if self._pulls and entry:
+            if self.tracks_pulls and entry:
                 self._finalize_pulls(slot, entry)
         self.finalized_through, self._slots = finalized_through, record.slots
 
@@ -363,7 +366,7 @@ class FeedbackBuffer:
             "edge", data["edge"], max(0, record.slots - buffer.late), record.slots
         )
         n_arms = task.n_arms
-        rows = [n + reacts for n, reacts in zip(task.n_states, task.reacts, strict=True)]
+        rows = [n + tracked for n, tracked in zip(task.n_states, task.tracks_pulls, strict=True)]
         states = check_ints("window: last_state", data["last_state"], 0, max(rows), length=n_arms)
         slots = check_ints("window: last_slot", data["last_slot"], 0, finalized_through, length=n_arms)
         sums = data["rewards"]
@@ -389,7 +392,7 @@ class FeedbackBuffer:
                     buffer._observations[number].append((last, *seen))
             if (
                 len(entry.asked) not in (0, task.plays)
-                or any(not task.reacts[arm] for arm in entry.abandoned - set(entry.asked))
+                or any(not task.tracks_pulls[arm] for arm in entry.abandoned - set(entry.asked))
                 or not entry.unpulled <= entry.abandoned
                 or entry.abandoned & entry.received.keys()
                 or not len(entry.received) == len(received) <= task.plays
@@ -397,7 +400,7 @@ class FeedbackBuffer:
             ):
                 raise ProblemError(f"window: slot {last} holds answers that it cannot have")
             for number in entry.unseen(task.plays) if last <= record.slots else ():
-                if task.reacts[number] and last >= buffer._since[number]:
+                if task.tracks_pulls[number] and last >= buffer._since[number]:
                     buffer._pulls[number].append(last)
         buffer._check_leads_to(record)
         return buffer

@@ -198,7 +198,7 @@ def _check_sequence(begun: Record | None, due: Record | None, now: Record) -> No
         ]
     for before, after, complaint in follows:
         # Late feedback may reveal that a reacting arm was not pulled.
-        later = (after.last_slot >= before.last_slot) | after.reacts
+        later = (after.last_slot >= before.last_slot) | after.tracks_pulls
         grown = (after.flat_seen >= before.flat_seen).all() and later.all()
         if not grown or after.slots < before.slots or after.plan_lengths != lengths:
             raise ProblemError(complaint)

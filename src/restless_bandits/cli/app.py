@@ -211,10 +211,14 @@ def index(
         int | None,
         typer.Option(help="Print τ = 1..K only; does not change the indices.", metavar="K", min=1, max=1_000_000),
     ] = None,
+    discount: Annotated[
+        float | None,
+        typer.Option(help="The weight of the next slot's reward; without it the average reward.", metavar="β"),
+    ] = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Print Whittle's index of every belief, average reward.
+    """Print Whittle's index of every belief, or of every state where all states are observed.
 
     Example: restless index paper-1 --tau-max 5
     """
@@ -228,9 +232,10 @@ def index(
     arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
     from restless_bandits.oracles.whittle import whittle_indices
 
-    if arm is None:
-        _announce_by_part(stated, lambda part: whittle_indices(part.arms), "index")
-    output.indices(stated, list(zip(arms, whittle_indices(arms), strict=True)), tau_max, as_json)
+    about: dict[str, Any] = {"observed": stated.observed, "discount": discount}
+    if arm is None and stated.observed == "pulled":
+        _announce_by_part(stated, lambda part: whittle_indices(part.arms, **about), "index")
+    output.indices(stated, list(zip(arms, whittle_indices(arms, **about), strict=True)), tau_max, as_json)
 
 
 def _piece_of(problem: Problem, number: int) -> Problem:

@@ -19,7 +19,7 @@ from restless_bandits.registry import ORACLES, learner_names
 if TYPE_CHECKING:
     from restless_bandits.logs import OffPolicy
 
-WIDTH = 80
+TEXT_WIDTH = 80
 """Columns of the sentences below a table."""
 
 
@@ -103,5 +103,5 @@ def lines_of(found: OffPolicy) -> list[str]:
         said += [f"by weighting, {one.label}: {one.weighted.sense}" for one in found.policies]
     remark = found.fit.problem.findings.remark("answered for")
     said += [*(f"note: {note}" for note in found.notes), *([] if remark is None else [remark])]
-    wrapped = (textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False) for line in said)
+    wrapped = (textwrap.wrap(line, TEXT_WIDTH, subsequent_indent="  ", break_long_words=False) for line in said)
     return [*lines, *(part for parts in wrapped for part in parts)]

@@ -22,6 +22,7 @@ from restless_bandits.cli.options import JsonOption
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from restless_bandits._internal.validation import Array
     from restless_bandits.logs import ArmFit, Finding, Fit, SeasonFit
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -83,6 +84,7 @@ def fit(
         found = logs.fit(trace, **asked)
         files = {} if out is None else {out: found.problem.to_toml().encode()}
         if plot is not None:
+            trace.refuse_actions("the picture shows one chain for each arm; leave --plot out")
             files[plot] = _picture(found, plot.suffix[1:])
         written |= {"out": out and str(out), "plot": plot and str(plot)}
     if report is not None:
@@ -132,12 +134,14 @@ def _fit_lines(found: Fit) -> list[str]:
         lines += ["", *_chain_lines(found, arm)]
         if arm.laws:
             lines.append("      τ   pairs   same state seen   predicted           χ² (df)   p")
-        for law in arm.laws:
+        for check in arm.laws:
             fit_of = (
-                f"{law.chi_square:9.2f} ({law.degrees})   {law.p_value:.2g}" if law.degrees else "        –       –"
+                f"{check.chi_square:9.2f} ({check.degrees})   {check.p_value:.2g}"
+                if check.degrees
+                else "        –       –"
             )
-            predicted = f"{law.same_predicted:.4f} ± {law.same_error:.4f}"
-            lines.append(f"  {law.lag:5d}  {law.pairs:6d}   {law.same_observed:15.4f}   {predicted}  {fit_of}")
+            predicted = f"{check.same_predicted:.4f} ± {check.same_error:.4f}"
+            lines.append(f"  {check.lag:5d}  {check.pairs:6d}   {check.same_observed:15.4f}   {predicted}  {fit_of}")
     lines += [""] * bool(found.notes) + [f"note: {note}" for note in found.notes]
     return lines + test_lines(found.tests, found.problem.findings.findings)
 
@@ -148,8 +152,17 @@ def _chain_lines(found: Fit, arm: ArmFit) -> list[str]:
     lines = [f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
     head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
     lines.append(f"  state       reward       {head}".rstrip())
-    for s, row in enumerate(arm.transitions):
-        errors = arm.standard_errors[s]
+    lines += _row_lines(arm, arm.transitions, arm.standard_errors, places)
+    if arm.active_transitions is not None and arm.active_standard_errors is not None:
+        lines.append("  the same after a pull:")
+        lines += _row_lines(arm, arm.active_transitions, arm.active_standard_errors, places)
+    return lines
+
+
+def _row_lines(arm: ArmFit, chain: Array, standard_errors: Array, places: str) -> list[str]:
+    lines = []
+    for s, row in enumerate(chain):
+        errors = standard_errors[s]
         digits = max(4, *(1 - math.floor(math.log10(error)) for error in errors if error > 0), 0)
         cells = zip(row, errors, strict=True)
         moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in cells)

@@ -23,7 +23,7 @@ TraceArgument = Annotated[
     Path,
     typer.Argument(
         metavar="LOG",
-        help="CSV, JSON lines (.jsonl) or Parquet, with columns time, arm, state or value, and perhaps reward.",
+        help="CSV, JSON lines (.jsonl) or Parquet, columns time, arm, state or value; perhaps reward, action.",
     ),
 ]
 ColumnsOption = Annotated[

@@ -173,12 +173,14 @@ def diagnosis(
     for key, one in found.assumptions.items():
         mark = "[green]yes[/]" if one.holds else "[red]no[/]"
         assumptions.add_row(ASSUMPTIONS[key], mark, plain_text(one.arm), str(one.state), f"{one.value:.6g}")
-    arms = new_table("arm", "stationary law", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable")
+    arms = new_table(
+        "arm", "stationary distribution", "λ", f"mixing to 1/√{found.horizon}", "mixing to 1/4", "indexable"
+    )
     for arm in found.arms:
-        law = " ".join(f"{value:.4g}" for value in arm.stationary)
+        distribution = " ".join(f"{value:.4g}" for value in arm.stationary)
         indexable = "[green]yes[/]" if arm.indexable else f"[red]no[/] (by {arm.index_violation:.2g})"
         mixing = [("never" if slots is None else str(slots)) for slots in (arm.mixing, arm.mixing_quarter)]
-        arms.add_row(plain_text(arm.name), law, f"{arm.second_eigenvalue:.6g}", *mixing, indexable)
+        arms.add_row(plain_text(arm.name), distribution, f"{arm.second_eigenvalue:.6g}", *mixing, indexable)
     lines = [f"c1 = {found.c1:.6g}, d_min = {found.d_min:.6g}"]
     if found.lambda_max_bounds is None:
         lines.append("λ_max is not defined: it needs birth-death chains with c1 > 0")
@@ -319,10 +321,23 @@ def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: 
         return
     for arm, index in found:
         values = index.columns(tau_max or min(10, index.table.shape[1]))
-        names = [f"after state {s}" for s in range(arm.n_states)] + (["never seen"] if arm.initial is None else [])
+        names = [f"after state {s}" for s in range(arm.n_states)]
+        names += ["never seen"] if arm.initial is None or index.lost_row else []
+        names += ["after a lost answer"] if index.lost_row else []
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
         table = new_table("τ", *names, title=title)
+        if index.observed:
+            _state_indices(index, title)
+            continue
         places = ".6f" if arm.reward_range == (0.0, 1.0) else ".8g"
         for t, column in enumerate(values.T):
             table.add_row(str(t + 1), *(f"{value:{places}}" for value in column[: len(names)]))
         show(table)
+
+
+def _state_indices(index: ArmIndex, title: str) -> None:
+    """Print the index of each state of an arm that is always seen."""
+    table = new_table("state", "index", title=title)
+    for state, value in enumerate(index.table[:, 0].tolist()):
+        table.add_row(str(state), f"{value:.8g}")
+    show(table)

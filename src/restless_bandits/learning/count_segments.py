@@ -66,7 +66,7 @@ class CountSegment:
 
     @classmethod
     def of(cls, since: int, seen: Observed, n_states: int) -> CountSegment:
-        """Return the tally of some observations."""
+        """Return the segment of some observations."""
         places, counts = np.unique(seen.places, return_counts=True)
         sums = np.zeros(n_states)
         np.add.at(sums, seen.places % n_states, seen.rewards)
@@ -116,16 +116,16 @@ class CountSegment:
     def from_list(cls, data: Any, n_states: int, *, reacts: bool = False) -> CountSegment:
         """Return the segment that ``to_list`` wrote; invalid data is refused."""
         if not isinstance(data, list) or len(data) != 6:
-            raise ProblemError(f"a tally is {shortened(data)}; it must be a list of 6")
+            raise ProblemError(f"a segment is {shortened(data)}; it must be a list of 6")
         since, first_slot, first_place, places, counts, sums = data
         since, first_slot = (
-            check_int("the slot of a tally", since),
-            check_int("the first observation of a tally", first_slot),
+            check_int("the slot of a segment", since),
+            check_int("the first observation of a segment", first_slot),
         )
-        places = check_ints("the places of a tally", places, 0, (n_states + 1 + reacts) * N_BINS * n_states - 1)
-        counts = check_ints("the counts of a tally", counts, length=len(places))
+        places = check_ints("the places of a segment", places, 0, (n_states + 1 + reacts) * N_BINS * n_states - 1)
+        counts = check_ints("the counts of a segment", counts, length=len(places))
         if first_place not in places or sorted(set(places)) != places or first_slot < since:
-            raise ProblemError(f"a tally begins with {shortened(data[:3])}, which does not fit the rest")
+            raise ProblemError(f"a segment begins with {shortened(data[:3])}, which does not fit the rest")
         if not isinstance(sums, list) or len(sums) != n_states or not all(map(is_number, sums)):
-            raise ProblemError(f"the sums of a tally are {shortened(sums)}; they must be {n_states} numbers")
+            raise ProblemError(f"the sums of a segment are {shortened(sums)}; they must be {n_states} numbers")
         return cls(since, first_slot, first_place, np.array(places), np.array(counts), np.array(sums, dtype=np.float64))

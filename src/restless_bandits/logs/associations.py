@@ -27,7 +27,7 @@ import numpy as np
 
 from restless_bandits._internal.validation import Array, IntArray
 
-EXPECTED = 5.0
+LEAST_EXPECTED_COUNT = 5.0
 """The least expected count of a cell; below, neighbours are pooled."""
 MOST_SKEWED = 1.0
 """The skewness of Σ group · outcome beyond which the number takes too few different values for the approximation."""
@@ -81,7 +81,7 @@ def association(strata: IntArray, groups: IntArray, outcomes: IntArray) -> Assoc
     order = np.argsort(strata, kind="stable")
     firsts = np.flatnonzero(np.diff(strata[order], prepend=strata[order[:1]] - 1))
     for rows in np.split(order, firsts[1:]):
-        if len(rows) < 4 * EXPECTED:
+        if len(rows) < 4 * LEAST_EXPECTED_COUNT:
             small.append(rows)
             continue
         table = np.zeros((int(groups[rows].max()) + 1, int(outcomes[rows].max()) + 1))
@@ -128,7 +128,7 @@ def trend(strata: IntArray, groups: IntArray | Array, outcomes: IntArray | Array
     deviation = float((a * b).sum()) / math.sqrt(variance)
     skew = float(cubes.sum()) / variance**1.5
     scale = math.sqrt(float((a**2).sum()) * float((b**2).sum()))
-    if abs(skew) > MOST_SKEWED or len(a) < 4 * EXPECTED:
+    if abs(skew) > MOST_SKEWED or len(a) < 4 * LEAST_EXPECTED_COUNT:
         return math.nan, float((a * b).sum()) / scale
     return min(1.0, 2 * min(tail_probabilities(deviation, skew))), float((a * b).sum()) / scale
 
@@ -165,7 +165,7 @@ def pooled_table(table: Array) -> Array:
     while min(table.shape) > 1:
         margins = table.sum(axis=1), table.sum(axis=0)
         smallest = [float(margin.min()) for margin in margins]
-        if smallest[0] * smallest[1] >= EXPECTED * table.sum():
+        if smallest[0] * smallest[1] >= LEAST_EXPECTED_COUNT * table.sum():
             break
         axis = int(smallest[1] < smallest[0])
         if table.shape[axis] == 2 and table.shape[1 - axis] > 2:
@@ -219,8 +219,8 @@ def line_in_spectrum(times: IntArray, residuals: Array, fewest_cycles: int = 8) 
         return math.nan, math.nan
     ratio = power / around
     line = int(ratio.argmax())
-    chance = math.exp(-2 * NEIGHBOURS * math.log1p(ratio[line] / (2 * NEIGHBOURS)))
-    return size * scale / (first + line), min(1.0, chance * len(power))
+    p_value = math.exp(-2 * NEIGHBOURS * math.log1p(ratio[line] / (2 * NEIGHBOURS)))
+    return size * scale / (first + line), min(1.0, p_value * len(power))
 
 
 MOST_SLOTS = 2**22

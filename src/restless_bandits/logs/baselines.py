@@ -90,8 +90,8 @@ def baselines(answers: LoggedSlots, *, lost: bool, lowest: float) -> Baselines:
         arms = np.where(complete, own, own + (means.sum() - by_chance))
         order, ordered, exact = best_order(answers)
     few = counts < n
-    tallies = there, int(few.sum()), int((counts == 1).sum()) if n > 1 else 0
-    return Baselines(arms, order, ordered, exact, float(means.sum()), float(best.sum()), *tallies)
+    numbers = there, int(few.sum()), int((counts == 1).sum()) if n > 1 else 0
+    return Baselines(arms, order, ordered, exact, float(means.sum()), float(best.sum()), *numbers)
 
 
 def best_order(answers: LoggedSlots) -> tuple[tuple[int, ...], float, bool]:

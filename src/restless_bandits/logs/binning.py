@@ -267,11 +267,11 @@ def score_of_cuts(train: Array, test: Array, cuts: Sequence[int]) -> float:
     cells = train.shape[2]
     states = np.repeat(np.arange(len(cuts) + 1), np.diff([0, *cuts, cells]))
     moves = merged_counts(train, cuts) + HALF
-    laws = np.log(moves / moves.sum(axis=2, keepdims=True))
+    log_probabilities = np.log(moves / moves.sum(axis=2, keepdims=True))
     usual = train.sum(axis=1) + HALF
     of_state = np.add.reduceat(usual, [0, *cuts], axis=1)
     within = np.log(usual / of_state[:, states])
-    return float((merged_counts(test, cuts) * laws).sum() + (test.sum(axis=1) * within).sum())
+    return float((merged_counts(test, cuts) * log_probabilities).sum() + (test.sum(axis=1) * within).sum())
 
 
 def every_state_left(counts: Array, cuts: Sequence[int]) -> bool:

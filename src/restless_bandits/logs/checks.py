@@ -10,8 +10,8 @@ given the last state and the wait, depends on another known quantity (``associat
 - *reward-moves*: the reward of the last observation. Rewards that vary within a state are also tested for dependence on
   the state before (*reward-memory*), the part of the log (*reward-drift*) or the hour (*reward-day*).
 
-A further test is *laws*, the comparison by τ of the module ``laws``, without a particular alternative. A test that
-rejects becomes a finding. The model is rejected if any test rejects. The false-alarm probability is at most
+A further test is *laws*, the comparison by τ of the module ``distribution_checks``, without a particular alternative.
+A test that rejects becomes a finding. The model is rejected if any test rejects. The false-alarm probability is at most
 ``DOUBTFUL`` for a log from the model: p-values are adjusted for the number of tests (Holm).
 
 Each test asks a single question of a log that is otherwise assumed to be a chain. Several rejections may have the same
@@ -171,14 +171,14 @@ def _reward_parts(states: IntArray, rewards: Array, n: int) -> IntArray:
     return parts
 
 
-def findings_of(trace: Trace, laws: Sequence[Finding] = (), season: Season | None = None) -> tuple[Finding, ...]:
-    """Return the results of all tests with enough data, with the given tests of laws, adjusted for their number.
+def findings_of(trace: Trace, comparisons: Sequence[Finding] = (), season: Season | None = None) -> tuple[Finding, ...]:
+    """Return the results of all tests with enough data, with the given comparisons by τ, adjusted for their number.
 
     Rejections come first, sorted by effect, except for ``LAST``.
     """
     arms = [steps_of(trace, arm, season) for arm in range(trace.n_arms)]
     found = [finding for arm, steps in enumerate(arms) for finding in _tests_of_arm(trace, arm, steps, season)]
-    found += [*laws, *_dependence(arms)]
+    found += [*comparisons, *_dependence(arms)]
     made = [finding for finding in found if math.isfinite(finding.p_value)]
     adjusted = [
         dataclasses.replace(finding, adjusted=p)

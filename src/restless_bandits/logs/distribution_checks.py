@@ -28,9 +28,9 @@ from restless_bandits.model import markov
 
 FEWEST_PAIRS = 10
 """The least number of pairs of observations for a comparison at a lag."""
-EXPECTED = 5.0
+LEAST_EXPECTED_COUNT = 5.0
 """The least expected count; below, states are pooled."""
-FORGOTTEN = 0.01
+FORGOTTEN_TV_DISTANCE = 0.01
 """Distributions this near to the stationary distribution, in total variation, have no further information on the
 moves.
 """
@@ -89,7 +89,7 @@ def law_checks(
             continue
         power = markov.power(chain, int(lag))
         checks.append(_law_check(int(lag), states[starts], states[ends], power))
-        if lags is None and markov.distances(power, stationary) < FORGOTTEN:
+        if lags is None and markov.distances(power, stationary) < FORGOTTEN_TV_DISTANCE:
             break
     return checks
 
@@ -162,10 +162,10 @@ def pooled_counts(seen: IntArray, expected: Array) -> Array:
     """
     groups = [np.zeros(2)]
     for count, mean in zip(seen, expected, strict=True):
-        if groups[-1][1] >= EXPECTED:
+        if groups[-1][1] >= LEAST_EXPECTED_COUNT:
             groups.append(np.zeros(2))
         groups[-1] += np.array([count, mean])
-    if len(groups) > 1 and groups[-1][1] < EXPECTED:
+    if len(groups) > 1 and groups[-1][1] < LEAST_EXPECTED_COUNT:
         rest = groups.pop()
         groups[-1] += rest
     return np.array(groups).T

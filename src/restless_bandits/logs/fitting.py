@@ -7,6 +7,10 @@ the chain conditional on no jumps, the nearest birth-death chain in the sense of
 chain, from the moves between consecutive slots alone, with the same prior: (count + 1) / (total + states), standard
 errors √(p(1 − p) / (total + states)). For two states, logged in every slot, both are the same.
 
+*Actions.* A log with actions is of arms that react to pulls. Each arm has two chains without an order of states, from
+all observations that no unseen pull separates: see ``estimation.reacting``. ``shape`` and ``lags`` then have no
+meaning, and no test is made. Lines of rests have the rewards at rest; without such lines arms at rest pay nothing.
+
 ``laws`` and ``checks`` test the chains against the log.
 """
 
@@ -16,7 +20,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +37,9 @@ from restless_bandits.learning.estimation import (
     Mode,
     NotIdentified,
     Observations,
+    ReactingMode,
     likely_chains,
+    likely_pairs,
 )
 from restless_bandits.logs.checks import Finding, findings_of, rejection, shown_probability, summaries
 from restless_bandits.logs.distribution_checks import LawCheck, is_selective, law_checks
@@ -72,6 +78,8 @@ class ArmFit(ArmEstimate):
     selective: bool
     """Whether the waits between observations depend on the state, as for a log of a policy's choices."""
     laws: tuple[LawCheck, ...]
+    passive_rewards: Array | None = None
+    """Of an arm that reacts: the mean reward of each state in slots without a pull, None if unknown."""
 
     @property
     def jump_share(self) -> float:
@@ -114,7 +122,12 @@ class ArmFit(ArmEstimate):
             **{name: getattr(self, name) for name in steps},
             "modes": [dataclasses.asdict(mode) for mode in self.modes],
             "laws": [distribution.as_dict() for distribution in self.laws],
+            **(self._reacting_part() if self.active_transitions is not None else {}),
         }
+
+    def _reacting_part(self) -> dict[str, Any]:
+        names = ("active_transitions", "active_standard_errors", "passive_rewards", "not_identified")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +206,9 @@ def fit(
 
     """
     check_fit_options(shape, lags)
+    if trace.actions is not None:
+        pairs = tuple(_fit_reacting_arm(trace, arm, strict) for arm in range(trace.n_arms))
+        return Fit(_reacting_problem(trace, pairs, name), pairs, "free", trace, _reacting_notes(trace, pairs))
     numbers = paced(range(trace.n_arms), f"fit of {trace.n_arms} arms", announce, clock)
     arms = tuple(fit_arm(trace, arm, shape, lags, strict) for arm in numbers)
     tested = findings_of(trace, [arm.law_test for arm in arms]) if tests else ()
@@ -226,6 +242,90 @@ def problem_of(
     return Problem(made, name=stem if name is None else name, source=source, findings=findings)
 
 
+def _fit_reacting_arm(trace: Trace, arm: int, strict: bool) -> ArmFit:
+    """Fit both chains of an arm, from pairs of observations without an unseen pull between them."""
+    times, states, _ = trace.of_arm(arm)
+    actions, unseen = trace.pulls_of_arm(arm)
+    n, waits = trace.sizes[arm], np.diff(times)
+    useful = np.searchsorted(unseen, times[:-1]) == np.searchsorted(unseen, times[1:])
+    before = (n * actions + states)[:-1][useful]
+    label, nothing = f"arm {trace.names[arm]!r}", np.full(n, math.nan)
+    if n == 1:
+        still = np.ones((1, 1)), np.zeros((1, 1))
+        found = ArmEstimate(label, len(before), (ReactingMode(*still, 0.0, *still),), nothing, nothing, True, ())
+    else:
+        elapsed, rows, counts = observations(waits[useful], before, states[1:][useful], 2 * n)
+        order = np.lexsort((elapsed, rows))
+        first = np.searchsorted(rows[order], np.arange(2 * n + 1))
+        modes, sentences = likely_pairs((first, elapsed[order], counts[order][:, :n].copy()), n)
+        found = ArmEstimate(label, len(before), modes, nothing, nothing, not sentences, sentences)
+    if strict and not found.identified:
+        raise NotIdentified(f"{label}: {found.not_identified[0]}", Estimate((found,)))
+    pulled = actions == 1
+    rewards, errors = mean_rewards(trace, arm, pulled)
+    varies = trace.reward_laws[arm] == "bounded"
+    of_arm = {"name": trace.names[arm], "rewards": rewards, "reward_errors": errors}
+    return ArmFit(
+        **vars(found) | of_arm,
+        states=trace.spans[arm],
+        looks=len(times),
+        reward_law="beta" if varies else trace.reward_laws[arm],
+        reward_spread=reward_spread(trace, arm, pulled) if varies else None,
+        steps=int((useful & (waits == 1)).sum()),
+        jumps=0,
+        unused=int((~useful).sum()),
+        selective=False,
+        laws=(),
+        passive_rewards=None if pulled.all() else mean_rewards(trace, arm, ~pulled)[0],
+    )
+
+
+def _pulls_by_slot(trace: Trace) -> IntArray:
+    """The number of pulls in each slot of a log with actions, unseen pulls included."""
+    assert trace.actions is not None
+    assert trace.unseen is not None
+    slots = np.concatenate([trace.times[trace.actions == 1], trace.unseen[0]]) - trace.times[0]
+    length = int(max(trace.times[-1] - trace.times[0], slots.max(initial=0))) + 1
+    return np.bincount(slots[slots >= 0], minlength=length)
+
+
+def _reacting_problem(trace: Trace, arms: Sequence[ArmFit], name: str | None) -> Problem:
+    """Return the problem of fitted arms that react; all states are observed if the log has a line for each."""
+    pulls = _pulls_by_slot(trace)
+    made = [
+        Arm(
+            one.transitions,
+            one.rewards,
+            active_transitions=one.active_transitions,
+            passive_rewards=one.passive_rewards,
+            name=one.name,
+            reward_law=one.reward_law,
+            reward_spread=one.reward_spread,
+            reward_range=trace.reward_range,
+        )
+        for one in arms
+    ]
+    source = (
+        f"Fitted to {trace.source or 'a trace'}: {len(trace)} observations in slots {trace.times[0]} to "
+        f"{trace.times[-1]}, chains of pulls and of rests."
+    )
+    stem = trace.source.rpartition(".")[0] or trace.source
+    observed: Literal["all", "pulled"] = "all" if len(trace) == trace.n_arms * len(pulls) else "pulled"
+    about: dict[str, Any] = {"name": stem if name is None else name, "source": source}
+    return Problem(made, plays=max(1, int(pulls.max())), observed=observed, **about)
+
+
+def _reacting_notes(trace: Trace, arms: Sequence[ArmFit]) -> tuple[str, ...]:
+    pulls = _pulls_by_slot(trace)
+    notes = ["the arms may react to pulls: each has a chain of pulls and a chain of rests, and no test is made"]
+    if pulls.min() < pulls.max():
+        notes.append(f"the log has {pulls.min()} to {pulls.max()} pulls a slot, and plays is {max(1, pulls.max())}")
+    if all(arm.passive_rewards is None for arm in arms):
+        notes.append("no rest has a state, so arms at rest are taken to pay nothing; set passive_rewards if they do")
+    notes += [f"arm {arm.name!r}: {sentence}" for arm in arms for sentence in arm.not_identified]
+    return tuple(notes)
+
+
 def fit_notes(trace: Trace, arms: Sequence[ArmFit], shape: str) -> tuple[str, ...]:
     """Return remarks for users of fitted arms."""
     notes = [note for arm in arms for note in _arm_notes(arm, shape, trace.n_states)]
@@ -253,6 +353,8 @@ def mean_rewards(trace: Trace, arm: int, keep: Mask | None = None) -> tuple[Arra
         errors = np.sqrt(squares / (seen - 1) / seen)
     errors[seen < 2] = math.nan
     known = np.flatnonzero(seen)
+    if not known.size:
+        return np.full(len(seen), trace.reward_range[0]), errors
     return np.clip(np.interp(np.arange(len(seen)), known, means[known]), *trace.reward_range), errors
 
 
@@ -261,6 +363,8 @@ def reward_spread(trace: Trace, arm: int, keep: Mask | None = None) -> float:
     states.
     """
     _, states, rewards = _kept(trace, arm, keep)
+    if not rewards.size:
+        return 1 - LEAST_SPREAD
     low, high = trace.reward_range
     means = mean_rewards(trace, arm, keep)[0][states]
     largest = float(((means - low) * (high - means)).sum())

@@ -34,7 +34,7 @@ from restless_bandits.learning.learners import Learner, learner
 from restless_bandits.learning.learners.simple import Informed
 from restless_bandits.logs.fitting import Fit, fit
 from restless_bandits.logs.posterior_problems import posterior_problems
-from restless_bandits.logs.traces import Trace
+from restless_bandits.logs.traces import OTHER_PULLS, Trace
 from restless_bandits.logs.weighting import NO_PROBABILITIES, Weighted, mean_of_log, weigh
 from restless_bandits.model.checks import check_length
 from restless_bandits.model.problem import Problem
@@ -211,6 +211,7 @@ def evaluate_policy(
     draws, seed = check_int("draws", draws, FEWEST_DRAWS, MOST_DRAWS), check_int("seed", seed, 0)
     if not 0.5 <= confidence < 1:
         raise ProblemError(f"confidence is {confidence!r}; give a number from 0.5 to below 1, such as 0.95")
+    trace.refuse_actions(f"{OTHER_PULLS}; fit the log, and evaluate policies on the fitted problem")
     _refuse_whole_logs(trace)
     found = fit(trace, shape=shape, announce=announce)
     slots = int(trace.times[-1] - trace.times[0]) + 1

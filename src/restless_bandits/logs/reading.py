@@ -1,9 +1,10 @@
 """A log as columns of numbers; an error names the first invalid entry.
 
-The columns are ``time``, ``arm``, ``state`` or ``value``, and optionally ``reward`` and ``probability``, with an entry
-for every observation. A log may use other names, or have a column for each arm (*wide*) instead of a line for each
-observation (*long*); further columns are ignored. Lines without a state, value or reward are no observations, and
-neither are empty cells of a wide log. ``traces`` interprets the numbers.
+The columns are ``time``, ``arm``, ``state`` or ``value``, and optionally ``reward``, ``probability`` and ``action``,
+with an entry for every observation. A log may use other names, or have a column for each arm (*wide*) instead of a line
+for each observation (*long*); further columns are ignored. Lines without a state, value or reward are no observations,
+and neither are empty cells of a wide log; with a column ``action`` such a line of a pull is a pull without an
+observation. ``traces`` interprets the numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from restless_bandits._internal.errors import ProblemError, check_known, did_you
 from restless_bandits._internal.tables import Table, in_memory, table_in_memory, table_of
 from restless_bandits._internal.validation import BoolArray
 
-COLUMNS = ("time", "arm", "state", "value", "reward", "probability")
+LOG_COLUMNS = ("time", "arm", "state", "value", "reward", "probability", "action")
 MEASURED = ("state", "value")
 ALL = "*"
 """In place of a column name: all columns without another role."""
@@ -94,7 +95,7 @@ def _checked_names(named: Named | None, wide: bool) -> tuple[dict[str, list[str]
         raise ProblemError(f"columns is {shortened(named)}; give a mapping such as {{'time': 'time_hour'}}")
     found = {}
     for role, names in (named or {}).items():
-        check_known(role, COLUMNS, "a log has no column")
+        check_known(role, LOG_COLUMNS, "a log has no column")
         listed = [names] if isinstance(names, str) else list(names)
         if not listed or not all(isinstance(name, str) for name in listed):
             raise ProblemError(f"column {role} is {shortened(names)}; give the name that the log has for it")
@@ -113,7 +114,7 @@ def _checked_names(named: Named | None, wide: bool) -> tuple[dict[str, list[str]
 
 def _chosen(table: Table, named: Mapping[str, Sequence[str]], wide: str | None) -> _Chosen:
     single: dict[str, int] = {}
-    for role in COLUMNS if wide is None else ("time",):
+    for role in LOG_COLUMNS if wide is None else ("time",):
         if role in named:
             single[role] = _place(table, named[role][0], role)
         elif role not in MEASURED or not any(other in named for other in MEASURED):
@@ -210,6 +211,19 @@ def _long(numbers: dict[str, npt.NDArray[Any]], labels: Sequence[str], table: Ta
         if name in numbers and numbers[name].dtype.kind == "f":
             missing |= np.isnan(numbers[name])
     place = table.place
+    if "action" in numbers:
+        wrong = (numbers["action"] != 0) & (numbers["action"] != 1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ProblemError(
+                f"{table.place(row)}: action is {exact(numbers['action'][row])}; give 1 for a pull and 0 for a rest, "
+                "or rename the column if it has another meaning"
+            )
+        numbers["action"] = numbers["action"].astype(np.int64)
+        numbers["unseen"] = missing & (numbers["action"] == 1)
+        missing &= ~numbers["unseen"]
+        if "state" in numbers:
+            numbers["state"] = np.where(np.isnan(numbers["state"]), 0, numbers["state"])
     if missing.any():
         rows = np.flatnonzero(~missing)
         what = " or ".join(name for name in OPTIONAL if name in numbers)

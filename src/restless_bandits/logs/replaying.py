@@ -47,7 +47,7 @@ from restless_bandits.learning.learners.base import check_features
 from restless_bandits.logs.baselines import Baselines, LoggedSlots, baselines
 from restless_bandits.logs.clocks import Clock
 from restless_bandits.logs.fitting import fit, mean_rewards
-from restless_bandits.logs.traces import Trace
+from restless_bandits.logs.traces import OTHER_PULLS, Trace
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
@@ -242,6 +242,7 @@ def replay(
             check_int(what, slot, 0, LAST_SLOT - 1)
     check_known(missing, MISSING, "missing is")
     check_known(closed, CLOSED, "closed is")
+    trace.refuse_actions(f"{OTHER_PULLS}; fit the log, and simulate learners on the fitted problem")
     players = by_label(learners)
     played, possible, logged = _played(trace, first, last, horizon, missing)
     answers = LoggedSlots.of(trace, played)

@@ -31,7 +31,7 @@ MOST_ROWS = 40
 """The largest number of arms in a raster."""
 MOST_ARMS = 12
 """The largest number of arms with their own drawing and table."""
-COLUMNS = 260
+RASTER_COLUMNS = 260
 PARTS = 12
 """Parts of the log if no phase is known."""
 LOOKS = {"observed": 0, "by the chain": 1}
@@ -54,6 +54,7 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
     season = found if isinstance(found, SeasonFit) else None
     plain = season.plain if season else found
     assert isinstance(plain, Fit)
+    plain.trace.refuse_actions("the page shows one chain for each arm; leave --report out")
     if announce is not None and plain.problem.n_arms > 1:
         announce("report: what a player could gain, on problems that explain the log")
     gain = expected_gain(plain, draws=draws, seed=seed)
@@ -75,7 +76,7 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
         above=f"{gain.above.mean():.4g}" if gain else "",
         interval=f"{low:.4g} to {high:.4g}",
         log=_log(trace, first, last),
-        each=(last - first + 1) / COLUMNS,
+        each=(last - first + 1) / RASTER_COLUMNS,
         phase=phase,
         occupancy=occupancy,
         chain=_chain,
@@ -96,7 +97,7 @@ def _log(trace: Trace, first: int, last: int) -> Markup:
     slots = Axis("", ticks=ticks, ends=(first - 0.5, last + 0.5))
     about = f"The log: {rows} arms by time, darker where states were worse, empty without observations"
     high = float(np.clip(160 / rows, 7, 18))
-    return raster("", trace.names[:rows], trace.shades(COLUMNS)[:rows], slots, row=high, about=about)
+    return raster("", trace.names[:rows], trace.shades(RASTER_COLUMNS)[:rows], slots, row=high, about=about)
 
 
 def _when(trace: Trace, slot: int) -> str:
@@ -162,20 +163,20 @@ def _about(value: float, error: float) -> str:
 def _memory(arm: ArmFit) -> Markup | str:
     if not arm.laws:
         return ""
-    lags = [law.lag for law in arm.laws]
+    lags = [check.lag for check in arm.laws]
     along = np.unique(np.geomspace(1, max(10, *lags), 40).round().astype(np.int64))
-    starts = np.sum([law.counts.sum(axis=1) for law in arm.laws], axis=0)
+    starts = np.sum([check.counts.sum(axis=1) for check in arm.laws], axis=0)
     weights = starts / starts.sum()
     powers = [float(np.diagonal(markov.power(arm.transitions, int(lag))) @ weights) for lag in along]
     seen = [
         Point(
-            law.lag,
-            law.same_observed,
+            check.lag,
+            check.same_observed,
             "",
-            law.same_observed - 2 * law.same_error,
-            law.same_observed + 2 * law.same_error,
+            check.same_observed - 2 * check.same_error,
+            check.same_observed + 2 * check.same_error,
         )
-        for law in arm.laws
+        for check in arm.laws
     ]
     curve = [Point(float(lag), share, "") for lag, share in zip(along, powers, strict=True)]
     lines = [ChartLine("by the chain", curve, "curve"), ChartLine("observed", seen, "bars")]

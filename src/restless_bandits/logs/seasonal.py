@@ -143,6 +143,7 @@ def fit_season(
         As for ``fit``.
 
     """
+    trace.refuse_actions("a fit with a season has one chain for each arm; leave the season out")
     check_fit_options(shape, lags)
     cycle = season_of(trace, season, phases)
     plain = fit(trace, shape=shape, lags=lags, name=name, announce=announce)
@@ -154,12 +155,12 @@ def fit_season(
     if not fitted:
         raise ProblemError("no phase has consecutive observations of every arm; use fewer phases")
     by_phase = [_phase_arms(trace, cycle, phase, shape, lags) for phase in fitted]
-    laws = [
+    comparisons = [
         _in_phase(arm.law_test, cycle.names[phase])
         for phase, arms in zip(fitted, by_phase, strict=True)
         for arm in arms
     ]
-    tests = findings_of(trace, laws, cycle)
+    tests = findings_of(trace, comparisons, cycle)
     fits = []
     for phase, arms in zip(fitted, by_phase, strict=True):
         label = f"{plain.problem.name}, {cycle.labels[phase]}".lstrip(", ")

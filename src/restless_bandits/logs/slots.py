@@ -21,19 +21,20 @@ from restless_bandits.logs.clocks import MICRO, UNITS, Clock, duration, spell
 from restless_bandits.logs.reading import Columns, exact
 
 PROBABLE = "with probabilities a slot holds one choice; make slots shorter (--slot)"
+ONE_ACTION = "an arm is pulled or rests in a slot; say --duplicates last, or make slots shorter (--slot)"
 DUPLICATES = ("refuse", "mean", "last")
 USUAL = [n * UNITS[unit] for unit, numbers in (
     ("s", (1, 2, 5, 10, 15, 20, 30)), ("min", (1, 2, 5, 10, 15, 20, 30)), ("h", (1, 2, 3, 4, 6, 8, 12)), ("d", (1,)),
     ("w", (1,)),
 ) for n in numbers]  # fmt: skip
 """Usual slot lengths in seconds."""
-NEAR = 0.1
+NEAR_LENGTH = 0.1
 """The largest relative difference of a wait from a usual wait for the two to be identified."""
 SHARE = 0.1
 """The share of waits that may be shorter than a guessed slot."""
-SURE = 0.3
+SURE_SHARE = 0.3
 """The share of equal waits from which on no length is rounded."""
-FEW = 10
+LEAST_STEPS = 10
 """The least number of steps whose common divisor is meaningful."""
 UNIX = 1e8
 """Numbers from this size on are taken for seconds since 1970."""
@@ -113,7 +114,7 @@ def _bin_begins(first: int, length: int) -> int:
 def _hint(times: npt.NDArray[Any]) -> list[str]:
     """A hint for logs whose slot numbers have a common gap."""
     steps = np.diff(np.unique(times)).astype(np.int64)
-    gap = int(np.gcd.reduce(steps)) if len(steps) >= FEW else 0
+    gap = int(np.gcd.reduce(steps)) if len(steps) >= LEAST_STEPS else 0
     if gap < 2:
         return []
     return [
@@ -134,9 +135,9 @@ def _guess(columns: Columns, times: Array, *, usual: bool = False) -> float:
     if not waits.size:
         raise ProblemError("no arm has lines at two times, so the length of a slot is unknown; give it (--slot)")
     found = float(np.quantile(waits, SHARE, method="lower"))
-    if np.isclose(waits, found, rtol=1e-6).mean() >= SURE:
+    if np.isclose(waits, found, rtol=1e-6).mean() >= SURE_SHARE:
         return float(np.round(found, 6)) or found
-    near = [length for length in USUAL if abs(found / length - 1) <= NEAR] if usual else []
+    near = [length for length in USUAL if abs(found / length - 1) <= NEAR_LENGTH] if usual else []
     return min(near, key=lambda length: abs(found / length - 1)) if near else float(f"{found:.3g}")
 
 
@@ -171,7 +172,11 @@ def _taken(columns: Columns, rows: IntArray) -> Columns:
 
 def _means(columns: Columns, slots: IntArray) -> tuple[Columns, IntArray]:
     """The mean value and reward of each arm in each slot."""
-    for name, why in (("state", "states have no mean; say --duplicates last"), ("probability", PROBABLE)):
+    for name, why in (
+        ("state", "states have no mean; say --duplicates last"),
+        ("probability", PROBABLE),
+        ("action", ONE_ACTION),
+    ):
         if name in columns.numbers:
             raise ProblemError(f"several lines of an arm lie in one slot, and {why}")
     arms = columns.numbers["arm"]

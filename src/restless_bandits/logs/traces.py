@@ -5,6 +5,9 @@ A log is a table with a line for every observation of an arm: ``time`` (the slot
 ``reward``. A wide log has a line for every time and a column for every arm. Slots without an observation of an arm have
 no line, or an empty cell. Lines may come in any order.
 
+*Actions.* A log of arms that react to pulls has a column ``action``: 1 for a pull, 0 for a rest. A line of a pull
+without a state is a pull that was not seen. Slots without a line of an arm are rests.
+
 *States from values.* Edges are common to all arms: a state has the same meaning for every arm, see ``binning``. A value
 on an edge belongs to the better side. The best state holds the highest values, or the lowest with ``low_is_better``.
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,7 @@ from restless_bandits.model.rewards import ZERO_TO_ONE, Range, RewardLaw, checke
 
 SAME_REWARD = 1e-9
 """The largest difference of equal rewards of a state, as in ``Agent``."""
+OTHER_PULLS = "a log of other pulls says nothing of the states that these pulls would have made"
 
 Binning = tuple[States, Edges, bool]
 """The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
@@ -69,9 +73,13 @@ class Trace:
     """The clock of the slots; None for a log with numbered slots."""
     notes: tuple[str, ...] = ()
     """Remarks on the reading of the log: ignored, omitted or guessed parts."""
+    actions: IntArray | None = None
+    """Whether the arm was pulled in each line (1) or not (0), if logged: the arms may react to pulls."""
+    unseen: tuple[IntArray, IntArray] | None = None
+    """With ``actions``: the slots and arms of pulls without an observation."""
 
     def __post_init__(self) -> None:
-        for column in (self.times, self.arms, self.states, self.rewards, self.probabilities):
+        for column in (self.times, self.arms, self.states, self.rewards, self.probabilities, self.actions):
             if column is not None:
                 column.flags.writeable = False
 
@@ -111,6 +119,17 @@ class Trace:
         """Return the slots, the states by the arm's own numbers, and the rewards of an arm."""
         rows = self._rows[arm]
         return self.times[rows], self.states[rows] - self.spans[arm][0], self.rewards[rows]
+
+    def pulls_of_arm(self, arm: int) -> tuple[IntArray, IntArray]:
+        """Return the actions of an arm's observations, and the slots of its pulls without an observation."""
+        assert self.actions is not None
+        assert self.unseen is not None
+        return self.actions[self._rows[arm]], self.unseen[0][self.unseen[1] == arm]
+
+    def refuse_actions(self, why: str) -> None:
+        """Raise for a log with actions, whose arms may react to pulls."""
+        if self.actions is not None:
+            raise ProblemError(f"the log has actions, so its arms may react to pulls: {why}")
 
     def shades(self, columns: int) -> Array:
         """Return the badness of the states of each arm in intervals of the log: 0 the best, 1 the worst, (arm,
@@ -197,7 +216,7 @@ def read_trace(
         them packed by gzip or not, or Parquet (``.parquet``, needs pyarrow); or a frame of pandas or polars, an object
         with the Arrow stream interface, or a mapping from names to columns.
     columns
-        The names of the columns time, arm, state, value, reward and probability, if different:
+        The names of the columns time, arm, state, value, reward, probability and action, if different:
         ``{"time": "time_hour", "arm": "origin", "value": "late"}``. Several names for value or state, or ``"*"`` for
         all others, declare a column for each arm. ``Trace.notes`` names the columns not used.
     wide
@@ -236,6 +255,7 @@ def trace(
     value: npt.ArrayLike | None = None,
     reward: npt.ArrayLike | None = None,
     probability: npt.ArrayLike | None = None,
+    action: npt.ArrayLike | None = None,
     slot: float | str | None = None,
     duplicates: str = "refuse",
     states: States = None,
@@ -249,7 +269,8 @@ def trace(
     >>> trace([0, 1, 2], ["a", "a", "a"], state=[0, 1, 0])
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
-    given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward, "probability": probability}
+    given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward}
+    given |= {"probability": probability, "action": action}
     read = columns_in_memory(given)
     return _trace(read, (states, edges, low_is_better), rewards, reward_range, (slot, duplicates))
 
@@ -266,6 +287,7 @@ def _trace(
     times, clock, notes = slots_of(columns, slot, bins=duplicates != "refuse")
     sized = slot is not None or clock is not None
     columns, times = one_look_a_slot(columns, times, duplicates, sized)
+    columns, times, unseen = _without_unseen_pulls(columns, times)
     if "state" in columns.numbers:
         if states is not None or edges is not None or low_is_better:
             raise ProblemError("the trace has a state column, so there are no values to bin; leave the binning out")
@@ -288,17 +310,44 @@ def _trace(
     found = times, columns.numbers["arm"], seen, rewards
     between = None if cuts is None else tuple(cuts.tolist())
     said = (*columns.notes, *notes)
-    return Trace(*found, columns.names, paid, between, columns.source, ends, _chances(columns), clock, said)
+    return Trace(
+        *found,
+        columns.names,
+        paid,
+        between,
+        columns.source,
+        ends,
+        _probabilities(columns),
+        clock,
+        said,
+        columns.numbers.get("action"),
+        unseen,
+    )
 
 
-def _chances(columns: Columns) -> Array | None:
+def _without_unseen_pulls(
+    columns: Columns, times: IntArray
+) -> tuple[Columns, IntArray, tuple[IntArray, IntArray] | None]:
+    """Return the observations, their slots, and the slots and arms of pulls without an observation."""
+    lost = columns.numbers.get("unseen")
+    if lost is None:
+        return columns, times, None
+    rows, place = np.flatnonzero(~lost), columns.place
+    if not rows.size:
+        raise ProblemError("no pull of the log was seen; log the states of pulled arms")
+    numbers = {name: column[rows] for name, column in columns.numbers.items()}
+    seen = replace(columns, numbers=numbers, place=lambda row: place(int(rows[row])))
+    return seen, times[rows], (times[lost], columns.numbers["arm"][lost])
+
+
+def _probabilities(columns: Columns) -> Array | None:
     """The logged probabilities of the choices of arms, if present."""
-    chances = columns.numbers.get("probability")
-    if chances is not None:
+    probabilities = columns.numbers.get("probability")
+    if probabilities is not None:
         remedy = "give the probability with which the arm was chosen, above 0 and at most 1"
-        columns.refuse("probability", chances <= 0, f"cannot be, as the arm was chosen; {remedy}")
-        columns.refuse("probability", chances > 1, f"is no probability; {remedy}")
-    return chances
+        columns.refuse("probability", probabilities <= 0, f"cannot be, as the arm was chosen; {remedy}")
+        columns.refuse("probability", probabilities > 1, f"is no probability; {remedy}")
+    return probabilities
 
 
 def _check_states(columns: Columns) -> None:

@@ -39,7 +39,7 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.policies.policies import Policy
 from restless_bandits.processes.beliefs import hidden_process, truncation_for
 
-FEWEST = 200.0
+LEAST_EFFECTIVE_PULLS = 200.0
 """The least effective number of pulls for a result."""
 LONGEST_WINDOW = 64
 BLOCKS, SHORTEST_BLOCK = 20, 40
@@ -104,7 +104,7 @@ class Situations:
     arms: IntArray
     """The pulled arm."""
     rewards: Array
-    chances: Array
+    probabilities: Array
 
 
 def situations(trace: Trace) -> Situations | str:
@@ -138,7 +138,7 @@ def weigh(
     size = len(found.arms) // BLOCKS
     if size < SHORTEST_BLOCK:
         return Weighted(reason=f"{len(found.arms)} pulls are too few; {BLOCKS * SHORTEST_BLOCK} are needed")
-    ratios = (policy.choose(found.last_states, found.elapsed)[:, 0] == found.arms) / found.chances
+    ratios = (policy.choose(found.last_states, found.elapsed)[:, 0] == found.arms) / found.probabilities
     mean, error = float(ratios.mean()), float(ratios.std()) / math.sqrt(len(ratios))
     if abs(mean - 1) > DOUBT * error:
         off = f"ratios of probabilities average {mean:.3g} ± {error:.1g}, where 1 is expected"
@@ -154,7 +154,7 @@ def weigh(
         weights[: window - 1] = 0.0
         squares = float((weights**2).sum())
         effective = float(weights.sum()) ** 2 / squares if squares else 0.0
-        if effective < FEWEST:
+        if effective < LEAST_EFFECTIVE_PULLS:
             break
         value, reach = _mean(weights, found.rewards, level)
         drift = next(by_model) - gain
@@ -164,7 +164,10 @@ def weigh(
         return Weighted(
             effective=effective,
             mean_ratio=mean,
-            reason=f"only {effective:.0f} pulls, effectively, agree with this policy; {FEWEST:.0f} are needed",
+            reason=(
+                f"only {effective:.0f} pulls, effectively, agree with this policy; "
+                f"{LEAST_EFFECTIVE_PULLS:.0f} are needed"
+            ),
         )
     reach, left, best = min(tried, key=lambda one: one[0] + one[1])
     if left > reach:

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.blocks import last_sums
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import (
     Array,
@@ -34,9 +35,9 @@ from restless_bandits.model.rewards import (
     RewardLaw,
     checked_range,
     checked_spread,
+    normalized_rewards,
     outside,
     range_within,
-    shares_of,
 )
 from restless_bandits.model.support import ARM_FEATURES
 
@@ -44,7 +45,7 @@ from restless_bandits.model.support import ARM_FEATURES
 def proper_chains(transitions: Array) -> Array:
     """Return transition matrices in their normalized form: see ``Arm.chain``."""
     possible = np.where(transitions < 1e-150, 0.0, transitions)
-    return np.asarray(possible / possible.sum(axis=-1, keepdims=True))
+    return np.asarray(possible / last_sums(possible)[..., None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +144,8 @@ class BaseArm:
             return numbers
         return *numbers, self.reward_range, self.reward_spread
 
-    def _shown(self, laws: str) -> str:
-        """The arm as a Python expression, ``laws`` included; default values are left out."""
+    def _shown(self, dynamics: str) -> str:
+        """The arm as a Python expression, ``dynamics`` included; default values are left out."""
         fields = (
             ("name", ""),
             ("initial", None),
@@ -156,7 +157,7 @@ class BaseArm:
         )
         values = vars(self) | {"initial": self.initial_given}
         others = [f"{key}={values[key]!r}" for key, default in fields if values.get(key, default) != default]
-        return f"{type(self).__name__}({', '.join([laws, f'rewards={self.rewards.tolist()}', *others])})"
+        return f"{type(self).__name__}({', '.join([dynamics, f'rewards={self.rewards.tolist()}', *others])})"
 
     def named(self, name: str) -> Self:
         """Return the same arm under another name."""
@@ -171,7 +172,7 @@ class BaseArm:
         """
         other = copy.copy(self)
         ends = range_within(self.reward_range, common)
-        object.__setattr__(other, "rewards", read_only(np.clip(shares_of(self.rewards, common), *ends)))
+        object.__setattr__(other, "rewards", read_only(np.clip(normalized_rewards(self.rewards, common), *ends)))
         object.__setattr__(other, "reward_range", ends)
         low, width = common[0], common[1] - common[0]
         if at_rest:
@@ -477,7 +478,7 @@ class TableArm(BaseArm):
             first = np.concatenate([np.eye(n), table[0, n:]])
             table = np.concatenate([first[None], table])
         if len(table) < 2:
-            raise ProblemError(f"{self._label}laws holds no law for τ = 1; give at least one")
+            raise ProblemError(f"{self._label}laws holds no distributions for τ = 1; give at least one")
         object.__setattr__(self, "laws", read_only(table))
 
     @property
@@ -500,7 +501,7 @@ class TableArm(BaseArm):
         return "table", self.laws.shape, self.laws.tobytes(), *super().hashed_parts()
 
     def __repr__(self) -> str:
-        return self._shown(f"laws=<{self.length} laws of {self.n_states} states>")
+        return self._shown(f"laws=<{self.length} distributions of {self.n_states} states>")
 
 
 AnyArm = Arm | TableArm

@@ -46,11 +46,11 @@ def refuse_first(what: str, numbers: Array, bad: BoolArray, why: str) -> None:
         raise ProblemError(what + "".join(f"[{i}]" for i in first) + " " + why.format(numbers[first]))
 
 
-def check_distributions(laws: Array, what: str) -> None:
+def check_distributions(distributions: Array, what: str) -> None:
     """Check that the last axis holds probability distributions."""
-    outside = (laws < 0) | (laws > 1 + ROW_SUM_TOLERANCE)
-    refuse_first(what, laws, outside, "is {:.12g}; a probability must lie between 0 and 1")
-    sums = laws.sum(axis=-1)
+    outside = (distributions < 0) | (distributions > 1 + ROW_SUM_TOLERANCE)
+    refuse_first(what, distributions, outside, "is {:.12g}; a probability must lie between 0 and 1")
+    sums = distributions.sum(axis=-1)
     wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
     refuse_first(what, sums, wrong, "sums to {:.12g}, not 1; make its probabilities add up to one")
 

@@ -120,8 +120,8 @@ def simulate_exploration(
     for number, arm in enumerate(problem.arms):
         elapsed, place = np.unique(lengths.sum(axis=1), return_inverse=True)
         starts = [_start(problem, number, int(slots)) for slots in elapsed]
-        laws = np.cumsum([distribution for distribution, _ in starts], axis=1)[place]
-        states = (rng.random((runs, 1)) > laws[:, :-1]).sum(axis=1)
+        distributions = np.cumsum([distribution for distribution, _ in starts], axis=1)[place]
+        states = (rng.random((runs, 1)) > distributions[:, :-1]).sum(axis=1)
         counts.append(_leave_all(arm.one_step, states, m, rng))
         lengths[:, number] = starts[0][1] + counts[-1].sum(axis=(1, 2))
     return lengths, counts

@@ -16,12 +16,20 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from restless_bandits._internal.blocks import blocks
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_ints, is_whole
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm, proper_chains
 from restless_bandits.model.checks import ROW_SUM_TOLERANCE, check_distributions, refuse_first
-from restless_bandits.model.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, range_within, shares_of
+from restless_bandits.model.rewards import (
+    ZERO_TO_ONE,
+    Range,
+    RewardLaw,
+    checked_range,
+    normalized_rewards,
+    range_within,
+)
 
 PRINTED_TOLERANCE = 1.000001e-8
 """The largest distance of a row sum from one in arrays: rows printed with eight digits are divided by their sums."""
@@ -51,6 +59,11 @@ class KindGroup:
     @property
     def n_states(self) -> int:
         return int(self.active_rewards.shape[1])
+
+    def part(self, rows: slice) -> KindGroup:
+        """Return the group of consecutive kinds of this group."""
+        words = ("active", "passive", "active_rewards", "passive_rewards", "count", "start")
+        return KindGroup(self.first + rows.start, *(getattr(self, word)[rows] for word in words))
 
     @property
     def kinds(self) -> slice:
@@ -86,7 +99,7 @@ def counts_of(kinds: Sequence[AnyArm]) -> IntArray:
 def names_of(kinds: Sequence[AnyArm]) -> Iterable[str]:
     """Return the names of kinds."""
     if isinstance(kinds, ArrayKinds):
-        return (kinds.name(i) for i in range(len(kinds)))
+        return kinds.names or (kinds.name(i) for i in range(len(kinds)))
     return (kind.name for kind in kinds)
 
 
@@ -109,13 +122,16 @@ def kind_numbers(kinds: Sequence[AnyArm]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names_of(kinds))}
 
 
-def find_arm(numbers: Mapping[str, int], counts: IntArray, name: str) -> int | None:
-    """Return the position of the arm with a given name, None without one, from the numbers of kinds by name."""
+def find_arm(numbers: Mapping[str, int], counts: IntArray, firsts: IntArray, name: str) -> int | None:
+    """Return the position of the arm with a given name, None without one.
+
+    ``numbers`` holds the numbers of kinds by name, ``firsts`` the position of each kind's first arm.
+    """
     kind = numbers.get(name)
     place = 1 if kind is not None and counts[kind] == 1 else None
     if place is None:
         kind, place = _numbered(numbers, counts, name) or (None, None)
-    return None if kind is None or place is None else int(counts[:kind].sum()) + place - 1
+    return None if kind is None or place is None else int(firsts[kind]) + place - 1
 
 
 def _numbered(numbers: Mapping[str, int], counts: IntArray, name: str) -> tuple[int, int] | None:
@@ -128,8 +144,8 @@ def _numbered(numbers: Mapping[str, int], counts: IntArray, name: str) -> tuple[
     return (kind, int(digits)) if len(digits) == len(str(count)) and 1 <= int(digits) <= count else None
 
 
-class ExpandedArms(Sequence[AnyArm]):
-    """The single arms of kinds, made on demand."""
+class _OfArms:
+    """The positions of single arms in their kinds."""
 
     def __init__(self, kinds: Sequence[AnyArm]) -> None:
         self._kinds, self._counts = kinds, counts_of(kinds)
@@ -138,6 +154,18 @@ class ExpandedArms(Sequence[AnyArm]):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
+    def _located(self, place: int) -> tuple[int, str]:
+        """Return the kind of an arm, and the end of the arm's name after the name of the kind."""
+        number = range(len(self))[place]
+        kind = int(np.searchsorted(self._ends, number, side="right"))
+        count = int(self._counts[kind])
+        within = number - int(self._ends[kind]) + count + 1
+        return kind, "" if count == 1 else f"-{within:0{len(str(count))}}"
+
+
+class ExpandedArms(_OfArms, Sequence[AnyArm]):
+    """The single arms of kinds, made on demand."""
+
     @overload
     def __getitem__(self, place: int) -> AnyArm: ...
     @overload
@@ -145,13 +173,24 @@ class ExpandedArms(Sequence[AnyArm]):
     def __getitem__(self, place: int | slice) -> AnyArm | tuple[AnyArm, ...]:
         if isinstance(place, slice):
             return tuple(self[i] for i in range(*place.indices(len(self))))
-        number = range(len(self))[place]
-        kind = int(np.searchsorted(self._ends, number, side="right"))
-        arm, count = self._kinds[kind], int(self._counts[kind])
-        if count == 1:
-            return arm
-        within = number - int(self._ends[kind]) + count + 1
-        return arm.of_count(1).named(f"{arm.name}-{within:0{len(str(count))}}")
+        kind, end = self._located(place)
+        arm = self._kinds[kind]
+        return arm.of_count(1).named(arm.name + end) if end else arm
+
+
+class ArmNames(_OfArms, Sequence[str]):
+    """The names of single arms, made on demand."""
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        if isinstance(place, slice):
+            return tuple(self[i] for i in range(*place.indices(len(self))))
+        kind, end = self._located(place)
+        kinds = self._kinds
+        return (kinds.name(kind) if isinstance(kinds, ArrayKinds) else kinds[kind].name) + end
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,18 +264,25 @@ class ArrayKinds(Sequence[Arm]):
     @cached_property
     def group(self) -> KindGroup:
         """The arrays of all kinds, with normalized chains."""
-        passive, active = proper_chains(self.transitions), proper_chains(self.active_transitions)
-        start = _stationary(passive) if self.initial is None else self.initial
-        if start.ndim == 1:
-            start = np.eye(self.n_states)[start.astype(np.int64)]
-        start = (start[:, None] @ passive)[:, 0] / start.sum(axis=1)[:, None]
+        n, many = self.n_states, len(self)
+        passive, active = np.empty((many, n, n)), np.empty((many, n, n))
+        start = np.empty((many, n))
+        for rows in blocks(many, n * n):
+            passive[rows], active[rows] = (
+                proper_chains(self.transitions[rows]),
+                proper_chains(self.active_transitions[rows]),
+            )
+            before = _stationary(passive[rows]) if self.initial is None else self.initial[rows]
+            if before.ndim == 1:
+                before = np.eye(n)[before.astype(np.int64)]
+            start[rows] = (before[:, None] @ passive[rows])[:, 0] / before.sum(axis=1)[:, None]
         return KindGroup(0, active, passive, self.rewards, self.passive_rewards, self.counts, start)
 
     def normalized_to(self, common: Range, *, at_rest: bool) -> ArrayKinds:
         """Return the kinds with rewards as shares of a range: see ``Arm.normalized_to``."""
         low, width = common[0], common[1] - common[0]
         ends = range_within(self.reward_range, common)
-        rewards = np.clip(shares_of(self.rewards, common), *ends)
+        rewards = np.clip(normalized_rewards(self.rewards, common), *ends)
         resting = (self.passive_rewards - low) / width if at_rest else self.passive_rewards
         return replace(self, rewards=rewards, passive_rewards=resting, reward_range=ends)
 
@@ -277,6 +323,8 @@ def _stationary(chains: Array) -> Array:
     """Return the stationary distribution of each chain of a stack; of several, the limit from the uniform one."""
     found = np.empty(chains.shape[:2])
     regular = markov.are_regular(chains)
+    if regular.all():
+        return markov.irreducible_laws(chains)
     found[regular] = markov.irreducible_laws(chains[regular])
     others, which = np.unique(chains[~regular].reshape(-1, chains[0].size), axis=0, return_inverse=True)
     limits = [markov.limit_laws(chain.reshape(chains.shape[1:])).mean(axis=0) for chain in others]
@@ -413,6 +461,6 @@ def _starts(given: npt.ArrayLike, n: int, n_states: int) -> Array | IntArray:
             f"initial is {shortened(given)}; give a state for each of {n} arms, or a distribution over {n_states} "
             "states, for all arms or for each"
         )
-    laws = np.broadcast_to(raw.astype(np.float64), (n, n_states))
-    check_distributions(laws, "initial")
-    return np.asarray(laws)
+    distributions = np.broadcast_to(raw.astype(np.float64), (n, n_states))
+    check_distributions(distributions, "initial")
+    return np.asarray(distributions)

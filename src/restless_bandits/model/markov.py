@@ -20,6 +20,7 @@ import math
 
 import numpy as np
 
+from restless_bandits._internal.blocks import last_sums
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 
 
@@ -108,7 +109,7 @@ def irreducible_laws(chains: Array) -> Array:
     work = chains.copy()
     n = work.shape[-1]
     for last in range(n - 1, 0, -1):
-        work[..., :last, last] /= work[..., last, :last].sum(axis=-1, keepdims=True)
+        work[..., :last, last] /= last_sums(work[..., last, :last])[..., None]
         work[..., :last, :last] += work[..., :last, last, None] * work[..., last, None, :last]
     distribution = np.zeros(work.shape[:-1])
     distribution[..., 0] = 1.0
@@ -116,7 +117,7 @@ def irreducible_laws(chains: Array) -> Array:
         distribution[..., k] = (distribution[..., None, :k] @ work[..., :k, k, None])[..., 0, 0]
         # Chances may differ by hundreds of orders of magnitude; only their ratios count.
         distribution /= distribution.max(axis=-1, keepdims=True)
-    distribution /= distribution.sum(axis=-1, keepdims=True)
+    distribution /= last_sums(distribution)[..., None]
     return distribution
 
 
@@ -181,15 +182,15 @@ def stationary(P: Array) -> Array:
     return np.asarray(limit_laws(P).mean(axis=0))
 
 
-def thresholds(laws: Array) -> Array:
+def thresholds(distributions: Array) -> Array:
     """Return cumulative sums along the last axis: a draw u from [0, 1) maps to the state numbered by the count of sums
     ≤ u.
 
     Sums are infinite from the last possible state on: a total rounded to less than 1 would let draws pass.
     """
-    possible = laws > 0
+    possible = distributions > 0
     later: IntArray = np.cumsum(possible[..., ::-1], axis=-1)[..., ::-1] - possible
-    return np.where(later > 0, np.cumsum(laws, axis=-1), np.inf)
+    return np.where(later > 0, np.cumsum(distributions, axis=-1), np.inf)
 
 
 def second_eigenvalue(P: Array) -> float:
@@ -224,11 +225,11 @@ def mixing_time(P: Array, epsilon: float) -> int | None:
     return int(mixing_times(P[None], stationary(P)[None], epsilon)[0]) or None
 
 
-def mixing_times(chains: Array, laws: Array, epsilon: float) -> IntArray:
+def mixing_times(chains: Array, distributions: Array, epsilon: float) -> IntArray:
     """Return the ``mixing_time`` of each chain of an ergodic stack with given stationary distributions, 0 for None."""
 
     def unmixed(matrices: Array, which: IntArray) -> BoolArray:
-        return np.asarray(~(2 * distances(matrices, laws[which, None]) <= epsilon))
+        return np.asarray(~(2 * distances(matrices, distributions[which, None]) <= epsilon))
 
     last_unmixed, matrix = np.zeros(len(chains), dtype=np.int64), chains.copy()
     which = np.arange(len(chains))

@@ -22,7 +22,7 @@ from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.checks import check_horizon
 from restless_bandits.model.problem import Problem
-from restless_bandits.model.rewards import shares_of, values_of
+from restless_bandits.model.rewards import normalized_rewards, values_of
 from restless_bandits.model.support import refuse_unsupported
 
 
@@ -128,6 +128,6 @@ def optimistic_problem(problem: Problem, horizon: int) -> Problem:
     for arm in chain_arms(problem, "the optimistic instance is made from chains"):
         radii = np.full(arm.n_states, radius(horizon))
         # Radii of rewards are shares of the range.
-        bounds = optimistic_rewards(shares_of(arm.rewards, arm.reward_range), radii)
+        bounds = optimistic_rewards(normalized_rewards(arm.rewards, arm.reward_range), radii)
         arms.append(arm.changed(optimistic_chain(arm.chain, radii), values_of(bounds, arm.reward_range)))
     return Problem(arms, plays=problem.plays, name=f"{problem.name}, optimistic" if problem.name else "optimistic")

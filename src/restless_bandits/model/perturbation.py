@@ -39,7 +39,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.optimism import gap, radius
-from restless_bandits.model.rewards import shares_of
+from restless_bandits.model.rewards import normalized_rewards
 from restless_bandits.model.support import refuse_unsupported
 
 __all__ = [
@@ -123,9 +123,9 @@ def reward_gap(arm: AnyArm, other: AnyArm, horizon: int, lambda_max: float, leng
     """Lemma 12: the mean reward of a pull after τ slots differs by at most 2 rad(T) + M gap(T), as shares."""
     for one in (arm, other):
         refuse_unsupported(one, "theory")
-    shares = (shares_of(one.rewards, arm.reward_range) for one in (arm, other))
-    laws = (markov.powers(one.one_step, length)[1:] for one in (arm, other))
-    means, others = (distribution @ rewards for distribution, rewards in zip(laws, shares, strict=True))
+    shares = (normalized_rewards(one.rewards, arm.reward_range) for one in (arm, other))
+    distributions = (markov.powers(one.one_step, length)[1:] for one in (arm, other))
+    means, others = (distribution @ rewards for distribution, rewards in zip(distributions, shares, strict=True))
     allowed = 2 * radius(horizon) + arm.n_states * gap(horizon, arm.n_states, lambda_max)
     return Comparison(np.arange(1, length + 1), np.abs(means - others).max(axis=1), np.full(length, allowed))
 

@@ -33,20 +33,20 @@ def least_potential(chain: Array) -> Array:
     if n == 1:
         return np.zeros(1)
     length = markov.mixing_time(chain, POTENTIAL_TV_ERROR)
-    laws = markov.powers(chain, min(length or LONGEST_WAIT, LONGEST_WAIT))[1:]
+    distributions = markov.powers(chain, min(length or LONGEST_WAIT, LONGEST_WAIT))[1:]
     if n == 2:
-        least = float(laws[:, 1, 0].min())
+        least = float(distributions[:, 1, 0].min())
         return np.array([0.0, 1 / least if least > 0 else np.inf])
     gaps = np.zeros(n, dtype=np.int64)
     rows = np.arange(1, n)
     found = np.zeros(n)
     for _ in range(10_000):
-        chosen = laws[gaps[1:], rows][:, 1:]
+        chosen = distributions[gaps[1:], rows][:, 1:]
         system = np.eye(n - 1) - chosen
         if np.linalg.cond(system) > 1e14:
             return np.concatenate([[0.0], np.full(n - 1, np.inf)])
         found = np.concatenate([[0.0], np.linalg.solve(system, np.ones(n - 1))])
-        onward = laws @ found
+        onward = distributions @ found
         better = onward.argmax(axis=0)
         gained = onward[better, np.arange(n)] - onward[gaps, np.arange(n)]
         improves = gained > 1e-10 * (1 + found)

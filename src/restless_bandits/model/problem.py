@@ -57,6 +57,7 @@ from restless_bandits.model.changes import Change
 from restless_bandits.model.checks import check_horizon, check_text
 from restless_bandits.model.findings import NO_FINDINGS, Findings
 from restless_bandits.model.kinds import (
+    ArmNames,
     ArrayKinds,
     KindGroup,
     content_bytes,
@@ -86,7 +87,7 @@ from restless_bandits.model.rewards import (
     Range,
     RewardLaw,
     common_range,
-    shares_of,
+    normalized_rewards,
 )
 from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES, refuse_unsupported
 from restless_bandits.model.tasks import REVEALABLE, Task
@@ -278,6 +279,51 @@ class Problem:
         return cls(kinds, plays=plays, observed=observed, at_most=at_most, name=name, source=source)
 
     @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        plays: int,
+        kinds: Problem | Mapping[str, Arm] | Iterable[AnyArm] | None = None,
+        rewards: npt.ArrayLike | None = None,
+        passive_rewards: npt.ArrayLike | None = None,
+        observed: Literal["pulled", "all"] = "all",
+        at_most: bool = False,
+        reward_law: RewardLaw = "fixed",
+        name: str = "",
+        source: str = "",
+    ) -> Problem:
+        """Return the problem of a table with a row for each arm.
+
+        A column ``name`` (or ``arm``) has the names. Columns ``p_passive_0_1``, ``p_active_0_1``, … have the transition
+        probabilities without and with a pull, of which one after each state may be left out. Columns ``reward_0``,
+        ``passive_reward_0``, … have the mean rewards with and without a pull. ``initial`` and ``count`` are as for
+        ``Arm``. Other columns are ignored.
+
+        Parameters
+        ----------
+        table
+            The path of a file (CSV, Parquet or JSON lines), a data frame, an object with the Arrow stream interface, or
+            a mapping of columns.
+        plays, observed, at_most, name, source
+            As for ``from_arrays``.
+        kinds
+            Arms by their names, for a table whose column ``kind`` has the name of each arm's kind: a mapping, a list of
+            arms, or a problem. The kinds have one number of states and one distribution of rewards.
+        rewards, passive_rewards
+            Mean rewards by state for all arms, for a table without columns of rewards.
+        reward_law
+            The distribution of all rewards of a table without kinds.
+
+        """
+        # Readers of tables take some time to load.
+        from restless_bandits.model.arm_tables import read_table
+
+        given = kinds.kinds if isinstance(kinds, Problem) else kinds
+        arms = read_table(table, given, rewards, passive_rewards, reward_law)
+        return cls(arms, plays=plays, observed=observed, at_most=at_most, name=name, source=source)
+
+    @classmethod
     def random(
         cls,
         n_arms: int = 2,
@@ -389,7 +435,7 @@ class Problem:
             return self.kinds.reward_range
         return common_range(arm.reward_range for arm in self.kinds)
 
-    def in_shares(self) -> Problem:
+    def normalized(self) -> Problem:
         """Return the same problem with rewards as shares of ``reward_range``: the problem itself for (0, 1)."""
         return self if self.reward_range == ZERO_TO_ONE else self._shares
 
@@ -402,7 +448,7 @@ class Problem:
         changes = []
         for change in self.changes:
             ends = arms[self.arm_number(str(change.arm))].reward_range
-            rewards = None if change.rewards is None else np.clip(shares_of(change.rewards, common), *ends)
+            rewards = None if change.rewards is None else np.clip(normalized_rewards(change.rewards, common), *ends)
             changes.append(dataclasses.replace(change, rewards=rewards))
         return self._like(arms, changes=changes)
 
@@ -450,6 +496,11 @@ class Problem:
         return counts_of(self.kinds)
 
     @cached_property
+    def kind_firsts(self) -> IntArray:
+        """The position of the first arm of each kind."""
+        return np.cumsum(self.kind_counts) - self.kind_counts
+
+    @cached_property
     def kind_of_arm(self) -> IntArray:
         """The number of each arm's kind; the arms of a kind are consecutive."""
         return np.repeat(np.arange(len(self.kinds)), self.kind_counts)
@@ -485,9 +536,15 @@ class Problem:
         """
         return self.n_arms if self.pays_at_rest else self.plays
 
+    def with_plays(self, plays: int) -> Problem:
+        """Return the problem with another number of plays."""
+        self.require_steady("another number of plays")
+        return self._like(self.kinds, plays=plays)
+
     def with_arms(self, n_arms: int) -> Problem:
         """Return the problem with another number of arms, in the same proportions of kinds and plays."""
         check_int("n_arms", n_arms)
+        self.require_steady("another number of arms")
         counts = [n_arms * count for count in self.kind_counts.tolist()]
         wanted = [*counts, n_arms * self.plays]
         if any(number % self.n_arms for number in wanted):
@@ -525,11 +582,28 @@ class Problem:
 
     def arm_number(self, name: str) -> int:
         """Return the position of the arm with a given name."""
-        number = find_arm(self._kind_numbers, self.kind_counts, name) if isinstance(name, str) else None
+        known = self._kind_numbers, self.kind_counts, self.kind_firsts
+        number = find_arm(*known, name) if isinstance(name, str) else None
         if number is None:
-            check_known(name, [arm.name for arm in self.arms[:MOST_NAMES]], "there is no arm")
+            check_known(name, self.names[:MOST_NAMES], "there is no arm")
             raise ProblemError(f"there is no arm {shortened(name)}")
         return number
+
+    def arm_numbers(self, names: Iterable[str]) -> IntArray:
+        """Return the positions of arms with given names."""
+        names = list(names)
+        numbers, counts, firsts = self._kind_numbers, self.kind_counts, self.kind_firsts
+        kinds = np.array([numbers.get(name, -1) if isinstance(name, str) else -1 for name in names], dtype=np.int64)
+        single = (kinds >= 0) & (counts[kinds] == 1)
+        found = np.where(single, firsts[kinds], -1)
+        for place in np.flatnonzero(~single).tolist():
+            found[place] = self.arm_number(names[place])
+        return found
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the arms, made on demand."""
+        return ArmNames(self.kinds)
 
     @cached_property
     def _kind_numbers(self) -> dict[str, int]:

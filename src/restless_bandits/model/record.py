@@ -9,7 +9,9 @@ learner gets the record ``frozen``: the plan is its only output.
 A pull without an observation changes nothing for an uncontrolled arm: τ counts the slots since the last observation. It
 moves a reacting arm by another chain. The belief about the arm is then "lost", τ counts the slots since the pull, and
 the next observation counts in a row of its own, ``counts(i)[n_states + 1]``: no transition leads across the pull. The
-record keeps the slots of the latest such pulls, from which the exact distribution of the state follows.
+record keeps the slots of the latest such pulls, from which the exact distribution of the state follows. The same holds
+for an arm with a set-up cost, whose next pull is cheaper after a pull. Such arms begin as never observed, whatever
+their initial state: the step from an initial state is one without a pull.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,6 +27,9 @@ from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int, check_ints, is_number
 from restless_bandits.model.checks import MOST_SLOTS
 from restless_bandits.model.tasks import Task
+
+if TYPE_CHECKING:
+    from restless_bandits.model.problem import Problem
 
 EXACT_ELAPSED = 512
 MOST_COUNTS = 1 << 30
@@ -105,7 +110,11 @@ class Record:
     """
 
     def __init__(
-        self, n_states: Sequence[int], initial: Sequence[int | None], reacts: Sequence[bool] | None = None
+        self,
+        n_states: Sequence[int],
+        initial: Sequence[int | None],
+        reacts: Sequence[bool] | None = None,
+        tracks_pulls: Sequence[bool] | None = None,
     ) -> None:
         check_fits(n_states)
         self.n_states = np.array(n_states, dtype=np.int64)
@@ -113,7 +122,11 @@ class Record:
         """Arms whose chain reacts to pulls."""
         if reacts is not None:
             self.reacts[:] = reacts
-        rows = (self.n_states + 1 + self.reacts) * N_BINS
+        self.tracks_pulls: BoolArray = self.reacts.copy()
+        """Arms for which pulls without an observation count: arms that react, and arms with a set-up cost."""
+        if tracks_pulls is not None:
+            self.tracks_pulls[:] = tracks_pulls
+        rows = (self.n_states + 1 + self.tracks_pulls) * N_BINS
         self.row_base = np.concatenate([[0], np.cumsum(rows)])
         self.count_base = np.concatenate([[0], np.cumsum(rows * self.n_states)])
         self.state_base = np.concatenate([[0], np.cumsum(self.n_states)])
@@ -122,8 +135,7 @@ class Record:
         self.flat_seen: IntArray = np.zeros(self.state_base[-1], dtype=np.int64)
         self.flat_rewards: Array = np.zeros(self.state_base[-1])
         start = [n if s is None else s for n, s in zip(n_states, initial, strict=True)]
-        # The step from a known initial state is one without a pull: for a reacting arm, not the step after that state.
-        self.last_state: IntArray = np.where(self.reacts, self.n_states, np.array(start, dtype=np.int64))
+        self.last_state: IntArray = np.where(self.tracks_pulls, self.n_states, np.array(start, dtype=np.int64))
         self.last_slot: IntArray = np.zeros(len(self.n_states), dtype=np.int64)
         self.forgotten: BoolArray = np.zeros(len(self.n_states), dtype=np.bool_)
         """Arms with forgotten observations: their paths begin as for arms never observed, whatever the initial state.
@@ -140,7 +152,14 @@ class Record:
     @classmethod
     def of(cls, task: Task) -> Record:
         """Return the empty record of a task."""
-        return cls(task.n_states, task.initial, task.reacts)
+        return cls(task.n_states, task.initial, task.reacts, task.tracks_pulls)
+
+    @classmethod
+    def of_problem(cls, problem: Problem) -> Record:
+        """Return the empty record of a problem."""
+        if problem.features:
+            return cls.of(problem.task())
+        return cls(problem.n_states, problem.initial)
 
     @property
     def n_arms(self) -> int:
@@ -169,7 +188,8 @@ class Record:
         """Last observed states, −1 for an arm never observed, ``LOST`` after a pull of a reacting arm without an
         observation: an argument of policies.
         """
-        return np.where(self.last_state >= self.n_states, self.n_states - 1 - self.last_state, self.last_state)
+        states = np.where(self.last_state == self.n_states, -1, self.last_state)
+        return np.where(states > self.n_states, LOST, states) if self.unseen else states
 
     def counts(self, arm: int) -> IntArray:
         """Observations of an arm, ``[s, bin(τ), k]``."""
@@ -325,10 +345,11 @@ class Record:
         self.flat_visits[self.row_base[arm] + row] += change
         self.flat_counts[self.count_base[arm] + row * self.n_states[arm] + state] += change
 
-    def add_arm(self, n_states: int, reacts: bool = False) -> None:
+    def add_arm(self, n_states: int, reacts: bool = False, tracks_pulls: bool = False) -> None:
         """Add space for one more arm, never observed, with the next number."""
-        sizes, reacting = [*self.n_states.tolist(), n_states], [*self.reacts.tolist(), reacts]
-        grown = Record(sizes, [None] * len(sizes), reacting)
+        given = (self.n_states, n_states), (self.reacts, reacts), (self.tracks_pulls, tracks_pulls or reacts)
+        sizes, *kinds = ([*mine.tolist(), new] for mine, new in given)
+        grown = Record(sizes, [None] * len(sizes), *kinds)
         for name in _CHANGING:
             mine = getattr(self, name)
             getattr(grown, name)[: len(mine)] = mine
@@ -339,7 +360,8 @@ class Record:
     def only(self, arms: Sequence[int]) -> Record:
         """Return the observations of a selection of arms, numbered in the given order, as an independent copy."""
         chosen = list(arms)
-        part = Record(self.n_states[chosen].tolist(), [None] * len(arms), self.reacts[chosen].tolist())
+        sizes, *kinds = (mine[chosen].tolist() for mine in (self.n_states, self.reacts, self.tracks_pulls))
+        part = Record(sizes, [None] * len(arms), *kinds)
         for name, base in _BASES.items():
             mine, starts = getattr(self, name), getattr(self, base)
             np.concatenate([mine[starts[arm] : starts[arm + 1]] for arm in arms], out=getattr(part, name))
@@ -435,8 +457,8 @@ class Record:
             raise ProblemError(f"rewards is {shortened(sums)}; it must be a list of {len(record.flat_rewards)} numbers")
         record.flat_rewards[:] = sums
         record.forgotten[check_ints("forgotten", data.get("forgotten", []), 0, record.n_arms - 1)] = True
-        start = np.where(record.forgotten, record.n_states + record.reacts, record.last_state)
-        most = int((record.n_states + record.reacts).max())
+        start = np.where(record.forgotten, record.n_states + record.tracks_pulls, record.last_state)
+        most = int((record.n_states + record.tracks_pulls).max())
         record.last_state[:] = check_ints("last_state", data["last_state"], 0, most, length=record.n_arms)
         record.last_slot[:] = check_ints("last_slot", data["last_slot"], 0, record.slots, length=record.n_arms)
         record.plan_lengths = check_ints("plan_lengths", data["plan_lengths"])
@@ -455,9 +477,9 @@ class Record:
     def _check_arm(self, arm: int, start: int, task: Task) -> None:
         """Refuse numbers that no path of this arm from its start to its last state produces."""
         n, last, slot = int(self.n_states[arm]), int(self.last_state[arm]), int(self.last_slot[arm])
-        reacts = bool(self.reacts[arm])
+        tracks_pulls = bool(self.tracks_pulls[arm])
         seen, sums = self.seen(arm), self.reward_sums(arm)
-        rows = n + 1 + reacts
+        rows = n + 1 + tracks_pulls
         moves = self.visits(arm).sum(axis=1) - np.pad(seen, (0, rows - n))
         ends = np.zeros(rows, dtype=np.int64)
         ends[start] += 1
@@ -466,7 +488,7 @@ class Record:
         lost = ends - moves
         # A path leaves every state as often as it enters the state, except for its two ends. A pull of a reacting arm
         # without an observation leads from any state to the last row.
-        leads = (lost[:-1] >= 0).all() and not lost.sum() if reacts else not lost.any()
+        leads = (lost[:-1] >= 0).all() and not lost.sum() if tracks_pulls else not lost.any()
         if last >= rows or (last == n and slot > 0) or not leads or (last > n) != (arm in self.unseen):
             raise ProblemError(f"counts of arm {task.names[arm]!r} do not lead to last_state {last}")
         if last > n and self.unseen[arm].pulls[-1] != slot:
@@ -475,7 +497,7 @@ class Record:
         bins = np.flatnonzero(waits).tolist()
         least, most = (sum(int(waits[b]) * int(ends_of[b]) for b in bins) for ends_of in (BIN_EDGES, _BIN_ENDS))
         # Between an observation of a reacting arm and a pull without an observation, slots are in no wait.
-        if not least <= slot or (slot > most and not reacts):
+        if not least <= slot or (slot > most and not tracks_pulls):
             raise ProblemError(f"waits of arm {task.names[arm]!r} do not add up to last_slot {slot}")
         # Rewards lie within their range; their sums are rounded.
         low, high = task.reward_ranges[arm]
@@ -498,7 +520,7 @@ def unseen_from_list(task: Task, data: Any, slots: int) -> dict[int, UnseenPulls
         first = check_int("unseen: slot", slot, 0, slots)
         known = tuple(check_ints("unseen: pulls", pulls, first, slots))
         ascending = list(known) == sorted(set(known)) and 0 < len(known) <= MOST_UNSEEN_PULLS
-        if not task.reacts[number] or not ascending or (known[0] == first and last <= task.n_states[number]):
+        if not task.tracks_pulls[number] or not ascending or (known[0] == first and last <= task.n_states[number]):
             raise ProblemError(f"unseen pulls of arm {task.names[number]!r} are not those of a reacting arm")
         found[number] = UnseenPulls(last, first, known)
     if len(found) < len(data):

@@ -78,7 +78,7 @@ def outside(values: Array, ends: Range) -> Any:
     return (values < ends[0]) | (values > ends[1])
 
 
-def shares_of(values: Array, ends: Range) -> Array:
+def normalized_rewards(values: Array, ends: Range) -> Array:
     """Return rewards as shares of their range; rewards of (0, 1) unchanged."""
     if ends == ZERO_TO_ONE:
         return values
@@ -108,7 +108,7 @@ def range_within(ends: Range, common: Range) -> Range:
     return (ends[0] - low) / width, (ends[1] - low) / width
 
 
-def share_sums(sums: Array, counts: IntArray, low: Array | float, width: Array | float) -> Array:
+def normalized_sums(sums: Array, counts: IntArray, low: Array | float, width: Array | float) -> Array:
     """Return sums of a number of rewards as sums of shares: each between 0 and its count."""
     return np.asarray(np.clip((sums - counts * low) / width, 0.0, counts))
 

@@ -27,10 +27,10 @@ from restless_bandits.model.rewards import (
     RewardLaw,
     checked_range,
     common_range,
+    normalized_rewards,
+    normalized_sums,
     outside,
     range_within,
-    share_sums,
-    shares_of,
 )
 from restless_bandits.model.support import ARM_FEATURES
 
@@ -142,6 +142,13 @@ class Task:
         given = (any(self.reacts), bool(self.passive_rewards), bool(self.setup_costs))
         return tuple(word for word, is_given in zip(ARM_FEATURES, given, strict=False) if is_given)
 
+    @property
+    def tracks_pulls(self) -> tuple[bool, ...]:
+        """Whether a pull without an observation counts: for arms that react, and for arms with a set-up cost."""
+        if not self.setup_costs:
+            return self.reacts
+        return tuple(reacts or cost > 0 for reacts, cost in zip(self.reacts, self.setup_costs, strict=True))
+
     def only(self, arms: Sequence[int]) -> Task:
         """Return the task of a selection of arms, numbered in the given order."""
         own = {key: getattr(self, key) for key in _OF_ARMS}
@@ -169,7 +176,7 @@ class Task:
         return dataclasses.replace(self, **more)
 
     @property
-    def in_shares(self) -> bool:
+    def is_normalized(self) -> bool:
         """Whether the range of every arm is (0, 1): normalized and original rewards are then equal."""
         return set(self.reward_ranges) == {ZERO_TO_ONE}
 
@@ -202,29 +209,29 @@ class Task:
             raise ProblemError(f"arm {name!r}: reward {value!r} is not between {low:.12g} and {high:.12g}")
         return value
 
-    def share_sums(self, sums: Array, seen: IntArray) -> Array:
+    def normalized_sums(self, sums: Array, seen: IntArray) -> Array:
         """Return normalized sums of rewards, by state of all arms one after the other, as shares of the arms' ranges.
 
         Bounds and posteriors are computed from normalized sums; ``values`` maps their results back.
         """
-        if self.in_shares:
+        if self.is_normalized:
             return sums
         low, high = _flat_ranges(self.n_states, self.reward_ranges)
-        normalized = share_sums(sums, seen, low, high - low)
+        normalized = normalized_sums(sums, seen, low, high - low)
         # For rewards at the two ends of a range, sums are counts, except for rounding.
         ends = np.repeat(np.array([distribution == "bernoulli" for distribution in self.reward_laws]), self.n_states)
         return np.where(ends, np.rint(normalized), normalized)
 
     def sums(self, normalized: Array, seen: IntArray) -> Array:
-        """Return sums of rewards from normalized sums: the inverse of ``share_sums``."""
-        if self.in_shares:
+        """Return sums of rewards from normalized sums: the inverse of ``normalized_sums``."""
+        if self.is_normalized:
             return normalized
         low, high = _flat_ranges(self.n_states, self.reward_ranges)
         return np.asarray(seen * low + (high - low) * normalized)
 
     def values(self, normalized: Array) -> Array:
         """Return normalized rewards, by state of all arms one after the other, in the units of the rewards."""
-        if self.in_shares:
+        if self.is_normalized:
             return normalized
         low, high = _flat_ranges(self.n_states, self.reward_ranges)
         return np.asarray(np.clip(low + (high - low) * normalized, low, high))
@@ -235,10 +242,10 @@ def _shared(task: Task) -> Task:
     common = task.reward_range
     ranges = tuple(range_within(ends, common) for ends in task.reward_ranges)
     rewards = task.rewards and tuple(
-        tuple(np.clip(shares_of(np.array(means), common), *ends).tolist())
+        tuple(np.clip(normalized_rewards(np.array(means), common), *ends).tolist())
         for means, ends in zip(task.rewards, ranges, strict=True)
     )
-    problem = None if task.problem is None else task.problem.in_shares()
+    problem = None if task.problem is None else task.problem.normalized()
     low, width = common[0], common[1] - common[0]
     passive = tuple(tuple((mean - low) / width for mean in row) for row in task.passive_rewards)
     costs = tuple(cost / width for cost in task.setup_costs)

@@ -25,7 +25,7 @@ from restless_bandits.oracles.guha import guha
 from restless_bandits.oracles.myopic import myopic
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index
+from restless_bandits.oracles.whittle import ArmIndex, gittins_index, whittle, whittle_index
 from restless_bandits.policies.policies import Policy
 from restless_bandits.registry import ORACLES
 
@@ -42,6 +42,7 @@ __all__ = [
     "evaluate",
     "exact",
     "find_oracle",
+    "gittins_index",
     "guha",
     "myopic",
     "oracle",

@@ -107,11 +107,12 @@ def bracketed(
     if problem.reward_range != ZERO_TO_ONE:
         high, low = (End(end) if isinstance(end, float) else end for end in (upper, earns))
         shares: dict[str, Any] = {
-            name: None if end is None else _in_shares(problem, end) for name, end in (("upper", high), ("earns", low))
+            name: None if end is None else _normalized_end(problem, end)
+            for name, end in (("upper", high), ("earns", low))
         }
         shares["gain"] = None if gain is None else share_of(problem, gain)
         about: dict[str, Any] = {"ratio": ratio, "details": details}
-        return in_units(problem, bracketed(problem.in_shares(), oracle, policy, how, started, **shares, **about))
+        return in_units(problem, bracketed(problem.normalized(), oracle, policy, how, started, **shares, **about))
     fixed = fixed_arms(problem)
     own = End(gain, fixed.rounding) if earns is None and gain is not None else earns
     if gain is None and problem.plays == problem.n_arms:
@@ -141,6 +142,6 @@ def _moved(end: End | None, by: float) -> End | None:
     return None if end is None else End(end.value + by, end.rounding + 2 * UNIT * (abs(end.value) + abs(by)))
 
 
-def _in_shares(problem: Problem, end: End) -> End:
+def _normalized_end(problem: Problem, end: End) -> End:
     rounding = end.rounding + rounding_of(problem, end.value)
     return End(share_of(problem, end.value), rounding / difference_of(problem, 1.0))

@@ -27,7 +27,7 @@ from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.relaxation import relaxation_bound
 from restless_bandits.oracles.whittle import whittle_index
 
-HORIZON = 100_000
+DIAGNOSIS_HORIZON = 100_000
 MOST_KINDS = 1000
 """Kinds in a diagnosis."""
 
@@ -184,7 +184,7 @@ class KindsDiagnosis:
         }
 
 
-def check(problem: Problem, *, horizon: int = HORIZON) -> Diagnosis | KindsDiagnosis:
+def check(problem: Problem, *, horizon: int = DIAGNOSIS_HORIZON) -> Diagnosis | KindsDiagnosis:
     """Diagnose a problem; ``horizon`` sets the accuracy of ``mixing``.
 
     A problem with ``features``, such as arms that react to pulls, gets a diagnosis of its kinds.

@@ -59,7 +59,7 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
     """Evaluate a policy exactly on a small problem.
 
     Follows the policy through every joint belief that it can reach and solves the chain that results. A policy of
-    your own may be any ``Policy``; beyond the cap at which an arm has forgotten its state it is asked at the cap.
+    your own may be any ``Policy``; beyond the truncation of an arm it is asked at the truncation.
     Raises ``ProblemError`` where more than ``most`` joint beliefs can be reached.
     """
     check_policy(problem, policy)
@@ -74,7 +74,7 @@ def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> E
         rounding = found.rounding + reduced.error + 2 * UNIT * (abs(gain) + abs(reduced.rate))
         return replace(found, gain=gain, rounding=rounding)
     if problem.reward_range != ZERO_TO_ONE:
-        found = evaluate(problem.in_shares(), policy, most=most)
+        found = evaluate(problem.normalized(), policy, most=most)
         error, rounding = (difference_of(problem, part) for part in (found.error, found.rounding))
         gain = gain_of(problem, found.gain)
         rounding += rounding_of(problem, gain) + 4 * UNIT * (error + rounding)

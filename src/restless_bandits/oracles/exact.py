@@ -70,7 +70,7 @@ BYTES_PER_BELIEF = 18
 MEMORY = 600_000_000
 MOST_OUTCOMES = 270_000_000
 """Outcomes of actions, over all joint beliefs, that a sweep takes in if nobody says otherwise: about a second."""
-WORK = 20_000_000_000
+MOST_SWEPT_OUTCOMES = 20_000_000_000
 """Outcomes of actions taken in, over all sweeps, after which the bracket reached so far is given: about a minute."""
 MOST_SWEEPS = 20_000
 """Sweeps of one level after which it ends: of small tables of chains that hardly move."""
@@ -237,14 +237,14 @@ class TruncationLevel:
         rounding of the sweep: the sums of laws, of m outcomes of at most ``plays`` factors each, times the largest
         value that is summed, and a few operations on the result.
         """
-        laws = self.joint.laws
-        wider, defect = laws.tv_error.copy(), 0.0
+        distributions = self.joint.distributions
+        wider, defect = distributions.tv_error.copy(), 0.0
         for i, (errors, arm) in enumerate(
             zip(distribution_errors(self._arms, self.joint.arms), self.joint.arms, strict=True)
         ):
             wider[i, : arm.size] += errors.relative
             defect = max(defect, float(np.abs(arm.distribution.sum(axis=1) - 1.0).max()))
-        found = self.sweep(0.0, side, laws._replace(tv_error=wider))
+        found = self.sweep(0.0, side, distributions._replace(tv_error=wider))
         plays, states = self.joint.plays, self.joint.table.n_states
         terms = float(np.sort(states)[-plays:].prod()) + 2.0 * plays * (float(states.max()) + 2.0) + 16.0
         dearest = max(float(-arm.reward[:, 1].min()) for arm in self.joint.arms)
@@ -252,7 +252,9 @@ class TruncationLevel:
         rounding = (terms * UNIT + plays * defect) * largest
         return End(found.lower, rounding), End(found.upper, rounding)
 
-    def iterate_until(self, enough: Callable[[_Sweep], float], work: float = WORK, side: int = 0) -> _Sweep:
+    def iterate_until(
+        self, enough: Callable[[_Sweep], float], work: float = MOST_SWEPT_OUTCOMES, side: int = 0
+    ) -> _Sweep:
         """Iterate until the residual is as small as is enough; give up where the work left will not do for that.
 
         With a side the least (−1) or the most (1) that laws within the deviations allow, a bound there. Whether the
@@ -281,17 +283,17 @@ class TruncationLevel:
                 self._report(f"{self.updates // self.joint.size} sweeps: changes within {found.residual:.1e}")
         return found
 
-    def sweep(self, shift: float, side: int, laws: JointDistributions | None = None) -> _Sweep:
+    def sweep(self, shift: float, side: int, distributions: JointDistributions | None = None) -> _Sweep:
         """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
         self.updates += self.joint.size
         if self._array_sweep is not None and self._compiling_is_dearer:
-            array_sweep = self._array_sweep if laws is None else ArraySweep(self.joint, laws)
+            array_sweep = self._array_sweep if distributions is None else ArraySweep(self.joint, distributions)
             TruncationLevel.array_work += array_sweep.work + ARRAY_OVERHEAD
             return _Sweep(*array_sweep(self.iterate, shift, side))
-        laws = self.joint.laws if laws is None else laws
+        distributions = self.joint.distributions if distributions is None else distributions
 
         def piece(task: tuple[int, int, int]) -> tuple[float, float, float, float]:
-            return sweep_rows(self.iterate, *task, shift, side, self.joint.table, laws)
+            return sweep_rows(self.iterate, *task, shift, side, self.joint.table, distributions)
 
         found = list(self._pool.map(piece, self._pieces) if self._parallel else map(piece, self._pieces))
         least, most, lower, upper = zip(*found, strict=True)
@@ -304,7 +306,7 @@ def exact(
     *,
     tolerance: float = 1e-10,
     memory: int | None = None,
-    work: float = WORK,
+    work: float = MOST_SWEPT_OUTCOMES,
     threads: int | None = None,
     report: Report | None = None,
 ) -> Solution:

@@ -1,7 +1,7 @@
 """Small problems written out: every joint belief that can be reached, with its transitions as a sparse matrix.
 
 Two questions are answered here. What does a given policy earn, from the start: the chain it makes may have several
-recurrent classes (a myopic player locks onto an arm), so each class is solved and weighted by the chance of ending
+recurrent classes (a myopic player locks onto an arm), so each class is solved and weighted by the probability of ending
 there. And what can be earned at best where arms have several recurrent classes or a period: then the optimum
 depends on where one starts, no bracket over all beliefs closes, and the problem is split into its maximal end
 components, inside which a player can stay for ever and the gain is constant. Each component is solved by value
@@ -70,8 +70,8 @@ class Explored:
     """Joint beliefs reached from the start (row 0), and what every choice leads to.
 
     ``matrix`` has one row for each pair of a choice and a belief, choice by choice; ``reward`` and ``tv_error``
-    likewise, with the mean reward and the total variation that capping may have added to the law. ``relative`` and
-    ``moved`` bound all that the law is off by: see ``DistributionErrors``.
+    likewise, with the mean reward and the total variation that truncation may have added to the distribution.
+    ``relative`` and ``moved`` bound all that the distribution is off by: see ``DistributionErrors``.
     """
 
     beliefs: IntArray
@@ -102,8 +102,8 @@ def explore(
 ) -> Explored:
     """Follow a policy, or every action, from the start through all joint beliefs that can occur.
 
-    With ``every`` those count too that can follow in truth and not by the laws as they are capped: the matrix then has
-    zeros for them. Without ``errors`` nothing is said of what the laws are off by.
+    With ``every`` those count too that can follow in truth and not by the distributions as they are truncated: the
+    matrix then has zeros for them. Without ``errors`` nothing is said of what the distributions are off by.
     """
     support = joint
     if every and errors is not None:
@@ -135,19 +135,19 @@ def explore(
     order = np.argsort(beliefs @ weights)
     sorted_keys = (beliefs @ weights)[order]
 
-    rows, columns, chances, rewards, deviations = [], [], [], [], []
+    rows, columns, probabilities, rewards, deviations = [], [], [], [], []
     offs: list[Array] = []
     may_follow = (
         [probability > 0 for _, probability, _ in _choices(support, beliefs, policy)] if support is not joint else []
     )
     for choice, (after, probability, pulled) in enumerate(_choices(joint, beliefs, policy)):
-        # What has no chance to follow was not visited: any place will do for it.
+        # What has no probability to follow was not visited: any place will do for it.
         target = order[np.searchsorted(sorted_keys, after @ weights).clip(max=len(order) - 1)]
         rows.append(np.repeat(np.arange(len(beliefs)) + choice * len(beliefs), after.shape[1]))
         columns.append(target.reshape(-1))
-        chances.append(probability.reshape(-1))
+        probabilities.append(probability.reshape(-1))
         reward, tv_error, off = np.zeros(len(beliefs)), np.zeros(len(beliefs)), np.zeros((2, len(beliefs)))
-        # Products of chances, and sums of those that lead to the same place.
+        # Products of probabilities, and sums of those that lead to the same place.
         off[0] = (joint.plays + after.shape[1]) * UNIT
         for i, arm in enumerate(joint.arms):
             hit = (pulled == i).any(axis=1)
@@ -158,7 +158,7 @@ def explore(
         rewards.append(reward)
         deviations.append(np.minimum(tv_error, 1.0))
         offs.append(off)
-    entries = np.concatenate(chances), np.concatenate(rows), np.concatenate(columns)
+    entries = np.concatenate(probabilities), np.concatenate(rows), np.concatenate(columns)
     if may_follow:
         mask = np.concatenate([follows.reshape(-1) for follows in may_follow])
         entries = entries[0][mask], entries[1][mask], entries[2][mask]
@@ -173,9 +173,9 @@ def explore(
 
 
 def _choices(joint: JointBeliefs, beliefs: IntArray, policy: Policy | None) -> list[tuple[IntArray, Array, IntArray]]:
-    """For each choice (one for a policy, else one an action): successors, their chances, the arms pulled.
+    """For each choice (one for a policy, else one an action): successors, their probabilities, the arms pulled.
 
-    Rows of a policy's choice may come from different actions, so outcomes are padded with chances of zero.
+    Rows of a policy's choice may come from different actions, so outcomes are padded with probabilities of zero.
     """
     if policy is None:
         every = (np.broadcast_to(action, (len(beliefs), joint.plays)) for action in joint.actions)
@@ -210,9 +210,9 @@ class ChainGain(NamedTuple):
 
 
 def chain_gain(explored: Explored) -> ChainGain:
-    """Solve the chain of a policy: the gain of each recurrent class, weighted by the chance of ending there.
+    """Solve the chain of a policy: the gain of each recurrent class, weighted by the probability of ending there.
 
-    The gain of a class is bounded by the residuals of its linear system. The error accounts for capping inside each
+    The gain of a class is bounded by the residuals of its linear system. The error accounts for truncation inside each
     class by the spread of the bias, as in value iteration.
     """
     closed, label = _closed_classes(explored)
@@ -248,7 +248,7 @@ def chain_gain(explored: Explored) -> ChainGain:
         except RuntimeError:
             found[0] = np.nan
         if not abs(found[0, 0] - own[0]) <= LOST:
-            # The way there cannot change the gain: a solver that says so has lost a small chance in 1 − p.
+            # The way there cannot change the gain: a solver that says so has lost a small probability in 1 − p.
             found[0] = own
     gain, error = (float(value) for value in found[0])
     return ChainGain(gain, error, max(0.0, proved + abs(gain - float(own[0])) - error), 1)
@@ -307,8 +307,8 @@ def _gain_and_bias(matrix: Any, reward: Array) -> tuple[float, Array]:
 def _gains_and_biases(matrix: Any, reward: Array, reference: IntArray) -> tuple[Array, Array]:
     """Solve g + h = r + P h for chains that do not meet, each with one recurrent class and h = 0 in its reference.
 
-    ``reference`` holds the state of reference of every state's chain. The diagonal of I − P is the sum of the chances
-    to move, and residuals come from differences, so a chance of 1e-14 to leave a belief is not lost.
+    ``reference`` holds the state of reference of every state's chain. The diagonal of I − P is the sum of the
+    probabilities to move, and residuals come from differences, so a probability of 1e-14 to leave a belief is not lost.
     """
     size = len(reward)
     moves = matrix.tocoo()
@@ -447,7 +447,7 @@ class EndComponents:
 
     @cached_property
     def ways(self) -> tuple[IntArray, IntArray, IntArray]:
-        """The belief, the action and the next belief of each step of positive chance, for actions that stay."""
+        """The belief, the action and the next belief of each step of positive probability, for actions that stay."""
         rows = self.explored.matrix.tocoo()
         stays = self.stays.reshape(-1)[rows.row] & (rows.data > 0)
         action, source = np.divmod(rows.row[stays].astype(np.int64), self.explored.size)

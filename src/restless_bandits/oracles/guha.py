@@ -71,11 +71,11 @@ def _best_average(from_bad: Array, from_good: float, good: float, bad: float, pr
 
 class PricedArm:
     def __init__(self, arm: AnyArm, length: int) -> None:
-        self.laws = index_distributions(arm, length)
+        self.distributions = index_distributions(arm, length)
         self.good, self.bad = (float(reward) for reward in arm.rewards)
-        self.from_good = float(self.laws[0, 0, 0])
+        self.from_good = float(self.distributions[0, 0, 0])
         # A copy, because tables come in several layouts and Numba compiles for each layout.
-        self.from_bad: Array = self.laws[1, :, 0].copy()
+        self.from_bad: Array = self.distributions[1, :, 0].copy()
         self.wait = np.arange(1.0, len(self.from_bad) + 1.0)
 
     def value(self, price: float) -> float:
@@ -94,17 +94,17 @@ class PricedArm:
 
     def index(self, price: float) -> Array:
         """Reward plus expected change of the potential, of a pull compared with no pull, for every belief."""
-        means: Array = self.laws @ np.array([self.good, self.bad])
+        means: Array = self.distributions @ np.array([self.good, self.bad])
         profit, ready, bonus = self.terms(price)
         after = np.full_like(means, profit * ready)
         after[1] = profit * np.minimum(self.wait, ready)
-        means += self.laws[:, :, 0] * bonus - after
+        means += self.distributions[:, :, 0] * bonus - after
         return means
 
     def potential(self, price: float) -> Array:
         """ψ for every belief."""
         profit, ready, bonus = self.terms(price)
-        values = np.full(self.laws.shape[:2], profit * ready)
+        values = np.full(self.distributions.shape[:2], profit * ready)
         values[0, 0] = bonus
         values[1] = profit * np.minimum(self.wait - 1, ready)
         return values

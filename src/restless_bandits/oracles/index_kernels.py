@@ -167,14 +167,16 @@ def homotopy_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: A
     for i in range(lengths.shape[0]):
         n, length = arms.n_states[i], lengths[i]
         if n != 2:
-            laws = converged_powers(arms.chains[at : at + n * n].copy().reshape(n, n), 0.0, length)[0]
+            distributions = converged_powers(arms.chains[at : at + n * n].copy().reshape(n, n), 0.0, length)[0]
             distribution, mean = np.empty((n + 1, n, length)), np.zeros((n + 1, length))
             for t in range(length):
                 # A chain whose distribution has stopped changing stays as before.
-                source = min(t, laws.shape[0] - 1)
+                source = min(t, distributions.shape[0] - 1)
                 for s in range(n + 1):
                     for k in range(n):
-                        distribution[s, k, t] = laws[source, s, k] if s < n else arms.limiting_distributions[state + k]
+                        distribution[s, k, t] = (
+                            distributions[source, s, k] if s < n else arms.limiting_distributions[state + k]
+                        )
                         mean[s, t] += distribution[s, k, t] * arms.rewards[state + k]
             rarest = 1.0
             for k in range(n):
@@ -193,17 +195,17 @@ def homotopy_tables(arms: FlatArms, base: IntArray, lengths: IntArray, tables: A
 
 
 @njit
-def table_index(laws: Array, rewards: Array) -> Array:
+def table_index(distributions: Array, rewards: Array) -> Array:
     """Whittle's index of an arm given as a table of distributions ``[s, τ - 1, k]``, at a discount of nearly 1.
 
     The result is empty if the systems behind the index are singular.
     """
-    rows, length, n = laws.shape
+    rows, length, n = distributions.shape
     distribution, mean = np.empty((rows, n, length)), np.zeros((rows, length))
     for s in range(rows):
         for t in range(length):
             for k in range(n):
-                distribution[s, k, t] = laws[s, t, k]
-                mean[s, t] += laws[s, t, k] * rewards[k]
+                distribution[s, k, t] = distributions[s, t, k]
+                mean[s, t] += distributions[s, t, k] * rewards[k]
     table, _, _, solved = whittle_homotopy(distribution, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
     return table if solved else np.empty((0, 0))

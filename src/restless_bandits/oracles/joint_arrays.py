@@ -22,7 +22,7 @@ class _Capped(NamedTuple):
 
     places: IntArray
     distance: Array
-    chances: Array
+    probabilities: Array
     """``[outcome, place]``."""
     payoffs: Array
     """``[outcome, place]``: the reward, without the value of the joint belief that follows."""
@@ -43,10 +43,10 @@ class _Action(NamedTuple):
 class ArraySweep:
     """One step of value iteration on a whole table, as ``_joint.sweep_rows`` takes it on some rows."""
 
-    def __init__(self, joint: JointBeliefs, laws: JointDistributions | None = None) -> None:
+    def __init__(self, joint: JointBeliefs, distributions: JointDistributions | None = None) -> None:
         beliefs = joint.everywhere()
-        laws = joint.laws if laws is None else laws
-        self._actions = [_action(joint, laws, beliefs, a) for a in range(len(joint.actions))]
+        distributions = joint.distributions if distributions is None else distributions
+        self._actions = [_action(joint, distributions, beliefs, a) for a in range(len(joint.actions))]
         self.work = sum(action.after.size for action in self._actions)
         """Outcomes of all actions in all joint beliefs."""
 
@@ -65,8 +65,8 @@ class ArraySweep:
             if len(capped.places):
                 payoffs = capped.payoffs + reached[:, capped.places]
                 high, low = q.copy(), q.copy()
-                high[capped.places] += _most_gained(capped.chances, payoffs, capped.distance)
-                low[capped.places] -= _most_gained(capped.chances, -payoffs, capped.distance)
+                high[capped.places] += _most_gained(capped.probabilities, payoffs, capped.distance)
+                low[capped.places] -= _most_gained(capped.probabilities, -payoffs, capped.distance)
             np.maximum(optimistic, high, out=optimistic)
             value = q if side == 0 else high if side > 0 else low
             np.maximum(top, value, out=top)
@@ -78,7 +78,7 @@ class ArraySweep:
         return float(change.min()), float(change.max()), float(lower), float(upper)
 
 
-def _action(joint: JointBeliefs, laws: JointDistributions, beliefs: IntArray, number: int) -> _Action:
+def _action(joint: JointBeliefs, distributions: JointDistributions, beliefs: IntArray, number: int) -> _Action:
     """An action of a table, whose joint beliefs are given row by row."""
     size, fastest, strides = len(beliefs), joint.order[-1], joint.strides[number]
     pulled = [int(i) for i in joint.actions[number] if i != fastest]
@@ -91,8 +91,8 @@ def _action(joint: JointBeliefs, laws: JointDistributions, beliefs: IntArray, nu
         base += strides[i] * joint.arms[i].passive[beliefs[:, i]]
     reward, distance = np.zeros(size), np.zeros(size)
     for i in ordered:
-        reward += laws.reward[i, beliefs[:, i]]
-        distance += laws.tv_error[i, beliefs[:, i]]
+        reward += distributions.reward[i, beliefs[:, i]]
+        distance += distributions.tv_error[i, beliefs[:, i]]
     outcomes = list(itertools.product(*(range(joint.arms[i].n_states) for i in ordered)))
     after = np.empty((len(outcomes), size), dtype=np.int64)
     probability, inner = np.ones((len(outcomes), size)), np.empty((len(outcomes), size))
@@ -101,19 +101,19 @@ def _action(joint: JointBeliefs, laws: JointDistributions, beliefs: IntArray, nu
         after[o] = base
         for i, state in zip(ordered, states, strict=True):
             after[o] += state * strides[i]
-            payoffs[o] += laws.rewards[i, state]
-            seen = laws.distribution[i, beliefs[:, i], state]
+            payoffs[o] += distributions.rewards[i, state]
+            seen = distributions.distribution[i, beliefs[:, i], state]
             if i == fastest:
                 inner[o] = seen
             else:
                 probability[o] *= seen
     places = np.flatnonzero(distance > 0.0)
-    chances = (probability * inner if pulls_fastest else probability)[:, places]
-    capped = _Capped(places, distance[places], chances, np.repeat(payoffs, len(places), axis=1))
+    probabilities = (probability * inner if pulls_fastest else probability)[:, places]
+    capped = _Capped(places, distance[places], probabilities, np.repeat(payoffs, len(places), axis=1))
     return _Action(reward, after, probability, inner if pulls_fastest else None, capped)
 
 
-def _most_gained(chances: Array, payoffs: Array, distance: Array) -> Array:
+def _most_gained(probabilities: Array, payoffs: Array, distance: Array) -> Array:
     """How far each mean of payoffs ``[outcome, place]`` can rise, as ``_joint._most_gained`` has it."""
     best = payoffs.max(axis=0)
     gained, left = np.zeros(len(distance)), distance.copy()
@@ -125,7 +125,7 @@ def _most_gained(chances: Array, payoffs: Array, distance: Array) -> Array:
             break
         mass = np.zeros(len(distance))
         for o in range(len(payoffs)):
-            mass += np.where(payoffs[o] == worst, chances[o], 0.0)
+            mass += np.where(payoffs[o] == worst, probabilities[o], 0.0)
         moved = np.where(open_, np.minimum(left, mass), 0.0)
         gained += np.where(open_, moved * (best - np.where(open_, worst, best)), 0.0)
         left -= moved

@@ -65,7 +65,7 @@ def _advance(outcome: IntArray, arms: IntArray, count: int, n_states: IntArray) 
 
 
 @helper
-def _most_gained(chances: Array, payoffs: Array, count: int, distance: float, sign: float) -> float:
+def _most_gained(probabilities: Array, payoffs: Array, count: int, distance: float, sign: float) -> float:
     """The largest rise of the mean of ``sign``·payoff when the distribution moves by at most a given total variation.
 
     Probability moves from the worst payoffs first, to the best payoff.
@@ -86,7 +86,7 @@ def _most_gained(chances: Array, payoffs: Array, count: int, distance: float, si
         mass = 0.0
         for o in range(count):
             if sign * payoffs[o] == worst:
-                mass += chances[o]
+                mass += probabilities[o]
         moved = min(left, mass)
         gained += moved * (best - worst)
         left -= moved
@@ -103,7 +103,7 @@ def sweep_rows(
     shift: float,
     side: int,
     table: JointTable,
-    laws: JointDistributions,
+    distributions: JointDistributions,
 ) -> tuple[float, float, float, float]:
     """One step of value iteration on some rows of one block of joint beliefs (see ``beliefs.JointBeliefs``).
 
@@ -122,7 +122,7 @@ def sweep_rows(
     """
     values, improved, action = iterate
     actions, offsets, strides, radix, order, n_states, first, passive, _, _, _ = table
-    distribution, reward, rewards, tv_error = laws
+    distribution, reward, rewards, tv_error = distributions
     n_arms = radix.shape[1]
     plays = actions.shape[1]
     inner = order[n_arms - 1]
@@ -134,7 +134,7 @@ def sweep_rows(
             in_block[i] = in_block[i] or actions[previous_action, p] == i
 
     row_belief, row_after = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    row_law, row_deviation = np.empty((n_states[inner], width)), np.empty(width)
+    row_distribution, row_deviation = np.empty((n_states[inner], width)), np.empty(width)
     capped = False
     # Waiting turns most beliefs into their successor in the row, which gives contiguous reads; a loop corrects the
     # other beliefs.
@@ -144,7 +144,7 @@ def sweep_rows(
         b = first[inner, d] if in_block[inner] else d
         row_belief[d], row_after[d], row_deviation[d] = b, passive[inner, b], tv_error[inner, b]
         for k in range(n_states[inner]):
-            row_law[k, d] = distribution[inner, b, k]
+            row_distribution[k, d] = distribution[inner, b, k]
         capped = capped or row_deviation[d] > 0.0
         if not contiguous or row_after[d] != d + 1:
             odd[n_odd] = d
@@ -160,7 +160,7 @@ def sweep_rows(
         for p in range(plays):
             count *= n_states[actions[a, p]]
         n_outcomes = max(n_outcomes, count)
-    chances, payoffs = np.empty(n_outcomes), np.empty(n_outcomes)
+    probabilities, payoffs = np.empty(n_outcomes), np.empty(n_outcomes)
 
     q, rise, fall = np.empty(width), np.empty(width), np.empty(width)
     top, optimistic = np.empty(width), np.empty(width)
@@ -213,7 +213,7 @@ def sweep_rows(
                     for k in range(n_states[inner]):
                         weight = probability * values[place + k]
                         for d in range(width):
-                            q[d] += weight * row_law[k, d]
+                            q[d] += weight * row_distribution[k, d]
                 else:
                     if contiguous:
                         for d in range(width - 1):
@@ -242,17 +242,17 @@ def sweep_rows(
                                 payoff += rewards[i, outcome[p]]
                             if pulls_inner:
                                 for k in range(n_states[inner]):
-                                    chances[n] = probability * row_law[k, d]
+                                    probabilities[n] = probability * row_distribution[k, d]
                                     payoffs[n] = payoff + rewards[inner, k] + values[place + k]
                                     n += 1
                             else:
-                                chances[n] = probability
+                                probabilities[n] = probability
                                 payoffs[n] = payoff + values[place]
                                 n += 1
                             if not _advance(outcome, others, n_others, n_states):
                                 break
-                        rise[d] = _most_gained(chances, payoffs, n, spread, 1.0)
-                        fall[d] = _most_gained(chances, payoffs, n, spread, -1.0)
+                        rise[d] = _most_gained(probabilities, payoffs, n, spread, 1.0)
+                        fall[d] = _most_gained(probabilities, payoffs, n, spread, -1.0)
 
             for d in range(width):
                 optimistic[d] = max(optimistic[d], q[d] + rise[d])
@@ -289,7 +289,12 @@ def sweep_rows(
 
 
 def iterate_values(
-    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointDistributions
+    iterate: Iterate,
+    tolerance: float,
+    most_sweeps: int,
+    links: Links,
+    table: JointTable,
+    distributions: JointDistributions,
 ) -> float:
     """Value iteration on a whole table of joint beliefs until the span of T v − v is within the tolerance.
 
@@ -298,13 +303,13 @@ def iterate_values(
     """
     # Two kernels: with links, no caller should wait for the compilation of ``sweep_rows``, the largest kernel.
     if len(links.belief):
-        return _iterate_linked(iterate, tolerance, most_sweeps, links, table, laws)
-    return _iterate_rows(iterate, tolerance, most_sweeps, table, laws)
+        return _iterate_linked(iterate, tolerance, most_sweeps, links, table, distributions)
+    return _iterate_rows(iterate, tolerance, most_sweeps, table, distributions)
 
 
 @njit
 def _iterate_rows(
-    iterate: Iterate, tolerance: float, most_sweeps: int, table: JointTable, laws: JointDistributions
+    iterate: Iterate, tolerance: float, most_sweeps: int, table: JointTable, distributions: JointDistributions
 ) -> float:
     inner = table.order[table.order.shape[0] - 1]
     # Numba compiles callees anew for every literal argument; the result of a call is not a literal.
@@ -316,7 +321,7 @@ def _iterate_rows(
             rows = (table.offsets[previous_action + 1] - table.offsets[previous_action]) // table.radix[
                 previous_action, inner
             ]
-            low, high, _, _ = sweep_rows(iterate, previous_action, start, rows, shift, plain, table, laws)
+            low, high, _, _ = sweep_rows(iterate, previous_action, start, rows, shift, plain, table, distributions)
             least, most = min(least, low), max(most, high)
         span = most - least
         if span <= tolerance or sweep == most_sweeps - 1:
@@ -329,12 +334,22 @@ def _iterate_rows(
 
 @njit
 def _iterate_linked(
-    iterate: Iterate, tolerance: float, most_sweeps: int, links: Links, table: JointTable, laws: JointDistributions
+    iterate: Iterate,
+    tolerance: float,
+    most_sweeps: int,
+    links: Links,
+    table: JointTable,
+    distributions: JointDistributions,
 ) -> float:
     """Plain steps as in ``sweep_rows``, on all joint beliefs at once."""
     values, improved, action = iterate
     belief, after = links
-    strides, n_states, distribution, reward = table.strides, table.n_states, laws.distribution, laws.reward
+    strides, n_states, distribution, reward = (
+        table.strides,
+        table.n_states,
+        distributions.distribution,
+        distributions.reward,
+    )
     size, n_arms = belief.shape
     shift, span = 0.0, np.inf
     for sweep in range(most_sweeps):

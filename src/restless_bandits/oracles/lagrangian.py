@@ -9,8 +9,8 @@ The bound is convex in m; its minimum is Whittle's relaxation. At the minimising
 the advantage of pulling over resting (Brown, Smith 2020). Unlike Whittle's index it is defined for every arm.
 
 A policy for one arm matters only through the slots σ(s) it waits after seeing s, so an arm is solved by policy
-iteration over σ with one small linear system a step. Beyond the end of the table of laws the true laws differ by at
-most ``tv_error``, which enters the bound as in ``exact``.
+iteration over σ with one small linear system a step. Beyond the end of the table of distributions the true
+distributions differ by at most ``tv_error``, which enters the bound as in ``exact``.
 """
 
 from __future__ import annotations
@@ -92,23 +92,29 @@ class SubsidisedArms:
             arm = self.arms[i]
             if i in self._processes:
                 process = self._processes[i]
-                laws = process.distribution.reshape(*process.numbers.shape, -1)
-                self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = laws.swapaxes(1, 2).ravel()
+                distributions = process.distribution.reshape(*process.numbers.shape, -1)
+                self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = distributions.swapaxes(
+                    1, 2
+                ).ravel()
                 self._of_arm(self.tables.mean, i)[:] = process.reward[:, 1].reshape(process.numbers.shape)
                 self.tables.tv_error[i] = process.tv_error.max()
-                self.tables.defect[i] = np.abs(laws.sum(axis=2) - 1.0).max()
+                self.tables.defect[i] = np.abs(distributions.sum(axis=2) - 1.0).max()
                 continue
             if isinstance(arm, Arm):
                 chains.setdefault(arm.n_states, []).append(i)
                 continue
             n, truncation = arm.n_states, int(self.tables.truncation[i])
-            laws = arm.state_distributions(truncation)[1:]
+            distributions = arm.state_distributions(truncation)[1:]
             if arm.initial is not None:
-                laws = np.concatenate([laws, np.broadcast_to(laws[-1, n - 1], (truncation, 1, n))], axis=1)
-            self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = laws.transpose(1, 2, 0).ravel()
-            self._of_arm(self.tables.mean, i)[:] = (laws @ arm.rewards).T
+                distributions = np.concatenate(
+                    [distributions, np.broadcast_to(distributions[-1, n - 1], (truncation, 1, n))], axis=1
+                )
+            self.tables.distribution[self.tables.base[i] : self.tables.base[i + 1]] = distributions.transpose(
+                1, 2, 0
+            ).ravel()
+            self._of_arm(self.tables.mean, i)[:] = (distributions @ arm.rewards).T
             self.tables.tv_error[i] = hidden_process(arm, truncation).tv_error.max()
-            self.tables.defect[i] = np.abs(laws.sum(axis=2) - 1.0).max()
+            self.tables.defect[i] = np.abs(distributions.sum(axis=2) - 1.0).max()
         for alike in chains.values():
             some = [arm for arm in (self.arms[i] for i in alike) if isinstance(arm, Arm)]
             limits = np.array([arm.stationary for arm in some])
@@ -303,5 +309,5 @@ def relaxation_bound(problem: Problem) -> float:
     problem.require_steady("a bound")
     refuse_unsupported(problem, "bound")
     reduced = without_resting_pay(problem)
-    bound = upper_of(reduced.problem, relax(reduced.problem.in_shares()).above) + reduced.rate
+    bound = upper_of(reduced.problem, relax(reduced.problem.normalized()).above) + reduced.rate
     return bound if reduced.problem is problem else bound + reduced.error + 2 * UNIT * (abs(bound) + abs(reduced.rate))

@@ -37,7 +37,8 @@ class LagrangianTables(NamedTuple):
     rewards: Array
     tv_error: Array
     defect: Array
-    """How far the sums of an arm's laws are from one; zero for chains, whose laws are scaled to it."""
+    """How far the sums of an arm's distributions are from one; zero for chains, whose distributions are scaled to it.
+    """
     distribution: Array
     mean: Array
 

@@ -34,14 +34,14 @@ def table_lengths(arms: Sequence[AnyArm]) -> list[int]:
 
 
 def index_distributions(arm: AnyArm, length: int) -> Array:
-    """Return ``laws[s, τ - 1]``, the distributions behind an index table: see ``table_of``."""
+    """Return ``distributions[s, τ - 1]``, the distributions behind an index table: see ``table_of``."""
     return table_of(arm, length).distributions
 
 
 @planning
 def myopic_policy(problem: Problem) -> IndexPolicy:
     """Return the policy whose index is the mean reward of the next pull, less the mean pay of resting."""
-    shares = problem.in_shares()
+    shares = problem.normalized()
     lengths = zip(shares.arms, table_lengths(shares.arms), strict=True)
     return IndexPolicy.of(problem, [table_of(arm, length).advantage for arm, length in lengths])
 

@@ -75,7 +75,7 @@ def normalized(
 
     @wraps(plan)
     def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
-        return plan(without_resting_pay(problem).problem.in_shares(), *args, **options)
+        return plan(without_resting_pay(problem).problem.normalized(), *args, **options)
 
     return planning(planned)
 
@@ -106,8 +106,13 @@ def solved_normalized(
     @wraps(solve)
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         reduced = without_resting_pay(problem)
-        found = in_units(reduced.problem, solve(reduced.problem.in_shares(), *args, **options))
-        return with_resting_pay(problem, reduced, found)
+        found = solve(reduced.problem.normalized(), *args, **options)
+        if reduced.problem is problem:
+            return in_units(problem, found)
+        moved = replace(
+            in_units(reduced.problem, found), how=f"{found.how}; pay at rest moved into the rewards of pulls"
+        )
+        return with_resting_pay(problem, reduced, moved)
 
     return solving(solved)
 
@@ -157,7 +162,7 @@ def policy_units(problem: Problem) -> float:
 
 
 def in_units(problem: Problem, found: Solution) -> Solution:
-    """Return a solution of ``problem.in_shares()`` as a solution of the problem."""
+    """Return a solution of ``problem.normalized()`` as a solution of the problem."""
     if problem.reward_range == ZERO_TO_ONE:
         return found
     low, high = problem.reward_range

@@ -64,7 +64,7 @@ LONGEST_PLANNING_TRUNCATION = 2_000
 PLANNING_INDEX_TV_ERROR, TWO_STATE_TV_ERROR = 3e-3, 1e-9
 LONGEST_INDEX = 300
 """Elapsed slots of a homotopy: the time grows with their square, and takes some hundredths of a second here."""
-ROUGH = (0.05, 0.1, 0.2)
+ROUGH_TV_ERRORS = (0.05, 0.1, 0.2)
 """Deviations at which rough tables end."""
 BELIEFS_PER_SLOT = 60
 """Joint beliefs of a rough table per slot of the plan's length."""
@@ -103,16 +103,18 @@ def iterated(
     joint = JointBeliefs(arms, plays)
     iterate = kernels.Iterate(np.zeros(joint.size), np.empty(joint.size), np.zeros(joint.size, dtype=np.int16))
     links = kernels.link(joint.table) if linked and plays == 1 and joint.size <= LINKED_TABLE else kernels.NO_LINKS
-    span = kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.laws)
+    span = kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, links, joint.table, joint.distributions)
     return JointPolicy(joint, iterate.action, iterate.values), span
 
 
 def _beliefs(arm: AnyArm, tv_error: float) -> HiddenProcess:
     if isinstance(arm, Arm) and not has_lost_row(arm):
-        laws, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
+        distributions, reached = converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION)
         if reached <= tv_error:
             # Most chains forget, and the check is many times faster than a search for the reason.
-            return forgetting_beliefs(laws[:-1], laws[-1].mean(axis=0), arm.rewards, arm.initial, reached)
+            return forgetting_beliefs(
+                distributions[:-1], distributions[-1].mean(axis=0), arm.rewards, arm.initial, reached
+            )
     return hidden_process(arm, truncation_for(arm, tv_error))
 
 
@@ -172,10 +174,12 @@ def rough_policy(problem: Problem, lasting: int) -> Policy | None:
     chains = [arm for arm in problem.arms if isinstance(arm, Arm) and not has_lost_row(arm)]
     if problem.plays > 1 or len(chains) < problem.n_arms:
         return None
-    for tv_error in ROUGH:
+    for tv_error in ROUGH_TV_ERRORS:
         settled = [converged_powers(arm.chain.copy(), tv_error, LONGEST_PLANNING_TRUNCATION) for arm in chains]
         if all(reached <= tv_error for _, reached in settled):
-            arms = [remembering_beliefs(laws, arm) for (laws, _), arm in zip(settled, chains, strict=True)]
+            arms = [
+                remembering_beliefs(distributions, arm) for (distributions, _), arm in zip(settled, chains, strict=True)
+            ]
             if _table_size(arms, 1) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting):
                 rough, whittle = iterated(arms, 1, COARSEST)[0], quick_whittle(problem)
                 ours, theirs = rollouts(problem, rough, whittle, max(SHORTEST_ROLLOUT, ROLLOUT * lasting))
@@ -188,12 +192,14 @@ def rollouts(problem: Problem, table: JointPolicy, index: IndexPolicy, slots: in
     """Return simulated rewards a slot of a table over joint beliefs and of indices, in batches of ``slots`` in all."""
     chains = [arm.chain.copy() for arm in problem.arms if isinstance(arm, Arm)]
     settled = [converged_powers(chain, PLANNING_INDEX_TV_ERROR, LONGEST_PLANNING_TRUNCATION)[0] for chain in chains]
-    sums = [np.cumsum(laws, axis=2) for laws in settled]
+    sums = [np.cumsum(distributions, axis=2) for distributions in settled]
     for running in sums:
         # Exactly 1, without a rounding error: the search for a sampled state ends here.
         running[:, :, -1] = 1.0
-    rewards = side_by_side([laws @ arm.rewards for laws, arm in zip(settled, problem.arms, strict=True)])
-    arms = kernels.RolloutArms(np.array([len(laws) for laws in settled]), side_by_side(sums), rewards)
+    rewards = side_by_side(
+        [distributions @ arm.rewards for distributions, arm in zip(settled, problem.arms, strict=True)]
+    )
+    arms = kernels.RolloutArms(np.array([len(distributions) for distributions in settled]), side_by_side(sums), rewards)
     draws = np.random.default_rng(0).random((BATCHES, -(-slots // BATCHES)))
     ours, theirs = (kernels.rollout(draws, arms, choices_of(policy, "a rollout")) for policy in (table, index))
     return ours, theirs
@@ -243,7 +249,7 @@ def tables_fit(arms: FlatArms, plays: int, slots: int, lasting: int) -> bool:
     coarse = size(COARSEST)
     if coarse <= most_beliefs_at(slots, lasting) or len(states) == plays:
         return True
-    return coarse > LARGEST_TABLE and size(ROUGH[-1]) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting)
+    return coarse > LARGEST_TABLE and size(ROUGH_TV_ERRORS[-1]) <= min(LARGEST_ROUGH_TABLE, BELIEFS_PER_SLOT * lasting)
 
 
 EXACT = Oracle("exact", exact, lambda problem: exact(problem).policy, exact_policy)

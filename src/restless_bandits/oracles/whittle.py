@@ -6,11 +6,11 @@ Three ways to it, all for the average-reward criterion.
 ω° = p01/(1 − λ) and T^k(ω) = ω° + λ^k (ω − ω°), a belief ω = Pr(good now) has for rewards (1, 0) the index W(ω); any
 other rewards stretch it to r_bad + (r_good − r_bad) W(ω).
 
-*More states, and tables of laws*: a homotopy in the subsidy m. Between breakpoints the optimal policy is constant and
-all values are affine in m; at a breakpoint one belief turns from pulling to resting, and that m is its index. See
-``_homotopy.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then the first
-crossing is kept in the table, ``indexable`` is false, and ``whittle`` plays the Lagrangian index instead, which is
-always defined (see ``relaxation``).
+*More states, and tables of distributions*: a homotopy in the subsidy m. Between breakpoints the optimal policy is
+constant and all values are affine in m; at a breakpoint one belief turns from pulling to resting, and that m is its
+index. See ``_homotopy.whittle_homotopy``. An arm is *indexable* if no belief ever turns back. Not every arm is: then
+the first crossing is kept in the table, ``indexable`` is false, and ``whittle`` plays the Lagrangian index instead,
+which is always defined (see ``relaxation``).
 
 *Chains with several recurrent classes* have no single gain; their index is that of a discount so close to 1 that it is
 within about 1e-7 of its limit.
@@ -51,9 +51,9 @@ from restless_bandits.processes.resting_pay import pays_nothing_at_rest
 Method = Literal["auto", "closed-form", "homotopy"]
 
 INDEX_TV_ERROR = 1e-13
-"""The homotopy runs on laws up to their limits, so that the end of its table does not show in the indices."""
+"""The homotopy runs on distributions up to their limits, so that the end of its table does not show in the indices."""
 PERIODS = 8
-WORK = 4e9
+HOMOTOPY_WORK = 4e9
 """Multiplications that a homotopy may take: about a second."""
 
 
@@ -219,9 +219,15 @@ def observed_index(arm: AnyArm, discount: float | None) -> ArmIndex:
     return ArmIndex(index, violation == 0.0, violation, how, observed=True)
 
 
-def whittle_indices(arms: Sequence[AnyArm]) -> list[ArmIndex]:
+def whittle_indices(
+    arms: Sequence[AnyArm], *, observed: Literal["pulled", "all"] = "pulled", discount: float | None = None
+) -> list[ArmIndex]:
     """Return Whittle's index of each of many arms, as ``whittle_index`` does of one."""
-    return _indices(arms, None, True)
+    if discount is not None:
+        check_discount(discount)
+    return (
+        [observed_index(arm, discount) for arm in arms] if observed == "all" else _indices(arms, None, True, discount)
+    )
 
 
 def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:
@@ -258,10 +264,10 @@ def _indices_of_shares(
     others = [i for i in range(len(arms)) if i not in found]
     for i, settled in zip(others, truncations_for([arms[i] for i in others], INDEX_TV_ERROR), strict=True):
         arm, longest = arms[i], lengths[i]
-        affordable = max(1, int(math.sqrt(WORK / arm.n_states**3)))
+        affordable = max(1, int(math.sqrt(HOMOTOPY_WORK / arm.n_states**3)))
         if length is None:
             longest = min(longest, affordable)
-        # Laws up to their limits; of a chain with a period some rounds more, since the end of a table stands still.
+        # Distributions up to their limits; for a chain with a period, some rounds more: the end of a table is constant.
         width = settled + (PERIODS * table_period(arm) if table_period(arm) > 1 else 0)
         found[i] = index_by_homotopy(arm, longest, max(longest, min(width, affordable)), discount)
     return [found[i] for i in range(len(arms))]
@@ -273,9 +279,9 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int, discount: float | No
     The arm pays nothing at rest: see ``resting_pay``.
     """
     table = table_of(arm, width)
-    laws, mean = table.distributions, table.mean
+    distributions, mean = table.distributions, table.mean
     # Always a copy: of a read-only view of a table of one slot Numba would compile all kernels anew.
-    distribution = laws.transpose(0, 2, 1).copy()
+    distribution = distributions.transpose(0, 2, 1).copy()
     solved, method = False, "homotopy"
     if discount is not None:
         found, indexable, violation, solved = whittle_homotopy(distribution, mean, discount, DISCOUNTED_TOLERANCE)
@@ -289,9 +295,9 @@ def index_by_homotopy(arm: AnyArm, length: int, width: int, discount: float | No
         found, indexable, violation, solved = whittle_homotopy(distribution, mean, NEAR_ONE, DISCOUNTED_TOLERANCE)
     if not solved:
         raise ProblemError(f"arm {arm.name!r}: the systems behind its index are singular; use the relaxation oracle")
-    left = float(np.abs(laws[:, -1] - laws[:, -2]).sum(axis=-1).max()) if width > 1 else 0.0
+    left = float(np.abs(distributions[:, -1] - distributions[:, -2]).sum(axis=-1).max()) if width > 1 else 0.0
     if isinstance(arm, Arm) and table_period(arm) == 1 and left > 1e-9:
-        method += f", cut at τ = {width} where laws still move"
+        method += f", cut at τ = {width} where distributions still move"
     return ArmIndex(found[:, :length], indexable, violation, method, lost_row=has_lost_row(arm))
 
 

@@ -19,7 +19,7 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.policies.observed import CountedPolicy, Layout
 
-SLOTS = 20
+LOOKAHEAD_SLOTS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class LookaheadPolicy(CountedPolicy):
     """The value of the end, over places."""
     plays: int
     at_most: bool = False
-    slots: int = SLOTS
+    slots: int = LOOKAHEAD_SLOTS
 
     @cached_property
     def _program(self) -> tuple[Any, Any, Array]:
@@ -69,7 +69,7 @@ class LookaheadPolicy(CountedPolicy):
 
     def pulled_mass(self, mass: Array) -> Array:
         """Return the mass to pull in each place in the present slot."""
-        return np.clip(self._solved(mass)[0, 0], 0.0, mass)
+        return np.asarray(np.clip(self._solved(mass)[0, 0], 0.0, mass))
 
     def path_end(self, mass: Array, programs: int) -> Array:
         """Return the mass at the end of the expected path of so many programs, each played for all of its slots."""

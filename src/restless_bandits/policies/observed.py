@@ -7,7 +7,7 @@ each place alone is a ``CountedPolicy``: a million arms of a few kinds then cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -156,9 +156,12 @@ class PriorityPolicy(CountedPolicy):
     @cached_property
     def order(self) -> IntArray:
         """The places in the order of priority."""
-        level = _levels(self.score)
-        second = level * 0 if self.tie_break is None else _levels(self.tie_break)
-        return np.lexsort((second, level))
+        order = np.argsort(-self.score, kind="stable")
+        falls = np.diff(self.score[order], prepend=np.inf) < -TIE
+        if falls.all():
+            return order
+        second = np.zeros(len(order)) if self.tie_break is None else -self.tie_break
+        return order[np.lexsort((order, _levels(second)[order], np.cumsum(falls)))]
 
     @cached_property
     def allowed(self) -> IntArray:
@@ -282,10 +285,11 @@ class JointStatePolicy(ObservedPolicy):
 
 
 def _levels(score: Array) -> IntArray:
-    """Return the number of each place's level, the highest scores first; scores closer than ``TIE`` share a level."""
-    order = np.argsort(-score, kind="stable")
+    """Return the number of each place's level, the lowest scores first; scores closer than ``TIE`` share a level."""
+    order = np.argsort(score, kind="stable")
     found = np.empty(len(score), dtype=np.int64)
-    found[order] = np.cumsum(np.diff(score[order], prepend=np.inf) < -TIE)
+    with np.errstate(invalid="ignore"):  # infinite scores share a level
+        found[order] = np.cumsum(np.diff(score[order], prepend=-np.inf) > TIE)
     return found
 
 
@@ -295,23 +299,3 @@ def _table(arrays: Mapping[str, Any], name: str, layout: Layout) -> Array:
     if found.shape != (layout.size,) or found.dtype != np.float64 or np.isnan(found).any():
         raise ValueError(f"{name} is no number for each kind and state")
     return found
-
-
-def states_by_name(problem: Problem, states: Mapping[str, int] | Sequence[int] | npt.ArrayLike) -> npt.ArrayLike:
-    """Return the states of all arms in the order of the arms, from a mapping of names to states or as given."""
-    if not isinstance(states, Mapping):
-        return states
-    found = np.full(problem.n_arms, -1, dtype=np.int64)
-    for name, state in states.items():
-        found[problem.arm_number(name)] = check_int(f"the state of {name}", state, 0)
-    missing = np.flatnonzero(found < 0)
-    if len(missing):
-        raise ProblemError(f"states has no state of arm {problem.arms[int(missing[0])].name!r}; give one for each arm")
-    return found
-
-
-def arm_numbers(problem: Problem, arms: Iterable[str | int]) -> IntArray:
-    """Return the numbers of arms given by name or number."""
-    last = problem.n_arms - 1
-    found = [problem.arm_number(arm) if isinstance(arm, str) else check_int("an arm", arm, 0, last) for arm in arms]
-    return np.array(found, dtype=np.int64)

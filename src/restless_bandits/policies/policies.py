@@ -371,9 +371,9 @@ class JointPolicy(Policy):
         """Return ``reward + E[bias after]`` of every action in given joint beliefs, one column an action."""
         values = np.empty((len(joint), len(self.beliefs.actions)))
         for a in range(values.shape[1]):
-            after, chances = self.beliefs.successors(joint, a)
+            after, probabilities = self.beliefs.successors(joint, a)
             places = self.beliefs.index(after.reshape(-1, after.shape[-1])).reshape(after.shape[:2])
-            values[:, a] = self.beliefs.rewards(joint, a) + (chances * self.bias[places]).sum(axis=1)
+            values[:, a] = self.beliefs.rewards(joint, a) + (probabilities * self.bias[places]).sum(axis=1)
         return values
 
     def to_arrays(self) -> dict[str, Any]:

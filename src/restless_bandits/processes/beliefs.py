@@ -34,12 +34,11 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm, precompute_limits
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.record import LOST
 from restless_bandits.processes.arm_process import ArmProcess
 
-UNKNOWN, LOST = -1, -2
-"""In the place of the last observed state: of an arm never observed, and of a reacting arm whose last pull was not
-answered.
-"""
+UNKNOWN = -1
+"""The last observed state of an arm never observed; ``LOST`` is that of an arm whose last pull was not answered."""
 
 LONGEST_TRUNCATION = 1 << 14
 LONGEST_PERIOD = 1 << 10
@@ -225,11 +224,11 @@ def _hidden_process(arm: AnyArm, truncation: int, forget: bool) -> HiddenProcess
         return _reacting_process(arm, truncation, forget)
     if not arm.is_ergodic:
         return _unforgetting_beliefs(arm, truncation)
-    laws = markov.powers(arm.chain, truncation)
-    tv_error = float(markov.distances(laws[truncation], arm.stationary))
+    distributions = markov.powers(arm.chain, truncation)
+    tv_error = float(markov.distances(distributions[truncation], arm.stationary))
     if forget:
-        return forgetting_beliefs(laws[1:truncation], arm.stationary, arm.rewards, arm.initial, tv_error)
-    grid = np.concatenate([laws[1:], np.broadcast_to(arm.stationary, (truncation, 1, arm.n_states))], axis=1)
+        return forgetting_beliefs(distributions[1:truncation], arm.stationary, arm.rewards, arm.initial, tv_error)
+    grid = np.concatenate([distributions[1:], np.broadcast_to(arm.stationary, (truncation, 1, arm.n_states))], axis=1)
     grid[-1] = arm.stationary
     spread = np.zeros((truncation, arm.n_states + 1))
     spread[-1, :-1] = tv_error
@@ -237,14 +236,17 @@ def _hidden_process(arm: AnyArm, truncation: int, forget: bool) -> HiddenProcess
 
 
 def forgetting_beliefs(
-    laws: Array, limit: Array, rewards: Array, initial: int | None, tv_error: float = 0.0
+    distributions: Array, limit: Array, rewards: Array, initial: int | None, tv_error: float = 0.0
 ) -> HiddenProcess:
-    """Beliefs (s, τ < cap) and one belief for all τ ≥ cap; ``laws[τ - 1]`` are the distributions for τ < cap."""
-    shape = _forgetting_shape(len(limit), len(laws) + 1)
+    """Beliefs (s, τ < truncation) and one belief for all τ ≥ truncation.
+
+    ``distributions[τ - 1]`` are the distributions for τ < truncation.
+    """
+    shape = _forgetting_shape(len(limit), len(distributions) + 1)
     n, last = shape.n_states, shape.size - 1
     deviations = np.zeros(shape.size)
     deviations[last] = tv_error
-    distribution = np.concatenate([laws[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
+    distribution = np.concatenate([distributions[:, :n].transpose(1, 0, 2).reshape(last, n), limit[None]])
     start = last if initial is None else int(shape.after_pull[initial])
     places = shape.indptr, shape.target, shape.after_pull
     return _processed(places, distribution, rewards, deviations, start, shape.numbers, 1)
@@ -259,27 +261,30 @@ def _forgetting_shape(n_states: int, truncation: int) -> HiddenProcess:
     return numbered_beliefs(numbers, np.zeros((last + 1, n_states)), np.zeros(n_states), None)
 
 
-def remembering_beliefs(laws: Array, arm: Arm) -> HiddenProcess:
+def remembering_beliefs(distributions: Array, arm: Arm) -> HiddenProcess:
     """Beliefs (s, τ ≤ cap) that are constant from the truncation on, whether or not their chain has forgotten s by
     then.
 
-    ``laws[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions beyond is
-    unknown.
+    ``distributions[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions
+    beyond the truncation is unknown.
     """
     if arm.initial is None:
-        laws = np.concatenate([laws, np.broadcast_to(arm.stationary, (len(laws), 1, arm.n_states))], axis=1)
-    return _grid(laws, np.ones(laws.shape[:2]), arm, period=1)
+        distributions = np.concatenate(
+            [distributions, np.broadcast_to(arm.stationary, (len(distributions), 1, arm.n_states))], axis=1
+        )
+    return _grid(distributions, np.ones(distributions.shape[:2]), arm, period=1)
 
 
-def _grid(laws: Array, tv_error: Array, arm: AnyArm, period: int) -> HiddenProcess:
-    """Beliefs (s, τ ≤ cap), with the row of an arm never observed, periodic from the truncation on: ``laws[τ -
-    1][s]``.
+def _grid(distributions: Array, tv_error: Array, arm: AnyArm, period: int) -> HiddenProcess:
+    """Beliefs (s, τ ≤ truncation) of ``distributions[τ - 1][s]``, periodic from the truncation on.
+
+    The last row is of an arm never observed.
     """
-    truncation, rows, n = laws.shape
+    truncation, rows, n = distributions.shape
     numbers = np.arange(rows * truncation).reshape(rows, truncation)
     if arm.initial is not None and rows == n:
         numbers = np.concatenate([numbers, numbers[arm.initial, None]])
-    distribution = laws.transpose(1, 0, 2).reshape(rows * truncation, n)
+    distribution = distributions.transpose(1, 0, 2).reshape(rows * truncation, n)
     return numbered_beliefs(numbers, distribution, arm.rewards, arm.initial, tv_error.T.reshape(-1), period)
 
 
@@ -288,16 +293,16 @@ def _unforgetting_beliefs(arm: Arm, truncation: int) -> HiddenProcess:
     if period > LONGEST_PERIOD:
         raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
     truncation = max(truncation, period)
-    laws = arm.state_distributions(truncation)[1:]
+    distributions = arm.state_distributions(truncation)[1:]
     n = arm.n_states
     limits = markov.powers(arm.chain, period)[1:] @ limiting_matrix(arm.chain, period)[0]
-    tv_error = np.zeros(laws.shape[:2])
+    tv_error = np.zeros(distributions.shape[:2])
     last = np.arange(truncation - period, truncation)
     # Twice the distance: these and all later distributions of the same phase are within the distance of their common
     # limit.
-    tv_error[last, :n] = np.abs(laws[last, :n] - limits[last % period]).sum(axis=-1)
+    tv_error[last, :n] = np.abs(distributions[last, :n] - limits[last % period]).sum(axis=-1)
     tv_error[tv_error < 4e-16] = 0.0
-    return _grid(laws, tv_error, arm, period)
+    return _grid(distributions, tv_error, arm, period)
 
 
 class PullTable(NamedTuple):
@@ -315,18 +320,22 @@ def table_of(arm: AnyArm, length: int) -> PullTable:
     """Return the table of an arm for τ = 1..length, without a truncation."""
     n = arm.n_states
     if has_lost_row(arm):
-        laws = _laws_after_pulls(arm, length).transpose(1, 0, 2)
-        cost = np.full(laws.shape[:2], arm.setup_cost)
+        distributions = _distributions_after_pulls(arm, length).transpose(1, 0, 2)
+        cost = np.full(distributions.shape[:2], arm.setup_cost)
         cost[:n, 0] = cost[n + 1, 0] = 0.0
-        mean = laws @ arm.rewards - cost
+        mean = distributions @ arm.rewards - cost
     else:
-        laws = arm.state_distributions(length)[1:].transpose(1, 0, 2)
+        distributions = arm.state_distributions(length)[1:].transpose(1, 0, 2)
         if arm.initial is not None:
             # This row is never read, because the arm's state is known from the start; the stationary distribution
             # stands in.
-            laws = np.concatenate([laws[:n], np.broadcast_to(laws[arm.initial, -1], (1, length, n))])
-        mean = laws @ arm.rewards
-    return PullTable(laws, mean, mean if arm.passive_rewards is None else mean - laws @ arm.passive_rewards)
+            distributions = np.concatenate(
+                [distributions[:n], np.broadcast_to(distributions[arm.initial, -1], (1, length, n))]
+            )
+        mean = distributions @ arm.rewards
+    return PullTable(
+        distributions, mean, mean if arm.passive_rewards is None else mean - distributions @ arm.passive_rewards
+    )
 
 
 def has_lost_row(arm: AnyArm) -> bool:
@@ -341,7 +350,7 @@ def starting_row(arm: AnyArm) -> int:
     return arm.n_states if arm.initial is None or has_lost_row(arm) else arm.initial
 
 
-def _laws_after_pulls(arm: AnyArm, length: int) -> Array:
+def _distributions_after_pulls(arm: AnyArm, length: int) -> Array:
     """Return ``[τ - 1, s, k]`` for the rows of an arm for which a pull and a slot without a pull differ.
 
     The distribution τ slots after a pull in state s is ``e_s P_active P_passive^(τ−1)``. The row of an arm never pulled
@@ -350,42 +359,44 @@ def _laws_after_pulls(arm: AnyArm, length: int) -> Array:
     assert isinstance(arm, Arm)  # tables of distributions have none of the features
     never, lost = arm.initial_distribution @ arm.chain, arm.stationary @ arm.active_chain
     first = np.concatenate([arm.active_chain, [never / never.sum(), lost / lost.sum()]])
-    laws = first @ markov.powers(arm.chain, length - 1)
-    return np.asarray(laws / laws.sum(axis=-1, keepdims=True))
+    distributions = first @ markov.powers(arm.chain, length - 1)
+    return np.asarray(distributions / distributions.sum(axis=-1, keepdims=True))
 
 
 def _reacting_process(arm: Arm, truncation: int, forget: bool) -> HiddenProcess:
-    """The process of an arm for which a pull and a slot without a pull differ: see ``_laws_after_pulls``."""
+    """The process of an arm for which a pull and a slot without a pull differ: see ``_distributions_after_pulls``."""
     n, period = arm.n_states, table_period(arm)
     if period > LONGEST_PERIOD:
         raise ProblemError(f"arm {arm.name!r} repeats itself only after {period} slots, too many to follow")
     # The belief right after a pull is a belief of its own: a pull there takes no set-up.
     truncation = max(truncation, period + 1)
-    laws = _laws_after_pulls(arm, truncation)
-    tv_error = np.zeros(laws.shape[:2])
+    distributions = _distributions_after_pulls(arm, truncation)
+    tv_error = np.zeros(distributions.shape[:2])
     last = np.arange(truncation - period, truncation)
     unknown = arm.is_stationary_at_start
     if arm.is_ergodic:
-        tv_error[-1] = markov.distances(laws[-1][:, None], arm.stationary)
-        laws[-1] = arm.stationary
+        tv_error[-1] = markov.distances(distributions[-1][:, None], arm.stationary)
+        distributions[-1] = arm.stationary
         if unknown:
-            laws[:, n] = arm.stationary
+            distributions[:, n] = arm.stationary
             tv_error[-1, n] = 0.0
     else:
         # Twice the distance: see ``_unforgetting_beliefs``.
         limits = markov.powers(arm.chain, period)[:-1] @ limiting_matrix(arm.chain, period)[0]
-        tv_error[last] = np.abs(laws[last] - laws[0] @ limits[last % period]).sum(axis=-1)
+        tv_error[last] = np.abs(distributions[last] - distributions[0] @ limits[last % period]).sum(axis=-1)
         tv_error[tv_error < 4e-16] = 0.0
     if not (forget and arm.is_ergodic):
         numbers = np.arange((n + 2) * truncation).reshape(n + 2, truncation)
-        distribution = laws.transpose(1, 0, 2).reshape(-1, n)
+        distribution = distributions.transpose(1, 0, 2).reshape(-1, n)
         errors = tv_error.T.reshape(-1)
     else:
         rows = np.array([*range(n), n + 1] if unknown else range(n + 2))
         end = len(rows) * (truncation - 1)
         numbers = np.full((n + 2, truncation), end)
         numbers[rows, :-1] = np.arange(end).reshape(len(rows), -1)
-        distribution = np.concatenate([laws[:-1, rows].transpose(1, 0, 2).reshape(end, n), laws[-1, :1]])
+        distribution = np.concatenate(
+            [distributions[:-1, rows].transpose(1, 0, 2).reshape(end, n), distributions[-1, :1]]
+        )
         errors = np.append(np.zeros(end), tv_error[-1].max())
     return numbered_beliefs(numbers, distribution, arm.rewards, None, errors, period, arm.setup_cost)
 
@@ -416,16 +427,22 @@ def limiting_matrix(chain: Array, period: int) -> tuple[Array, float]:
 
 
 def _table_beliefs(arm: TableArm, truncation: int, forget: bool) -> HiddenProcess:
-    laws = arm.state_distributions(arm.length)[1:]
-    end = laws[-1]
-    if forget and np.ptp(end, axis=0).max() == 0 and np.ptp(laws[:, arm.n_states :], axis=0).max(initial=0) == 0:
-        gaps = markov.distances(laws, end[0])
+    distributions = arm.state_distributions(arm.length)[1:]
+    end = distributions[-1]
+    if (
+        forget
+        and np.ptp(end, axis=0).max() == 0
+        and np.ptp(distributions[:, arm.n_states :], axis=0).max(initial=0) == 0
+    ):
+        gaps = markov.distances(distributions, end[0])
         return forgetting_beliefs(
-            laws[: truncation - 1], end[0], arm.rewards, arm.initial, float(gaps[truncation - 1 :].max())
+            distributions[: truncation - 1], end[0], arm.rewards, arm.initial, float(gaps[truncation - 1 :].max())
         )
-    tv_error = np.zeros((truncation, laws.shape[1]))
-    tv_error[-1] = 0.5 * np.abs(laws[truncation - 1 :] - laws[truncation - 1]).sum(axis=-1).max(axis=0)
-    return _grid(laws[:truncation], tv_error, arm, period=1)
+    tv_error = np.zeros((truncation, distributions.shape[1]))
+    tv_error[-1] = 0.5 * np.abs(distributions[truncation - 1 :] - distributions[truncation - 1]).sum(axis=-1).max(
+        axis=0
+    )
+    return _grid(distributions[:truncation], tv_error, arm, period=1)
 
 
 def truncation_for(arm: AnyArm, tv_error: float, longest: int = LONGEST_TRUNCATION) -> int:
@@ -445,8 +462,8 @@ def truncations_for(arms: Sequence[AnyArm], tv_error: float, longest: int = LONG
             truncations[i] = _remembering_cap(arm, tv_error, longest)
     for alike in sizes.values():
         some = [arm for arm in (arms[i] for i in alike) if isinstance(arm, Arm)]
-        chains, laws = np.array([arm.chain for arm in some]), np.array([arm.stationary for arm in some])
-        times = markov.mixing_times(chains, laws, 2 * tv_error)
+        chains, distributions = np.array([arm.chain for arm in some]), np.array([arm.stationary for arm in some])
+        times = markov.mixing_times(chains, distributions, 2 * tv_error)
         for i, time in zip(alike, np.where(times == 0, longest, np.minimum(times, longest)).tolist(), strict=True):
             # The first step after a pull is by another chain.
             truncations[i] = time + 1 if has_lost_row(arms[i]) else time
@@ -537,7 +554,7 @@ class JointBeliefs:
         """Return the same joint beliefs for arms with other distributions and rewards; positions are shared."""
         other = copy.copy(self)
         other.arms = tuple(arms)
-        vars(other).pop("laws", None)
+        vars(other).pop("distributions", None)
         return other
 
     @cached_property
@@ -547,7 +564,7 @@ class JointBeliefs:
         return JointTable(*blocks, *self._of_all_arms(JointTable._fields[len(blocks) :]))
 
     @cached_property
-    def laws(self) -> JointDistributions:
+    def distributions(self) -> JointDistributions:
         """The distributions and rewards of all arms, for kernels."""
         return JointDistributions(*self._of_all_arms(JointDistributions._fields))
 
@@ -624,12 +641,12 @@ class JointBeliefs:
         after = np.stack([arm.passive[beliefs[:, i]] for i, arm in enumerate(self.arms)], axis=1)
         outcomes = np.array(list(itertools.product(*(range(self.arms[i].n_states) for i in pulled))), dtype=np.int64)
         successors = np.repeat(after[:, None, :], len(outcomes), axis=1)
-        chances = np.ones((len(beliefs), len(outcomes)))
+        probabilities = np.ones((len(beliefs), len(outcomes)))
         for position, i in enumerate(pulled):
             arm = self.arms[i]
             successors[:, :, i] = arm.after_pull[outcomes[:, position]]
-            chances *= arm.distribution[beliefs[:, i]][:, outcomes[:, position]]
-        return successors, chances
+            probabilities *= arm.distribution[beliefs[:, i]][:, outcomes[:, position]]
+        return successors, probabilities
 
     def rewards(self, beliefs: IntArray, action: int) -> Array:
         """Return the mean reward of an action in each joint belief."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from restless_bandits._internal.errors import ConflictError, ProblemError, shortened
+from restless_bandits.model.tasks import Task
 from restless_bandits.service.agent_core import (
     Event,
     ServiceAgentCore,
@@ -222,6 +223,8 @@ class ServiceAgent:
         """Record the feedback of a slot."""
         slot = self._slot_of(given)
         core = self.core
+        if not given.pulled:
+            given = replace(given, lost=True)
         if slot <= core.finalized_through:
             return self._tell_old(given, slot, now, lookup.slot(slot))
         entry = core.feedback_at(slot)
@@ -241,7 +244,7 @@ class ServiceAgent:
             self.advance_to(now)
             if slot <= core.finalized_through:
                 return self._tell_old(given, slot, now, lookup.slot(slot))
-        core.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost)
+        core.tell(given.state, given.reward, _named(given.arm), slot=slot, lost=given.lost, pulled=given.pulled)
         self.gather(now)
         return answer
 
@@ -259,6 +262,8 @@ class ServiceAgent:
         if not arms:
             raise ServiceError(404, f"agent {self.name!r} has no decision of slot {slot}", "decision")
         unused = {"slot": slot, "unused": True, "late": core.late, "decision": self.decision_id(slot)}
+        if not given.pulled:
+            unused["pulled"] = False
         if given.lost:
             _check_nothing_seen(given)
             before = _lost_before(events, arms, told, named=given.arm is not None)
@@ -340,8 +345,8 @@ class ServiceAgent:
         if name in core.in_service:
             number = task.names.index(name)
             usual = {"n_states": 2, "reward_law": "bernoulli", "reward_range": (0.0, 1.0)}
-            available = task.n_states[number], task.reward_laws[number], task.reward_ranges[number]
-            if usual | arm == dict(zip(usual, available, strict=True)):
+            usual |= {"reacts": False, "setup_cost": 0.0, "passive_rewards": (0.0,) * task.n_states[number]}
+            if usual | arm == _fields_of_arm(task, number):
                 return
         if task.n_arms >= quotas.arms:
             raise ServiceError(422, f"agent {self.name!r} has {task.n_arms} arms, the maximum allowed", "add_arm")
@@ -370,6 +375,9 @@ class ServiceAgent:
                         "reward_range": list(task.reward_ranges[arm]),
                         "in_service": arm in core.arms_in_service,
                         "pulls": int(pulls),
+                        "reacts": task.reacts[arm],
+                        **({"passive_rewards": list(task.passive_rewards[arm])} if task.passive_rewards else {}),
+                        **({"setup_cost": task.setup_costs[arm]} if task.setup_costs else {}),
                     }
                     for arm, pulls in enumerate(core.record.pulls.tolist())
                 ],
@@ -532,6 +540,17 @@ def event_row(agent: int, event: Event) -> dict[str, Any]:
         "request": event.get("request"),
         "at": event["at"],
         "body": body,
+    }
+
+
+def _fields_of_arm(task: Task, arm: int) -> dict[str, Any]:
+    return {
+        "n_states": task.n_states[arm],
+        "reward_law": task.reward_laws[arm],
+        "reward_range": task.reward_ranges[arm],
+        "reacts": task.reacts[arm],
+        "setup_cost": task.setup_costs[arm] if task.setup_costs else 0.0,
+        "passive_rewards": task.passive_rewards[arm] if task.passive_rewards else (0.0,) * task.n_states[arm],
     }
 
 

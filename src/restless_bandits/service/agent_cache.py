@@ -35,7 +35,7 @@ QUICK_BYTES, QUICK_EVENTS = 10_000, 200
 """Largest snapshot and longest log loaded in the writer thread; larger agents would delay all other requests."""
 CACHE = 400_000_000
 """Approximate maximum memory of all cached agents in bytes."""
-FEW = 64
+UNCHECKED_AGENTS = 64
 """Number of agents up to which the cache skips the memory check."""
 NOW_AND_THEN = 500
 """Groups of requests between two memory checks: agents grow with their feedback."""
@@ -260,7 +260,7 @@ class AgentCache:
     def make_room(self) -> None:
         """Remove the least recently used agents while the cache exceeds its maximum memory."""
         self._groups += 1
-        if len(self._agents) <= FEW or (self._grown < FEW and self._groups < NOW_AND_THEN):
+        if len(self._agents) <= UNCHECKED_AGENTS or (self._grown < UNCHECKED_AGENTS and self._groups < NOW_AND_THEN):
             return
         self._grown = self._groups = 0
         total = sum(agent_state.weight for agent_state in self._agents.values())

@@ -215,6 +215,7 @@ def settings_of(given: Create, seed: int) -> dict[str, Any]:
             "initial": [None] * len(arms),
             "plays": given.plays,
             "horizon": given.horizon,
+            **_features_of(given, arms),
         },
         "learner": given.learner,
         "seed": seed,
@@ -223,6 +224,16 @@ def settings_of(given: Create, seed: int) -> dict[str, Any]:
         "on_change": given.on_change,
         "memory": given.memory,
     }
+
+
+def _features_of(given: Create, arms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a task of arms that react, pay at rest or cost a set-up; none of them for other arms."""
+    reacts = [arm.get("reacts", given.reacts) for arm in arms]
+    resting = [list(arm.get("passive_rewards") or [0.0] * (arm.get("n_states") or given.n_states)) for arm in arms]
+    costs = [arm.get("setup_cost", 0.0) for arm in arms]
+    found = {"reacts": (reacts, any(reacts)), "setup_costs": (costs, any(costs))}
+    found["passive_rewards"] = resting, any(map(any, resting))
+    return {key: value for key, (value, is_given) in found.items() if is_given}
 
 
 def core_of(settings: Mapping[str, Any], planner: Planner) -> ServiceAgentCore:

@@ -30,7 +30,7 @@ from restless_bandits.service.optional_dependencies import check_installed
 if TYPE_CHECKING:
     import httpx
 
-VARIABLE = "RESTLESS_TOKEN"
+TOKEN_VARIABLE = "RESTLESS_TOKEN"
 REQUEST_TIMEOUT_SECONDS = 120.0
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
 AGAIN = (429, 502, 503, 504)
@@ -168,9 +168,9 @@ class Client:
             raise ProblemError(
                 f"{url} is not encrypted, and everyone on the way could read the token; use https, or insecure=True"
             )
-        token = token if token is not None else os.environ.get(VARIABLE, "")
+        token = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
         if not token or not token.isascii() or not token.isprintable():
-            raise ProblemError(f"a token is needed; give token=, or set {VARIABLE}; restless token makes one")
+            raise ProblemError(f"a token is needed; give token=, or set {TOKEN_VARIABLE}; restless token makes one")
         self.url = url.rstrip("/")
         http = httpx.Client(
             base_url=self.url,
@@ -344,6 +344,7 @@ class RemoteAgent:
         slot: int | None = None,
         decision: RemoteDecision | str | None = None,
         lost: bool = False,
+        pulled: bool = True,
     ) -> Json:
         """Report the observation of the last decision, or of the decision or slot that an argument names.
 
@@ -363,6 +364,8 @@ class RemoteAgent:
             raise ProblemError("tell without ask: ask for an arm first, or name the decision or the slot")
         if lost:
             body["lost"] = True
+        if not pulled:
+            body["pulled"] = False
         for key, value in (("state", state), ("reward", reward), ("arm", arm)):
             if value is not None:
                 body[key] = value

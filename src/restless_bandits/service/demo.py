@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.problem import Problem, load_problem
 from restless_bandits.service.operations import Ask, Create, Operation, ServiceError, Skip, Tell
 from restless_bandits.service.writer import CommandProcessor
@@ -47,6 +48,13 @@ class DemoWorld(ChainWorld):
             self._pulled = []
         self._pulled = numbers
         return self.states[numbers].tolist(), [self.reward(number, self._rng) for number in numbers]
+
+
+def _features_of(arm: AnyArm) -> dict[str, Any]:
+    """The fields of a created arm that reacts, pays at rest or has a set-up cost; none of them for another arm."""
+    resting = None if arm.passive_rewards is None else arm.passive_rewards.tolist()
+    fields = {"reacts": arm.reacts, "passive_rewards": resting, "setup_cost": arm.setup_cost}
+    return {key: value for key, value in fields.items() if value}
 
 
 class Demo:
@@ -88,10 +96,12 @@ class Demo:
                     "n_states": arm.n_states,
                     "reward_law": arm.reward_law,
                     "reward_range": list(arm.reward_range),
+                    **_features_of(arm),
                 }
                 for name, arm in zip(self._problem.task().names, self._problem.arms, strict=True)
             ]
-            self._do(Create(self.name, arms, plays=self._problem.plays))
+            learner: dict[str, Any] = {"learner": "posterior"} if self._problem.features else {}
+            self._do(Create(self.name, arms, plays=self._problem.plays, **learner))
             return
         if found["slots"]:
             self._do(Skip(PAUSE))

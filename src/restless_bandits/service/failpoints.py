@@ -26,7 +26,7 @@ NAMES = (
     "before-backup",
     "after-backup",
 )
-VARIABLE = "RESTLESS_FAILPOINT"
+FAILPOINT_VARIABLE = "RESTLESS_FAILPOINT"
 
 
 def no_failpoint(name: str) -> None:
@@ -34,11 +34,11 @@ def no_failpoint(name: str) -> None:
 
 
 def from_environment() -> Callable[[str], None]:
-    wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
+    wanted, _, number = os.environ.get(FAILPOINT_VARIABLE, "").partition(":")
     if not wanted:
         return no_failpoint
     if wanted not in NAMES:
-        raise ValueError(f"{VARIABLE} names no failpoint: {wanted!r}")
+        raise ValueError(f"{FAILPOINT_VARIABLE} names no failpoint: {wanted!r}")
     left = [int(number or "1")]
 
     def maybe_die(name: str) -> None:

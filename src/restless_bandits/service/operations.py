@@ -29,7 +29,9 @@ class ServiceError(ProblemError):
 
 @dataclass(frozen=True)
 class Create:
-    """Make an agent. ``arms`` are names, or mappings with name, n_states, reward_law, reward_range."""
+    """Make an agent. ``arms`` are names, or mappings with name, n_states, reward_law, reward_range, reacts,
+    passive_rewards, setup_cost.
+    """
 
     name: str
     arms: Sequence[str | Mapping[str, Any]]
@@ -44,6 +46,7 @@ class Create:
     on_change: str = "warn"
     memory: int | None = None
     horizon: int | None = None
+    reacts: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,10 @@ class Ask:
 
 @dataclass(frozen=True)
 class Tell:
-    """Feedback of a decision, or a report of lost feedback; ``arm`` names the arms pulled in fact."""
+    """Feedback of a decision, or a report of lost feedback; ``arm`` names the arms pulled in fact.
+
+    ``pulled`` is false for a report that arms were not pulled: lost feedback that moves no arm.
+    """
 
     decision: str | None = None
     slot: int | None = None
@@ -63,6 +69,7 @@ class Tell:
     reward: float | Sequence[float] | None = None
     arm: str | int | Sequence[str | int] | None = None
     lost: bool = False
+    pulled: bool = True
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
 Promise = Future[tuple[tuple[str, bytes], background.Warned]]
-KEPT = 256
+MOST_PLANS_IN_MEMORY = 256
 """Number of plans in memory, separately for computed plans and for plans read from the store."""
-TRIES = 3
+PLAN_ATTEMPTS = 3
 
 
 class WaitError(Exception):
@@ -97,7 +97,7 @@ class Planner:
     def keep(self, plan: StoredPlan) -> None:
         """Add a plan to the cache."""
         self._known[plan.digest] = plan
-        if len(self._known) > KEPT:
+        if len(self._known) > MOST_PLANS_IN_MEMORY:
             self._known.popitem(last=False)
 
     def now(self, given: Ingredients) -> StoredPlan:
@@ -114,12 +114,12 @@ class Planner:
                 # The worker died, perhaps of a lack of memory; another worker may succeed.
                 self._tries[key] = self._tries.get(key, 0) + 1
                 promise = None
-                if self._tries[key] >= TRIES:
+                if self._tries[key] >= PLAN_ATTEMPTS:
                     del self._tries[key]
                     raise
             else:
                 self._tries.pop(key, None)
-                if len(self._used) > KEPT:
+                if len(self._used) > MOST_PLANS_IN_MEMORY:
                     self._used.popitem(last=False)
                 return plan
         if promise is None:
@@ -162,7 +162,7 @@ class Planner:
             return
         (digest, _), _ = promise.result()
         self.took[digest] = seconds
-        if len(self.took) > KEPT:
+        if len(self.took) > MOST_PLANS_IN_MEMORY:
             self.took.popitem(last=False)
 
     def result(self, promise: Promise) -> StoredPlan:

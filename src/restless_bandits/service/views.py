@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from restless_bandits._internal.validation import to_jsonable
-from restless_bandits.learning.estimation import estimate
-from restless_bandits.model import markov
+from restless_bandits.agent.beliefs import state_distribution
+from restless_bandits.learning.estimation import ArmEstimate, estimate
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import Range
 
@@ -35,6 +35,7 @@ def estimate_of(
                 "identified": arm.identified,
                 "transitions": to_jsonable(arm.transitions),
                 "standard_errors": to_jsonable(arm.standard_errors),
+                **_active(arm),
                 "modes": len(arm.modes),
                 "rewards": to_jsonable(arm.rewards),
                 "reward_errors": to_jsonable(arm.reward_errors),
@@ -45,23 +46,42 @@ def estimate_of(
 
 
 def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], service: Sequence[int]) -> dict[str, Any]:
-    """Return the present state distribution of every arm by the estimated chains; None for an arm never seen."""
+    """Return the present state distribution of every arm by the estimated chains; None for an arm never seen.
+
+    ``elapsed`` is the number of slots since the arm was seen, and ``unseen_pulls`` the slots since then in which an arm
+    that reacts was pulled, without an answer so far.
+    """
     found = estimate(record, names=names, strict=False, reward_ranges=ranges)
     arms = []
     for number, arm in enumerate(found.arms):
-        state, elapsed = int(record.last_states[number]), int(record.elapsed[number])
-        distribution = markov.power(arm.transitions, elapsed)[state] if state >= 0 else None
+        unseen = record.unseen.get(number)
+        last, slot = (int(record.last_state[number]), int(record.last_slot[number])) if unseen is None else unseen[:2]
+        state, elapsed = last if last < record.n_states[number] else -1, record.slots + 1 - slot
+        active = arm.transitions if arm.active_transitions is None else arm.active_transitions
+        distribution = state_distribution(record, number, arm.transitions, active) if state >= 0 else None
         arms.append(
             {
                 "name": arm.name,
                 "in_service": number in service,
                 "last_state": state if state >= 0 else None,
                 "elapsed": elapsed if state >= 0 else None,
+                **({"unseen_pulls": list(unseen.pulls) if unseen else []} if record.tracks_pulls[number] else {}),
                 "law": None if distribution is None else to_jsonable(distribution),
                 "reward": None if distribution is None else to_jsonable(distribution @ np.nan_to_num(arm.rewards)),
             }
         )
     return {"slots": record.slots, "arms": arms}
+
+
+def _active(arm: ArmEstimate) -> dict[str, Any]:
+    """The chain of slots with a pull, of an arm that reacts."""
+    if arm.active_transitions is None:
+        return {}
+    return {
+        "active_transitions": to_jsonable(arm.active_transitions),
+        "active_standard_errors": to_jsonable(arm.active_standard_errors),
+        "not_identified": list(arm.not_identified),
+    }
 
 
 def encoded(view: Callable[..., dict[str, Any]], packed: bytes) -> bytes:

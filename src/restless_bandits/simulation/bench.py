@@ -22,7 +22,7 @@ from restless_bandits.policies.policies import TIE, IndexPolicy
 from restless_bandits.simulation.engine import Run, World
 
 SIZES = (2, 10, 100, 10_000)
-SLOTS = 200_000
+BENCH_SLOTS = 200_000
 ROUNDS = 40
 PLAIN_SLOTS = 3_000
 
@@ -42,18 +42,18 @@ def bench(rounds: int = ROUNDS) -> Bench:
     generator = np.random.default_rng(0)
     games = {f"{n} arms": _game(n) for n in SIZES}
     _draws(generator, 10)
-    draw = min(repeat(lambda: _draws(generator, SLOTS), number=1, repeat=rounds)) / SLOTS
+    draw = min(repeat(lambda: _draws(generator, BENCH_SLOTS), number=1, repeat=rounds)) / BENCH_SLOTS
     slots = {}
     for name, (world, policy) in games.items():
         times = []
         for run in range(rounds if world.problem.n_arms <= 100 else max(3, rounds // 8)):
-            played = Run(world, 2 * SLOTS, np.array([SLOTS]), world_words(0, world.problem.content, run))
+            played = Run(world, 2 * BENCH_SLOTS, np.array([BENCH_SLOTS]), world_words(0, world.problem.content, run))
             # The first slots, with changing indices, are played before the measurement.
-            played.horizon = SLOTS
+            played.horizon = BENCH_SLOTS
             played.play(Plan(policy, Forever()))
-            played.horizon = 2 * SLOTS
-            times.append(timeit(partial(played.play, Plan(policy, Forever())), number=1) / SLOTS)
-            draw = min(draw, timeit(lambda: _draws(generator, SLOTS), number=1) / SLOTS)
+            played.horizon = 2 * BENCH_SLOTS
+            times.append(timeit(partial(played.play, Plan(policy, Forever())), number=1) / BENCH_SLOTS)
+            draw = min(draw, timeit(lambda: _draws(generator, BENCH_SLOTS), number=1) / BENCH_SLOTS)
         slots[name] = min(times)
     world, policy = games["2 arms"]
     plain = min(repeat(lambda: plain_loop(world.problem, policy, PLAIN_SLOTS), number=1, repeat=5)) / PLAIN_SLOTS
@@ -83,7 +83,9 @@ def plain_loop(problem: Problem, policy: IndexPolicy, slots: int) -> float:
     rng = np.random.default_rng(0)
     n = problem.n_arms
     length = 600
-    laws = np.stack([arm.state_distributions(length)[:, : arm.n_states].cumsum(axis=2) for arm in problem.arms])
+    distributions = np.stack(
+        [arm.state_distributions(length)[:, : arm.n_states].cumsum(axis=2) for arm in problem.arms]
+    )
     tables = np.stack([np.pad(t, ((0, 0), (0, length - t.shape[1])), mode="edge") for t in policy.tables])
     rewards = np.stack([arm.rewards for arm in problem.arms])
     means = np.stack([arm.state_distributions(length)[:, : arm.n_states] @ arm.rewards for arm in problem.arms])
@@ -97,7 +99,7 @@ def plain_loop(problem: Problem, policy: IndexPolicy, slots: int) -> float:
         index = tables[arms, last, np.minimum(elapsed, length) - 1]
         arm = int(np.argmax(index >= index.max() - TIE))
         tau = min(int(elapsed[arm]), length - 1)
-        state = int(np.searchsorted(laws[arm, tau, last[arm]], rng.random(), side="right"))
+        state = int(np.searchsorted(distributions[arm, tau, last[arm]], rng.random(), side="right"))
         reward = float(rng.random() < rewards[arm, state])
         realised += reward
         expected += means[arm, tau, last[arm]]

@@ -34,7 +34,7 @@ MOST_BELIEFS = 2_000_000
 """The largest number of joint beliefs that a simulation solves: some seconds."""
 CERTIFYING_WORK = 60e9
 """The outcomes that certification of a built-in problem may take in: some minutes for the largest tables."""
-HOPELESS = 1e9
+MOST_CERTIFIED_BELIEFS = 1e9
 """The number of joint beliefs from which on certification of a built-in problem is not tried."""
 LARGEST_GAIN = 1e20
 """Far beyond the rewards of arms, see ``rewards``, and far below overflow."""
@@ -197,7 +197,7 @@ def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     for name in builtin_problems(()) if names is None else names:
         problem = Problem.builtin(name)
         needed = joint_beliefs_needed(problem)
-        if problem.content in found or needed > HOPELESS:
+        if problem.content in found or needed > MOST_CERTIFIED_BELIEFS:
             continue
         tolerance = 1e-11 if needed <= MOST_BELIEFS else 1e-10
         solution = oracles.exact(problem, tolerance=tolerance, work=CERTIFYING_WORK)

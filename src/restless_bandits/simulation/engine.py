@@ -20,8 +20,9 @@ from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN, PAYS_ONE
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
-from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, shares_of
+from restless_bandits.model.rewards import ZERO_TO_ONE, beta_shapes, normalized_rewards
 from restless_bandits.model.support import refuse_unsupported
+from restless_bandits.oracles.normalization import policy_units
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies.plans import Plan, RuleTable
 from restless_bandits.policies.policies import (
@@ -35,7 +36,15 @@ from restless_bandits.policies.policies import (
     SingleArm,
     top_arms,
 )
-from restless_bandits.processes.beliefs import MOST_CHOICES, JointBeliefs, hidden_process, truncation_for
+from restless_bandits.processes.beliefs import (
+    MOST_CHOICES,
+    HiddenProcess,
+    JointBeliefs,
+    has_lost_row,
+    hidden_process,
+    truncation_for,
+)
+from restless_bandits.processes.resting_pay import resting_pay
 from restless_bandits.simulation import world_kernels as kernels
 
 ENGINE_TV_ERROR = 1e-15
@@ -65,8 +74,8 @@ class GapTable:
         gap[gap <= TIE] = 0.0
         start = solution.policy.action_values(beliefs.start[None])[0]
         # A policy's numbers are in shares of the range of rewards.
-        low, high = solution.problem.reward_range
-        return cls(beliefs, (high - low) * gap, (high - low) * (start.max() - start))
+        unit = policy_units(solution.problem)
+        return cls(beliefs, unit * gap, unit * (start.max() - start))
 
 
 class World:
@@ -85,9 +94,12 @@ class World:
         paying = [*problem.arms, *(arm for _, _, arm in changed)]
         arms = [hidden_process(arm, truncation_for(arm, ENGINE_TV_ERROR), forget=False) for arm in paying]
         law_bases = _bases([arm.distribution.size for arm in arms])
-        laws = [np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.reward[:, 1]]).ravel() for arm in arms]
+        distributions = [
+            np.column_stack([arm.distribution[:, :-1].cumsum(axis=1), arm.distribution @ arm.rewards]).ravel()
+            for arm in arms
+        ]
         n = problem.n_arms
-        record = Record(problem.n_states, problem.initial)
+        record = Record.of_problem(problem)
         table = np.zeros((n, 8), dtype=np.int64)
         table[:, kernels.STATES] = problem.n_states
         table[:, kernels.CAP] = [arm.truncation for arm in arms[:n]]
@@ -97,7 +109,8 @@ class World:
         table[:, kernels.ROW] = record.row_base[:-1]
         table[:, kernels.COUNT] = record.count_base[:-1]
         table[:, kernels.PAYS] = [_pays(arm) for arm in problem.arms]
-        self.arrays = kernels.WorldArrays(table, np.concatenate(laws), *_rewards(problem.arms))
+        self.arrays = kernels.WorldArrays(table, np.concatenate(distributions), *_rewards(problem.arms))
+        self.resting = _resting(problem, arms)
         self.changes = None
         if changed:
             slots, numbers, later = zip(*changed, strict=True)
@@ -127,9 +140,24 @@ class World:
         """The action of the block that contains the start, for arms with known initial states; −1 without such a
         block.
         """
-        known = [i for i, state in enumerate(self.problem.initial) if state is not None][: self.problem.plays]
+        arms = enumerate(self.problem.arms)
+        known = [i for i, arm in arms if arm.initial is not None and not has_lost_row(arm)][: self.problem.plays]
         same = np.flatnonzero((self.priced.actions == np.array(known)).all(axis=1)) if known else np.zeros(0)
         return int(same[0]) if len(known) == self.problem.plays and same.size else -1
+
+
+def _resting(problem: Problem, processes: Sequence[HiddenProcess]) -> kernels.RestArrays | None:
+    """The pay at rest and the set-up costs of a problem; None if there are none."""
+    if not {"passive_rewards", "setup_cost"}.intersection(problem.features):
+        return None
+    pays = [resting_pay(arm) for arm in problem.arms]
+    potentials = [process.distribution @ pay.potential for process, pay in zip(processes, pays, strict=True)]
+    return kernels.RestArrays(
+        rate=np.array([pay.rate for pay in pays]),
+        potential=np.concatenate(potentials),
+        base=_bases([len(one) for one in potentials]),
+        setup_cost=np.array([arm.setup_cost for arm in problem.arms]),
+    )
 
 
 def _bases(sizes: list[int]) -> IntArray:
@@ -148,7 +176,7 @@ def _rewards(arms: Sequence[AnyArm]) -> tuple[Array, Array]:
     rows = []
     for arm in arms:
         low, high = arm.reward_range
-        shares = shares_of(arm.rewards, arm.reward_range)
+        shares = normalized_rewards(arm.rewards, arm.reward_range)
         first, second = (shares, shares) if arm.reward_spread is None else beta_shapes(shares, arm.reward_spread)
         rows.append(np.column_stack([np.full(arm.n_states, low), np.full(arm.n_states, high), first, second]))
     return np.concatenate([arm.rewards for arm in arms]), np.concatenate(rows)
@@ -174,7 +202,7 @@ class Run:
     def __init__(self, world: World, horizon: int, checkpoints: IntArray, words: Any, *, trace: bool = False) -> None:
         problem = world.problem
         self.world, self.horizon, self.words = world, horizon, words
-        self.record = record = Record(problem.n_states, problem.initial)
+        self.record = record = Record.of_problem(problem)
         self.previous_action = world.first_block
         shape = (horizon if trace else 0, problem.plays)
         self.trace = kernels.Trajectory(
@@ -211,7 +239,7 @@ class Run:
         priced, started = self._priced, record.slots
         game = (self._arms, self._memory, choice, flat, joint or priced, priced, ending, *self._outcomes)
         record.slots, self.previous_action = kernels.run_plan(
-            self.words, started, self.horizon, self.previous_action, *game, self._changes
+            self.words, started, self.horizon, self.previous_action, *game, self._changes, self.world.resting
         )
         record.plan_lengths.append(record.slots - started)
 

@@ -23,6 +23,7 @@ from restless_bandits.learning.learners.base import Learner
 from restless_bandits.learning.learners.simple import Informed, RoundRobin
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
+from restless_bandits.model.support import REACTING
 from restless_bandits.model.tasks import Task
 from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
 from restless_bandits.policies.plans import Plan
@@ -158,6 +159,10 @@ class _Settled(Learner):
     name: ClassVar[str] = "settled"
     settled: tuple[tuple[int, Plan], ...]
     """The plan of each piece of the problem, from its first slot on."""
+
+    @property
+    def features(self) -> frozenset[str]:
+        return REACTING
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         return next(plan for first, plan in reversed(self.settled) if first <= record.slots + 1)

@@ -28,12 +28,12 @@ from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
 
 REALISED, EXPECTED, GAP = range(3)
 """Positions in the last axis of ``Outcomes.at``, in the engine's order."""
-KINDS = ("realised", "expected", "gap")
+REGRET_KINDS = ("realised", "expected", "gap")
 FORMAT = "restless-bandits simulation result, format 1"
 LABELS = ("problem", "content", "arms", "learners", "horizon", "seed", "ratio", "priced")
 """The fields of a result stored under their own names, besides its arrays and its comparator."""
 LARGEST_RATIO = 1e9
-COLUMNS = ("at", "pulls", "seconds")
+OUTCOME_FIELDS = ("at", "pulls", "seconds")
 TRACED = ("arms", "states", "rewards")
 
 
@@ -54,7 +54,7 @@ class Outcomes:
     def arrays(self) -> dict[str, Any]:
         """Return the outcomes as plain arrays, plans concatenated."""
         return {
-            **{name: getattr(self, name) for name in COLUMNS},
+            **{name: getattr(self, name) for name in OUTCOME_FIELDS},
             "plans": np.array([len(lengths) for lengths in self.plan_lengths], dtype=np.int64),
             "plan_lengths": np.concatenate([np.zeros(0, dtype=np.int64), *self.plan_lengths]),
         }
@@ -62,7 +62,7 @@ class Outcomes:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Outcomes:
         lengths = np.split(arrays["plan_lengths"], np.cumsum(arrays["plans"])[:-1])
-        return cls(**{name: arrays[name] for name in COLUMNS}, plan_lengths=tuple(lengths))
+        return cls(**{name: arrays[name] for name in OUTCOME_FIELDS}, plan_lengths=tuple(lengths))
 
     def check(self, checkpoints: IntArray, n_arms: int, reward_range: Range) -> None:
         """Raise ``ValueError`` for arrays that no runs produce, given checkpoints and the number of arms."""
@@ -91,7 +91,9 @@ class Outcomes:
 
     @classmethod
     def stack(cls, parts: Sequence[Outcomes]) -> Outcomes:
-        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in OUTCOME_FIELDS
+        }
         return cls(**columns, plan_lengths=tuple(lengths for part in parts for lengths in part.plan_lengths))
 
 
@@ -189,7 +191,7 @@ class SimulationResult:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The available kinds of regret, the noisiest first."""
-        return KINDS[:GAP] if self._why_no_gap() else KINDS
+        return REGRET_KINDS[:GAP] if self._why_no_gap() else REGRET_KINDS
 
     def regret(self, kind: str | None = None, *, learner: str | None = None, against: str = "gain") -> Array:
         """Return regrets, by default of the best available kind: (learner, run, checkpoint), or of a single learner.
@@ -197,7 +199,7 @@ class SimulationResult:
         ``against`` is ``gain``, or ``lower`` or ``upper`` for an end of the comparator's bracket.
         """
         kind = self.kinds[-1] if kind is None else kind
-        check_known(kind, KINDS, "there is no regret of kind")
+        check_known(kind, REGRET_KINDS, "there is no regret of kind")
         if kind not in self.kinds:
             raise ProblemError(f"there is no gap regret here: {self._why_no_gap()}; ask for expected")
         gain = self.comparator.against(against)
@@ -205,9 +207,11 @@ class SimulationResult:
             # The gaps are measured from the optimum; the ends of its bracket differ from the optimum by a known rate.
             found = self._account(GAP) + self.checkpoints * (gain - self.comparator.gain)
         elif self.comparator.pieces:
-            found = self.ratio * self.comparator.earned(self.checkpoints, against) - self._account(KINDS.index(kind))
+            found = self.ratio * self.comparator.earned(self.checkpoints, against) - self._account(
+                REGRET_KINDS.index(kind)
+            )
         else:
-            found = self.ratio * gain * self.checkpoints - self._account(KINDS.index(kind))
+            found = self.ratio * gain * self.checkpoints - self._account(REGRET_KINDS.index(kind))
         return found if learner is None else found[self.number(learner)]
 
     def _why_no_gap(self) -> str:

@@ -45,7 +45,7 @@ SLOTS, FEWEST_SLOTS = 100_000, 10_000
 """Slots of a run: with several plays as few as the total work of some seconds allows, but never fewer than the
 second.
 """
-WORK = 1_500_000_000
+MOST_ARM_EVALUATIONS = 1_500_000_000
 """Arm evaluations in all runs with several plays a slot."""
 LONGER, LONGEST = 4, 16
 """The factor by which drifting runs are extended, and the largest total factor."""
@@ -94,7 +94,7 @@ def evaluate(
     if slots is not None:
         check_length(check_int("slots", slots, 4))
         return _summary(_halves(world, policy, slots, runs, seed), slots)
-    affordable = SLOTS if problem.plays == 1 else WORK // (runs * problem.n_arms * problem.plays)
+    affordable = SLOTS if problem.plays == 1 else MOST_ARM_EVALUATIONS // (runs * problem.n_arms * problem.plays)
     slots = first = min(SLOTS, max(FEWEST_SLOTS, affordable))
     while _drifts(halves := _halves(world, policy, slots, runs, seed)) and slots < LONGEST * first:
         slots *= LONGER

@@ -19,6 +19,7 @@ from restless_bandits.learning.learners import as_learner
 from restless_bandits.learning.learners.base import Learner
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.record import Record
 from restless_bandits.simulation.chain_world import ChainWorld, draw_reward_of
 
 FeedbackFunction = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[float]]]
@@ -82,7 +83,7 @@ def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) 
     slots = np.arange(1, horizon + 1)[:, None]
     looks = np.maximum.accumulate(np.where(pulled, slots, 0), axis=0)
     last = np.concatenate([np.zeros_like(looks[:1]), looks[:-1]])
-    initial = [-1 if state is None else state for state in problem.initial]
+    initial = Record.of_problem(problem).last_states
     last_states = np.take_along_axis(np.concatenate([[initial], states]), last, axis=0)
     return Walk(problem, learner.spec, states, pulled, last_states, slots - last)
 

@@ -57,9 +57,9 @@ class WorldArrays(NamedTuple):
     """The true arms: distributions of the state τ slots after s, mean rewards of states, and parameters of reward
     draws.
 
-    Row ``s · cap + τ − 1`` of an arm's distributions holds cumulative probabilities of the states k below the last
-    state. The last entry, which would be 1, is replaced by the mean reward. Beyond the truncation τ steps back by the
-    period. Rows of ``draws`` are for states of arms with rewards other than 1 or 0 or the mean: the lowest and the
+    Row ``s · truncation + τ − 1`` of an arm's distributions holds cumulative probabilities of the states k below the
+    last state. The last entry, which would be 1, is replaced by the mean reward. Beyond the truncation τ steps back by
+    the period. Rows of ``draws`` are for states of arms with rewards other than 1 or 0 or the mean: the lowest and the
     highest reward, and the two shapes of the beta distribution, or in place of the first shape the probability of the
     highest reward.
     """
@@ -94,6 +94,19 @@ class ChangeArrays(NamedTuple):
     since: IntArray
     base: IntArray
     crossed: Array
+
+
+class RestArrays(NamedTuple):
+    """What arms are paid in slots without a pull, and what their pulls cost after such a slot.
+
+    An arm that has rested for w slots after row s was paid ``w · rate + φ(s, 1) − φ(s, w + 1)``, with φ the mean of the
+    potential of ``resting_pay``, in rows as those of the distributions: from ``base[arm]`` on.
+    """
+
+    rate: Array
+    potential: Array
+    base: IntArray
+    setup_cost: Array
 
 
 class Memory(NamedTuple):
@@ -157,7 +170,8 @@ class Ending(NamedTuple):
 class RunTotals(NamedTuple):
     """The accounts of a run: sums so far, and their values at the checkpoints.
 
-    ``sums`` are realised reward, expected reward, gap; ``gap[z, a]`` is the gap of action a in joint belief z, and
+    ``sums`` are realised reward, expected reward, gap; the pay of a rest is added with the pull that ends it, and at
+    checkpoints. ``gap[z, a]`` is the gap of action a in joint belief z, and
     ``start_gap[a]`` the gap before any observation.
     """
 
@@ -208,7 +222,7 @@ def _change(
     own = at(i) * WIDTH
     states, s = now[own + STATES], now[own + LAST_STATE]
     base, since = changes.base[i], changes.since[i]
-    chances = np.zeros(states)
+    probabilities = np.zeros(states)
     unseen = now[own + LAST_SLOT] < before
     if unseen:
         # The distribution in the last slot before the change, from cumulative sums without the final 1.
@@ -219,9 +233,9 @@ def _change(
         row = begin + _column_of(elapsed, now[own + CAP], now[own + PERIOD]) * states
         below = 0.0
         for k in range(states - 1):
-            chances[k] = source[row + k] - below
+            probabilities[k] = source[row + k] - below
             below = source[row + k]
-        chances[states - 1] = 1.0 - below
+        probabilities[states - 1] = 1.0 - below
     arms[i, LAW], arms[i, CAP], arms[i, PERIOD] = changes.distribution[c], changes.truncation[c], changes.period[c]
     for column in (LAW, CAP, PERIOD):
         now[own + column] = arms[i, column]
@@ -235,7 +249,7 @@ def _change(
         for j in range(size):
             total = 0.0
             for k in range(states):
-                total += chances[k] * distribution[arms[i, LAW] + k * size + j]
+                total += probabilities[k] * distribution[arms[i, LAW] + k * size + j]
             changes.crossed[base + j] = total
 
 
@@ -286,6 +300,15 @@ def _first_leaf(tree: Array, leaves: int, at_least: float) -> int:
     return node - leaves
 
 
+@helper
+def _rest_pay(i: int, rested: int, now: IntArray, resting: RestArrays) -> float:
+    """What an arm was paid in a number of slots without a pull since its last pull, or since the start."""
+    own = at(i) * WIDTH
+    row = resting.base[i] + now[own + LAST_STATE] * now[own + CAP]
+    gone = _column_of(rested + 1, now[own + CAP], now[own + PERIOD])
+    return float(rested * resting.rate[i] + resting.potential[row] - resting.potential[row + gone])
+
+
 @njit
 def run_plan(
     words: Words,
@@ -302,13 +325,14 @@ def run_plan(
     totals: RunTotals,
     trace: Trajectory,
     changes: ChangeArrays | None,
+    resting: RestArrays | None,
 ) -> tuple[int, int]:
     """Play a plan from the end of ``slot`` until its rule is met or the horizon is reached.
 
     ``previous_action`` is the action of the last slot, −1 before the first if no block holds the start. ``joint`` is
     the table of the policy, ``gap_table`` the table of the gaps; both number actions alike. Returns the last played
-    slot and its action. All tuples are ``without_changes``, except ``changes``: without changes the kernel is compiled
-    without their code.
+    slot and its action. All tuples are ``without_changes``, except ``changes`` and ``resting``: without these the
+    kernel is compiled without their code.
     """
     arms, distribution, state_reward, draws = world
     counts, visits, seen, reward_sums, last_state, last_slot = memory
@@ -494,6 +518,12 @@ def run_plan(
             reward = 1.0 * (u < mean) if pays == PAYS_ONE else _drawn(pays, u, mean, draws, now[own + STATE] + k)
             realised += reward
             expected += pay
+            if resting is not None:
+                paid = _rest_pay(pulled, elapsed - 1, now, resting)
+                if elapsed > 1 or now[own + LAST_SLOT] == 0:
+                    paid -= resting.setup_cost[pulled]
+                realised += paid
+                expected += paid
 
             elapsed_in = _bin_of(elapsed)
             job = s * N_BINS + elapsed_in
@@ -541,6 +571,11 @@ def run_plan(
 
         if slot == next_checkpoint:
             sums_at[checkpoint, 0], sums_at[checkpoint, 1], sums_at[checkpoint, 2] = realised, expected, cost
+            if resting is not None:
+                for i in range(n_arms):
+                    paid = _rest_pay(i, slot - now[at(i) * WIDTH + LAST_SLOT], now, resting)
+                    sums_at[checkpoint, 0] += paid
+                    sums_at[checkpoint, 1] += paid
             checkpoint += 1
             next_checkpoint = checkpoints[checkpoint] if checkpoint < checkpoints.shape[0] else horizon + 1
         if done:

@@ -52,7 +52,7 @@ ALARM_RATE = 1e-6
 CHANGE_GRID = 32
 """Slots between possible times of change."""
 LEAST_OBSERVATIONS = 16
-"""Observations of a tally."""
+"""Observations of a segment."""
 SEGMENTS_KEPT = 3
 """The largest number of segments with about equal numbers of observations; beyond, the two oldest are merged."""
 MOST_PLACES = 50_000
@@ -153,8 +153,8 @@ class ChangeTest:
         """Return the likeliest change if its evidence reaches the threshold."""
         chains = np.zeros((3, len(self.since)))
         if self.n_states > 1:
-            laws = self._law_ratios()
-            chains[:2] = _all_parts(laws[:, :, self._elapsed == 1]), _all_parts(laws)
+            ratios = self._law_ratios()
+            chains[:2] = _all_parts(ratios[:, :, self._elapsed == 1]), _all_parts(ratios)
             chains[2] = _or_not(-math.inf)
             # The score estimates the gain, and the estimated gain must pay for two codes.
             promises = None if self.reacts else 2 * self._promises() + self._rewards

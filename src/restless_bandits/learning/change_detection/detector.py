@@ -67,7 +67,7 @@ class ArmChangeDetector:
         self._asked = 0
         self._mode: Array | None = None
         self._segments: list[CountSegment] = []
-        self._counted = 0  # observations of all tallies
+        self._counted = 0  # observations of all segments
         self._open: list[tuple[int, int, float]] = []  # slot, place, reward
 
     def enter(self, observation: Observation) -> None:
@@ -217,7 +217,7 @@ class ArmChangeDetector:
             self._open.append((check_int("a slot", slot), check_int("a place", place, 0, most), float(reward)))
         starts = [segment.first_slot for segment in self._segments] + [entry[0] for entry in self._open]
         if starts != sorted(set(starts)):
-            raise ProblemError("tallies of an arm are not in the order of their slots")
+            raise ProblemError("segments of an arm are not in the order of their slots")
         if data["mode"] is not None:
             self._mode = np.array(data["mode"], dtype=np.float64)
             if self._mode.shape != (2 * (n - 1),) or not np.isfinite(self._mode).all():
@@ -226,7 +226,7 @@ class ArmChangeDetector:
 
 def of_arm(task: Task, arm: int, stretch: int) -> ArmChangeDetector:
     """Return the lookout for an arm of a task."""
-    about: Any = {"fixed": task.reward_laws[arm] == "fixed", "stretch": stretch, "reacts": task.reacts[arm]}
+    about: Any = {"fixed": task.reward_laws[arm] == "fixed", "stretch": stretch, "reacts": task.tracks_pulls[arm]}
     return ArmChangeDetector(task.n_states[arm], task.reward_ranges[arm], **about)
 
 

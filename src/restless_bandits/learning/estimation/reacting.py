@@ -68,11 +68,11 @@ def _starts(seen: kernels.ByState, n: int) -> list[Array]:
     first, elapsed, counts = seen
     rows = np.zeros((n, n))
     for s in range(n):
-        at_once = first[s] < first[s + 1] and elapsed[first[s]] == 1
-        row = np.log(0.5 + (counts[first[s]] if at_once else np.zeros(n)))
+        begin, end = first[n + s], first[n + s + 1]
+        row = np.log(0.5 + (counts[begin] if begin < end and elapsed[begin] == 1 else np.zeros(n)))
         rows[s] = row - row[s]
     active = rows[~np.eye(n, dtype=bool)]
-    waits = elapsed[elapsed > 1]
+    waits = _rests(seen)
     levels = [0.0, -2.0, 2.0, *({-math.log(np.median(waits)), -math.log(waits.max())} if waits.size else ())]
     starts = [np.concatenate([np.full(n * (n - 1), level), active]) for level in levels]
     return [np.clip(start, -LARGEST_LOGIT, LARGEST_LOGIT) for start in starts]
@@ -119,7 +119,7 @@ def _climb(theta: Array, seen: kernels.ByState, n: int, prior: float) -> LogitPa
 def not_identified(modes: list[LogitPair], seen: kernels.ByState, n: int, prior: float) -> tuple[str, ...]:
     """Return a sentence for each part of the chains that the observations do not identify, with its remedy."""
     mode = modes[0]
-    none = np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, n), dtype=np.int64)
+    none = np.zeros(2 * n + 1, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, n), dtype=np.int64)
     of_prior = np.empty_like(mode.information)
     kernels.log_posterior(mode.theta, n, True, none, prior, np.empty(len(mode.theta)), of_prior)
     # Whitened by the prior: the eigenvalues are the information of the observations in units of the prior's.
@@ -136,24 +136,28 @@ def not_identified(modes: list[LogitPair], seen: kernels.ByState, n: int, prior:
     return tuple(dict.fromkeys(sentences))
 
 
+def _rests(seen: kernels.ByState) -> IntArray:
+    """The waits between observations with a slot without a pull."""
+    first, elapsed, _ = seen
+    resting = np.arange(len(elapsed)) < first[len(first) // 2]
+    return np.asarray(elapsed[resting | (elapsed > 1)])
+
+
 def _sentence(row: int, seen: kernels.ByState, n: int) -> str:
     first, elapsed, counts = seen
     s = row % n
     if row >= n:
-        mine = slice(first[s], first[s + 1])
+        mine = slice(first[row], first[row + 1])
         times = int(counts[mine][elapsed[mine] == 1].sum())
         return (
             f"active_transitions[{s}] is not identified: {times} pulls came in the slot after a pull in state {s}; "
             "pull the arm in consecutive slots"
         )
-    if not (elapsed > 1).any():
+    waits = _rests(seen)
+    if not waits.size:
         return "transitions is not identified: no pull came after a rest; rest the arm between pulls"
-    return (
-        f"transitions[{s}] is not identified by pulls after waits of {_waits(elapsed[elapsed > 1])}; rest the arm for "
-        "one slot, for a few, and for many between pulls"
-    )
-
-
-def _waits(waits: IntArray) -> str:
     low, high = int(waits.min()), int(waits.max())
-    return f"{low} slots" if low == high else f"{low} to {high} slots"
+    return (
+        f"transitions[{s}] is not identified by waits of {low if low == high else f'{low} to {high}'} slots; rest the "
+        "arm for one slot, for a few, and for many between pulls"
+    )

@@ -1,6 +1,7 @@
 """Compiled kernels for arms that react: the likelihood of observations under two chains, its slopes, and the sampler.
 
-After an observation of state s in a pull, the state τ slots later has the distribution e_s P_active P_passive^(τ − 1).
+After an observation of state s in a pull, the state τ slots later has the distribution e_s P_active P_passive^(τ − 1),
+and after an observation without a pull e_s P_passive^τ.
 For two states with a_s = P_active(s, 1), ρ = P_passive(1, 1) − P_passive(0, 1) and the stationary probability π of
 state 1 the probability of state 1 is π + ρ^(τ − 1) (a_s − π).
 
@@ -26,8 +27,8 @@ LARGEST_SCALE = 2.0
 """The largest scale of a step of the sampler, in logits; the smallest is one standard error of a well-observed row."""
 
 ByState = tuple[IntArray, IntArray, IntArray]
-"""The first entry of each last state, and one end; elapsed slots in ascending order by last state; and the number of
-observations of each state.
+"""The first entry of each row, and one end; elapsed slots in ascending order by row; and the number of observations of
+each state. Row s is of arms last seen in state s without a pull, row n + s of arms last seen in state s in a pull.
 """
 
 
@@ -39,13 +40,13 @@ def parameter_count(n: int, reacts: bool) -> int:
 
 @njit
 def gather_by_state(arm: int, record: Counts) -> ByState:
-    """Return the observations of an arm after an observation, by last state."""
+    """Return the observations of an arm after a pull with an observation, by last state."""
     n = record.n_states[arm]
     row, count = record.row_base[arm], record.count_base[arm]
     cells = 0
     for place in range(n * N_BINS):
         cells += record.visits[row + place] != 0
-    first = np.zeros(n + 1, dtype=np.int64)
+    first = np.zeros(2 * n + 1, dtype=np.int64)
     elapsed, seen = np.empty(cells, dtype=np.int64), np.empty((cells, n), dtype=np.int64)
     found = 0
     for s in range(n):
@@ -55,7 +56,7 @@ def gather_by_state(arm: int, record: Counts) -> ByState:
                 for k in range(n):
                     seen[found, k] = record.counts[count + (s * N_BINS + b) * n + k]
                 found += 1
-        first[s + 1] = found
+        first[n + s + 1] = found
     return first, elapsed, seen
 
 
@@ -121,8 +122,8 @@ def _jump(now: Array, chain: Array, slots: int) -> None:
 
 
 @njit
-def log_likelihood_after(s: int, chains: Array, seen: ByState, work: Array) -> float:
-    """Return the log-likelihood of the observations after state s; ``work`` is room for two distributions."""
+def log_likelihood_after(row: int, chains: Array, seen: ByState, work: Array) -> float:
+    """Return the log-likelihood of the observations of a row; ``work`` is room for two distributions."""
     first, elapsed, counts = seen
     n = chains.shape[1]
     value = 0.0
@@ -131,10 +132,10 @@ def log_likelihood_after(s: int, chains: Array, seen: ByState, work: Array) -> f
         move = passive[0, 1] + passive[1, 0]
         memory = 1.0 - move
         rest = passive[0, 1] / move if move > 0.0 else 0.5
-        away = chains[1, s, 1] - rest
+        away = chains[row // n, row % n, 1] - rest
         fade = 1.0
         at = 1
-        for c in range(first[s], first[s + 1]):
+        for c in range(first[row], first[row + 1]):
             if elapsed[c] - at > 8:
                 fade *= memory ** (elapsed[c] - at)
             else:
@@ -149,9 +150,9 @@ def log_likelihood_after(s: int, chains: Array, seen: ByState, work: Array) -> f
         return value
     now, then = work[0], work[1]
     for k in range(n):
-        now[k] = chains[1, s, k]
+        now[k] = chains[row // n, row % n, k]
     at, settled = 1, False
-    for c in range(first[s], first[s + 1]):
+    for c in range(first[row], first[row + 1]):
         if elapsed[c] - at > LONG_JUMP and not settled:
             _jump(now, chains[0], elapsed[c] - at)
             at = elapsed[c]
@@ -182,8 +183,9 @@ def log_density(theta: Array, n: int, reacts: bool, seen: ByState) -> float:
     """Return the log-posterior density of some logits, up to a constant: each row of both chains has a flat prior."""
     chains, work = chains_of(theta, n, reacts), np.empty((2, n))
     value = _log_prior(chains, 2 * n if reacts else n)
-    for s in range(n):
-        value += log_likelihood_after(s, chains, seen, work)
+    for row in range(2 * n):
+        if seen[0][row] < seen[0][row + 1]:
+            value += log_likelihood_after(row, chains, seen, work)
     return value
 
 
@@ -207,9 +209,9 @@ def random_walk(rng: np.random.Generator, theta: Array, n: int, reacts: bool, se
     """
     size = theta.shape[0]
     most = 0
-    for s in range(n):
+    for row in range(2 * n):
         times = 0
-        for c in range(seen[0][s], seen[0][s + 1]):
+        for c in range(seen[0][row], seen[0][row + 1]):
             for k in range(n):
                 times += seen[2][c, k]
         most = max(most, times)
@@ -325,14 +327,13 @@ def log_posterior(
                 )
     now, then = np.empty(n), np.empty(n)
     slope, next_slope = np.empty((size, n)), np.empty((size, n))
-    pulled = rows - n
-    for s in range(n):
+    for row in range(2 * n):
         for k in range(n):
-            now[k] = chains[1, s, k]
+            now[k] = chains[row // n, row % n, k]
             for j in range(size):
-                slope[j, k] = own[j, k] if j // (n - 1) == pulled + s else 0.0
+                slope[j, k] = own[j, k] if j // (n - 1) == row % rows else 0.0
         at, settled = 1, False
-        for c in range(first[s], first[s + 1]):
+        for c in range(first[row], first[row + 1]):
             while at < elapsed[c] and not settled:
                 change = 0.0
                 for k in range(n):

@@ -114,22 +114,27 @@ def check_features(learner: Learner, task: Task) -> None:
     if missing is not None:
         having = task.reacts.index(True) if missing == "active_transitions" else None
         subject = "an arm" if having is None else f"arm {task.names[having]!r}"
-        others = ", ".join(_learners_of(frozenset(task.features)))
+        others = ", ".join(_learners_of(task))
+        asked = vars(learner).get("_asked") or learner.name
         raise ProblemError(
-            f"{subject} has {missing}, and {learner.name} plays uncontrolled arms only; learners that play such arms "
+            f"{subject} has {missing}, and {asked} plays uncontrolled arms only; learners that play such arms "
             f"are {others}"
         )
 
 
-def _learners_of(features: frozenset[str]) -> list[str]:
-    """The names of the learners of the package that support some features of arms."""
+def _learners_of(task: Task) -> list[str]:
+    """The names of the learners of the package that support the features of a task and need no more of the problem."""
     specs = {name: name for name in LEARNERS.own} | ALIASES
     found = []
     for name, spec in specs.items():
         word, rest = LEARNERS.split(spec)
         options = [part.partition("=") for part in split_outside_brackets(rest)]
         kind = LEARNERS[word] if word in LEARNERS.own else None
-        if kind is not None and kind(**{key: parse_option(value) for key, _, value in options}).features >= features:
+        if kind is None:
+            continue
+        made = kind(**{key: parse_option(value) for key, _, value in options})
+        told = all(getattr(task, need) is not None for need in made.needs)
+        if told and made.features.issuperset(task.features):
             found.append(name)
     return found
 
@@ -141,7 +146,7 @@ def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Ge
     """
     told, rewards = task.shared(), None
     if told is not task:
-        rewards = told.sums(task.share_sums(record.flat_rewards, record.flat_seen), record.flat_seen)
+        rewards = told.sums(task.normalized_sums(record.flat_rewards, record.flat_seen), record.flat_seen)
     plan = learner.plan(record.frozen(rewards), told, rng)
     check_plan(plan, task, learner.name)
     return plan
@@ -163,13 +168,13 @@ def with_options(word: str, options: str) -> str:
 
 
 def present_problem(
-    record: Record, task: Task, laws: Sequence[Array], rewards: Sequence[Array | Sequence[float]] | Array
+    record: Record, task: Task, distributions: Sequence[Array], rewards: Sequence[Array | Sequence[float]] | Array
 ) -> Problem:
     """Return the problem of given chains, or tables of distributions, and mean rewards, started from the last
     observed states.
     """
     arms: list[AnyArm] = []
-    for i, (distribution, n) in enumerate(zip(laws, task.n_states, strict=True)):
+    for i, (distribution, n) in enumerate(zip(distributions, task.n_states, strict=True)):
         state = int(record.last_state[i])
         about: Any = {"name": task.names[i], "initial": state if state < n else None}
         # No plan depends on how rewards vary.

@@ -152,10 +152,10 @@ class ColoredUCRL2(Learner):
         # ln(2Ct/δ), with δ = 1/T unless given.
         log = math.log(2 * colours * (record.slots + 1)) - math.log(1 / horizon if self.delta is None else self.delta)
         widths = log, self.law_width, self.reward_width, 1 / math.sqrt(horizon)
-        sums = task.share_sums(record.flat_rewards, record.flat_seen)
+        sums = task.normalized_sums(record.flat_rewards, record.flat_seen)
         counted = record.flat_counts, record.count_base, record.flat_seen, sums, record.state_base
         balls = kernels.Balls(*kernels.confidence_sets(record.n_states, np.array(caps), *counted, *widths))
-        if not task.in_shares:
+        if not task.is_normalized:
             for bounds, ends in zip(balls.reward, task.reward_ranges, strict=True):
                 bounds[:] = values_of(bounds, ends)
         for bounds, known in zip(balls.reward, task.rewards or (), strict=False):
@@ -168,7 +168,7 @@ def _table_size(task: Task, caps: tuple[int, ...]) -> int:
     return JointBeliefs.count(sizes, task.n_states, 1)
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """Joint beliefs with given truncations, and the rows in the order of value iteration."""
 
     joint: JointBeliefs
@@ -183,7 +183,7 @@ def table_layout(
     caps: tuple[int, ...],
     unseen: tuple[bool, ...],
     ties: bool,
-) -> Layout:
+) -> TableLayout:
     arms = [_shape(*arm) for arm in zip(n_states, initial, caps, unseen, strict=True)]
     joint = JointBeliefs(arms, 1)
     order = joint.order.tolist()
@@ -222,7 +222,7 @@ def table_layout(
     places, targets, colours, follows = (np.concatenate(table).astype(np.int32) for table in zip(*tables, strict=True))
     row_base = np.concatenate([[0], np.cumsum([len(place) for place, *_ in tables])])
     steps = (strides.diagonal().copy(), strides[:, inner].T.copy())
-    return Layout(joint, sizes, kernels.Rows(row_base, inner, places, targets, colours, follows, *steps, ties))
+    return TableLayout(joint, sizes, kernels.Rows(row_base, inner, places, targets, colours, follows, *steps, ties))
 
 
 def _distinct(digits: IntArray, outer: list[int], arms: list[HiddenProcess]) -> IntArray:
@@ -260,7 +260,7 @@ class Optimum:
     sweeps: int
 
 
-def extended_value_iteration(layout: Layout, balls: kernels.Balls, tolerance: float) -> Optimum:
+def extended_value_iteration(layout: TableLayout, balls: kernels.Balls, tolerance: float) -> Optimum:
     """Solve the optimistic problem until the span of an update is within the tolerance."""
     values, improved, bias = (np.zeros(layout.joint.size) for _ in range(3))
     tables = kernels.ColoredTables(values, improved, np.zeros(layout.joint.size, dtype=np.int16), bias)

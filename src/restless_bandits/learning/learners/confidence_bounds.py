@@ -99,7 +99,7 @@ def monotone_upper_bounds(sums: Array, counts: IntArray, level: float) -> Array:
     means.
 
     If the plain means are in order, the result is the plain bounds. Otherwise some means are far from the truth by
-    chance, and the loss of likelihood by the order is added to the level.
+    probability, and the loss of likelihood by the order is added to the level.
     """
     bounds = kl_upper_bounds(sums, counts, level + order_cost(sums, counts))
     for k in range(1, sums.shape[0]):

@@ -107,7 +107,7 @@ def _forget(upper: Array, tau: int) -> None:
 
 @njit
 def raw_bounds(counts: IntArray, truncation: int, memory: float, level: float) -> Array:
-    """Return ``upper[τ, s, k] ≥ Pr(≤ k, τ slots after s)`` for τ < cap, each from its own observations.
+    """Return ``upper[τ, s, k] ≥ Pr(≤ k, τ slots after s)`` for τ < truncation, each from its own observations.
 
     ``upper[truncation, 0]`` bounds the distributions for all waits from ``truncation`` on: pooled, plus their remaining
     memory.
@@ -227,20 +227,20 @@ def as_distributions(upper: Array) -> Array:
     the distributions of the best state.
     """
     truncation, n_states = upper.shape[0] - 1, upper.shape[1]
-    laws = np.zeros((truncation + 1, n_states + 1, n_states))
+    distributions = np.zeros((truncation + 1, n_states + 1, n_states))
     for tau in range(truncation + 1):
         for s in range(n_states + 1):
             if tau == 0 and s < n_states:
-                laws[0, s, s] = 1.0
+                distributions[0, s, s] = 1.0
                 continue
             source = (truncation, 0) if s == n_states else (tau, s)
             below = 0.0
             for k in range(n_states - 1):
                 reached = upper[source[0], source[1], k]
-                laws[tau, s, k] = max(0.0, reached - below)
+                distributions[tau, s, k] = max(0.0, reached - below)
                 below = max(below, reached)
-            laws[tau, s, n_states - 1] = 1.0 - below
-    return laws
+            distributions[tau, s, n_states - 1] = 1.0 - below
+    return distributions
 
 
 @njit

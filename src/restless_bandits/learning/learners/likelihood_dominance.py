@@ -63,7 +63,7 @@ from restless_bandits.processes.beliefs import JointBeliefs, forgetting_beliefs
 
 LONGEST_ARM_TRUNCATION = EXACT_ELAPSED
 """The largest truncation of distributions, in elapsed slots."""
-GROWTH = 10
+EPISODE_DIVISOR = 10
 """An episode lasts at most a tenth of the slots before it, and five more."""
 COARSEST, LOSS = 1e-3, 0.05
 """Tolerance of a plan: LOSS/√t, which adds at most 2.5 LOSS √T to the regret, and at most COARSEST."""
@@ -79,7 +79,7 @@ SHORTEST_TABLE = 8
 class OptimisticArm:
     """The optimistic bounds of an arm."""
 
-    laws: Array
+    distributions: Array
     """``[τ, s, k]`` from τ = 0, the identity, up to agreement of all rows; the last row is for an arm never
     observed.
     """
@@ -145,7 +145,7 @@ class LikelihoodDominance(Learner):
     def until(self, arms: list[OptimisticArm], record: Record, task: Task) -> Rule:
         """The stop rule of the episode that begins now."""
         truncation = 1 if self._many(task) else max(arm.truncation for arm in arms)
-        rule: Rule = CountDoubled(cap=truncation) | Slots(record.slots // GROWTH + 5)
+        rule: Rule = CountDoubled(cap=truncation) | Slots(record.slots // EPISODE_DIVISOR + 5)
         if task.rewards is None:
             for i, arm in enumerate(arms):
                 for k in np.flatnonzero(arm.seen <= 1).tolist():
@@ -163,15 +163,15 @@ class LikelihoodDominance(Learner):
         # Within the coming episode no arm can wait longer.
         longest = min(MANY_ARMS_TRUNCATION if self._many(task) else LONGEST_ARM_TRUNCATION, 11 * time // 10 + 6)
         arms = []
-        shares = task.share_sums(record.flat_rewards, record.flat_seen)
+        shares = task.normalized_sums(record.flat_rewards, record.flat_seen)
         for i, n_states in enumerate(task.n_states):
             counts, seen = record.counts(i), record.seen(i)
             sums = shares[record.state_base[i] : record.state_base[i + 1]]
             if n_states == 2:
-                laws = dominating_distributions(counts, level, longest, tolerance)
-                truncation = len(laws) - 1
+                distributions = dominating_distributions(counts, level, longest, tolerance)
+                truncation = len(distributions) - 1
             else:
-                laws, truncation = optimistic_distributions(counts, level, 1 / time, longest, tolerance)
+                distributions, truncation = optimistic_distributions(counts, level, 1 / time, longest, tolerance)
             if task.rewards is not None:
                 rewards = np.array(task.rewards[i])
             elif task.reward_laws[i] == "fixed":
@@ -181,13 +181,13 @@ class LikelihoodDominance(Learner):
             else:
                 bounds = np.minimum.accumulate(kl_upper_bounds(sums, seen, level))
                 rewards = values_of(bounds, task.reward_ranges[i])
-            arms.append(OptimisticArm(laws, rewards, seen, truncation))
+            arms.append(OptimisticArm(distributions, rewards, seen, truncation))
         return arms
 
     def policy(self, arms: list[OptimisticArm], record: Record, task: Task, tolerance: float) -> Policy:
         """Return the oracle's policy for the optimistic problem."""
         if self._many(task):
-            tables = tuple(table_index(arm.laws[1:].swapaxes(0, 1).copy(), arm.rewards) for arm in arms)
+            tables = tuple(table_index(arm.distributions[1:].swapaxes(0, 1).copy(), arm.rewards) for arm in arms)
             if all(table.size for table in tables):
                 return IndexPolicy(tables, task.plays)
         if self.oracle in ("auto", "exact"):
@@ -200,7 +200,7 @@ class LikelihoodDominance(Learner):
                 arms = self.optimistic_arms(record, task, cut)
             if _table_size(arms, task) <= most:
                 return joint_policy(arms, record.last_state.tolist(), task.plays, tolerance)
-        problem = present_problem(record, task, [arm.laws for arm in arms], [arm.rewards for arm in arms])
+        problem = present_problem(record, task, [arm.distributions for arm in arms], [arm.rewards for arm in arms])
         if self.oracle == "dual":
             return balanced_dual(problem).policy
         dual = self.oracle != "whittle" and task.plays == 1 and all(_dual_takes(task, i) for i in range(task.n_arms))
@@ -209,7 +209,7 @@ class LikelihoodDominance(Learner):
     def optimistic_problem(self, record: Record, task: Task) -> Problem:
         """The problem for planning, started from the present belief."""
         arms = self.optimistic_arms(record, task)
-        return present_problem(record, task, [arm.laws for arm in arms], [arm.rewards for arm in arms])
+        return present_problem(record, task, [arm.distributions for arm in arms], [arm.rewards for arm in arms])
 
 
 def _dual_takes(task: Task, arm: int) -> bool:
@@ -219,7 +219,7 @@ def _dual_takes(task: Task, arm: int) -> bool:
 
 
 def _table_size(arms: list[OptimisticArm], task: Task) -> int:
-    sizes = [n * (len(arm.laws) - 2) + 1 for n, arm in zip(task.n_states, arms, strict=True)]
+    sizes = [n * (len(arm.distributions) - 2) + 1 for n, arm in zip(task.n_states, arms, strict=True)]
     return JointBeliefs.count(sizes, task.n_states, task.plays)
 
 
@@ -229,7 +229,9 @@ def joint_policy(arms: list[OptimisticArm], last_states: list[int], plays: int, 
     Warns if the sweeps run out before convergence: the proof does not cover such a plan.
     """
     beliefs = [
-        forgetting_beliefs(arm.laws[1:-1], arm.laws[-1, 0], arm.rewards, state if state < len(arm.rewards) else None)
+        forgetting_beliefs(
+            arm.distributions[1:-1], arm.distributions[-1, 0], arm.rewards, state if state < len(arm.rewards) else None
+        )
         for arm, state in zip(arms, last_states, strict=True)
     ]
     policy, span = iterated(beliefs, plays, tolerance, linked=False)

@@ -533,17 +533,17 @@ def distributions_above(strips: Array, longest: int, precision: float) -> Array:
         if good[tau] - bad[tau] <= precision:
             end = tau
             break
-    laws = np.zeros((end + 1, 3, 2))
+    distributions = np.zeros((end + 1, 3, 2))
     for tau in range(end, -1, -1):
         if tau == 0:
-            laws[0, 0, 0], laws[0, 1, 1] = 1.0, 1.0
+            distributions[0, 0, 0], distributions[0, 1, 1] = 1.0, 1.0
         else:
             # The distribution after bad gets better with every slot.
             bad[tau] = good[end] if tau == end else min(bad[tau], bad[tau + 1])
-            laws[tau, 0, 0], laws[tau, 0, 1] = good[tau], 1.0 - good[tau]
-            laws[tau, 1, 0], laws[tau, 1, 1] = bad[tau], 1.0 - bad[tau]
-        laws[tau, 2, 0], laws[tau, 2, 1] = good[end], 1.0 - good[end]
-    return laws
+            distributions[tau, 0, 0], distributions[tau, 0, 1] = good[tau], 1.0 - good[tau]
+            distributions[tau, 1, 0], distributions[tau, 1, 1] = bad[tau], 1.0 - bad[tau]
+        distributions[tau, 2, 0], distributions[tau, 2, 1] = good[end], 1.0 - good[end]
+    return distributions
 
 
 def confidence_set(counts: IntArray, level: float) -> Array:

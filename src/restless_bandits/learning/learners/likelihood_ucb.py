@@ -53,7 +53,7 @@ from restless_bandits.model.tasks import Task
 from restless_bandits.oracles.index_kernels import FlatArms
 from restless_bandits.policies.plans import CountDoubled, Plan, Rule, Slots
 
-GROWTH = 0.1
+MODE_SLOTS_SHARE = 0.1
 """Slots for which the mode is followed, as a share of the played slots."""
 EARLY = 60
 LOOKED = 1_000
@@ -62,7 +62,7 @@ AHEAD = 1.0
 """The time at which later knowledge counts, as a multiple of the played slots."""
 ALIKE = 0.005
 """The share of slots up to which two plans count as equal."""
-KEPT = 0.25
+LEAST_PULLS_SHARE = 0.25
 """The least pulls of an arm by the second plan, as a share of the pulls by which the first plan would have learned."""
 FEW_ARMS = 3
 """The largest number of arms for stop rules with counts of every separate wait."""
@@ -114,10 +114,10 @@ class LikelihoodUCB(Learner):
         explore = policy_on(self.oracle, arms, record, task)
         differ, used = compare(rng, explore, follow_mode, likely, record, LOOKED)
         if differ <= ALIKE:
-            slots = math.ceil(GROWTH * t)
+            slots = math.ceil(MODE_SLOTS_SHARE * t)
             follow_mode = lasting_policy(follow_mode, self.oracle, likely, record, task, slots)
             return Plan(follow_mode, Slots(slots), notes)
-        left = KEPT * ahead.used > used
+        left = LEAST_PULLS_SHARE * ahead.used > used
         if left.any():
             # Observations expected under the plan of the mode will not be made under another plan.
             arms = self.exploring_arms(record, task, fits, ahead.without(left, record, fits), ordered, likely)
@@ -159,7 +159,7 @@ class LikelihoodUCB(Learner):
         """
         levels = np.full(task.n_arms, 0.5 * math.log(record.slots + 1))
         # Copies, because Numba would compile the kernels once more for arrays that cannot be written.
-        sums, seen = _share_sums(record, task).copy(), record.flat_seen.copy()
+        sums, seen = _normalized_sums(record, task).copy(), record.flat_seen.copy()
         bounds = arm_upper_bounds(sums, seen, record.state_base, levels, ordered)
         chains = fits.chains(np.sqrt(2 * levels))
         return present_arms(record, chains, _rewards(record, task, bounds, unseen=1.0))
@@ -171,16 +171,16 @@ def longest_exploring(t: int, task: Task) -> int:
     return max(5 * max(task.n_states), math.ceil(part * math.pow(t, 2 / 3)))
 
 
-def _share_sums(record: Record, task: Task) -> Array:
+def _normalized_sums(record: Record, task: Task) -> Array:
     """Sums of rewards as shares of the arms' ranges."""
-    return task.share_sums(record.flat_rewards, record.flat_seen)
+    return task.normalized_sums(record.flat_rewards, record.flat_seen)
 
 
 def _looks(record: Record, task: Task) -> tuple[Array, IntArray]:
     """Sums of rewards, as shares, and numbers of observations of all states, after a further observation of each
     with share one half.
     """
-    return _share_sums(record, task) + 0.5, record.flat_seen + 1
+    return _normalized_sums(record, task) + 0.5, record.flat_seen + 1
 
 
 def _rewards(record: Record, task: Task, normalized: Array, unseen: float) -> Array:
@@ -193,6 +193,6 @@ def _rewards(record: Record, task: Task, normalized: Array, unseen: float) -> Ar
     if "fixed" in task.reward_laws:
         fixed = np.repeat(np.array(task.reward_laws) == "fixed", record.n_states)
         seen = record.flat_seen
-        means = np.where(seen > 0, _share_sums(record, task) / np.maximum(seen, 1), unseen)
+        means = np.where(seen > 0, _normalized_sums(record, task) / np.maximum(seen, 1), unseen)
         normalized = np.where(fixed, means, normalized)
     return task.values(normalized)

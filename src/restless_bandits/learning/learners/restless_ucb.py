@@ -150,7 +150,7 @@ class RestlessUCB(Learner):
         """The instance R' of Algorithm 1, line 6, started from the present belief."""
         horizon = self.horizon(record, task)
         chains, rewards = [], []
-        sums = np.split(task.share_sums(record.flat_rewards, record.flat_seen), record.state_base[1:-1])
+        sums = np.split(task.normalized_sums(record.flat_rewards, record.flat_seen), record.state_base[1:-1])
         for i in range(task.n_arms):
             transitions = record.transitions(i)
             chains.append(optimistic_chain(transitions, self.radii(transitions.sum(axis=1), horizon)))

@@ -53,7 +53,7 @@ class UCB1(Learner):
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         ranges: tuple[float, ...] = ()
-        if task.unit != ZERO_TO_ONE or not task.in_shares:
+        if task.unit != ZERO_TO_ONE or not task.is_normalized:
             # The policy reads rewards in original units; the learner gets shares of them.
             whole = task.unit[1] - task.unit[0]
             ranges = tuple(whole * (high - low) for low, high in task.reward_ranges)

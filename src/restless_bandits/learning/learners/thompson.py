@@ -28,6 +28,11 @@ Differs from the papers, where they are silent or leave a choice:
 with a flat prior. Draws from the posterior use independence Metropolis with candidates from both modes (see
 ``estimation.sampling``); the last draw is kept in the notes of the plan. From ``SOON`` slots on its episodes grow
 geometrically. No regret bound is proved for this prior.
+
+Of arms that react to pulls, or pay at rest, this prior has all chains as its support, without an order of states: a
+chain for slots with a pull and one for slots without, each row with a flat prior. Draws go on by a random walk on the
+scale of logits (see ``estimation.reacting_kernels``). Pay at rest is never observed and known from the task. A plan
+lasts ``GROWTH`` of the slots so far, and ``oracle=auto`` is Whittle's index.
 """
 
 from __future__ import annotations
@@ -47,13 +52,14 @@ from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, IntArray, check_int, probability
 from restless_bandits.learning.estimation import sampling
 from restless_bandits.learning.learners.base import Learner, present_problem, require_choice
-from restless_bandits.learning.learners.planning_arms import policy_on, present_arms
+from restless_bandits.learning.learners.planning_arms import policy_on, present_arms, reacting_arms, reacting_policy
 from restless_bandits.learning.learners.violations import warn_of_violations
 from restless_bandits.model import markov
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.checks import MOST_SLOTS
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
+from restless_bandits.model.support import REACTING, UNCONTROLLED
 from restless_bandits.model.tasks import Task
 from restless_bandits.oracles.myopic import table_length
 from restless_bandits.oracles.whittle import two_state_index
@@ -126,6 +132,10 @@ class ThompsonSampling(Learner):
                 f"ts: oracle {self.oracle} wants the better state first, which drawn rewards need not obey; use whittle"
             )
 
+    @property
+    def features(self) -> frozenset[str]:
+        return REACTING if self.prior == "continuous" else UNCONTROLLED
+
     def check(self, task: Task) -> None:
         if self.prior == "continuous":
             return
@@ -144,6 +154,8 @@ class ThompsonSampling(Learner):
             oracles.find_oracle(self.oracle).accepts(drawn)
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        if task.features:
+            return self._plan_for_reacting_arms(record, task, rng)
         if self.prior == "continuous":
             notes = warn_of_violations(self.name, record, task)
             draws = sampling.draw_from_posterior(record, rng)
@@ -153,6 +165,13 @@ class ThompsonSampling(Learner):
         chains = self.draw_chains(record, rng)
         rewards = self.mean_rewards(record, task, rng)
         return Plan(self.policy(record, task, chains, rewards), until=self.until(record))
+
+    def _plan_for_reacting_arms(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+        draws = sampling.draw_reacting_chains(record, rng)
+        rewards = np.concatenate(self.mean_rewards(record, task, rng))
+        arms = reacting_arms(record, task, draws.passive, draws.active, rewards)
+        policy = reacting_policy(self.oracle, arms, record, task)
+        return Plan(policy, Slots(max(1, math.ceil(GROWTH * record.slots))), draws.notes)
 
     def until(self, record: Record) -> Rule:
         """The stop rule of the episode that begins now."""
@@ -168,7 +187,7 @@ class ThompsonSampling(Learner):
         """Return the probability of each chain of the arm's support, in the order of ``chains``."""
         tables = _tables(self.support, int(record.n_states[arm]), self.pool)
         weights = np.empty(len(tables.chains))
-        _weigh(record.flat_visits, record.flat_counts, *_places(record, arm), tables.log_laws, weights)
+        _weigh(record.flat_visits, record.flat_counts, *_places(record, arm), tables.log_distributions, weights)
         return weights
 
     def chains(self, n_states: int) -> Array:
@@ -181,7 +200,9 @@ class ThompsonSampling(Learner):
         uniforms = rng.random(record.n_arms)
         counted = record.flat_visits, record.flat_counts, record.row_base, record.count_base
         for n in set(record.n_states.tolist()):
-            _draw(*counted, record.n_states, n, _tables(self.support, n, self.pool).log_laws, uniforms, numbers)
+            _draw(
+                *counted, record.n_states, n, _tables(self.support, n, self.pool).log_distributions, uniforms, numbers
+            )
         return numbers
 
     def mean_rewards(self, record: Record, task: Task, rng: np.random.Generator) -> Rewards:
@@ -213,7 +234,7 @@ def _known_rewards(task: Task) -> Rewards:
 def draw_rewards(record: Record, task: Task, rng: np.random.Generator) -> Rewards:
     """Draw the mean reward of every state of every arm from its posterior; an observed fixed reward is known."""
     seen = record.flat_seen
-    sums = task.share_sums(record.flat_rewards, seen)
+    sums = task.normalized_sums(record.flat_rewards, seen)
     if len(sums) <= ONE_BY_ONE:
         both = zip(sums.tolist(), seen.tolist(), strict=True)
         drawn = np.array([rng.beta(1.0 + paid, 1.0 + (times - paid)) for paid, times in both])
@@ -281,7 +302,7 @@ class _Tables:
     """A support with all tables that plans need."""
 
     chains: Array
-    log_laws: Array
+    log_distributions: Array
     """A row for each count of a record's ``counts(arm)``, flat; a column for each chain."""
     indices: Array
     """Two states only: Whittle's index of each chain, ``[rewards, chain, s, τ - 1]``, for rewards (1, 0) and (0, 1)."""
@@ -290,27 +311,27 @@ class _Tables:
 @lru_cache(maxsize=16)
 def _tables(support: SupportOption, n_states: int, pool: int) -> _Tables:
     chains = [Arm(chain, np.zeros(n_states)).chain for chain in _chains(support, n_states)]
-    laws = np.stack([_laws(chain) for chain in chains], axis=-1)
+    distributions = np.stack([_distributions(chain) for chain in chains], axis=-1)
     if pool:
         last = elapsed_bin(pool)
-        laws[:, last + 1 :] = laws[:, last, None]
-    log_laws = np.log(np.maximum(laws, SMALLEST)).reshape(-1, len(chains))
-    return _Tables(np.stack(chains), log_laws, _indices(chains) if n_states == 2 else np.zeros((2, 0, 3, 1)))
+        distributions[:, last + 1 :] = distributions[:, last, None]
+    log_distributions = np.log(np.maximum(distributions, SMALLEST)).reshape(-1, len(chains))
+    return _Tables(np.stack(chains), log_distributions, _indices(chains) if n_states == 2 else np.zeros((2, 0, 3, 1)))
 
 
-def _laws(chain: Array) -> Array:
+def _distributions(chain: Array) -> Array:
     """Distributions ``[s, bin(τ), k]`` after s and the first wait of each bin; last the distribution of a first
     observation.
     """
     n = len(chain)
-    laws = np.empty((n + 1, N_BINS, n))
+    distributions = np.empty((n + 1, N_BINS, n))
     exact = markov.powers(chain, EXACT_ELAPSED)
-    laws[:n, :EXACT_ELAPSED] = exact[1:].transpose(1, 0, 2)
-    laws[n] = markov.stationary(chain)
+    distributions[:n, :EXACT_ELAPSED] = exact[1:].transpose(1, 0, 2)
+    distributions[n] = markov.stationary(chain)
     later = BIN_EDGES[EXACT_ELAPSED:]
-    if np.abs(exact[-1] - laws[n, 0]).max() <= 1e-15:
-        laws[:n, EXACT_ELAPSED:] = exact[-1][:, None]
-        return laws
+    if np.abs(exact[-1] - distributions[n, 0]).max() <= 1e-15:
+        distributions[:n, EXACT_ELAPSED:] = exact[-1][:, None]
+        return distributions
     reached = np.broadcast_to(np.eye(n), (len(later), n, n)).copy()
     square = chain
     for bit in range(int(later[-1]).bit_length()):
@@ -319,8 +340,8 @@ def _laws(chain: Array) -> Array:
         reached /= reached.sum(axis=-1, keepdims=True)
         square = square @ square
         square = square / square.sum(axis=-1, keepdims=True)
-    laws[:n, EXACT_ELAPSED:] = reached.transpose(1, 0, 2)
-    return laws
+    distributions[:n, EXACT_ELAPSED:] = reached.transpose(1, 0, 2)
+    return distributions
 
 
 def _indices(chains: list[Array]) -> Array:
@@ -346,7 +367,14 @@ def _places(record: Record, arm: int) -> tuple[int, int, int, int]:
 
 @njit
 def _weigh(
-    visits: IntArray, counts: IntArray, first: int, last: int, count_base: int, n: int, log_laws: Array, weights: Array
+    visits: IntArray,
+    counts: IntArray,
+    first: int,
+    last: int,
+    count_base: int,
+    n: int,
+    log_distributions: Array,
+    weights: Array,
 ) -> None:
     """Write the posterior of an arm's chains from its counts."""
     # Most visits are zero: the others are sought first, in a loop without a branch.
@@ -362,7 +390,7 @@ def _weigh(
             times = counts[count_base + cell]
             if times > 0:
                 for chain in range(weights.shape[0]):
-                    weights[chain] += times * log_laws[np.uint64(cell), np.uint64(chain)]
+                    weights[chain] += times * log_distributions[np.uint64(cell), np.uint64(chain)]
     most = weights.max()
     total = 0.0
     for chain in range(weights.shape[0]):
@@ -382,15 +410,15 @@ def _draw(
     count_base: IntArray,
     n_states: IntArray,
     n: int,
-    log_laws: Array,
+    log_distributions: Array,
     uniforms: Array,
     numbers: IntArray,
 ) -> None:
     """Write the number of the chain drawn from the posterior by a uniform draw, for every arm of n states."""
-    weights = np.empty(log_laws.shape[1])
+    weights = np.empty(log_distributions.shape[1])
     for arm in range(n_states.shape[0]):
         if n_states[arm] == n:
-            _weigh(visits, counts, row_base[arm], row_base[arm + 1], count_base[arm], n, log_laws, weights)
+            _weigh(visits, counts, row_base[arm], row_base[arm + 1], count_base[arm], n, log_distributions, weights)
             left = uniforms[arm]
             number = 0
             while number < weights.shape[0] - 1:

@@ -19,7 +19,7 @@ from restless_bandits.learning.learners.confidence_bounds import binary_divergen
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
 
-ENOUGH = 30
+LEAST_TRANSITION_OBSERVATIONS = 30
 """The least number of observations of an arm for tests of its transitions."""
 STANDARD_ERRORS = 5.0
 NATS = 15.0
@@ -56,7 +56,7 @@ def warn_of_violations(name: str, record: Record, task: Task) -> dict[str, Any]:
 
 
 def _rewards_out_of_order(record: Record, task: Task, arm: int) -> str:
-    shares = task.share_sums(record.flat_rewards, record.flat_seen)
+    shares = task.normalized_sums(record.flat_rewards, record.flat_seen)
     seen, sums = record.seen(arm), shares[record.state_base[arm] : record.state_base[arm + 1]]
     # Copies, because Numba would compile the kernel once more for arrays that cannot be written.
     fitted = monotone_fit(sums.copy(), seen.copy())
@@ -82,7 +82,7 @@ def _hop(record: Record, arm: int) -> str:
     1.
     """
     n = int(record.n_states[arm])
-    if n == 1 or record.seen(arm).sum() < ENOUGH:
+    if n == 1 or record.seen(arm).sum() < LEAST_TRANSITION_OBSERVATIONS:
         return ""
     best, *rivals = modes_of(observations_of(record, arm), n)
     if any(rival.value > best.value - RIVAL for rival in rivals):

@@ -15,7 +15,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.oracles.observed.arms import ObservedArms
 from restless_bandits.policies.observed import PriorityPolicy
 
-STEPS = 3000
+PATH_STEPS = 3000
 """Steps of a path; the second half is averaged."""
 
 
@@ -62,7 +62,7 @@ def fluid_starts(arms: ObservedArms) -> Array:
     return np.stack([uniform, *single])
 
 
-def fluid_gain(arms: ObservedArms, policy: PriorityPolicy, *, steps: int = STEPS) -> float:
+def fluid_gain(arms: ObservedArms, policy: PriorityPolicy, *, steps: int = PATH_STEPS) -> float:
     """Return the lowest long-run reward a slot and arm of a priority, over the starts."""
     mass = fluid_starts(arms)
     active, passive = flat_rewards(arms)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from restless_bandits._internal.blocks import blocks
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.oracles.index_kernels import NEAR_ONE
 
@@ -52,9 +53,18 @@ class Sweep:
     def n_arms(self) -> int:
         return len(self.base)
 
+    def part(self, rows: slice) -> Sweep:
+        """Return the turns of consecutive arms."""
+        words = ("subsidy", "state", "slope", "base", "discounted")
+        return Sweep(*(getattr(self, word)[rows] for word in words))
+
     def indices(self, n_states: int) -> Array:
         """Return the last subsidy at which each state turns to rest: array (arm, state)."""
         found = np.full((self.n_arms, n_states), np.inf)
+        if self.state.shape[1] == n_states and (self.state >= 0).all() and np.isfinite(self.subsidy).all():
+            # Every state turns once.
+            np.put_along_axis(found, self.state, self.subsidy, axis=1)
+            return found
         rows = np.arange(self.n_arms)
         for turn in range(self.subsidy.shape[1]):
             real = np.isfinite(self.subsidy[:, turn]) & (self.state[:, turn] >= 0)
@@ -143,7 +153,7 @@ def _swept(
             n_arms, dtype=np.bool_
         )
     if n == 2:
-        return _two_states(active, passive, active_rewards, passive_rewards, discount, start)
+        return _two_states_by_blocks((active, passive, active_rewards, passive_rewards, start), discount)
     if n >= BLOCKED_FROM:
         return _blocked(active, passive, active_rewards, passive_rewards, discount, start)
     from restless_bandits.oracles.observed import sweep_kernels as kernels
@@ -163,6 +173,18 @@ def _swept(
             # A circle of ties that even this many turns do not leave is left to the discount.
             return (subsidy, state, slope, base), outcome != kernels.DONE
         most = TURNS_PER_STATE * n
+
+
+def _two_states_by_blocks(arms: tuple[Array, ...], discount: float) -> tuple[Swept, BoolArray]:
+    """The closed form of two states for many arms."""
+    many = len(arms[0])
+    subsidy, slope, base = np.empty((many, 2)), np.empty((many, 2)), np.empty(many)
+    state, multichain = np.empty((many, 2), dtype=np.int64), np.empty(many, dtype=np.bool_)
+    for rows in blocks(many, 4):
+        active, passive, active_rewards, passive_rewards, start = (part[rows] for part in arms)
+        found, multichain[rows] = _two_states(active, passive, active_rewards, passive_rewards, discount, start)
+        subsidy[rows], state[rows], slope[rows], base[rows] = found
+    return (subsidy, state, slope, base), multichain
 
 
 def _two_states(

@@ -377,11 +377,6 @@ def _by_fluid_test(problem: Problem, arms: ObservedArms) -> tuple[str, str]:
     return chosen, why
 
 
-def rank_scores(problem: Problem) -> PriorityPolicy:
-    """Return the priority behind ``rb.rank``."""
-    return lagrangian_priority(problem)
-
-
 def _oracle(name: str) -> Oracle:
     """Return a planner of observed problems alone."""
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from restless_bandits._internal.blocks import blocks, row_max
 from restless_bandits._internal.validation import Array, BoolArray
 from restless_bandits.model.kinds import KindGroup
 from restless_bandits.oracles.index_kernels import NEAR_ONE
@@ -81,8 +82,8 @@ class ObservedRelaxation:
         """Return the order of places of one Lagrangian index: Whittle's index, the subsidy where there is none."""
         parts = []
         for sweep, group in zip(self.sweeps, arms.groups, strict=True):
-            back = ((sweep.state < 0) & np.isfinite(sweep.subsidy)).any(axis=1)
-            parts.append(np.where(back[:, None], self.subsidy, sweep.indices(group.n_states)))
+            back = np.any((sweep.state < 0) & np.isfinite(sweep.subsidy), axis=1, keepdims=True)
+            parts.append(np.where(back, self.subsidy, sweep.indices(group.n_states)))
         return arms.flat(parts)
 
     def wishes(self, arms: ObservedArms) -> Array:
@@ -132,11 +133,14 @@ def relax_observed(
     sweeps = sweep_groups(arms, discount) if sweeps is None else sweeps
     turns, rises = [], []
     for sweep, group in zip(sweeps, arms.groups, strict=True):
+        rise = sweep.slope.copy()
+        rise[:, 1:] -= sweep.slope[:, :-1]
+        rise *= group.count[:, None]
         real = np.isfinite(sweep.subsidy)
-        rise = np.diff(sweep.slope, axis=1, prepend=0.0) * group.count[:, None]
-        turns.append(sweep.subsidy[real])
-        rises.append(rise[real])
-    turn, rise = np.concatenate(turns), np.concatenate(rises)
+        whole = bool(real.all())
+        turns.append(sweep.subsidy.reshape(-1) if whole else sweep.subsidy[real])
+        rises.append(rise.reshape(-1) if whole else rise[real])
+    turn, rise = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in (turns, rises))
     spare = arms.n_arms - arms.plays
     interval = _minimisers(turn, rise, float(spare), SLOPE_TOLERANCE * arms.n_arms)
     if arms.at_most:
@@ -162,23 +166,23 @@ def _minimisers(turn: Array, rise: Array, target: float, tolerance: float) -> tu
     """Return the interval in which the slope of L is zero: where the rises up to m sum to the target."""
     if target <= tolerance:
         return -np.inf, float(turn.min())
-    passed, left = 0.0, np.arange(len(turn))
-    while len(left) > SORTED_FROM:
-        values = turn[left]
+    passed, values, weights = 0.0, turn, rise
+    while len(values) > SORTED_FROM:
         pivot = float(np.median(values[:: max(1, len(values) // 999)]))
         below = values <= pivot
         if below.all():
             break
-        weight = float(rise[left[below]].sum())
+        lower = weights[below]
+        weight = float(lower.sum())
         if passed + weight >= target - tolerance:
-            left = left[below]
+            values, weights = values[below], lower
         else:
             passed += weight
-            left = left[~below]
-    left = left[np.argsort(turn[left], kind="stable")]
-    reached = passed + np.cumsum(rise[left])
-    place = min(int(np.searchsorted(reached >= target - tolerance, True)), len(left) - 1)
-    low = float(turn[left[place]])
+            values, weights = values[~below], weights[~below]
+    order = np.argsort(values, kind="stable")
+    reached = passed + np.cumsum(weights[order])
+    place = min(int(np.searchsorted(reached >= target - tolerance, True)), len(order) - 1)
+    low = float(values[order[place]])
     if reached[place] > target + tolerance:
         return low, low
     later = turn[(turn > low) & (rise > tolerance)]
@@ -187,6 +191,17 @@ def _minimisers(turn: Array, rise: Array, target: float, tolerance: float) -> tu
 
 def duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float = 1.0) -> KindDuals:
     """Return the kinds of a group at a subsidy, each under the optimal policy that its sweep names."""
+    many, n = group.n_kinds, group.n_states
+    gain, upper, bias, advantage = np.empty(many), np.empty(many), np.empty((many, n)), np.empty((many, n))
+    found = KindDuals(gain, upper, bias, advantage, np.empty((many, n), dtype=np.bool_))
+    for rows in blocks(many, n * n):
+        part = _duals_at(group.part(rows), sweep.part(rows), subsidy, discount)
+        for word, values in vars(part).items():
+            getattr(found, word)[rows] = values
+    return found
+
+
+def _duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float) -> KindDuals:
     n = group.n_states
     resting = sweep.resting(subsidy, n)
     reward = np.where(resting, group.passive_rewards + subsidy, group.active_rewards)
@@ -195,10 +210,10 @@ def duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float = 1
     # The bound for the average reward takes the true chains, whatever discount has found the relative values.
     pulled = group.active_rewards + discount * _after(group.active, bias)
     rested = group.passive_rewards + subsidy + discount * _after(group.passive, bias)
-    from_start = (1 - discount) * (group.start * bias).sum(axis=1)
-    upper = (np.maximum(pulled, rested) - bias).max(axis=1) + from_start
-    scale = np.abs(bias).max(axis=1) + np.abs(group.active_rewards).max(axis=1)
-    scale += np.abs(group.passive_rewards).max(axis=1) + abs(subsidy)
+    from_start = (1 - discount) * (group.start * bias).sum(axis=1) if discount != 1.0 else 0.0
+    upper = row_max(np.maximum(pulled, rested) - bias) + from_start
+    scale = row_max(np.abs(bias)) + row_max(np.abs(group.active_rewards))
+    scale += row_max(np.abs(group.passive_rewards)) + abs(subsidy)
     # An inner product of n probabilities, which sum to one within n units, and three sums.
     upper = upper + (3 * n + 8) * UNIT * scale
     return KindDuals(gain + from_start, upper, bias, pulled - rested, resting)

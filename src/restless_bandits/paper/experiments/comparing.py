@@ -5,18 +5,18 @@ test then calls differences of mean zero significant far too often, since a samp
 losses has a mean that is too small and a spread that is too small as well. So two p-values are computed, and the larger
 one counts:
 
-- Student's, of t = √n m / s. It is safe wherever both samples come from one law, however heavy its tails: differences
-  are then symmetric, and a large one swells s as much as m;
+- Student's, of t = √n m / s. It is safe wherever both samples come from one distribution, however heavy
+  its tails: differences are then symmetric, and a large difference increases s as much as m;
 - Student's again, of Hall's transformation of t by the sample skewness g (Hall 1992, On the removal of skewness by
   transformation), h = t + a t²/3 + a² t³/27 + a/6 with a = g / √n. It has the cube of Wilson and Hilferty in it, which
   is nearly exact for counts of rare events: large losses on one side with n p ≥ 8.
 
 A loss so rare that the sample may hold none of it cannot be excluded by any test.
 
-Spreads are compared through squares. Where both samples come from one law, the differences of squared distances from
-the medians are symmetric, and Student's test applies to them. Their mean is not the difference of the variances where
-the laws differ, that of squared distances from the means is: Hall's test is made of those. Distances from the mean
-alone would not do: with half of a small sample locked in they are all equal.
+Spreads are compared through squares. Where both samples come from one distribution, the differences of squared
+distances from the medians are symmetric, and Student's test applies to them. Where the distributions differ, the mean
+of squared distances from the means, and not from the medians, is the difference of the variances: Hall's test uses
+these distances. They would not suffice alone: with half of a small sample locked in, all of them are equal.
 
 Measured rates of false alarms and of findings are held by tests/paper/test_comparing.py.
 """
@@ -32,7 +32,7 @@ from scipy import stats
 from restless_bandits._internal.validation import Array
 
 LEVEL = 1e-3
-FEWEST = 3
+LEAST_VALUES = 3
 """Fewer values decide nothing."""
 CARRIED = 0.5
 """The share of a sum from which on the few values that make it up are named."""
@@ -60,7 +60,7 @@ def side_of_mean(values: Array) -> Side:
 def side_of_spread(a: Array, b: Array) -> Side:
     """Return the sign of the difference of two standard deviations of paired samples."""
     n = len(a)
-    if n < FEWEST:
+    if n < LEAST_VALUES:
         return UNKNOWN
     # The lower of two middle values: half-way between them all distances of a sample of two values are equal.
     symmetric, centred = (
@@ -72,17 +72,17 @@ def side_of_spread(a: Array, b: Array) -> Side:
 def _agreed(n: int, statistics: list[float]) -> Side:
     """The side on which all statistics lie, by the least of them."""
     signs = {math.copysign(1, one) if one else 0 for one in statistics}
-    if n < FEWEST or len(signs) > 1 or 0 in signs:
+    if n < LEAST_VALUES or len(signs) > 1 or 0 in signs:
         return UNKNOWN
     least = min(abs(one) for one in statistics)
-    # All on one side by nothing but chance: n coins that fall alike. Only equal values come near it.
+    # All on one side by chance alone: n coins that fall alike. Only equal values come near it.
     p = 2.0 ** (1 - n) if math.isinf(least) else 2 * float(stats.t.sf(least, n - 1))
     return Side(int(signs.pop()), p)
 
 
 def _student(values: Array) -> float:
     n = len(values)
-    if n < FEWEST or not values.any():
+    if n < LEAST_VALUES or not values.any():
         return 0.0
     # A scale on which squares neither vanish nor overflow.
     values = values / np.abs(values).max()
@@ -106,7 +106,7 @@ def carriers(values: Array) -> str:
     """Say which few values carry a mean: "2 of 40 runs carry 81 %" of all, signs aside; else nothing."""
     n, sizes = len(values), np.sort(np.abs(values))
     few = max(1, n // 20)
-    if n < 2 * FEWEST or not sizes.any():
+    if n < 2 * LEAST_VALUES or not sizes.any():
         return ""
     share = float(sizes[-few:].sum() / sizes.sum())
     return f"{few} of {n} runs {'carries' if few == 1 else 'carry'} {share:.0%}" if share > CARRIED else ""

@@ -45,7 +45,7 @@ class Curve:
         return np.asarray(self.regret.std(axis=0, ddof=1) / math.sqrt(self.runs))
 
     def band(self, confidence: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of the confidence intervals of the mean, by Student's law."""
+        """Return the ends of the confidence intervals of the mean, by Student's distribution."""
         width = stats.t.ppf(0.5 + confidence / 2, self.runs - 1) * self.stderr
         return self.mean - width, self.mean + width
 

@@ -18,21 +18,21 @@ from restless_bandits.paper.experiments.lemmas import Lemmas
 from restless_bandits.paper.experiments.timing import TimeTable
 from restless_bandits.paper.experiments.verdicts import UNDER_PROTOCOLS, Claim
 
-KINDS: Mapping[str, type[Item]] = {"figure": RegretFigure, "times": TimeTable, "inside": Inside, "lemmas": Lemmas}
+ITEM_KINDS: Mapping[str, type[Item]] = {"figure": RegretFigure, "times": TimeTable, "inside": Inside, "lemmas": Lemmas}
 
 CHOICES: Mapping[str, float] = {
     "Chance of a wrong finding in the whole of a claim where there is nothing to find": comparing.LEVEL,
     "Share of its earlier rate from which on regret a slot is called steady, and regret linear": verdicts.STEADY,
     "What logarithms may add to an exponent of T": verdicts.LOG_SLACK,
     "Loss a slot in the limit that is called none": limiting_policy.NOTHING,
-    "Weight of the posterior on one chain of each arm from which on a learner has settled": limiting_policy.SURE,
+    "Weight of the posterior on one chain of each arm from which on a learner has settled": limiting_policy.SURE_WEIGHT,
     "Weight of the posterior on the true chains that is called high": verdicts.HIGH_WEIGHT,
     "Exponent of N up to which the time to build an instance is called linear": verdicts.BUILD_EXPONENT,
     "Share of its time that a timed run may wait on a machine that is called quiet": verdicts.WAITED,
     "Ratio of the largest to the least time of the same run on such a machine": verdicts.JITTER,
-    "Relative standard error of a time that was measured fewer than three times": verdicts.ROUGH,
+    "Relative standard error of a time that was measured fewer than three times": verdicts.GUESSED_TIME_ERROR,
     "Times N m(T) / d_min that the proved bound of the exploration phase may be": lemmas.ORDER,
-    "Standard errors by which a simulated exploration phase may be off": lemmas.ERRORS,
+    "Standard errors by which a simulated exploration phase may be off": lemmas.ALLOWED_STANDARD_ERRORS,
 }
 """What the verdicts depend on and the paper does not say, beside the factors of single claims."""
 
@@ -83,7 +83,7 @@ def _read(quick: bool) -> Design:
     for entry in paper["items"]:
         kind = entry.pop("kind", "figure")
         smaller = paper["quick"].get(kind, {}) if quick else {}
-        items.append(KINDS[kind].read(paper["usual"].get(kind, {}) | entry | smaller, protocols))
+        items.append(ITEM_KINDS[kind].read(paper["usual"].get(kind, {}) | entry | smaller, protocols))
     claims = []
     for entry in _toml("claims.toml")["claims"]:
         # What is no field of a claim is an option of its test.

@@ -32,11 +32,11 @@ from restless_bandits.paper.theory.event import estimate_within
 from restless_bandits.simulation.comparator import certified_gains
 
 STREAM = 2
-LONGEST = 2000
-"""Elapsed slots up to which laws are compared, where they have not long settled before."""
+LONGEST_ELAPSED = 2000
+"""Elapsed slots up to which distributions are compared, where they have not long settled before."""
 MOST_SMALL = 2
 """Arms up to which a problem is small enough to be solved here, if its arms have two states."""
-ERRORS = 6.0
+ALLOWED_STANDARD_ERRORS = 6.0
 """Standard errors by which a simulated mean may be off: with 50 runs and more a false alarm of about 1e-6."""
 ORDER = 2.0
 """How many times N m(T) / d_min the proved bound of the exploration phase may be, at the shortest horizon."""
@@ -256,7 +256,7 @@ def order(item: Lemmas, case: Case) -> Iterator[ClaimFinding]:
 
 def _length(arm: Arm) -> int:
     """Elapsed slots after which nothing changes any more, or as many as are looked at."""
-    return min(LONGEST, markov.mixing_time(arm.chain, 1e-9) or LONGEST)
+    return min(LONGEST_ELAPSED, markov.mixing_time(arm.chain, 1e-9) or LONGEST_ELAPSED)
 
 
 @check
@@ -338,7 +338,7 @@ def exploration(item: Lemmas, case: Case) -> Iterator[ClaimFinding]:
     mean, error = float(total.mean()), float(total.std(ddof=1)) / math.sqrt(len(total))
     exact = not math.isnan(found.expected)
     low, high = (found.expected, found.expected) if exact else (found.lower, found.upper)
-    agrees = low - ERRORS * error <= mean <= high + ERRORS * error
+    agrees = low - ALLOWED_STANDARD_ERRORS * error <= mean <= high + ALLOWED_STANDARD_ERRORS * error
     what = f"{amount(found.expected)} slots" if exact else f"{amount(low)} to {amount(high)} slots"
     text = (
         f"{what} at T = {slots(horizon)}, simulated {amount(mean)} ± {error:.2g}; N m(T) / d_min = "

@@ -25,16 +25,16 @@ from restless_bandits.simulation.comparator import Comparator
 from restless_bandits.simulation.engine import Run, World
 from restless_bandits.simulation.results import EXPECTED
 
-SLOTS = 500_000
+PLAYED_SLOTS = 500_000
 """Slots after which the posterior is asked."""
-SURE = 0.999
+SURE_WEIGHT = 0.999
 """The weight that the posterior must put on one chain of each arm."""
 ROUNDS = 12
 IDLE = 100
 """Pulls up to which an arm is called never pulled: a few are made before the first states are known."""
 RUNS = 20
 """Runs by which the gain is estimated where it cannot be computed; with ``ERRORS`` standard errors off at most."""
-ERRORS = 8.0
+ALLOWED_STANDARD_ERRORS = 8.0
 NOTHING = 1e-9
 """A loss a slot that is called none."""
 
@@ -64,8 +64,8 @@ def limiting_loss(problem: Problem, learner: Learner, against: Comparator, seed:
         found = evaluate(problem, policy)
         gain, error = found.gain, found.error
     except ProblemError:  # too many joint beliefs
-        gains = [_play(world, policy, seed, run).totals.sums[EXPECTED] / SLOTS for run in range(RUNS)]
-        gain, error = float(np.mean(gains)), ERRORS * float(np.std(gains, ddof=1)) / math.sqrt(RUNS)
+        gains = [_play(world, policy, seed, run).totals.sums[EXPECTED] / PLAYED_SLOTS for run in range(RUNS)]
+        gain, error = float(np.mean(gains)), ALLOWED_STANDARD_ERRORS * float(np.std(gains, ddof=1)) / math.sqrt(RUNS)
     return LimitingLoss(against.lower - gain - error, against.upper - gain + error)
 
 
@@ -75,7 +75,7 @@ def settled_policy(world: World, learner: ThompsonSampling, seed: int = 0) -> Po
     It begins with the chains of the support that are nearest to the truth, and an arm that is never pulled keeps its.
     """
     problem = world.problem
-    task = problem.task(SLOTS, reveal=["rewards"])
+    task = problem.task(PLAYED_SLOTS, reveal=["rewards"])
     rewards = [arm.rewards.tolist() for arm in problem.arms]
     supports = [learner.chains(n) for n in problem.n_states]
     chains = [
@@ -89,7 +89,7 @@ def settled_policy(world: World, learner: ThompsonSampling, seed: int = 0) -> Po
         for arm in range(problem.n_arms):
             weights = learner.posterior(record, arm)
             if record.counts(arm).sum() > IDLE:
-                if weights.max() < SURE:
+                if weights.max() < SURE_WEIGHT:
                     return None
                 chains[arm] = int(weights.argmax())
         if chains == before:
@@ -98,6 +98,6 @@ def settled_policy(world: World, learner: ThompsonSampling, seed: int = 0) -> Po
 
 
 def _play(world: World, policy: Policy, seed: int, run: int) -> Run:
-    played = Run(world, SLOTS, np.array([SLOTS]), world_words(seed, world.problem.content, run))
-    played.play(Plan(policy, Slots(SLOTS)))
+    played = Run(world, PLAYED_SLOTS, np.array([PLAYED_SLOTS]), world_words(seed, world.problem.content, run))
+    played.play(Plan(policy, Slots(PLAYED_SLOTS)))
     return played

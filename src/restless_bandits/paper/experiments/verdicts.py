@@ -42,7 +42,7 @@ WAITED = 0.05
 """The share of its time that a timed run may spend waiting on a machine that is called quiet."""
 JITTER = 1.25
 """How many times the least of several times of the same run the largest may be there, in the middle of all runs."""
-ROUGH = 0.15
+GUESSED_TIME_ERROR = 0.15
 """The standard error of the logarithm of a time of which fewer than three runs were measured: a safe guess."""
 
 HOLDS, FAILS, FROM, UNVIOLATED = "holds", "does not hold here", "holds from T ≈", "no violation"
@@ -416,7 +416,7 @@ def _timed(where: str, text: str, logs: Array, limit: float, evidence: Evidence,
     """
     shown = np.exp(float(logs.mean()))
     if len(logs) < 3:
-        error = math.sqrt(2 / len(logs)) * ROUGH
+        error = math.sqrt(2 / len(logs)) * GUESSED_TIME_ERROR
         distance = (float(logs.mean()) - limit) / error
         side = Side(int(np.sign(distance)), 2 * float(stats.norm.sf(abs(distance))))
         width = float(stats.norm.ppf(1 - LEVEL / 2)) * error

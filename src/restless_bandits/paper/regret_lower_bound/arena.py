@@ -47,8 +47,10 @@ class Arena:
         self._home = 0
         self.gap = np.zeros((self.joint.size, problem.n_arms))
         first = self.solve(tolerance=FINEST_TOLERANCE)
-        table, laws = self.joint.table, self.joint.laws
-        gap = kernels.gaps_of(first.values, laws.reward, self.links, table.strides, table.n_states, laws.distribution)
+        table, distributions = self.joint.table, self.joint.distributions
+        gap = kernels.gaps_of(
+            first.values, distributions.reward, self.links, table.strides, table.n_states, distributions.distribution
+        )
         self.gap = np.where(gap <= zero, 0.0, gap)
         self._home = first.play.home
         self.values, self.gain = first.values, first.gain
@@ -59,19 +61,21 @@ class Arena:
         assert isinstance(arm, Arm)
         return arm
 
-    def laws_with(self, arm: int | None, model: Arm | None, bonus: Mapping[int, Array] | None) -> JointDistributions:
+    def distributions_with(
+        self, arm: int | None, model: Arm | None, bonus: Mapping[int, Array] | None
+    ) -> JointDistributions:
         """Return the distributions and rewards of all arms with another model of one arm, and bonuses on top of
         rewards.
         """
-        laws = self.joint.laws
-        distribution, reward = laws.distribution.copy(), laws.reward.copy()
+        distributions = self.joint.distributions
+        distribution, reward = distributions.distribution.copy(), distributions.reward.copy()
         if arm is not None and model is not None:
-            other = kernels.laws_of(model.chain, self.truncations[arm])
+            other = kernels.distributions_of(model.chain, self.truncations[arm])
             distribution[arm, : len(other), : model.n_states] = other
             reward[arm, : len(other)] = other @ model.rewards
         for i, extra in (bonus or {}).items():
             reward[i, : len(extra)] += extra
-        return laws._replace(distribution=distribution, reward=reward)
+        return distributions._replace(distribution=distribution, reward=reward)
 
     def solve(
         self,
@@ -81,21 +85,21 @@ class Arena:
         tolerance: float = TOLERANCE,
     ) -> Solved:
         """Find the optimal policy with an arm replaced, or with bonuses, and follow the policy."""
-        laws, size = self.laws_with(arm, model, bonus), self.joint.size
+        distributions, size = self.distributions_with(arm, model, bonus), self.joint.size
         iterate = joint_kernels.Iterate(self._warm.copy(), np.empty(size), np.zeros(size, dtype=np.int16))
-        joint_kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, self.links, self.joint.table, laws)
+        joint_kernels.iterate_values(iterate, tolerance, MOST_SWEEPS, self.links, self.joint.table, distributions)
         values = iterate.values - iterate.values[self._home]
         self._warm = values
-        play = self._play(iterate.action, values, laws)
-        return Solved(float((play.pulls * laws.reward).sum()), iterate.action, values, play)
+        play = self._play(iterate.action, values, distributions)
+        return Solved(float((play.pulls * distributions.reward).sum()), iterate.action, values, play)
 
     def follow(self, action: ActionArray) -> kernels.PolicyOccupation:
         """Return the long-run behaviour of a policy in the problem itself."""
-        return self._play(action, self.values, self.joint.laws)
+        return self._play(action, self.values, self.joint.distributions)
 
-    def _play(self, action: ActionArray, values: Array, laws: JointDistributions) -> kernels.PolicyOccupation:
+    def _play(self, action: ActionArray, values: Array, distributions: JointDistributions) -> kernels.PolicyOccupation:
         # From the most frequent joint belief of optimal play: a policy that never returns from there is of no use.
         table = self.joint.table
         return kernels.occupy(
-            self._home, action, values, self.gap, self.links, table.strides, table.n_states, laws.distribution
+            self._home, action, values, self.gap, self.links, table.strides, table.n_states, distributions.distribution
         )

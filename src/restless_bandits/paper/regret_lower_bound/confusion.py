@@ -3,7 +3,7 @@
 Let an arm unused by optimal play be pulled in its beliefs b with frequencies ``weights``. The information of the
 observations against another model θ' of the arm, if the true model is θ, is
 
-    I(θ') = Σ_b weights[b] · (KL of the state in b + Σ_k law[b, k] · KL of the reward in state k).
+    I(θ') = Σ_b weights[b] · (KL of the state in b + Σ_k distribution[b, k] · KL of the reward in state k).
 
 θ' is *confusing* if the best player of the problem with θ' in the arm's place earns more than the best player now, μ*.
 Sought is the smallest I(θ') among confusing models.
@@ -11,7 +11,7 @@ Sought is the smallest I(θ') among confusing models.
 A solution over joint beliefs decides whether θ' pays. The solution for a single θ' also gives the gain of others to
 first order. If its policy pulls the arm x_b times a slot in belief b, and v_k is the value after state k,
 
-    G(θ'') ≈ G(θ') + Σ_b x_b Σ_k [law''[b, k] · (r''_k + v_k) − law'[b, k] · (r'_k + v_k)].
+    G(θ'') ≈ G(θ') + Σ_b x_b Σ_k [distribution''[b, k] · (r''_k + v_k) − distribution'[b, k] · (r'_k + v_k)].
 
 Under the linearization, the nearest model takes no further solution. For a given chain the rewards have a closed form
 up to a scalar root. The chain, with two parameters for two states, is found by Nelder and Mead's simplex in compiled
@@ -91,7 +91,7 @@ def divergence(arm: Arm, model: Arm, truncation: int, *, most: bool = False) -> 
         rewards = np.array([max(0.0, binary_divergence(mean, other)) for mean, other in pairs])
 
     def of(length: int) -> Array:
-        distribution, other = kernels.laws_of(arm.chain, length), kernels.laws_of(model.chain, length)
+        distribution, other = kernels.distributions_of(arm.chain, length), kernels.distributions_of(model.chain, length)
         shown = np.where(distribution > 0, distribution * np.where(distribution > 0, rewards, 0.0), 0.0)
         return np.asarray(kernels.divergence(distribution, other) + shown.sum(axis=1))
 
@@ -159,7 +159,10 @@ def moved(true: Arm, model: Arm, share: float) -> Arm:
 def _step(arena: Arena, arm: int, true: Arm, model: Arm, solved: Solved, weights: Array, target: float) -> Arm:
     """The nearest model whose gain, linearized at the present model, reaches the target."""
     truncation, n = arena.truncations[arm], true.n_states
-    distribution, other = kernels.laws_of(true.chain, truncation), kernels.laws_of(model.chain, truncation)
+    distribution, other = (
+        kernels.distributions_of(true.chain, truncation),
+        kernels.distributions_of(model.chain, truncation),
+    )
     size = len(distribution)
     pulls, worth = solved.play.pulls[arm, :size].copy(), solved.play.worth[arm, :size, :n].copy()
     here = float((worth * other).sum() + pulls @ other @ model.rewards)

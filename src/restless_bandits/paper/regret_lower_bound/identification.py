@@ -26,7 +26,7 @@ from restless_bandits.paper.regret_lower_bound.arena import Arena
 
 LEAST_MARGIN = 1e-6
 """The smallest singular value of a determined chain."""
-STEP = 1e-6
+DERIVATIVE_STEP = 1e-6
 """Of numerical derivatives."""
 TWIN_STARTS = 12
 SAME_LAWS = 1e-12
@@ -51,12 +51,12 @@ class FreePlay:
 
 def free_play(arena: Arena) -> FreePlay:
     """Return the pulls of optimal play, ties included."""
-    table, laws = arena.joint.table, arena.joint.laws
+    table, distributions = arena.joint.table, arena.joint.distributions
     belief, after = arena.links
     free: BoolArray = arena.gap == 0.0
     size, n_arms = free.shape
     moves = [
-        (i, after[:, i] + k * table.strides[i, i], laws.distribution[i, belief[:, i], k] > 0)
+        (i, after[:, i] + k * table.strides[i, i], distributions.distribution[i, belief[:, i], k] > 0)
         for i in range(n_arms)
         for k in range(int(table.n_states[i]))
     ]
@@ -88,7 +88,7 @@ def free_play(arena: Arena) -> FreePlay:
 
 def margin(arm: Arm, looked: BoolArray, truncation: int) -> float:
     """Return the margin of an arm for some beliefs: 0 if these do not show every state."""
-    distribution = kernels.laws_of(arm.chain, truncation)
+    distribution = kernels.distributions_of(arm.chain, truncation)
     if not looked.any() or not (distribution[looked] > 0).any(axis=0).all():
         return 0.0
     columns = []
@@ -96,10 +96,12 @@ def margin(arm: Arm, looked: BoolArray, truncation: int) -> float:
         moves = np.flatnonzero(arm.chain[s] > 0)
         for k in moves[:-1]:
             # Half as far for a small probability, to keep all probabilities between zero and one.
-            step = min(STEP, 0.5 * arm.chain[s, k], 0.5 * arm.chain[s, moves[-1]])
+            step = min(DERIVATIVE_STEP, 0.5 * arm.chain[s, k], 0.5 * arm.chain[s, moves[-1]])
             move = np.zeros_like(arm.chain)
             move[s, k], move[s, moves[-1]] = step, -step
-            change = kernels.laws_of(arm.chain + move, truncation) - kernels.laws_of(arm.chain - move, truncation)
+            change = kernels.distributions_of(arm.chain + move, truncation) - kernels.distributions_of(
+                arm.chain - move, truncation
+            )
             columns.append((change[looked] / (2 * step) / np.sqrt(np.maximum(distribution[looked], 1e-12))).ravel())
     if not columns:
         return np.inf
@@ -112,7 +114,7 @@ def twins(arm: Arm, looked: BoolArray, truncation: int) -> list[Arm]:
     free = int(possible.sum()) - arm.n_states
     if free == 0:
         return []
-    distribution = kernels.laws_of(arm.chain, truncation)
+    distribution = kernels.distributions_of(arm.chain, truncation)
     size, n = distribution.shape
     search = kernels.Search(
         distribution, np.array(arm.rewards), looked / looked.sum(), possible, False, True, truncation,

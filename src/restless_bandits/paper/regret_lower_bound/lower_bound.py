@@ -69,7 +69,7 @@ LEAST_CAPS = (64, 40, 24, 16, 8)
 ZERO = 1e-8
 """Gaps up to here count as none: the exact solution's are off by less."""
 COLUMNS, ROWS = 60, 40
-ENOUGH = 2e-4
+LEAST_IMPROVEMENT = 2e-4
 """The least relative change by which a new policy or a new model is accepted."""
 PROOF_TOLERANCE = 3e-8
 """Width of the bracket of a confusing model's optimum: models are found with ``confusion.MARGIN`` to spare."""
@@ -79,7 +79,7 @@ MOST_PUSHED = 0.5
 SLACK = 1e-8
 """The slack added to each slot of an excursion in the proof, a margin for rounding."""
 MOST_SWEEPS = 5_000
-SHORT = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
+BONUS_REDUCTIONS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
 """Shares by which the bonus is reduced until the proof succeeds."""
 
 
@@ -207,7 +207,9 @@ class _Program:
             earned = sum(
                 float(solved.play.pulls[i, : len(bonus)] @ bonus) for i, bonus in self.bonus(found.weights).items()
             )
-            if earned * (1.0 - ENOUGH) <= solved.play.cost or not self.add_policy(solved.action, solved.play):
+            if earned * (1.0 - LEAST_IMPROVEMENT) <= solved.play.cost or not self.add_policy(
+                solved.action, solved.play
+            ):
                 break
         return self.solve()
 
@@ -298,7 +300,7 @@ def _accept(problem: Problem) -> None:
             raise ProblemError(
                 f"arm {arm.name!r} has {arm.reward_law} rewards from {arm.reward_range[0]:.12g} to "
                 f"{arm.reward_range[1]:.12g}; the limit of regret is for bernoulli or fixed ones from 0 to 1, so take "
-                "problem.in_shares() where all arms have one range, and the slope times its width"
+                "problem.normalized() where all arms have one range, and the slope times its width"
             )
     needed = joint_beliefs_needed(problem)
     if needed > MOST_BELIEFS:
@@ -413,7 +415,7 @@ def _search(arena: Arena, known: _Known) -> tuple[_Program, _Balance] | None:
     for _ in range(ROWS):
         for thorough in (False, True):
             nearer = [_nearest_of_program(program, balance, arm, thorough) for arm in arms]
-            fresh = [one for one in nearer if one is not None and one.distance < 1.0 - ENOUGH]
+            fresh = [one for one in nearer if one is not None and one.distance < 1.0 - LEAST_IMPROVEMENT]
             for one in fresh:
                 _take_in(program, one.arm, one.model)
             if fresh:
@@ -457,7 +459,7 @@ def _prove(
     place = arena.joint.refine(np.arange(arena.joint.size, dtype=np.float64), table.joint).astype(np.int64)
     final, amounts = _Program(table, most=True), []
     for weight, (arm, model) in zip(balance.weights, program.rows, strict=True):
-        if weight > ENOUGH * balance.weights.sum():
+        if weight > LEAST_IMPROVEMENT * balance.weights.sum():
             final.add_model(arm, _proved_to_pay(known, arm, model))
     for amount, column in zip(balance.amounts, program.columns, strict=True):
         if amount * column.cost > 1e-6 * balance.cost:
@@ -477,7 +479,7 @@ def _prove(
         distances += [] if near is None else [near.distance]
 
     found, short = final.solve(), 1.0
-    for share in SHORT:
+    for share in BONUS_REDUCTIONS:
         if _nobody_is_paid(known, final, (1.0 - share) * found.weights):
             short = share
             break
@@ -486,7 +488,7 @@ def _prove(
             found = final.solve()
     lower = (1.0 - short) * float(found.weights.sum())
     # The search stops once another model would change next to nothing.
-    upper = max(lower, (1.0 + ENOUGH) * float(spent.sum()) / min(distances))
+    upper = max(lower, (1.0 + LEAST_IMPROVEMENT) * float(spent.sum()) / min(distances))
     arm, model = final.rows[int(np.argmax(found.weights))]
     parts = f"of which the first bears {spent[first] / spent.sum():.0%} of the cost"
     return lower, upper, known.changed(arm, model), policy, parts
@@ -509,12 +511,12 @@ def _proved_to_pay(known: _Known, arm: int, model: Arm) -> Arm:
 def _nobody_is_paid(known: _Known, program: _Program, weights: Array) -> bool:
     """Whether a potential proves that no excursion is worth its cost under the given bonuses."""
     table, joint = known.table, known.table.joint
-    net = np.zeros(joint.laws.reward.shape)
+    net = np.zeros(joint.distributions.reward.shape)
     for arm, bonus in program.bonus(weights).items():
         net[arm, : len(bonus)] = bonus
     worst, _ = kernels.excursion_values(
         net, table.gap, known.play.free, table.links, joint.table.strides, joint.table.n_states,
-        joint.laws.distribution, SLACK, MOST_SWEEPS,
+        joint.distributions.distribution, SLACK, MOST_SWEEPS,
     )  # fmt: skip
     return bool(worst <= 0.0)
 

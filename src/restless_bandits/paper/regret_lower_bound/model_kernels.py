@@ -1,7 +1,7 @@
 """Compiled parts of the lower bound of regret: occupation measures of policies, distances of arm models, excursions.
 
-Beliefs of an arm are numbered as in ``beliefs.forgetting_beliefs``: (s, τ) with τ < cap is s·(cap − 1) + τ − 1, and the
-last belief stands for all τ ≥ cap.
+Beliefs of an arm are numbered as in ``beliefs.forgetting_beliefs``: (s, τ) with τ < truncation is
+s·(truncation − 1) + τ − 1, and the last belief stands for all τ ≥ truncation.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Search(NamedTuple):
     pulls: Array
     worth: Array
     constant: float
-    """The gain is this constant plus Σ worth·law' + Σ pulls·law'·rewards'."""
+    """The gain is this constant plus Σ worth·distribution' + Σ pulls·distribution'·rewards'."""
     target: float
     penalty: float
     """The penalty of a gain that is one unit below the target."""
@@ -203,7 +203,7 @@ def excursion_values(
 
 
 @njit
-def laws_of(chain: Array, truncation: int) -> Array:
+def distributions_of(chain: Array, truncation: int) -> Array:
     """The distribution of the state in every belief of a chain; the last is stationary."""
     n = chain.shape[0]
     distribution = np.empty((n * (truncation - 1) + 1, n))
@@ -349,7 +349,7 @@ def chain_of(logits: Array, possible: BoolArray) -> Array:
 def _distance(logits: Array, search: Search, rewards: Array) -> float:
     """The distance of a chain from the true chain with the nearest paying rewards, which are written to ``rewards``."""
     chain = chain_of(logits, search.possible)
-    other = laws_of(chain, search.truncation)
+    other = distributions_of(chain, search.truncation)
     distribution, weights = search.distribution, search.weights
     n = distribution.shape[1]
     seen, share = np.zeros(n), np.zeros(n)

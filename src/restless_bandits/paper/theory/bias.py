@@ -76,7 +76,7 @@ def policy_bias_span(problem: Problem, policy: Policy, *, most: int = MOST_BELIE
     """
     problem.require_steady("the bias of a policy")
     refuse_unsupported(problem, "theory")
-    joint = joint_beliefs(problem.in_shares(), [truncation_for(arm, 1e-9) for arm in problem.arms], forget=False)
+    joint = joint_beliefs(problem.normalized(), [truncation_for(arm, 1e-9) for arm in problem.arms], forget=False)
     try:
         explored = explore(joint, policy, most)
     except TooLargeError:

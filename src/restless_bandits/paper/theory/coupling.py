@@ -59,8 +59,8 @@ __all__ = [
     "trajectory_fit",
 ]
 
-HORIZON = 100_000
-SLOTS = 10_000
+COUPLING_HORIZON = 100_000
+CHECKED_SLOTS = 10_000
 FIRST = 20
 """The number of slots shown individually."""
 COUPLING, SPREAD = 3, 4
@@ -96,7 +96,7 @@ def correspond(virtual_law: Array, real_law: Array, real_state: int) -> Array:
     """
     if len(virtual_law) != len(real_law) or not 0 <= real_state < len(real_law):
         raise ProblemError(
-            f"state {real_state} under laws of {len(real_law)} and {len(virtual_law)} states; "
+            f"state {real_state} under distributions of {len(real_law)} and {len(virtual_law)} states; "
             "give two distributions over the same states, and one of these states"
         )
     shares = joint_law(virtual_law, real_law)[real_state]
@@ -178,8 +178,8 @@ def couple(
     optimistic: Problem | None = None,
     *,
     policy: Policy | str = "auto",
-    horizon: int = HORIZON,
-    slots: int = SLOTS,
+    horizon: int = COUPLING_HORIZON,
+    slots: int = CHECKED_SLOTS,
     seed: int = 0,
     checked: bool = True,
 ) -> Coupling:
@@ -214,7 +214,7 @@ def couple_starts(
     real: int,
     virtual: int,
     policy: Policy | str = "auto",
-    slots: int = SLOTS,
+    slots: int = CHECKED_SLOTS,
     seed: int = 0,
 ) -> Coupling:
     """Play a policy from two different states of an arm, within the same instance: Algorithm 4.
@@ -294,7 +294,7 @@ def _play(problem: Problem, better: Problem, policy: Policy | str, slots: int, s
 
 def _transitions(arm: Arm, better: Arm) -> Callable[[int | None, int | None, int], Cuts]:
     """From the last virtual and real state and the slots since: the cuts of [0, 1] for the draws of the two states."""
-    virtual_laws, real_laws = _laws(arm), _laws(better)
+    virtual_laws, real_laws = _distributions(arm), _distributions(better)
 
     @cache
     def step(virtual: int | None, real: int | None, tau: int) -> Cuts:
@@ -305,7 +305,7 @@ def _transitions(arm: Arm, better: Arm) -> Callable[[int | None, int | None, int
     return step
 
 
-def _laws(arm: Arm) -> Callable[[int | None, int], Array]:
+def _distributions(arm: Arm) -> Callable[[int | None, int], Array]:
     """The distribution of the state τ slots after s, or of an arm never observed."""
 
     @cache
@@ -357,14 +357,14 @@ def trajectory_fit(problem: Problem, arms: IntArray, states: IntArray, seed: int
     whatever their total number. The inequality of Dvoretzky, Kiefer, Wolfowitz and Massart holds for each possible
     number: Pr(√n D ≥ x) ≤ 2 exp(−2x²), times cells and times pulls. Beliefs are computed from the trajectory alone.
     """
-    laws = [_laws(arm) for arm in chain_arms(problem, CHAINS)]
+    distributions = [_distributions(arm) for arm in chain_arms(problem, CHAINS)]
     last: list[int | None] = list(problem.initial)
     slot_of_last = [0] * problem.n_arms
     values: dict[tuple[int, int | None], list[float]] = {}
     spread = check_generator(seed, problem.content, SPREAD).random(arms.shape)
     for t, (row, seen) in enumerate(zip(arms.tolist(), states.tolist(), strict=True), start=1):
         for c, (i, state) in enumerate(zip(row, seen, strict=True)):
-            distribution = laws[i](last[i], t - slot_of_last[i])
+            distribution = distributions[i](last[i], t - slot_of_last[i])
             value = float(distribution[:state].sum() + spread[t - 1, c] * distribution[state])
             values.setdefault((i, last[i]), []).append(value)
             last[i], slot_of_last[i] = state, t
@@ -450,7 +450,9 @@ class CouplingCheck:
         }
 
 
-def check_coupling(problem: Problem, horizon: int = HORIZON, seed: int = 0, *, slots: int = SLOTS) -> CouplingCheck:
+def check_coupling(
+    problem: Problem, horizon: int = COUPLING_HORIZON, seed: int = 0, *, slots: int = CHECKED_SLOTS
+) -> CouplingCheck:
     """Run Algorithm 2 once, against the optimistic instance of Restless-UCB at the given horizon, with all tests."""
     run = couple(problem, horizon=horizon, slots=slots, seed=seed)
     virtual_fit = trajectory_fit(run.problem, run.arms, run.virtual_states, seed)
@@ -481,7 +483,7 @@ class Lemma1:
 
 
 def lemma_1(
-    problem: Problem, horizon: int = HORIZON, optimistic: Problem | None = None, *, checked: bool = True
+    problem: Problem, horizon: int = COUPLING_HORIZON, optimistic: Problem | None = None, *, checked: bool = True
 ) -> Lemma1:
     """Compare the optimal gains of a problem and of an optimistic problem, by default ``optimistic_problem``.
 

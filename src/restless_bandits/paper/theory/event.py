@@ -26,7 +26,7 @@ from restless_bandits._internal.validation import Array
 from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.optimism import exploration_count, radius
 from restless_bandits.model.problem import Problem
-from restless_bandits.model.rewards import shares_of
+from restless_bandits.model.rewards import normalized_rewards
 from restless_bandits.model.support import refuse_unsupported
 
 __all__ = ["EventCheck", "check_event", "event_bound", "event_probability"]
@@ -86,7 +86,7 @@ def event_probability(problem: Problem, horizon: int) -> float:
         for row in _rows(arm):
             probability *= _row_probability(row, m, rad)
         if arm.reward_law == "bernoulli":
-            for mean in shares_of(arm.rewards, arm.reward_range):
+            for mean in normalized_rewards(arm.rewards, arm.reward_range):
                 probability *= _interval(m, float(mean), *_limits(m, float(mean), rad))
     return probability
 
@@ -102,7 +102,7 @@ def check_event(problem: Problem, horizon: int, runs: int = 10_000, seed: int = 
             estimates = rng.multinomial(m, row, size=runs) / m
             held &= (np.abs(estimates - row) <= rad + ROUNDING / m).all(axis=1)
         if arm.reward_law == "bernoulli":
-            means = shares_of(arm.rewards, arm.reward_range)
+            means = normalized_rewards(arm.rewards, arm.reward_range)
             estimates = rng.binomial(m, means, size=(runs, arm.n_states)) / m
             held &= (np.abs(estimates - means) <= rad + ROUNDING / m).all(axis=1)
     bound, probability = event_bound(problem, horizon), event_probability(problem, horizon)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from restless_bandits.service.agent import ServiceAgent
-from restless_bandits.service.api.loop_bridge import LoopBridge, ThreadPool
+from restless_bandits.service.api.loop_bridge import BridgeThreads, LoopBridge
 from restless_bandits.service.jobs import busy
 from restless_bandits.service.operations import Answer, ServiceError
 from restless_bandits.service.views import encoded
@@ -34,7 +34,7 @@ class AgentReader:
     def __init__(self, writer: CommandProcessor, bridge: LoopBridge, most_estimates: int) -> None:
         self._writer, self._bridge, self._most = writer, bridge, most_estimates
         self._pool = ReaderPool(min(ESTIMATE_WORKERS, os.cpu_count() or 1))
-        self._starts = ThreadPool("estimates", 1)
+        self._starts = BridgeThreads("estimates", 1)
         self._running = 0
         self._coming: dict[Key, asyncio.Future[bytes]] = {}
 

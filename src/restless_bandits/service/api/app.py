@@ -25,7 +25,7 @@ from restless_bandits.service.api import messages
 from restless_bandits.service.api.agent_reader import AgentReader
 from restless_bandits.service.api.auth import AllowedHosts, Sessions, TokenAuthenticator, TokenRoles
 from restless_bandits.service.api.event_streams import Streams
-from restless_bandits.service.api.loop_bridge import LoopBridge, ThreadPool
+from restless_bandits.service.api.loop_bridge import BridgeThreads, LoopBridge
 from restless_bandits.service.api.messages import MOST, QUOTAS
 from restless_bandits.service.api.metrics import CONTENT_TYPE, Meter, RouteTable
 from restless_bandits.service.api.middleware import ServiceMiddleware, fault, gone, headers_of
@@ -74,7 +74,7 @@ def build(
 ) -> ServiceMiddleware:
     """Return the whole service as an ASGI application; ``stop()`` ends open streams and unfinished bodies."""
     quotas = quotas or Quotas()
-    access = ThreadPool("access", ACCESS_THREADS)
+    access = BridgeThreads("access", ACCESS_THREADS)
     doorkeeper, meter = TokenAuthenticator(tokens, access), Meter(writer)
     streams = Streams(writer, quotas.streams, quotas.page)
     sessions = Sessions(doorkeeper, quotas.sessions, quotas.token_sessions)
@@ -203,7 +203,7 @@ def _play_routes(app: FastAPI, writer: Any, bridge: LoopBridge) -> None:
 
 
 def _read_routes(
-    app: FastAPI, writer: Any, reader: AgentReader, streams: Streams, meter: Meter, access: ThreadPool
+    app: FastAPI, writer: Any, reader: AgentReader, streams: Streams, meter: Meter, access: BridgeThreads
 ) -> None:
     """Add the routes that change nothing."""
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from restless_bandits.service.api.loop_bridge import ThreadPool
+from restless_bandits.service.api.loop_bridge import BridgeThreads
 from restless_bandits.service.operations import ROLES
 
 REMEMBERED = 1.0
@@ -36,7 +36,7 @@ class TokenRoles(Protocol):
 class TokenAuthenticator:
     """The token authenticator: maps a token to its role."""
 
-    def __init__(self, tokens: TokenRoles, threads: ThreadPool) -> None:
+    def __init__(self, tokens: TokenRoles, threads: BridgeThreads) -> None:
         self._tokens, self._threads = tokens, threads
         self._known: dict[bytes, tuple[str | None, float]] = {}
 
@@ -55,7 +55,7 @@ class TokenAuthenticator:
 
 
 @dataclass(frozen=True)
-class Session:
+class LoginSession:
     """A browser session after login."""
 
     token: str
@@ -72,7 +72,7 @@ class Sessions:
 
     def __init__(self, doorkeeper: TokenAuthenticator, most: int, most_of_token: int) -> None:
         self._doorkeeper, self._most, self._most_of_token = doorkeeper, most, most_of_token
-        self._sessions: dict[bytes, Session] = {}
+        self._sessions: dict[bytes, LoginSession] = {}
 
     def __len__(self) -> int:
         """Return the number of sessions in memory."""
@@ -88,7 +88,7 @@ class Sessions:
         if len(self._sessions) >= self._most:
             del self._sessions[next(iter(self._sessions))]
         name = secrets.token_urlsafe(32)
-        self._sessions[_hash(name)] = Session(token, now + SESSION_SECONDS)
+        self._sessions[_hash(name)] = LoginSession(token, now + SESSION_SECONDS)
         return name
 
     def end(self, name: str) -> None:

@@ -58,7 +58,7 @@ class LoopBridge:
                 mine.set_exception(error)
 
 
-class ThreadPool:
+class BridgeThreads:
     """Threads for a single kind of blocking work: other kinds cannot occupy them."""
 
     def __init__(self, name: str, threads: int) -> None:

@@ -81,6 +81,9 @@ class ArmMessage(Message):
     n_states: States | None = None
     reward_law: Law | None = None
     reward_range: Range | None = None
+    reacts: bool | None = Field(None, description="Whether a pull changes the step of the arm.")
+    passive_rewards: Annotated[list[float], Field(max_length=QUOTAS.states)] | None = None
+    setup_cost: Annotated[float, Field(ge=0)] | None = None
 
     def fields(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
@@ -102,6 +105,7 @@ class CreateMessage(Message):
     on_change: OnChange = "warn"
     memory: Count | None = None
     horizon: Count | None = None
+    reacts: bool = Field(False, description="Whether pulls change the steps of the arms.")
 
     _learner = field_validator("learner")(checked_learner)
 
@@ -127,6 +131,7 @@ class TellMessage(Message):
     reward: float | Annotated[list[float], Field(max_length=QUOTAS.plays)] | None = None
     arm: Text | Whole | Annotated[list[Text | Whole], Field(max_length=QUOTAS.plays)] | None = None
     lost: bool = False
+    pulled: bool = Field(True, description="False: the arms were not pulled. Lost feedback is that of a pull.")
 
 
 class SkipMessage(Message):

@@ -31,7 +31,7 @@ from restless_bandits._internal import background
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits.service.api.app import build
 from restless_bandits.service.api.auth import is_loopback
-from restless_bandits.service.api.loop_bridge import ThreadPool
+from restless_bandits.service.api.loop_bridge import BridgeThreads
 from restless_bandits.service.api.middleware import ServiceMiddleware
 from restless_bandits.service.dashboard.page import Codes
 from restless_bandits.service.optional_dependencies import shown_store
@@ -232,7 +232,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._middleware.stop()
         # The writer stops meanwhile, so that requests waiting for an unfinished plan are refused.
-        ended = asyncio.ensure_future(ThreadPool("stop", 1)(self._writer.stop, WRITING))
+        ended = asyncio.ensure_future(BridgeThreads("stop", 1)(self._writer.stop, WRITING))
         await super().shutdown(sockets=sockets)
         await ended
         self.stopped = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -19,8 +19,10 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, to_jsonable
+from restless_bandits.agent.core import DEFAULT_LATE_SLOTS
+from restless_bandits.agent.delayed_feedback import FeedbackBuffer
 from restless_bandits.learning.estimation import ArmEstimate, estimate
-from restless_bandits.learning.estimation.sampling import draw_from_posterior
+from restless_bandits.learning.estimation.sampling import draw_from_posterior, draw_reacting_chains
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
@@ -43,11 +45,13 @@ MOST_SOLVED = 64
 FEWEST_DRAWS, DRAWS, DRAWING = 5, 24, 2.0
 """Problems drawn from the posterior for the uncertainty of the optimum, and the seconds after which the fewest suffice.
 """
-GROWTH = 1.05
+SOLVE_GROWTH = 1.05
 """The growth factor of the number of slots before the optimum is computed anew."""
-COLUMNS = 24
+SHOWN_ELAPSED = 24
 """The number of slots since an observation, for which indices and policies are shown."""
 TOLERANCE = 1e-5
+FEATURES = ("active_transitions", "passive_rewards", "setup_cost")
+"""Fields of a hypothetical arm that it may lack."""
 
 
 def awake() -> dict[str, Any]:
@@ -93,6 +97,10 @@ class LogSummary:
     """The reason for the end of the present plan, if the reason is not the plan's own rule."""
     next_mark: float = FIRST_MARK
     tightening: list[dict[str, Any]] = field(default_factory=list)
+    pulls: FeedbackBuffer | None = None
+    """The decisions and feedback of the last slots, where pulls without an observation count."""
+    plays: int = 1
+    late: int = DEFAULT_LATE_SLOTS
 
     def take(self, event: dict[str, Any]) -> None:
         """Add an event to the summary."""
@@ -102,10 +110,14 @@ class LogSummary:
     def _create(self, event: dict[str, Any]) -> None:
         task = Task(**event["task"])
         self.names, self.ranges = list(task.names), list(task.reward_ranges)
-        self.record = Record.of(task)
+        self.record, self.plays, self.late = Record.of(task), task.plays, event.get("late", DEFAULT_LATE_SLOTS)
+        if any(task.tracks_pulls):
+            self.pulls = FeedbackBuffer(self.record, self.late)
 
     def _ask(self, event: dict[str, Any]) -> None:
         self._reach(event["slot"])
+        if self.pulls is not None and not event.get("again"):
+            self.pulls.entry(event["slot"]).asked = tuple(event["arms"])
 
     def _skip(self, event: dict[str, Any]) -> None:
         self._reach(event["until"] if "until" in event else self.slots + event["slots"])
@@ -117,13 +129,37 @@ class LogSummary:
         for arm, state, reward in zip(event["arms"], event["states"], event["rewards"], strict=True):
             into[0] += reward
             into[1] += 1
-            # An observation older than the last observation of its arm is omitted from the record.
-            if self.record is not None and slot > self.record.last_slot[arm] and not event.get("unused"):
+            if self.record is None or event.get("unused"):
+                continue
+            if self.pulls is not None:
+                self.pulls.enter(self.record, slot, arm, state, reward)
+            elif slot > self.record.last_slot[arm]:
+                # An observation older than the last observation of its arm is omitted from the record.
                 self.record.see(arm, slot, state, reward)
+        if self.pulls is not None and self.record is not None and not event.get("unused"):
+            self._end_slot(slot)
 
     def _lost(self, event: dict[str, Any]) -> None:
         self._reach(event["slot"])
         self.bins[(event["slot"] - 1) // self.width][2] += len(event["arms"])
+        if self.pulls is not None and not event.get("unused"):
+            entry = self.pulls.entry(event["slot"])
+            entry.abandoned |= frozenset(event["arms"])
+            if not event.get("pulled", True):
+                entry.unpulled |= frozenset(event["arms"])
+            self._end_slot(event["slot"])
+
+    def _end_slot(self, slot: int) -> None:
+        """Advance the record to the end of a slot, and enter the slot's pulls without an observation."""
+        assert self.record is not None
+        assert self.pulls is not None
+        present = self.record.slots + 1
+        if slot >= present:
+            self.record.skip(slot - present + 1)
+            self.pulls.enter_pulls(self.record, present, self.plays)
+        if slot != present:
+            self.pulls.enter_pulls(self.record, slot, self.plays)
+        self.pulls.finalize(self.record)
 
     def _plan(self, event: dict[str, Any]) -> None:
         if self.plans:
@@ -141,12 +177,22 @@ class LogSummary:
         if event["change"] == "add" and self.record is not None:
             self.names.append(event["name"])
             self.ranges.append(event.get("reward_range") or (0.0, 1.0))
-            self.record.add_arm(int(event["n_states"]))
+            n, reacts, tracked = int(event["n_states"]), event.get("reacts", False), bool(event.get("setup_cost"))
+            self.record.add_arm(n, reacts, reacts or tracked)
+            if self.pulls is not None:
+                self.pulls.add_arm(n, reacts or tracked)
+            elif reacts or tracked:
+                self.pulls = FeedbackBuffer(self.record, self.late)
 
     def _learner(self, event: dict[str, Any]) -> None:
         if "spec" in event:
             self.cause = f"the learner became {event['spec']}"
             self._mark(event, self.cause)
+        if "late" in event:
+            self.late = event["late"]
+            if self.pulls is not None and self.record is not None:
+                self.pulls.late = self.late
+                self.pulls.finalize(self.record)
 
     def _mark(self, event: dict[str, Any], text: str) -> None:
         self.marks.append({"slot": self.slots, "at": event["at"] / 1e6, "kind": event["kind"], "text": text})
@@ -155,6 +201,8 @@ class LogSummary:
         """Advance to a slot: widen bins beyond the maximal number, and make an estimate when due."""
         if slot <= self.slots:
             return
+        if self.pulls is not None:
+            self._end_slot(slot - 1)
         if self.slots >= self.next_mark and self.record is not None:
             self._estimate()
         self.slots = slot
@@ -230,6 +278,12 @@ def _follow(store: Store, url: str, snapshot: AgentSnapshot) -> tuple[LogSummary
 
 def _arm(number: int, found: ArmEstimate, snapshot: AgentSnapshot) -> dict[str, Any]:
     state = int(snapshot.record.last_states[number])
+    active: dict[str, Any] = {}
+    if found.active_transitions is not None:
+        active = {
+            "active_transitions": to_jsonable(found.active_transitions),
+            "active_errors": to_jsonable(found.active_standard_errors),
+        }
     return {
         "number": number,
         "name": found.name,
@@ -238,12 +292,24 @@ def _arm(number: int, found: ArmEstimate, snapshot: AgentSnapshot) -> dict[str, 
         "identified": found.identified,
         "transitions": to_jsonable(found.transitions),
         "errors": to_jsonable(found.standard_errors),
+        **active,
+        **_features_of(snapshot.task, number),
         "rewards": _numbers(found.rewards),
         "reward_errors": _numbers(found.reward_errors),
         "reward_range": list(snapshot.task.reward_ranges[number]),
         "last_state": state if state >= 0 else None,
         "elapsed": int(snapshot.record.elapsed[number]) if state >= 0 else None,
     }
+
+
+def _features_of(task: Task, number: int) -> dict[str, Any]:
+    """What an arm pays at rest, and what its set-up costs, where any arm does."""
+    found: dict[str, Any] = {}
+    if task.passive_rewards:
+        found["passive_rewards"] = list(task.passive_rewards[number])
+    if task.setup_costs:
+        found["setup_cost"] = task.setup_costs[number]
+    return found
 
 
 def _numbers(values: Array) -> list[float | None]:
@@ -261,20 +327,26 @@ def _learned(found: Sequence[ArmEstimate], task: Task, numbers: Sequence[int]) -
     for number, arm in zip(numbers, found, strict=True):
         low, high = task.reward_ranges[number]
         rewards = np.where(np.isfinite(arm.rewards), np.clip(arm.rewards, low, high), (low + high) / 2)
-        arms.append(_made(arm.transitions, rewards, arm.name, (low, high)))
+        about = _features_of(task, number)
+        if arm.active_transitions is not None:
+            about["active_transitions"] = _safe(arm.active_transitions)
+        arms.append(_made(arm.transitions, rewards, arm.name, (low, high), **about))
     return arms
 
 
-def _made(transitions: Array, rewards: Array, name: str, reward_range: tuple[float, float]) -> Arm:
+def _made(transitions: Array, rewards: Array, name: str, reward_range: tuple[float, float], **features: Any) -> Arm:
+    return Arm(_safe(transitions), rewards, name=name, reward_range=reward_range, reward_law="bounded", **features)
+
+
+def _safe(transitions: Array) -> Array:
     # Away from 0 and 1, at which a chain and a bound would need unbounded time.
     safe = np.clip(transitions, 1e-6, None) * (np.asarray(transitions) > 0)
-    chain = safe / safe.sum(axis=1, keepdims=True)
-    return Arm(chain, rewards, name=name, reward_range=reward_range, reward_law="bounded")
+    return np.asarray(safe / safe.sum(axis=1, keepdims=True))
 
 
 def _indices(arm: Arm) -> Array:
-    """Return Whittle's index by last seen state, or never seen, and slots since."""
-    return whittle_index(arm, length=COLUMNS).table[:, :COLUMNS]
+    """Return Whittle's index by last seen state, never seen, or pulled without an answer, and slots since."""
+    return whittle_index(arm, length=SHOWN_ELAPSED).table[:, :SHOWN_ELAPSED]
 
 
 def optimum(snapshot: AgentSnapshot) -> dict[str, Any]:
@@ -322,18 +394,29 @@ def _bounds_of_draws(record: Record, found: Sequence[ArmEstimate], arms: Sequenc
     bounds: list[float] = []
     record = record.copy()
     while len(bounds) < FEWEST_DRAWS or (len(bounds) < DRAWS and time.monotonic() < deadline):
-        draw = draw_from_posterior(record.frozen(), rng)
-        record.remember(draw.notes)
+        passive, active, notes = _draw(record, any(arm.features for arm in arms), rng)
+        record.remember(notes)
         place, drawn = 0, []
         for arm, one in zip(arms, found, strict=True):
             n = arm.n_states
-            chain = np.reshape(draw.chains[place : place + n * n], (n, n))
+            chain, pulled = (np.reshape(chains[place : place + n * n], (n, n)) for chains in (passive, active))
             place += n * n
             errors = np.where(np.isfinite(one.reward_errors), one.reward_errors, 0.0)
             rewards = np.clip(arm.rewards + errors * rng.standard_normal(n), *arm.reward_range)
-            drawn.append(_made(chain, rewards, arm.name, arm.reward_range))
+            about: dict[str, Any] = {"active_transitions": _safe(pulled)} if arm.reacts else {}
+            about |= {"passive_rewards": arm.passive_rewards, "setup_cost": arm.setup_cost}
+            drawn.append(_made(chain, rewards, arm.name, arm.reward_range, **about))
         bounds.append(best(Problem(drawn, plays=plays, name="drawn")).upper)
     return bounds
+
+
+def _draw(record: Record, reacting: bool, rng: np.random.Generator) -> tuple[Array, Array, Mapping[str, Any]]:
+    """Draw the chains of all arms, at rest and when pulled, with the notes from which the next draw goes on."""
+    if reacting:
+        draws = draw_reacting_chains(record.frozen(), rng)
+        return draws.passive, draws.active, draws.notes
+    draw = draw_from_posterior(record.frozen(), rng)
+    return draw.chains, draw.chains, draw.notes
 
 
 def _worded(store: Store, plan: dict[str, Any]) -> dict[str, Any]:
@@ -390,6 +473,7 @@ def what_if(arms: Sequence[dict[str, Any]], plays: int) -> dict[str, Any]:
             name=str(arm["name"]),
             reward_range=tuple(arm["reward_range"]),
             reward_law="bounded",
+            **{key: arm[key] for key in FEATURES if key in arm},
         )
         for arm in arms
     ]
@@ -408,7 +492,7 @@ def _policy_map(found: Solution, arms: Sequence[Arm]) -> list[dict[str, Any]]:
             for other in range(arms[1 - last].n_states):
                 states, choices = [other, other], []
                 states[last] = state
-                for elapsed in range(2, COLUMNS + 2):
+                for elapsed in range(2, SHOWN_ELAPSED + 2):
                     waits = [elapsed, elapsed]
                     waits[last] = 1
                     picked = found.policy.choose(np.array([states]), np.array([waits]))

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from restless_bandits.service.agent import ServiceAgent
-from restless_bandits.service.api.loop_bridge import ThreadPool
+from restless_bandits.service.api.loop_bridge import BridgeThreads
 from restless_bandits.service.dashboard import analysis
 from restless_bandits.service.dashboard.analysis import AgentSnapshot
 from restless_bandits.service.worker_pools import ReaderPool
 from restless_bandits.service.writer import CommandProcessor
 
-FRESH = 1.0
+CACHE_SECONDS = 1.0
 """Seconds for which an analysis is cached."""
 
 
 class DashboardExecutor:
     """Two processes for slow analyses, started at the first view: one follows logs, the other solves problems."""
 
-    def __init__(self, writer: CommandProcessor, aside: ThreadPool) -> None:
+    def __init__(self, writer: CommandProcessor, aside: BridgeThreads) -> None:
         self._writer, self._aside = writer, aside
         self._follow, self._solve, self._begun = ReaderPool(1), ReaderPool(1), False
         self._lock = threading.RLock()
@@ -42,7 +42,7 @@ class DashboardExecutor:
     async def think(self, name: str) -> dict[str, Any]:
         """Return the recent or a new analysis of an agent; simultaneous requests share the computation."""
         age, found = self._found.get(name, (0.0, {}))
-        if time.monotonic() - age < FRESH:
+        if time.monotonic() - age < CACHE_SECONDS:
             return found
         coming = await self._aside(self._analysis_of, name)
         # A cancelled request does not cancel the analysis: other requests may wait for it.
@@ -105,7 +105,7 @@ class _Optimum:
     service: tuple[int, ...] = ()
 
     def is_old(self, slots: int, service: tuple[int, ...]) -> bool:
-        return service != self.service or slots >= analysis.GROWTH * self.slots
+        return service != self.service or slots >= analysis.SOLVE_GROWTH * self.slots
 
     def take(self) -> dict[str, Any] | None:
         """Return the last result; a failed solver leaves the previous result."""

@@ -25,10 +25,11 @@ from starlette.routing import BaseRoute, Route
 
 from restless_bandits._internal.templates import render
 from restless_bandits._internal.validation import to_jsonable
+from restless_bandits.model.record import Record
 from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.api.auth import SESSION_SECONDS, Sessions, TokenAuthenticator, cookie_name, session_in
 from restless_bandits.service.api.event_streams import Streams
-from restless_bandits.service.api.loop_bridge import ThreadPool
+from restless_bandits.service.api.loop_bridge import BridgeThreads
 from restless_bandits.service.api.messages import check_keys
 from restless_bandits.service.dashboard import analysis
 from restless_bandits.service.dashboard.executor import DashboardExecutor
@@ -39,7 +40,7 @@ POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
-KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+CONTENT_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 EVERY, EVERY_OVERVIEW = 0.2, 1.0
 """Seconds between two frames."""
 PAGE_THREADS = 4
@@ -47,6 +48,7 @@ SHOWN_SLOTS, READ_EVENTS = 300, 900
 SHOWN_AGENTS, LATELY = 50, 200
 """Agents of an overview, and the events that give their recent rate and reward."""
 LONGEST_TOKEN, LONGEST_CHANGE = 500, 50_000
+SHOWN_PULLS = 64
 CODE_SECONDS = 120.0
 MOST_TRIED, MOST_STATES = 8, 8
 """Largest numbers of arms and states of a hypothetical problem."""
@@ -89,8 +91,23 @@ def present_of(agent_state: ServiceAgent) -> dict[str, Any]:
         "planning": core.is_planning,
         "last_states": record.last_states[:shown].tolist(),
         "elapsed": record.elapsed[:shown].tolist(),
+        **({"unseen": unseen_pulls(record, shown)} if record.unseen else {}),
         "alarms": len(core.alarms),
     }
+
+
+def unseen_pulls(record: Record, shown: int) -> dict[str, list[Any]]:
+    """Return, for each of the first arms with unanswered pulls: the last state, the slots since, and since each pull.
+
+    The last state is −1 where it is unknown, or too many pulls ago.
+    """
+    present, found = record.slots + 1, {}
+    for arm, (state, slot, pulls) in record.unseen.items():
+        if arm < shown:
+            known = state < record.n_states[arm] and len(pulls) <= SHOWN_PULLS
+            since = [present - pull for pull in pulls[-SHOWN_PULLS:]]
+            found[str(arm)] = [state if known else -1, present - slot, since]
+    return found
 
 
 def recent(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -105,7 +122,7 @@ def recent(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if kind == "ask":
                 slot["arms"].setdefault(arm, {})
             elif kind == "lost":
-                slot["arms"].setdefault(arm, {})["lost"] = True
+                slot["arms"].setdefault(arm, {})["lost" if event.get("pulled", True) else "unpulled"] = True
             else:
                 slot["arms"][arm] = {"state": event["states"][n], "reward": event["rewards"][n]}
     return [found[slot] for slot in sorted(found)][-SHOWN_SLOTS:]
@@ -140,14 +157,14 @@ class Page:
     ) -> None:
         self._writer, self._doorkeeper, self._sessions = writer, doorkeeper, sessions
         self._streams, self._codes = streams, codes
-        self._aside = ThreadPool("page", PAGE_THREADS)
+        self._aside = BridgeThreads("page", PAGE_THREADS)
         self._analysis = DashboardExecutor(writer, self._aside)
         streams.at_stop += [self._analysis.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})
         self.files = {
             path.name: path.read_bytes()
             for path in (resources.files(__package__) / "assets").iterdir()
-            if path.name.rpartition(".")[2] in KINDS
+            if path.name.rpartition(".")[2] in CONTENT_TYPES
         }
 
     def routes(self) -> list[BaseRoute]:
@@ -229,7 +246,7 @@ class Page:
     def _file(self, name: str) -> Response:
         if name not in self.files:
             raise ServiceError(404, "there is no such file")
-        kind = KINDS[name.rpartition(".")[2]]
+        kind = CONTENT_TYPES[name.rpartition(".")[2]]
         return Response(self.files[name], media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
 
     def _html(self, name: str, status: int = 200, **values: str) -> Response:
@@ -337,10 +354,14 @@ def _tried(given: str, plays: str) -> tuple[list[dict[str, Any]], int]:
         fine = isinstance(arms, list) and 1 <= len(arms) <= MOST_TRIED and 0 < len(plays) < 4
         fine &= plays.isascii() and plays.isdigit()
         for arm in arms if fine else []:
-            fine &= set(arm) == {"name", "transitions", "rewards", "reward_range"}
+            fine &= set(arm) - set(analysis.FEATURES) == {"name", "transitions", "rewards", "reward_range"}
+            active, resting = arm.get("active_transitions", arm["transitions"]), arm.get("passive_rewards", [])
+            fine &= len(active) == len(arm["rewards"]) and len(resting) in (0, len(active))
+            fine &= all(len(row) == len(active) for row in active)
             fine &= len(arm["transitions"]) == len(arm["rewards"]) <= MOST_STATES and len(arm["reward_range"]) == 2
             fine &= all(len(row) == len(arm["rewards"]) for row in arm["transitions"])
             numbers = [*arm["rewards"], *arm["reward_range"], *(p for row in arm["transitions"] for p in row)]
+            numbers += [*resting, arm.get("setup_cost", 0.0), *(p for row in active for p in row)]
             fine &= all(isinstance(one, int | float) and abs(one) < 1e12 for one in numbers)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         fine = False

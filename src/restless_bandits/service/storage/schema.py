@@ -29,7 +29,8 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits.service import failpoints
 
 VERSION = 1
-LOG_VERSION = 1
+LOG_VERSION = 2
+"""Since version 2 arms may react to pulls, and ``lost`` may say that an arm was not pulled."""
 SNAPSHOT_VERSION = 2
 """Snapshots of version 1 of agents with a wall clock may hold slots that passed without an event in the log."""
 

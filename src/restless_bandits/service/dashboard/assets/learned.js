@@ -69,6 +69,13 @@ export function drawRewards(view) {
   });
 }
 
+// The chain of an arm; of an arm that reacts, those at rest and when pulled.
+function chainsOf(arm) {
+  const resting = { chain: arm.transitions, errors: arm.errors, word: arm.active_transitions ? "at rest " : "" };
+  if (!arm.active_transitions) return [resting];
+  return [resting, { chain: arm.active_transitions, errors: arm.active_errors, word: "pulled " }];
+}
+
 export function drawChains(view) {
   const figure = view.chains,
     width = figure.wide;
@@ -76,7 +83,11 @@ export function drawChains(view) {
   const most = Math.max(1, Math.floor(24 / Math.max(...view.thoughts.arms.map((arm) => arm.transitions.length))));
   const every = view.thoughts.arms
     .slice(0, most)
-    .flatMap((arm) => arm.transitions.map((row, s) => ({ arm, s, value: row[s], error: arm.errors[s][s] })));
+    .flatMap((arm) =>
+      chainsOf(arm).flatMap(({ chain, errors, word }) =>
+        chain.map((row, s) => ({ arm, s, word, value: row[s], error: errors[s][s] })),
+      ),
+    );
   const left = Math.min(150, width / 3),
     row = Math.min(40, Math.max(22, 190 / every.length)),
     parts = [],
@@ -89,13 +100,14 @@ export function drawChains(view) {
       svg("text", { class: "middle", x: x(p), y: height - 20 }, String(p)),
     );
   parts.push(svg("text", { class: "middle label", x: x(0.5), y: height - 4 }, "chance to stay"));
-  every.forEach(({ arm, s, value, error }, n) => {
+  every.forEach(({ arm, s, word, value, error }, n) => {
+    const label = `${arm.name}, ${word}state ${s}`;
     const y = n * row + row / 2,
       known = error !== null && error < 0.5;
     const [low, high] = known ? [Math.max(0, value - 2 * error), Math.min(1, value + 2 * error)] : [0, 1],
       words = known ? error.toFixed(2) : "?";
     parts.push(
-      svg("text", { class: "label", x: 0, y: y + 4 }, shortened(`${arm.name}, state ${s}`, left)),
+      svg("text", { class: "label", x: 0, y: y + 4 }, shortened(label, left)),
       svg("path", {
         class: "stroke",
         d: `M${x(low)},${y}H${x(high)}M${x(low)},${y - 4}v8M${x(high)},${y - 4}v8`,
@@ -108,11 +120,11 @@ export function drawChains(view) {
     points.push({
       x: x(value),
       y,
-      label: `${arm.name}, state ${s}`,
+      label,
       says: known
         ? `stays with ${share(value)} ± ${share(error)}`
         : `perhaps ${share(value)}: the data do not tell it yet`,
-      key: `${arm.number} ${s}`,
+      key: `${arm.number} ${word}${s}`,
     });
   });
   const rows = () => ({
@@ -127,18 +139,18 @@ export function drawChains(view) {
       "observations",
     ],
     rows: view.thoughts.arms.flatMap((arm) =>
-      arm.transitions.flatMap((line, s) =>
+      chainsOf(arm).flatMap(({ chain, errors, word }) => chain.flatMap((line, s) =>
         line.map((p, k) => [
-          arm.name,
+          word ? `${arm.name}, ${word.trim()}` : arm.name,
           s,
           k,
           p,
-          arm.errors[s][k],
+          errors[s][k],
           arm.rewards[s],
           arm.reward_errors[s],
           arm.observations,
         ]),
-      ),
+      )),
     ),
   });
   const vague = view.thoughts.arms.filter((arm) => !arm.identified).map((arm) => arm.name);
@@ -154,7 +166,7 @@ export function drawChains(view) {
     points,
     rows,
     every
-      .map(({ arm, s, value }) => `${arm.name} stays in ${s} with ${share(value)}`)
+      .map(({ arm, s, word, value }) => `${arm.name} ${word}stays in ${s} with ${share(value)}`)
       .slice(0, 6)
       .join("; "),
   );

@@ -5,6 +5,7 @@ import { amount, armColour, share, shortened, stateColour, svg } from "./element
 
 export const MOST_SLOTS = 300;
 const AHEAD = 24;
+const LOST = -2; // In place of the last state: the last pull of an arm that reacts has no answer.
 
 export function drawRaster(view) {
   const figure = view.raster,
@@ -58,6 +59,8 @@ export function drawRaster(view) {
           }),
         );
         says += `seen in state ${seen.state}, reward ${amount(seen.reward)}`;
+      } else if (seen.unpulled) {
+        says += "not pulled";
       } else if (seen.lost) {
         parts.push(svg("path", { class: "lost-cell", d: `M${x},${y + h / 2 - w / 2}l${w},${w}m0,${-w}l${-w},${w}` }));
         says += "the answer is lost";
@@ -103,13 +106,13 @@ export function drawRaster(view) {
           view.arms[arm]?.name ?? arm,
           one.state ?? null,
           one.reward ?? null,
-          one.state !== undefined ? "told" : one.lost ? "lost" : "open",
+          one.state !== undefined ? "told" : one.unpulled ? "not pulled" : one.lost ? "lost" : "open",
         ]),
       ),
   });
   const open = [...view.slots.values()]
     .flatMap((one) => Object.values(one))
-    .filter((one) => one.state === undefined && !one.lost).length;
+    .filter((one) => one.state === undefined && !one.lost && !one.unpulled).length;
   figure.show(height, parts, points, rows, `slots ${first} to ${last}, ${open} open`);
 }
 
@@ -122,8 +125,16 @@ function presentLaws(view, slots = 0) {
       view.present.last_states[arm.number] ?? arm.last_state,
       view.present.elapsed[arm.number] ?? arm.elapsed,
       slots,
+      view.present.unseen?.[arm.number],
     ),
   }));
+}
+
+// The state in which an arm was last seen, and how many slots ago.
+function lastSeen(view, arm) {
+  const unseen = view.present.unseen?.[arm.number];
+  const [state, elapsed] = unseen ?? [view.present.last_states[arm.number], view.present.elapsed[arm.number]];
+  return [state ?? null, elapsed ?? null];
 }
 
 export function drawBelief(view) {
@@ -185,8 +196,7 @@ export function drawBelief(view) {
     ],
     rows: every.map(({ arm, laws: found }) => [
       arm.name,
-      view.present.last_states[arm.number] ?? null,
-      view.present.elapsed[arm.number] ?? null,
+      ...lastSeen(view, arm),
       ...Array.from({ length: states }, (_, k) => found?.[0][k] ?? null),
       found ? expected(found[0], arm.rewards) : null,
     ]),
@@ -249,12 +259,15 @@ export function drawIndex(view) {
   const found = arms.map((arm) => {
     const state = view.present.last_states[arm.number] ?? arm.last_state,
       elapsed = view.present.elapsed[arm.number] ?? arm.elapsed;
-    const seen = state !== null && state !== undefined && state >= 0;
-    const row = arm.index[seen ? state : arm.index.length - 1];
+    const seen = state !== null && state !== undefined && state >= 0,
+      lost = state === LOST;
+    // After the states come the rows of an arm never seen, and of one pulled without an answer.
+    const row = arm.index[seen ? state : arm.rewards.length + Number(lost)];
     return {
       arm,
-      value: row[Math.min(Math.max((seen ? elapsed : 1) - 1, 0), row.length - 1)],
+      value: row[Math.min(Math.max((seen || lost ? elapsed : 1) - 1, 0), row.length - 1)],
       state: seen ? state : null,
+      lost,
       elapsed,
     };
   });
@@ -270,7 +283,8 @@ export function drawIndex(view) {
     parts = [],
     points = [],
     best = new Set(order.slice(0, view.thoughts.plays).map((one) => one.arm.number));
-  order.forEach(({ arm, value, state, elapsed }, n) => {
+  order.forEach(({ arm, value, state, lost, elapsed }, n) => {
+    const last = lost ? `; pulled ${elapsed} ago, no answer` : state === null ? ", never seen" : `; seen in ${state}, ${elapsed} ago`;
     const y = n * row,
       w = Math.max(2, ((value - low) / (high - low || 1)) * (width - 2));
     parts.push(
@@ -282,7 +296,7 @@ export function drawIndex(view) {
       svg(
         "text",
         { class: "end", x: width - 1, y: y + 13 },
-        `${share(value)}${state === null ? ", never seen" : `; seen in ${state}, ${elapsed} ago`}`,
+        `${share(value)}${last}`,
       ),
       svg("rect", {
         class: best.has(arm.number) ? "" : "dim",

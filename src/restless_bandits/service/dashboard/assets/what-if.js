@@ -66,11 +66,14 @@ export class WhatIf {
       name: arm.name,
       reward_range: arm.reward_range,
       transitions: arm.transitions.map((row) => [...row]),
+      active_transitions: arm.active_transitions?.map((row) => [...row]),
+      passive_rewards: arm.passive_rewards,
+      setup_cost: arm.setup_cost,
       rewards: arm.rewards.map((one) =>
         Math.min(Math.max(one ?? middle(arm), arm.reward_range[0]), arm.reward_range[1]),
       ),
     }));
-    const shape = JSON.stringify(this.arms.map((arm) => [arm.name, arm.rewards.length]));
+    const shape = JSON.stringify(this.arms.map((arm) => [arm.name, arm.rewards.length, !arm.active_transitions]));
     if (shape !== this.shape) this.build();
     this.shape = shape;
     for (const set of this.settings) set();
@@ -85,15 +88,17 @@ export class WhatIf {
           { style: { "--own": armColour(arm.number) } },
           html("legend", {}, arm.name),
           arm.rewards.map((_, s) => [
-            this.slider(
-              `stays in state ${s}`,
-              0.01,
-              0.99,
-              0.01,
-              () => this.arms[n].transitions[s][s],
-              (value) => {
-                this.arms[n].transitions = withStay(this.arms[n].transitions, s, value);
-              },
+            ...(arm.active_transitions ? ["transitions", "active_transitions"] : ["transitions"]).map((chain) =>
+              this.slider(
+                `${arm.active_transitions ? (chain === "transitions" ? "at rest " : "pulled ") : ""}stays in state ${s}`,
+                0.01,
+                0.99,
+                0.01,
+                () => this.arms[n][chain][s][s],
+                (value) => {
+                  this.arms[n][chain] = withStay(this.arms[n][chain], s, value);
+                },
+              ),
             ),
             this.slider(
               `pays in state ${s}`,
@@ -136,12 +141,8 @@ export class WhatIf {
     this.figure.element.classList.add("busy");
     while (this.waiting) {
       this.waiting = false;
-      const arms = this.arms.map(({ name, transitions, rewards, reward_range }) => ({
-        name,
-        transitions,
-        rewards,
-        reward_range,
-      }));
+      // What an arm has not is left out of the text.
+      const arms = this.arms.map(({ number, ...arm }) => arm);
       try {
         const found = await read("/page/what-if", { arms: JSON.stringify(arms), plays: this.plays });
         this.found = found;

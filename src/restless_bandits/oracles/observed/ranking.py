@@ -1,0 +1,151 @@
+"""The arms to pull next, by name: the list that a programme of many observed arms needs for its next slot."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.files import save_file
+from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
+from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.oracles.observed.planners import POLICIES
+from restless_bandits.policies.observed import PriorityPolicy
+
+UNKNOWN = -1
+"""In place of the state of an excluded arm."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The arms to pull in the next slot, the most urgent first."""
+
+    problem: Problem
+    arms: IntArray
+    """The numbers of the arms."""
+    states: IntArray
+    """The present states of these arms."""
+    scores: Array
+    """The indices of these states."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the arms."""
+        every = self.problem.names
+        return tuple(every[arm] for arm in self.arms.tolist())
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    def to_csv(self) -> str:
+        """Return the list as CSV with the columns rank, name, state and index."""
+        columns = range(1, len(self) + 1), self.names, self.states.tolist(), self.scores.tolist()
+        return csv_text(("rank", "name", "state", "index"), zip(*columns, strict=True))
+
+    def save(self, path: str | Path) -> None:
+        """Write the list to a CSV file, atomically."""
+        save_file(path, self.to_csv().encode())
+
+    def __repr__(self) -> str:
+        first = ", ".join(self.names[:3]) + (", …" if len(self) > 3 else "")
+        return f"<Ranking of {len(self)} of {self.problem.n_arms} arms: {first}>"
+
+
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def rank(
+    problem: Problem,
+    states: Mapping[str, int] | npt.ArrayLike,
+    *,
+    plays: int | None = None,
+    exclude: Iterable[str | int] = (),
+    oracle: str = "lp-index",
+) -> Ranking:
+    """Return the arms to pull in the next slot, by name and in the order of their indices.
+
+    Parameters
+    ----------
+    problem
+        A problem with ``observed="all"``.
+    states
+        The present states of all arms, in the order of the arms or by name. An excluded arm needs no state by name.
+    plays
+        The number of arms to pull in every slot, for which the indices are computed; by default that of the problem.
+    exclude
+        Names or numbers of arms that cannot be pulled in the next slot.
+    oracle
+        The rule of the indices: ``lp-index``, ``whittle`` or ``myopic``.
+
+    """
+    check_problem(problem)
+    if problem.observed != "all":
+        raise ProblemError("rank needs the states of all arms; give a problem with observed = 'all'")
+    if oracle not in ("lp-index", "whittle", "myopic"):
+        raise ProblemError(f"oracle is {shortened(oracle)}; a ranking takes lp-index, whittle or myopic")
+    if plays is not None and plays != problem.plays:
+        problem = problem.with_plays(plays)
+    allowed = np.ones(problem.n_arms, dtype=np.bool_)
+    allowed[_numbers(problem, exclude)] = False
+    present = _states_by_name(problem, states, allowed) if isinstance(states, Mapping) else states
+    policy, ranks = _priority(problem, oracle)
+    here = policy.layout.checked(np.where(allowed, present, 0) if isinstance(states, Mapping) else present)
+    places = policy.layout.first + here
+    if policy.floor is not None:
+        allowed &= policy.score[places] > policy.floor
+    candidates = np.flatnonzero(allowed)
+    if len(candidates) < problem.plays and not problem.at_most:
+        raise ProblemError(
+            f"{len(candidates)} arms are left, fewer than plays = {problem.plays}; exclude fewer, or give fewer plays"
+        )
+    order = np.argsort(ranks[places[candidates]], kind="stable")[: problem.plays]
+    chosen = candidates[order]
+    return Ranking(problem, chosen, here[chosen], policy.score[places[chosen]])
+
+
+@lru_cache(maxsize=4)
+def _priority(problem: Problem, oracle: str) -> tuple[PriorityPolicy, IntArray]:
+    """Return the policy of an index, and the rank of each place."""
+    policy = POLICIES[oracle](problem)
+    assert isinstance(policy, PriorityPolicy)
+    ranks = np.empty(policy.layout.size, dtype=np.int64)
+    ranks[policy.order] = np.arange(policy.layout.size)
+    return policy, ranks
+
+
+def _states_by_name(problem: Problem, states: Mapping[str, int], allowed: BoolArray) -> IntArray:
+    """Return the states of all arms in the order of the arms, -1 for arms that are not allowed and not named."""
+    found = np.full(problem.n_arms, UNKNOWN, dtype=np.int64)
+    given = np.array(list(states.values()))
+    if given.dtype.kind not in "iu":
+        for name, state in states.items():
+            check_int(f"the state of {name}", state, 0)
+    found[problem.arm_numbers(states)] = given
+    missing = np.flatnonzero((found == UNKNOWN) & allowed)
+    if len(missing):
+        name = problem.names[int(missing[0])]
+        raise ProblemError(f"states has no state of arm {name!r}; give the state of every arm that is not excluded")
+    return found
+
+
+def _numbers(problem: Problem, arms: Iterable[str | int]) -> IntArray:
+    """Return the numbers of arms given by name or number."""
+    if isinstance(arms, str):
+        raise ProblemError(f"exclude is {shortened(arms)}; give a list of names")
+    given = list(arms)
+    named = [arm for arm in given if isinstance(arm, str)]
+    counted = [check_int("an arm", arm, 0, problem.n_arms - 1) for arm in given if not isinstance(arm, str)]
+    return np.concatenate([problem.arm_numbers(named), np.array(counted, dtype=np.int64)])
