@@ -32,6 +32,7 @@ from restless_bandits.oracles.evaluation import check_policy
 from restless_bandits.oracles.exact import cost
 from restless_bandits.oracles.explicit_chains import MOST_BELIEFS
 from restless_bandits.oracles.observed.rollout import Budget, ObservedWorld, mean_rewards
+from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.plans import Forever, Plan
 from restless_bandits.policies.policies import Policy
@@ -107,7 +108,10 @@ def _observed_evaluation(problem: Problem, policy: Policy, slots: int | None, ru
     if slots is not None:
         budget = Budget(runs, check_int("slots", slots, 4))
         check_length(budget.slots)
-    return _summary(mean_rewards(problem, policy, budget, seed), budget.slots)
+    found = _summary(mean_rewards(problem, policy, budget, seed), budget.slots)
+    if isinstance(policy, LookaheadPolicy):
+        found = replace(found, how=f"{found.how}; runs start from the end of the policy's expected path")
+    return found
 
 
 def _halves(world: World, policy: Policy, slots: int, runs: int, seed: int) -> Array:
