@@ -74,7 +74,7 @@ check-minimum: .venv/installed-dev
 	rm -rf build/minimum
 
 clean:
-	rm -rf .venv build dist out site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist out site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -216,6 +216,10 @@ class _CheckedLearner(Learner):
     def label(self) -> str:
         return self.inner.label
 
+    @property
+    def features(self) -> frozenset[str]:
+        return self.inner.features
+
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         plan = self._asked(self.inner, record, task, rng)
         where = f"in slot {record.slots + 1} of a run with {task.n_arms} arms"

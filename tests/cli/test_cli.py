@@ -224,6 +224,25 @@ class TestLong:
 
 
 class TestIndex:
+    @pytest.mark.parametrize("observed", ["pulled", "all"])
+    def test_discounted_indices_of_arms_that_react(self, restless, as_json, tmp_path, observed):
+        chains = [[0.97, 0.03], [0.03, 0.97]], [[0.96, 0.04], [0.01, 0.99]]
+        arm = rb.Arm(chains[0], [0, 1], active_transitions=chains[1], passive_rewards=[0, 1], name="bad")
+        rb.Problem([arm], observed=observed).save(tmp_path / "one.toml")
+        cut = ("--tau-max", "3") if observed == "pulled" else ()
+        found = as_json("index", str(tmp_path / "one.toml"), "--discount", "0.95", *cut)["arms"][0]
+        if observed == "all":
+            assert np.shape(found["index"]) == (2, 1)
+        else:
+            assert found["index"][0] == pytest.approx([0.1013333, 0.1060797, 0.1119035], abs=5e-8)
+            assert len(found["lost"]) == 3
+        code, out, _ = restless("index", str(tmp_path / "one.toml"))
+        assert code == 0
+        assert "bad" in out
+        code, _, err = restless("index", str(tmp_path / "one.toml"), "--discount", "2")
+        assert code == 2
+        assert "strictly between 0 and 1" in err
+
     def test_json_contract(self, as_json):
         found = as_json("index", "paper-1", "--arm", "arm 1", "--tau-max", "5")
         (arm,) = found["arms"]

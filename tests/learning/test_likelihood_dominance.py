@@ -77,51 +77,45 @@ def slow_tightening(upper):
 
 
 @pytest.mark.parametrize("n_states", [3, 4])
-def test_no_tightened_bound_is_below_the_truth(n_states):
-    @given(chains(n_states), st.integers(2, 14), st.integers(0, 10**6))
-    def holds(chain, cap, seed):
-        truth, upper = loosened(chain, cap, seed)
-        raw = upper.copy()
-        kernels.tighten(upper)
-        assert (upper[1:] >= truth[1:] - 1e-12).all()
-        assert (upper <= raw).all()
-        # Everything that is later than the cap, from every state.
-        later = running_sums(chain, 3 * cap)[cap:]
-        assert (upper[cap, 0] >= later - 1e-12).all()
-        # They are laws, ordered by the last state, and the same for all states at the cap.
-        distributions = kernels.as_distributions(upper)
-        assert (distributions >= 0).all()
-        np.testing.assert_allclose(distributions.sum(axis=2), 1.0, atol=1e-12)
-        assert (np.diff(upper[1:], axis=1) <= 0).all()
-        assert np.ptp(upper[cap], axis=0).max() == 0
-        for precision in (0.0, 0.01, 0.3):
-            short = kernels.shortened(upper, precision)
-            end = len(short) - 1
-            np.testing.assert_array_equal(short[:end], upper[:end])
-            assert (short[end, 0] >= upper[end:]).all()
-            assert (short[end, 0] - upper[end:]).max() <= max(precision, np.ptp(upper[end:], axis=(0, 1)).max())
-            assert (short[end, 0] >= running_sums(chain, 3 * cap)[end:] - 1e-12).all()
-
-    holds()
+@given(data=st.data(), cap=st.integers(2, 14), seed=st.integers(0, 10**6))
+def test_no_tightened_bound_is_below_the_truth(n_states, data, cap, seed):
+    chain = data.draw(chains(n_states))
+    truth, upper = loosened(chain, cap, seed)
+    raw = upper.copy()
+    kernels.tighten(upper)
+    assert (upper[1:] >= truth[1:] - 1e-12).all()
+    assert (upper <= raw).all()
+    # Everything that is later than the cap, from every state.
+    later = running_sums(chain, 3 * cap)[cap:]
+    assert (upper[cap, 0] >= later - 1e-12).all()
+    # They are laws, ordered by the last state, and the same for all states at the cap.
+    distributions = kernels.as_distributions(upper)
+    assert (distributions >= 0).all()
+    np.testing.assert_allclose(distributions.sum(axis=2), 1.0, atol=1e-12)
+    assert (np.diff(upper[1:], axis=1) <= 0).all()
+    assert np.ptp(upper[cap], axis=0).max() == 0
+    for precision in (0.0, 0.01, 0.3):
+        short = kernels.shortened(upper, precision)
+        end = len(short) - 1
+        np.testing.assert_array_equal(short[:end], upper[:end])
+        assert (short[end, 0] >= upper[end:]).all()
+        assert (short[end, 0] - upper[end:]).max() <= max(precision, np.ptp(upper[end:], axis=(0, 1)).max())
+        assert (short[end, 0] >= running_sums(chain, 3 * cap)[end:] - 1e-12).all()
 
 
-@pytest.mark.parametrize("n_states", [3])
-def test_tightenings_are_those_of_plain_loops(n_states):
-    @settings(max_examples=15)
-    @given(chains(n_states), st.integers(2, 7), st.integers(0, 10**6))
-    def same(chain, cap, seed):
-        _, upper = loosened(chain, cap, seed)
-        slow = slow_tightening(upper)
-        rounds = upper.copy()
-        for _ in range(12):
-            kernels.tighten(rounds)
-        np.testing.assert_allclose(rounds[1:], slow, atol=1e-9)
-        # What the learner does in one go is between the raw bounds and their limit, and mostly at the limit.
-        kernels.tighten(upper)
-        assert (upper[1:] >= slow - 1e-12).all()
-        assert np.mean(upper[1:] <= slow + 1e-6) > 0.5
-
-    same()
+@settings(max_examples=15)
+@given(chains(3), st.integers(2, 7), st.integers(0, 10**6))
+def test_tightenings_are_those_of_plain_loops(chain, cap, seed):
+    _, upper = loosened(chain, cap, seed)
+    slow = slow_tightening(upper)
+    rounds = upper.copy()
+    for _ in range(12):
+        kernels.tighten(rounds)
+    np.testing.assert_allclose(rounds[1:], slow, atol=1e-9)
+    # What the learner does in one go is between the raw bounds and their limit, and mostly at the limit.
+    kernels.tighten(upper)
+    assert (upper[1:] >= slow - 1e-12).all()
+    assert np.mean(upper[1:] <= slow + 1e-6) > 0.5
 
 
 def random_counts(rng, pulls, longest=6, chain=None):

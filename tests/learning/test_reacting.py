@@ -349,3 +349,12 @@ def test_learners_of_one_chain_refuse_reacting_arms_and_name_others(spec):
     with pytest.raises(rb.ProblemError, match=rf"arm '0' has active_transitions, .*{spec}.* posterior") as refused:
         rb.Agent(spec, problem.task(100), seed=0)
     assert str(refused.value).count("\n") == 0
+
+
+@pytest.mark.parametrize("spec", ["posterior", "round-robin", "ucb1", "rca"])
+def test_the_simulator_and_the_agent_play_reacting_arms_alike(spec):
+    collapsing = rb.Problem.random_reacting(3, kind="collapsing", seed=0)
+    costly = rb.Arm([[0.8, 0.2], [0.3, 0.7]], [0.9, 0.1], setup_cost=0.1, initial=1, name="costly")
+    mixed = rb.Problem([costly, *reacting_problem(1, 3, seed=4, setup_cost=0.1).arms])
+    problems = [collapsing, mixed]
+    rb.testing.check_learner(spec, problems, horizon=60)

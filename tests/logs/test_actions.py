@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import restless_bandits as rb
+from restless_bandits.cli import main
 
 PASSIVE = np.array([[[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.2, 0.8]]])
 ACTIVE = np.array([[[0.3, 0.7], [0.1, 0.9]], [[0.8, 0.2], [0.7, 0.3]]])
@@ -87,3 +88,15 @@ def test_what_assumes_one_chain_refuses_a_log_with_actions():
         rb.data.fit_season(trace, 10)
     with pytest.raises(rb.ProblemError, match="leave --report out"):
         rb.data.report(rb.data.fit(trace))
+
+
+def test_the_command_shows_both_chains(tmp_path, monkeypatch, capsys):
+    lines = zip(*columns(400, 4).values(), strict=True)
+    cells = (",".join("" if cell != cell else str(cell) for cell in line) for line in lines)
+    (tmp_path / "log.csv").write_text("\n".join(["time,arm,state,action", *cells]))
+    monkeypatch.setattr("sys.argv", ["restless", "fit", str(tmp_path / "log.csv"), "--out", str(tmp_path / "p.toml")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert capsys.readouterr().out.count("the same after a pull:") == 2
+    assert rb.Problem.load(tmp_path / "p.toml").reacts

@@ -1,4 +1,4 @@
-"""What happens when: every line of the contract, by its number."""
+"""The contract of the service, a class for each subject: clock, ask, tell, late and lost feedback, arms, batches."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ def a(kept):
 
 
 class TestClock:
-    """1"""
+    """Slots follow the asks, or the time since the agent was made."""
 
     def test_by_asking_every_new_decision_is_the_next_slot(self, a):
         assert [a.ask()["slot"] for _ in range(4)] == [1, 2, 3, 4]
@@ -158,7 +158,7 @@ class TestClock:
 
 
 class TestAsk:
-    """2"""
+    """One request id has one decision."""
 
     def test_the_same_id_gets_the_same_decision_for_ever(self, a):
         first = a.ask("mine")
@@ -200,7 +200,7 @@ class TestAsk:
 
 
 class TestTell:
-    """3"""
+    """Equal feedback for a decision is a duplicate, other feedback a conflict."""
 
     def test_the_identical_message_again_gets_the_stored_answer(self, a):
         decision = a.ask()
@@ -289,7 +289,7 @@ class TestTell:
 
 
 class TestLate:
-    """4; the order of answers is the matter of test_order.py"""
+    """Late feedback counts at its own slot, or is kept unused; test_order.py is about the order."""
 
     def test_older_ones_are_kept_marked_and_the_answer_says_so(self, kept):
         a = kept()
@@ -364,7 +364,7 @@ class TestLate:
 
 
 class TestLost:
-    """5"""
+    """Lost feedback changes no estimate, and slots go on."""
 
     def test_it_teaches_nothing_and_slots_go_on(self, a):
         decision = a.ask()
@@ -423,7 +423,7 @@ class TestLost:
 
 
 class TestArms:
-    """6"""
+    """Arms come and go while the agent runs."""
 
     def test_what_is_known_of_the_others_stays(self, a):
         for _ in range(20):
@@ -470,7 +470,7 @@ class TestArms:
 
 
 class TestLearner:
-    """7"""
+    """A new learner reads the whole record."""
 
     def test_it_may_be_exchanged_at_any_time(self, a):
         for _ in range(10):
@@ -498,7 +498,7 @@ class TestLearner:
 
 
 class TestBatch:
-    """8"""
+    """A batch takes effect as a whole, or not at all."""
 
     def test_many_asks_and_tells(self, a):
         answers = a.do(Ask("1"), Ask("2"), Tell("1-1", state=0, reward=1.0), Ask("3"), Tell("1-2", lost=True), Skip(2))

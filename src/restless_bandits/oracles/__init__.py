@@ -23,9 +23,10 @@ from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha
 from restless_bandits.oracles.myopic import myopic
+from restless_bandits.oracles.observed.ranking import save_indices
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
-from restless_bandits.oracles.whittle import ArmIndex, whittle, whittle_index
+from restless_bandits.oracles.whittle import ArmIndex, gittins_index, whittle, whittle_index
 from restless_bandits.policies.policies import Policy
 from restless_bandits.registry import ORACLES
 
@@ -42,12 +43,14 @@ __all__ = [
     "evaluate",
     "exact",
     "find_oracle",
+    "gittins_index",
     "guha",
     "myopic",
     "oracle",
     "policy",
     "relaxation",
     "relaxation_bound",
+    "save_indices",
     "whittle",
     "whittle_index",
 ]

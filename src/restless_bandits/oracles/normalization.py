@@ -106,8 +106,13 @@ def solved_normalized(
     @wraps(solve)
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         reduced = without_resting_pay(problem)
-        found = in_units(reduced.problem, solve(reduced.problem.normalized(), *args, **options))
-        return with_resting_pay(problem, reduced, found)
+        found = solve(reduced.problem.normalized(), *args, **options)
+        if reduced.problem is problem:
+            return in_units(problem, found)
+        moved = replace(
+            in_units(reduced.problem, found), how=f"{found.how}; pay at rest moved into the rewards of pulls"
+        )
+        return with_resting_pay(problem, reduced, moved)
 
     return solving(solved)
 

@@ -52,8 +52,7 @@ def reacting_policy(oracle: str, arms: ReactingArms, record: Record, task: Task)
     flat, lengths = reacting_tables(arms, REACTING_TV_ERROR, LONGEST_INDEX)
     rows = arms.n_states + EXTRA_ROWS
     ends = np.cumsum(rows * lengths)
-    # An unanswered pull leaves the belief about an arm without reaction and set-up cost as it was: its table lacks the
-    # last row.
+    # The last row is for arms of which a pull without an observation is known.
     tables = tuple(
         flat[end - n * length : end].reshape(n, length)[: n - (not lost)]
         for end, n, length, lost in zip(
