@@ -17,6 +17,7 @@ from restless_bandits.oracles.observed import (
 )
 from restless_bandits.oracles.observed import index as index_module
 from restless_bandits.oracles.observed.planners import observed_policy
+from restless_bandits.policies.observed import PriorityPolicy
 
 # Gast, Gaujal, Yan (2020), the second of their examples; passive rewards are zero.
 THREE_PASSIVE = [
@@ -254,7 +255,7 @@ class TestManyArms:
     def test_fluid_test_predicts_the_trap(self):
         arms = one_kind(stacked(THREE_PASSIVE, THREE_ACTIVE), THREE_REWARDS, 1000, 400)
         found = relax_observed(arms)
-        lost = 1 - fluid_gain(arms, found.whittle_index(arms)) / (found.bound / 1000)
+        lost = 1 - fluid_gain(arms, PriorityPolicy(arms.layout, found.whittle_index(arms), 400)) / (found.bound / 1000)
         assert lost == pytest.approx(0.07753, abs=5e-6)
 
     def test_lookahead_fills_the_budget(self):

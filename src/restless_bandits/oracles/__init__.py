@@ -24,6 +24,7 @@ from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha
 from restless_bandits.oracles.myopic import myopic
 from restless_bandits.oracles.observed.planners import bracketed_observed
+from restless_bandits.oracles.observed.ranking import save_indices
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import ArmIndex, gittins_index, whittle, whittle_index
@@ -51,6 +52,7 @@ __all__ = [
     "policy",
     "relaxation",
     "relaxation_bound",
+    "save_indices",
     "whittle",
     "whittle_index",
 ]
@@ -90,7 +92,7 @@ def _from_function(function: Callable[[Problem], Policy | Solution], name: str) 
             return bracketed(problem, name, found, f"policy of {name}", started)
         if not isinstance(found, ObservedPolicy):
             raise ProblemError(
-                f"the oracle {name} answered with a {type(found).__name__}, which does not take the states of all arms; "
+                f"the oracle {name} answered with a {type(found).__name__}, which takes no states of all arms; "
                 "answer observed problems with a PriorityPolicy, for example"
             )
         return bracketed_observed(problem, name, found, f"policy of {name}", started)

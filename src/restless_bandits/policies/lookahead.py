@@ -69,6 +69,19 @@ class LookaheadPolicy(CountedPolicy):
 
     def pulled_mass(self, mass: Array) -> Array:
         """Return the mass to pull in each place in the present slot."""
+        return np.asarray(np.clip(self._solved(mass)[0, 0], 0.0, mass))
+
+    def path_end(self, mass: Array, programs: int) -> Array:
+        """Return the mass at the end of the expected path of so many programs, each played for all of its slots."""
+        chains = [self._blocks(chain) for chain in (self.active, self.passive)]
+        for _ in range(programs):
+            pulled, rested = self._solved(mass)[-1].clip(0.0)
+            mass = np.asarray(pulled @ chains[0] + rested @ chains[1])
+            mass /= mass.sum()
+        return mass
+
+    def _solved(self, mass: Array) -> Array:
+        """Return the mass that is pulled and that rests: (slot, pulled or resting, place)."""
         flow, budget, cost = self._program
         size = self.layout.size
         most = np.full(self.slots, self.plays / self.layout.n_arms)
@@ -80,7 +93,7 @@ class LookaheadPolicy(CountedPolicy):
         found = scipy.optimize.linprog(cost, **given, method="highs")
         if found.status != 0:
             raise ProblemError(f"the linear program of lp-update ended without a solution: {found.message}")
-        return np.asarray(np.clip(np.asarray(found.x)[:size], 0.0, mass))
+        return np.asarray(found.x).reshape(self.slots, 2, size)
 
     def pulls(self, numbers: IntArray) -> IntArray:
         n_arms = self.layout.n_arms

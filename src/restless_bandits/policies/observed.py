@@ -140,9 +140,10 @@ class CountedPolicy(ObservedPolicy):
 
 @dataclass(frozen=True, eq=False)
 class PriorityPolicy(CountedPolicy):
-    """Pull the arms whose places have the highest scores; equal scores go to the lowest place.
+    """Pull the arms whose places have the highest scores.
 
-    A place with a score of at most ``floor`` is never pulled, if fewer pulls are allowed.
+    Equal scores go to the higher ``tie_break``, then to the lower place. A place with a score of at most ``floor`` is
+    never pulled, if fewer pulls are allowed.
     """
 
     layout: Layout
@@ -150,14 +151,18 @@ class PriorityPolicy(CountedPolicy):
     """The score of each place."""
     plays: int
     floor: float = -math.inf
+    tie_break: Array | None = None
+    """A second score of each place."""
 
     @cached_property
     def order(self) -> IntArray:
         """The places in the order of priority."""
         order = np.argsort(-self.score, kind="stable")
         falls = np.diff(self.score[order], prepend=np.inf) < -TIE
-        in_order = falls[1:] | (order[1:] > order[:-1])
-        return order if in_order.all() else order[np.lexsort((order, np.cumsum(falls)))]
+        if falls.all():
+            return order
+        second = np.zeros(len(order)) if self.tie_break is None else -self.tie_break
+        return order[np.lexsort((order, _levels(second)[order], np.cumsum(falls)))]
 
     @cached_property
     def allowed(self) -> IntArray:
@@ -172,13 +177,15 @@ class PriorityPolicy(CountedPolicy):
 
     def to_arrays(self) -> dict[str, Any]:
         own = {"score": self.score, "plays": np.array(self.plays), "floor": np.array(self.floor)}
-        return self.layout.to_arrays() | own
+        second = {} if self.tie_break is None else {"tie_break": self.tie_break}
+        return self.layout.to_arrays() | own | second
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         layout, floor = Layout.from_arrays(arrays), float(arrays["floor"])
         plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
-        return cls(layout, _table(arrays, "score", layout), plays, floor)
+        second = _table(arrays, "tie_break", layout) if "tie_break" in arrays else None
+        return cls(layout, _table(arrays, "score", layout), plays, floor, second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,6 +282,15 @@ class JointStatePolicy(ObservedPolicy):
         if choice.min() < 0 or choice.max() >= len(actions):
             raise ValueError("the table holds unknown choices")
         return cls(layout, choice, actions, check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms))
+
+
+def _levels(score: Array) -> IntArray:
+    """Return the number of each place's level, the lowest scores first; scores closer than ``TIE`` share a level."""
+    order = np.argsort(score, kind="stable")
+    found = np.empty(len(score), dtype=np.int64)
+    with np.errstate(invalid="ignore"):  # infinite scores share a level
+        found[order] = np.cumsum(np.diff(score[order], prepend=-np.inf) > TIE)
+    return found
 
 
 def _table(arrays: Mapping[str, Any], name: str, layout: Layout) -> Array:

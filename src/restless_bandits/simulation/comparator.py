@@ -26,7 +26,7 @@ from restless_bandits._internal.validation import Array, IntArray, check_int, is
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.problem_files import builtin_problems
 from restless_bandits.oracles.exact import BYTES_PER_BELIEF, joint_beliefs_needed
-from restless_bandits.oracles.observed.planners import EXACT_SECONDS, choose_observed, solve_observed
+from restless_bandits.oracles.observed.planners import affordable_optimum, solve_observed, takes_exact
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.registry import COMPARATORS
 
@@ -182,8 +182,8 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
 
 def _observed_comparator(problem: Problem, word: str) -> Comparator:
     """Return the optimum of a small problem of observed arms, else the bracket up to the bound of the relaxation."""
-    if word == "exact" or choose_observed(problem)[0] == "exact":
-        found = solve_observed(problem, "exact", seconds=EXACT_SECONDS)
+    if word == "exact" or takes_exact(problem):
+        found = affordable_optimum(problem)
         if found.certified and found.gain is not None:
             return Comparator("exact", found.gain, found.lower, found.upper)
     else:

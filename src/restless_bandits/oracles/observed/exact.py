@@ -2,12 +2,14 @@
 
 Joint states are tuples of states, and a choice of arms is applied axis by axis: the contraction along the axis of an
 arm is shared by all choices that agree on the arms before. Arms of one kind are exchangeable, so the number of arms in
-each state is enough: C(N + n − 1, n − 1) states in place of n^N.
+each state is enough: C(N + n − 1, n − 1) states in place of n^N. The pulled and the resting arms then move
+independently, and a sweep is two products of matrices for each number of pulls.
 
-For every function v, min (Tv − v) ≤ optimum ≤ max (Tv − v), widened by the rounding of one sweep. Where the bracket
-stops shrinking, as it does for periodic chains, further sweeps move half of the way. A problem whose optimum depends on
-the initial state leaves a bracket that does not close. With a discount β, the bracket is (1 − β) times the value from
-the start: v at the start plus the extremes of Tv − v.
+For every function v, min (Tv − v) ≤ optimum ≤ max (Tv − v), widened by the rounding of one sweep. So v may come from
+anywhere: sweeps start from the relative values of the relaxation and are extrapolated from the last sweeps (Anderson
+acceleration), and an extrapolation that widens the bracket is taken back. Where the bracket stops shrinking, further
+sweeps move half of the way. A problem whose optimum depends on the initial state leaves a bracket that does not close.
+With a discount β, the bracket is (1 − β) times the value from the start: v at the start plus the extremes of Tv − v.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import itertools
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
@@ -30,6 +31,10 @@ DAMPING = 0.5
 """The weight of the old values in a sweep, once the bracket stops shrinking."""
 STALLED_SWEEPS = 12
 """Sweeps without a narrower bracket after which sweeps are damped, and four times as many after which they end."""
+REMEMBERED_SWEEPS = 8
+"""The sweeps from which the next values are extrapolated."""
+WIDENED = 2.0
+"""A bracket wider than the narrowest by this factor takes the extrapolation back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +110,24 @@ def solve_joint(
     discount: float = 1.0,
     most: int = 100_000,
     seconds: float = math.inf,
+    bias: Array | None = None,
 ) -> JointValues:
-    """Solve a problem over the joint states of its arms; after so many seconds the bracket may be wider."""
+    """Solve a problem over the joint states of its arms; after so many seconds the bracket may be wider.
+
+    ``bias`` holds relative values of single arms over places, whose sums are the values to start from.
+    """
     deadline = time.perf_counter() + seconds
     sweep, start = JointSweep(arms, discount), np.ones(1)
     for group in arms.groups:
         for one, count in zip(group.start, group.count, strict=True):
             for _ in range(count):
                 start = np.multiply.outer(start, one)
-    found = _iterated(sweep, start.reshape(sweep.shape), ..., tolerance, discount, most, deadline)
+    value = np.zeros(sweep.shape)
+    if bias is not None:
+        parts = np.split(bias, arms.layout.offset[1:])
+        for axis, kind in enumerate(np.repeat(np.arange(len(parts)), arms.layout.counts).tolist()):
+            value += np.moveaxis(parts[kind].reshape(-1, *[1] * (value.ndim - 1)), 0, axis)
+    found = _iterated(sweep, value, start.reshape(sweep.shape), tolerance, discount, most, deadline)
     value, choice, low, high, sweeps = found
     return JointValues(value, choice, sweep.choices, low, high, sweeps)
 
@@ -140,87 +154,124 @@ def compositions(total: int, parts: int) -> IntArray:
     return np.concatenate(rows)
 
 
+def composition_ranks(counts: IntArray) -> IntArray:
+    """Return the position of each row among all compositions of its sum, in lexicographic order."""
+    found: IntArray = np.zeros(counts.shape[:-1], dtype=np.int64)
+    left = counts.sum(axis=-1)
+    for state in range(counts.shape[-1] - 1):
+        others = counts.shape[-1] - 1 - state
+        after = left - counts[..., state]
+        found += _splits(left, others) - _splits(after, others)
+        left = after
+    return found
+
+
+def _splits(most: IntArray, parts: int) -> IntArray:
+    """Return the number of ways to write the numbers up to ``most`` as an ordered sum of so many numbers."""
+    table = np.array([math.comb(number + parts, parts) for number in range(int(most.max()) + 1)])
+    return np.asarray(table[most])
+
+
 def count_states(n_arms: int, n_states: int) -> int:
     """Return the number of possible counts."""
     return math.comb(n_arms + n_states - 1, n_states - 1)
 
 
-class CountSweep:
-    """Sweeps of the optimality operator over counts of arms of one kind.
+def count_work(arms: ObservedArms) -> float:
+    """Return about the multiplications of one sweep over the counts of one kind."""
+    n = int(arms.layout.n_states[0])
+    total = 0.0
+    for plays in range(0 if arms.at_most else arms.plays, arms.plays + 1):
+        pulled, resting = float(count_states(plays, n)), float(count_states(arms.n_arms - plays, n))
+        total += pulled * resting * (pulled + resting)
+    return total
 
-    Values are kept in a table with an axis for all states but the last. Averaging over the next state of one arm turns
-    values for k arms into values for k − 1 arms; arms are added type by type, a type being a state and an action, and
-    choices that agree on the first types share the work.
-    """
+
+def moved_counts(chain: Array, fewest: int, most: int) -> list[Array]:
+    """Return, for each number of arms in a range, the distribution of their counts after a step from each count."""
+    n = len(chain)
+    rows = [compositions(number, n) for number in range(most + 1)]
+    latest = np.ones((1, 1))
+    found = [latest] if fewest == 0 else []
+    for before, counts in itertools.pairwise(rows):
+        first = (counts > 0).argmax(axis=1)
+        others = latest[composition_ranks(counts - np.eye(n, dtype=np.int64)[first])]
+        moved = np.zeros((len(counts), len(counts)))
+        for state in range(n):
+            moved[:, composition_ranks(before + np.eye(n, dtype=np.int64)[state])] += chain[first, state, None] * others
+        latest = moved
+        if found or counts[0].sum() == fewest:
+            found.append(latest)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class PullsSweep:
+    """All choices with one number of pulls: pairs of the counts of the resting and of the pulled arms."""
+
+    resting: Array
+    """The distribution of the counts of the resting arms after a step, a row for each of their counts."""
+    pulled: Array
+    reward: Array
+    """The mean reward of each pair."""
+    sums: IntArray
+    """The position of the counts of all arms, for each pair."""
+    order: IntArray
+    """The pairs, sorted by their sums."""
+    begin: IntArray
+    """The first pair of each sum that occurs, in ``order``."""
+    pulls: IntArray
+    """The counts of the pulled arms."""
+
+
+class CountSweep:
+    """Sweeps of the optimality operator over counts of arms of one kind."""
 
     def __init__(
         self, group: KindGroup, n_arms: int, plays: int, *, at_most: bool = False, discount: float = 1.0
     ) -> None:
-        self.n_arms, self.n_states, self.plays, self.discount = n_arms, group.n_states, plays, discount
-        self.fewest = 0 if at_most else plays
-        self.chains = group.active[0], group.passive[0]
-        self.rewards = group.active_rewards[0], group.passive_rewards[0]
-        self.shape = (n_arms + 1,) * (group.n_states - 1)
-        self.counts = compositions(n_arms, group.n_states)
-        self.largest = n_arms * float(max(np.abs(reward).max() for reward in self.rewards))
+        n = group.n_states
+        self.n_arms, self.n_states, self.discount = n_arms, n, discount
+        self.counts = compositions(n_arms, n)
+        fewest = 0 if at_most else plays
+        pulled = moved_counts(group.active[0], fewest, plays)
+        resting = moved_counts(group.passive[0], n_arms - plays, n_arms - fewest)
+        self.parts = tuple(
+            self._part(group, pulls, n_arms - pulls, resting[plays - pulls], pulled[pulls - fewest])
+            for pulls in range(fewest, plays + 1)
+        )
+        self.terms = 3 * n_arms * (n + 2) + max(sum(part.reward.shape) for part in self.parts) + 8
+        self.largest = n_arms * float(
+            max(np.abs(group.active_rewards[0]).max(), np.abs(group.passive_rewards[0]).max())
+        )
+
+    def _part(self, group: KindGroup, pulls: int, rests: int, resting: Array, pulled: Array) -> PullsSweep:
+        rested, chosen = compositions(rests, self.n_states), compositions(pulls, self.n_states)
+        reward = (rested @ group.passive_rewards[0])[:, None] + chosen @ group.active_rewards[0]
+        sums = composition_ranks(rested[:, None] + chosen[None])
+        order = np.argsort(sums, axis=None, kind="stable")
+        begin = np.flatnonzero(np.diff(sums.reshape(-1)[order], prepend=-1))
+        return PullsSweep(resting, pulled, reward, sums, order, begin, chosen)
 
     def __call__(self, value: Array) -> tuple[Array, IntArray]:
         """Return the best values after one slot, and the pulls in each state that reach them, a row for each count."""
-        best: dict[tuple[int, ...], tuple[float, tuple[int, ...]]] = {}
-        self._branch(value * self.discount, 0.0, 0, (), (), best)
-        after, pulls = np.zeros(self.shape), np.zeros_like(self.counts)
-        for row, counts in enumerate(map(tuple, self.counts.tolist())):
-            after[counts[:-1]], pulls[row] = best[counts]
-        return after, pulls
-
-    def _branch(
-        self,
-        table: Array,
-        reward: float,
-        state: int,
-        counts: tuple[int, ...],
-        pulls: tuple[int, ...],
-        best: dict[tuple[int, ...], tuple[float, tuple[int, ...]]],
-    ) -> None:
-        """Choose the numbers of pulled and of resting arms in a state, then go on with the next state."""
-        left, pulls_left = self.n_arms - sum(counts), self.plays - sum(pulls)
-        if state == self.n_states:
-            total = float(table.flat[0]) + reward
-            if counts not in best or total > best[counts][0]:
-                best[counts] = total, pulls
-            return
-        final = state == self.n_states - 1
-        for pulled in range(min(left, pulls_left) + 1):
-            if pulled:
-                table = self._one_arm_less(table, self.chains[0][state])
-                reward += float(self.rewards[0][state])
-            if final and sum(pulls) + pulled < self.fewest:
-                continue
-            rest_table, rest_reward = table, reward
-            for resting in range(left - pulled + 1):
-                if resting:
-                    rest_table = self._one_arm_less(rest_table, self.chains[1][state])
-                    rest_reward += float(self.rewards[1][state])
-                if final and resting < left - pulled:
-                    continue
-                if left - pulled - resting < pulls_left - pulled and self.fewest:
-                    break
-                self._branch(rest_table, rest_reward, state + 1, (*counts, pulled + resting), (*pulls, pulled), best)
-
-    def _one_arm_less(self, table: Array, distribution: Array) -> Array:
-        """Average over the next state of one arm."""
-        smaller = [slice(0, size - 1) for size in table.shape]
-        total = distribution[-1] * table[tuple(smaller)]
-        for state in range(self.n_states - 1):
-            shifted = list(smaller)
-            shifted[state] = slice(1, table.shape[state])
-            total = total + distribution[state] * table[tuple(shifted)]
-        return np.asarray(total)
+        best, pulls = np.full(len(self.counts), -np.inf), np.zeros_like(self.counts)
+        for part in self.parts:
+            total = part.resting @ (self.discount * value[part.sums]) @ part.pulled.T + part.reward
+            ordered = total.reshape(-1)[part.order]
+            highest = np.maximum.reduceat(ordered, part.begin)
+            lengths = np.diff(part.begin, append=len(ordered))
+            reaching = np.flatnonzero(ordered == np.repeat(highest, lengths))
+            chosen = part.order[reaching[np.searchsorted(reaching, part.begin)]]
+            counts = part.sums.reshape(-1)[part.order[part.begin]]
+            better = highest > best[counts]
+            best[counts[better]] = highest[better]
+            pulls[counts[better]] = part.pulls[chosen[better] % len(part.pulls)]
+        return best, pulls
 
     def rounding(self, value: Array) -> float:
         """Return a bound of the rounding of one sweep at some values."""
-        terms = self.n_arms * (self.n_states + 2) + 2 * self.n_states * self.n_arms + 4
-        return terms * UNIT * (float(np.abs(value).max()) + self.largest)
+        return self.terms * UNIT * (float(np.abs(value).max()) + self.largest)
 
 
 def solve_counts(
@@ -230,48 +281,70 @@ def solve_counts(
     discount: float = 1.0,
     most: int = 100_000,
     seconds: float = math.inf,
+    bias: Array | None = None,
 ) -> CountValues:
     """Solve a problem of one kind over the numbers of arms in each state; see ``solve_joint``."""
     deadline = time.perf_counter() + seconds
     group = arms.groups[0]
     sweep = CountSweep(group, arms.n_arms, arms.plays, at_most=arms.at_most, discount=discount)
-    inside = tuple(sweep.counts[:, :-1].T)
-    start = np.zeros(sweep.shape)
-    start[inside] = scipy.stats.multinomial.pmf(sweep.counts, arms.n_arms, group.start[0])
-    value, pulls, low, high, count = _iterated(sweep, start, inside, tolerance, discount, most, deadline)
-    return CountValues(sweep.counts, value[inside], pulls, low, high, count)
+    start = scipy.stats.multinomial.pmf(sweep.counts, arms.n_arms, group.start[0])
+    value = np.zeros(len(sweep.counts)) if bias is None else sweep.counts @ bias
+    value, pulls, low, high, count = _iterated(sweep, value, start, tolerance, discount, most, deadline)
+    return CountValues(sweep.counts, value, pulls, low, high, count)
 
 
 def _iterated(
     sweep: JointSweep | CountSweep,
+    value: Array,
     start: Array,
-    inside: Any,
     tolerance: float,
     discount: float,
     most: int,
     deadline: float,
 ) -> tuple[Array, IntArray, float, float, int]:
-    """Iterate until the bracket is narrower than the tolerance, or no longer shrinks; ``inside`` are real states.
+    """Iterate until the bracket is narrower than the tolerance, or no longer shrinks.
 
     ``start`` holds the probability of each state in slot 1.
     """
-    value = np.zeros(start.shape)
     narrowest, stalled, damping = np.inf, 0, 0.0
+    best_after = value
+    past: list[tuple[Array, Array]] = []
     count = 0
     while True:
         count += 1
         after, choice = sweep(value)
-        step = (after - value)[inside]
+        step = after - value
         # The discounted value of the start, where Tv − v between a and b means values between v + a / (1 − β) and b.
         base = (1 - discount) * float((start * value).sum()) if discount < 1.0 else 0.0
         widen = sweep.rounding(value)
         low, high = base + float(step.min()) - widen, base + float(step.max()) + widen
-        stalled = 0 if high - low < 0.999 * narrowest else stalled + 1
-        narrowest = min(narrowest, high - low)
+        width = high - low
+        stalled = 0 if width < 0.999 * narrowest else stalled + 1
         ended = count == most or stalled == 4 * STALLED_SWEEPS or time.perf_counter() > deadline
-        if high - low <= tolerance or ended:
+        if width <= tolerance or ended:
             return value, choice, float(np.nextafter(low, -np.inf)), float(np.nextafter(high, np.inf)), count
-        damping = DAMPING if stalled >= STALLED_SWEEPS else damping
-        value = damping * value + (1 - damping) * after
+        if len(past) > 1 and width > WIDENED * narrowest:
+            value, past = best_after, []
+        else:
+            damping = DAMPING if stalled >= STALLED_SWEEPS else damping
+            after = damping * value + (1 - damping) * after
+            if width <= narrowest:
+                best_after = after
+            past = [*past[-REMEMBERED_SWEEPS:], (step - step.mean(), after)]
+            value = _extrapolated(past)
+        narrowest = min(narrowest, width)
         if discount == 1.0:
-            value -= value.flat[0]
+            value = value - value.flat[0]
+
+
+def _extrapolated(past: list[tuple[Array, Array]]) -> Array:
+    """Return the combination of values after sweeps whose steps, up to a constant, add up to the least square."""
+    step, after = past[-1]
+    if len(past) == 1:
+        return after
+    steps = np.stack([(step - other).reshape(-1) for other, _ in past[:-1]], axis=1)
+    weights = np.linalg.lstsq(steps, step.reshape(-1), rcond=1e-10)[0]
+    found = after.copy()
+    for weight, (_, other) in zip(weights, past[:-1], strict=True):
+        found -= weight * (after - other)
+    return found

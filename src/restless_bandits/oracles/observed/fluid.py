@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from restless_bandits._internal.validation import Array, BoolArray, IntArray
+from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.oracles.observed.arms import ObservedArms
+from restless_bandits.policies.observed import PriorityPolicy
 
 PATH_STEPS = 3000
 """Steps of a path; the second half is averaged."""
 
 
-def priority_fill(mass: Array, order: IntArray, budget: float | Array, allowed: BoolArray | None = None) -> Array:
-    """Return the mass that a budget pulls in an order of priority, highest first; rows are separate paths."""
+def priority_fill(mass: Array, order: IntArray, budget: float) -> Array:
+    """Return the mass that a budget pulls in an order of places, highest priority first; rows are separate paths.
+
+    Places out of the order are never pulled.
+    """
     ordered = mass[:, order]
-    if allowed is not None:
-        ordered = ordered * allowed[order]
     before = np.cumsum(ordered, axis=1) - ordered
-    pulled = np.empty_like(mass)
+    pulled = np.zeros_like(mass)
     pulled[:, order] = np.clip(budget - before, 0.0, ordered)
     return pulled
 
@@ -49,24 +51,24 @@ def flat_rewards(arms: ObservedArms) -> tuple[Array, Array]:
     return arms.flat(g.active_rewards for g in arms.groups), arms.flat(g.passive_rewards for g in arms.groups)
 
 
-def fluid_gain(arms: ObservedArms, scores: Array, *, floor: float = -np.inf, steps: int = PATH_STEPS) -> float:
-    """Return the lowest long-run reward a slot and arm of a priority order, over the starts.
-
-    ``scores`` is flat over (kind, state); states of a score not above ``floor`` are never pulled.
-    """
+def fluid_starts(arms: ObservedArms) -> Array:
+    """Return the starts of the fluid test, a row each: the uniform distribution and each single state."""
     most = int(arms.layout.n_states.max())
     weight = np.repeat(arms.layout.counts / arms.n_arms, arms.layout.n_states)
     state = np.arange(len(weight)) - np.repeat(arms.layout.offset, arms.layout.n_states)
     last = np.repeat(arms.layout.n_states, arms.layout.n_states) - 1
     uniform = weight / (last + 1)
     single = [np.where(state == np.minimum(s, last), weight, 0.0) for s in range(most)]
-    mass = np.stack([uniform, *single])
-    order = np.argsort(-scores, kind="stable")
-    allowed = scores > floor
+    return np.stack([uniform, *single])
+
+
+def fluid_gain(arms: ObservedArms, policy: PriorityPolicy, *, steps: int = PATH_STEPS) -> float:
+    """Return the lowest long-run reward a slot and arm of a priority, over the starts."""
+    mass = fluid_starts(arms)
     active, passive = flat_rewards(arms)
     earned = np.zeros(len(mass))
     for step in range(steps):
-        pulled = priority_fill(mass, order, arms.plays / arms.n_arms, allowed)
+        pulled = priority_fill(mass, policy.allowed, arms.plays / arms.n_arms)
         if step >= steps // 2:
             earned += pulled @ active + (mass - pulled) @ passive
         mass = stepped(arms, mass, pulled)

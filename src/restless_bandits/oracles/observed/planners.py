@@ -27,11 +27,13 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.progress import Report
-from restless_bandits._internal.validation import Array, positive
+from restless_bandits._internal.validation import Array, is_number, positive
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.arms import ObservedArms
 from restless_bandits.oracles.observed.exact import (
     count_states,
+    count_work,
     joint_work,
     solve_counts,
     solve_joint,
@@ -54,9 +56,12 @@ TOLERANCE = 1e-9
 """The width of the bracket of ``exact``, in widths of the range of rewards."""
 JOINT_STATES = 20_000
 """Joint states, or divisions of one kind among the states, up to which ``auto`` takes ``exact``."""
-JOINT_WORK = 2e9
-"""Multiplications of one sweep up to which ``auto`` takes ``exact``."""
-EXACT_SECONDS = 60.0
+JOINT_WORK, COUNT_WORK = 2e9, 1e9
+"""Multiplications of one sweep up to which ``auto`` takes ``exact``, over joint states and over counts."""
+LARGEST_COUNT_WORK = 1e11
+"""Multiplications of one sweep over counts that ``exact`` takes in at all."""
+EXACT_WORK, FEWEST_SWEEPS, MOST_SWEEPS = 2e10, 30, 100_000
+"""Multiplications of all sweeps of ``exact`` in ``auto``, and the sweeps that are made whatever they cost."""
 LARGEST_JOINT = 5_000_000
 """Joint states that ``exact`` takes in at all."""
 FEW_ARMS = 10
@@ -65,6 +70,8 @@ FLUID_PLACES = 400
 """Pairs of a kind and a state up to which the fluid test is made."""
 FLUID_LOSS = 1e-3
 """A loss in the fluid test, relative to the bound, from which on ``auto`` tries ``lp-update`` and ``id``."""
+SMALLEST_SCALE = 1e-2
+"""The smallest bound a slot and arm, in widths of the range of rewards, to which losses are related."""
 
 
 def observed_relaxation(problem: Problem, discount: float | None = None) -> ObservedRelaxation:
@@ -77,9 +84,10 @@ def _relaxation(problem: Problem, discount: float) -> ObservedRelaxation:
     return relax_observed(ObservedArms.of(problem), discount=discount)
 
 
-def _priority(problem: Problem, score: Array, floor: float = 0.0) -> PriorityPolicy:
-    arms = ObservedArms.of(problem)
-    return PriorityPolicy(arms.layout, score, problem.plays, floor if problem.at_most else -math.inf)
+def _priority(problem: Problem, score: Array, floor: float = 0.0, tie_break: Array | None = None) -> PriorityPolicy:
+    """Return a priority; if fewer pulls are allowed, places whose score is at most the floor are never pulled."""
+    layout = ObservedArms.of(problem).layout
+    return PriorityPolicy(layout, score, problem.plays, floor if problem.at_most else -math.inf, tie_break)
 
 
 def whittle_priority(problem: Problem, discount: float | None = None) -> PriorityPolicy:
@@ -88,9 +96,14 @@ def whittle_priority(problem: Problem, discount: float | None = None) -> Priorit
 
 
 def lagrangian_priority(problem: Problem, discount: float | None = None) -> PriorityPolicy:
-    """Return the priority of the Lagrangian index; equal indices go to the higher Whittle index."""
+    """Return the priority of the Lagrangian index; equal indices go to the higher Whittle index.
+
+    The index is an advantage after the subsidy. Where pulls are to spare they cost nothing, so arms are pulled as long
+    as the advantage without the subsidy is positive.
+    """
     found = observed_relaxation(problem, discount)
-    return _priority(problem, found.lagrangian_index)
+    tie_break = found.tie_break(ObservedArms.of(problem))
+    return _priority(problem, found.lagrangian_index, -found.subsidy if problem.at_most else 0.0, tie_break)
 
 
 def myopic_priority(problem: Problem, discount: float | None = None) -> PriorityPolicy:
@@ -151,10 +164,17 @@ RULES = {
 }
 
 
+@lru_cache(maxsize=4)
+def _policy(problem: Problem, name: str, discount: float | None) -> ObservedPolicy:
+    """Return a policy by the name of its planner; a policy that was simulated for a comparison is returned again."""
+    return POLICIES[name](problem, discount)
+
+
 def observed_policy(problem: Problem, name: str) -> ObservedPolicy:
     """Return the policy of a planner, without a bracket."""
+    refuse_unsupported(problem, name)
     if name in POLICIES:
-        return POLICIES[name](problem)
+        return _policy(problem, name, None)
     found = solve_observed(problem, name).policy
     assert isinstance(found, ObservedPolicy)
     return found
@@ -171,7 +191,8 @@ def solve_observed(
 ) -> Solution:
     """Return a policy with a bracket; with a discount β all numbers are 1 − β times the total reward of the start."""
     started = time.perf_counter()
-    if discount is not None and not 0.0 < discount < 1.0:
+    refuse_unsupported(problem, name)
+    if discount is not None and not (is_number(discount) and 0.0 < discount < 1.0):
         raise ProblemError(f"discount is {discount!r}; give a number between 0 and 1, or leave it out for the average")
     positive("tolerance", tolerance)
     if name == "exact":
@@ -180,10 +201,12 @@ def solve_observed(
         chosen, why = choose_observed(problem, discount)
         if report is not None:
             report(why)
-        limit = EXACT_SECONDS if chosen == "exact" else math.inf
-        found = solve_observed(problem, chosen, discount=discount, seconds=limit)
+        if chosen == "exact":
+            found = affordable_optimum(problem, discount, tolerance, seconds)
+        else:
+            found = solve_observed(problem, chosen, discount=discount)
         return _named(found, "auto", why, time.perf_counter() - started)
-    return bracketed_observed(problem, name, POLICIES[name](problem, discount), RULES[name], started, discount)
+    return bracketed_observed(problem, name, _policy(problem, name, discount), RULES[name], started, discount)
 
 
 def bracketed_observed(
@@ -192,7 +215,8 @@ def bracketed_observed(
     """Return a policy with what can be proved around it: the best fixed arms, and the bound of the relaxation."""
     relaxed = observed_relaxation(problem, discount)
     lower = fixed_lower(problem, discount)
-    details: dict[str, Any] = {"bound": "relaxation", "subsidy": relaxed.subsidy}
+    details: dict[str, Any] = {"arms": problem.n_arms, "plays": problem.plays, "bound": "relaxation"}
+    details["subsidy"] = relaxed.subsidy
     if relaxed.interval[0] < relaxed.interval[1]:
         details["subsidies"] = [None if math.isinf(end) else end for end in relaxed.interval]
     bound = max(relaxed.bound, lower)
@@ -249,7 +273,36 @@ def exact_states(problem: Problem) -> tuple[float, bool]:
     return math.exp(min(700.0, float(np.log(arms.layout.sizes).sum()))), False
 
 
-def _exact(problem: Problem, discount: float | None, tolerance: float, seconds: float, started: float) -> Solution:
+def _sweep_work(problem: Problem) -> float:
+    """Return about the multiplications of one sweep of ``exact``."""
+    arms = ObservedArms.of(problem)
+    return count_work(arms) if exact_states(problem)[1] else joint_work(arms)
+
+
+def takes_exact(problem: Problem) -> bool:
+    """Return whether ``auto`` takes ``exact``."""
+    states, by_counts = exact_states(problem)
+    return states <= JOINT_STATES and _sweep_work(problem) <= (COUNT_WORK if by_counts else JOINT_WORK)
+
+
+def affordable_optimum(
+    problem: Problem, discount: float | None = None, tolerance: float = TOLERANCE, seconds: float = math.inf
+) -> Solution:
+    """Return what ``exact`` finds in a number of sweeps that depends on the problem alone."""
+    most = FEWEST_SWEEPS
+    if exact_states(problem)[0] <= LARGEST_JOINT:
+        most = min(MOST_SWEEPS, max(FEWEST_SWEEPS, int(EXACT_WORK / _sweep_work(problem))))
+    return _exact(problem, discount, tolerance, seconds, time.perf_counter(), most)
+
+
+def _exact(
+    problem: Problem,
+    discount: float | None,
+    tolerance: float,
+    seconds: float,
+    started: float,
+    most: int = MOST_SWEEPS,
+) -> Solution:
     arms, beta = ObservedArms.of(problem), 1.0 if discount is None else discount
     states, by_counts = exact_states(problem)
     if states > LARGEST_JOINT:
@@ -257,26 +310,38 @@ def _exact(problem: Problem, discount: float | None, tolerance: float, seconds: 
         raise ProblemError(
             f"exact would need {states:.3g} {what}, more than {LARGEST_JOINT:,}; give auto, lp-index or whittle"
         )
+    if by_counts and count_work(arms) > LARGEST_COUNT_WORK:
+        raise ProblemError(
+            f"a sweep of exact over the divisions of the arms would take {count_work(arms):.1g} multiplications, more "
+            f"than {LARGEST_COUNT_WORK:.0g}; give auto, lp-index or whittle"
+        )
     wanted = tolerance * _width(problem)
     policy: ObservedPolicy
+    found = observed_relaxation(problem, discount)
+    # Relative values at a discount close to one are too large for a start.
+    usual = not any(sweep.discounted.any() for sweep in found.sweeps)
+    bias = arms.flat(dual.bias for dual in found.duals) if usual else None
+    options: dict[str, Any] = {"tolerance": wanted, "discount": beta, "most": most, "seconds": seconds, "bias": bias}
     if by_counts:
-        counted = solve_counts(arms, tolerance=wanted, discount=beta, seconds=seconds)
+        counted = solve_counts(arms, **options)
         lower, upper, sweeps = counted.lower, counted.upper, counted.sweeps
         policy = CountTablePolicy(arms.layout, counted.counts, counted.pulls, problem.plays)
         how = f"value iteration over {len(counted.counts):,} divisions of the arms among the states, {sweeps:,} sweeps"
     else:
-        joint = solve_joint(arms, tolerance=wanted, discount=beta, seconds=seconds)
+        joint = solve_joint(arms, **options)
         lower, upper, sweeps = joint.lower, joint.upper, joint.sweeps
         actions = np.zeros((len(joint.choices), arms.n_arms), dtype=np.int64)
         for row, choice in enumerate(joint.choices):
             actions[row, list(choice)] = 1
         policy = JointStatePolicy(arms.layout, joint.choice, actions, problem.plays)
         how = f"value iteration over {joint.value.size:,} joint states, {sweeps:,} sweeps"
-    bound = observed_relaxation(problem, discount).bound
+    bound = found.bound
     lower, upper = max(lower, fixed_lower(problem, discount)), min(upper, bound)
     certified = upper - lower <= max(wanted, CERTIFIED_WIDTH * _width(problem))
     if not certified:
-        how += "; the bracket did not close in the time, or the optimum depends on the initial states"
+        how += (
+            "; the bracket did not close in the sweeps or seconds allowed, or the optimum depends on the initial states"
+        )
     details = {"states": int(states), "sweeps": sweeps, "bound": "exact" if upper < bound else "relaxation"}
     gain = lower + 0.5 * (upper - lower) if certified else None
     taken = time.perf_counter() - started
@@ -287,7 +352,7 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
     """Return the choice of ``auto`` and the reason."""
     arms = ObservedArms.of(problem)
     states, by_counts = exact_states(problem)
-    if states <= JOINT_STATES and (by_counts or joint_work(arms) <= JOINT_WORK):
+    if takes_exact(problem):
         what = "divisions of the arms among the states" if by_counts else "joint states"
         return "exact", f"exact, as there are {int(states):,} {what}"
     size = arms.layout.size
@@ -295,7 +360,7 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
     if crowded:
         return _by_fluid_test(problem, arms)
     if arms.n_arms <= FEW_ARMS and discount is None:
-        gains = {name: short_gain(problem, POLICIES[name](problem)) for name in ("lp-index", "whittle")}
+        gains = {name: short_gain(problem, _policy(problem, name, None)) for name in ("lp-index", "whittle")}
         best = max(gains, key=lambda name: gains[name])
         return best, f"{best}, the better of lp-index and whittle in a simulation"
     return "lp-index", f"lp-index, as {states:.3g} joint states are too many for exact"
@@ -304,16 +369,16 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
 def _by_fluid_test(problem: Problem, arms: ObservedArms) -> tuple[str, str]:
     """Choose the priority with the smaller loss in the limit of many arms, or a policy without such a limit."""
     bound = observed_relaxation(problem).bound / arms.n_arms
-    scale = max(abs(bound), 1e-12)
-    orders = {name: POLICIES[name](problem) for name in ("lp-index", "whittle")}
+    scale = max(abs(bound), SMALLEST_SCALE * _width(problem))
     losses = {}
-    for name, policy in orders.items():
+    for name in ("lp-index", "whittle"):
+        policy = _policy(problem, name, None)
         assert isinstance(policy, PriorityPolicy)
-        losses[name] = (bound - fluid_gain(arms, policy.score, floor=policy.floor)) / scale
+        losses[name] = (bound - fluid_gain(arms, policy)) / scale
     best = min(losses, key=lambda name: losses[name])
     if losses[best] <= FLUID_LOSS:
         return best, f"{best}, which loses {100 * max(losses[best], 0.0):.2g} % of the bound with very many arms"
-    gains = {name: short_gain(problem, POLICIES[name](problem)) for name in (best, "lp-update", "id")}
+    gains = {name: short_gain(problem, _policy(problem, name, None)) for name in (best, "lp-update", "id")}
     chosen = max(gains, key=lambda name: gains[name])
     why = (
         f"{chosen}, the best of {best}, lp-update and id in a simulation, as any priority of states loses "

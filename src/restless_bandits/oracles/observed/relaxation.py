@@ -78,6 +78,14 @@ class ObservedRelaxation:
         """Return Whittle's index, flat over (kind, state); a priority where a kind is not indexable."""
         return arms.flat(sweep.indices(g.n_states) for sweep, g in zip(self.sweeps, arms.groups, strict=True))
 
+    def tie_break(self, arms: ObservedArms) -> Array:
+        """Return the order of places of one Lagrangian index: Whittle's index, the subsidy where there is none."""
+        parts = []
+        for sweep, group in zip(self.sweeps, arms.groups, strict=True):
+            back = np.any((sweep.state < 0) & np.isfinite(sweep.subsidy), axis=1, keepdims=True)
+            parts.append(np.where(back, self.subsidy, sweep.indices(group.n_states)))
+        return arms.flat(parts)
+
     def wishes(self, arms: ObservedArms) -> Array:
         """Return the relaxed policy: the probability of a pull in each place.
 

@@ -41,15 +41,22 @@ MOST_SLOTS, FEWEST_SLOTS, LONG_RUN, FEWEST_PROGRAMS = 100_000, 40, 1_000, 300
 """Slots of a run: the most, the fewest, the number from which on more runs are better than longer ones, and the fewest
 of a policy that solves a linear program in every slot.
 """
+PATH_PROGRAMS = 50
+"""Linear programs that make the expected path of ``lp-update`` before its simulation."""
 ARMS_PER_PLACE = 4
 """Arms for each place, the pair of a kind and a state, from which on their numbers step instead of the arms."""
 
 
 class ObservedWorld:
-    """A problem of observed arms in the layout of the kernels."""
+    """A problem of observed arms in the layout of the kernels.
 
-    def __init__(self, problem: Problem) -> None:
+    ``start`` holds the distribution of each kind's state in slot 1, over places; if left out, the problem's own.
+    """
+
+    def __init__(self, problem: Problem, start: Array | None = None) -> None:
         self.problem, self.layout = problem, Layout.of(problem)
+        own = np.concatenate([group.start.reshape(-1) for group in problem.groups])
+        self.start = own if start is None else start
         self.reward = np.concatenate(
             [np.stack([g.passive_rewards, g.active_rewards], axis=2).reshape(-1) for g in problem.groups]
         )
@@ -91,11 +98,6 @@ class ObservedWorld:
             tables.append(table)
         offset = np.append(self.layout.offset, self.layout.size)
         return kernels.KindArrays(offset, np.concatenate(tables), self.reward)
-
-    @cached_property
-    def start(self) -> Array:
-        """The distribution of the state in slot 1 of each kind, over places."""
-        return np.concatenate([group.start.reshape(-1) for group in self.problem.groups])
 
     def first_numbers(self, rng: np.random.Generator) -> IntArray:
         """Draw the number of arms in each place in slot 1."""
@@ -246,8 +248,8 @@ class ObservedRun:
 def _ranked(policy: PriorityPolicy, n_arms: int) -> tuple[Any, int, Any]:
     """The ranks of places, the lowest rank that may be pulled, and the memory of the search."""
     size = policy.layout.size
-    ranks = np.empty(size, dtype=np.int32)
-    ranks[policy.order] = np.arange(size - 1, -1, -1)
+    ranks = np.zeros(size, dtype=np.int32)
+    ranks[policy.allowed] = size - 1 - np.arange(len(policy.allowed))
     shift = max(1, (size - 1).bit_length() // 2)
     coarse, fine = np.zeros((size >> shift) + 1, dtype=np.int64), np.zeros(1 << shift, dtype=np.int64)
     search = kernels.RankSearch(np.zeros(n_arms, dtype=np.int32), coarse, fine, shift)
@@ -289,9 +291,14 @@ class Budget:
 def mean_rewards(problem: Problem, policy: ObservedPolicy, budget: Budget, seed: int = 0) -> Array:
     """Return the mean reward a slot in the third and in the fourth quarter of each run: (run, quarter).
 
-    The last results are cached: ``auto`` compares policies, and the gain of the best one is asked for next.
+    Runs of ``lp-update`` are short, so the arms start from the end of the policy's expected path. The last results are
+    cached: ``auto`` compares policies, and the gain of the best one is asked for next.
     """
     world, slots = ObservedWorld(problem), budget.slots
+    if isinstance(policy, LookaheadPolicy):
+        counts = np.repeat(world.layout.counts, world.layout.n_states)
+        ahead = policy.path_end(world.start * counts / world.layout.n_arms, PATH_PROGRAMS)
+        world = ObservedWorld(problem, ahead * world.layout.n_arms / counts)
     marks = np.array([slots // 2, slots // 2 + (slots - slots // 2) // 2, slots])
     found = np.empty((budget.runs, 2))
     for number in range(budget.runs):
