@@ -258,6 +258,8 @@ def test_a_decision_that_was_not_carried_out():
         one.tell(lost=True, slot=1, arm=0)
     one.tell(1, 0.0, slot=1)
     assert one.record.last_states.tolist() == [1, -1, -1]
+    again = Agent.from_dict(json.loads(json.dumps(one.to_dict())), Always(0), trust_modules=False)
+    assert again.to_dict() == one.to_dict()
     one.ask()
     one.tell(lost=True, arm="b")
     assert one.record.last_states.tolist() == [1, LOST, -1]
@@ -266,6 +268,16 @@ def test_a_decision_that_was_not_carried_out():
     one.ask()
     with pytest.raises(ProblemError, match="lost feedback has no state"):
         one.tell(0, 1.0, pulled=False)
+
+
+def test_no_more_arms_are_pulled_than_plays():
+    """Of two requested arms, one was replaced: the first without feedback counts as pulled, until more is known."""
+    one = agent(Problem([TWO, THREE, TWO.named("c")], plays=2))
+    assert one.ask() == (0, 1)
+    one.tell(1, 0.0, arm="c")
+    assert one.record.last_states.tolist() == [LOST, -1, 1]
+    one.tell(2, 0.0, arm="b", slot=1)
+    assert one.record.last_states.tolist() == [-1, 2, 1]
 
 
 @pytest.mark.parametrize("spec", ["likelihood-ucb", "restless-ucb", "colored-ucrl2", "likelihood-dominance", "ts-9"])

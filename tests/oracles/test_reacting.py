@@ -195,7 +195,7 @@ class TestIndex:
     def test_an_observed_arm_has_an_index_by_state(self):
         found = whittle_index(HEALING, observed="all", discount=0.95)
         chains, m = (HEALING.chain, HEALING.active_chain), found.table[:, 0]
-        assert found.as_dict()["index"].shape == (2,)
+        assert found.as_dict()["index"].shape == (2, 1)
         for state in range(2):
             values = np.zeros(2)
             for _ in range(2000):

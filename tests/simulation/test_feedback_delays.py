@@ -10,6 +10,9 @@ import restless_bandits as rb
 from restless_bandits import Problem, ProblemError
 from restless_bandits._internal.random_streams import world_words
 from restless_bandits.cli import main
+from restless_bandits.model.record import LOST
+from restless_bandits.policies.policies import Cycle
+from restless_bandits.processes.beliefs import UNKNOWN
 from restless_bandits.simulation.engine import play_run
 from restless_bandits.simulation.feedback_delays import FeedbackDelays, play_answered
 from restless_bandits.simulation.jobs import world_of
@@ -17,6 +20,18 @@ from tests import reference
 
 PAPER = Problem.builtin("paper-1")
 TWO_PLAYS = Problem.random(3, [2, 3, 2], seed=4, plays=2, initial="unknown")
+REACTING = Problem(
+    [
+        rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]], initial=0),
+        rb.Arm(
+            [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]],
+            [0.9, 0.5, 0],
+            active_transitions=[[0.2, 0.5, 0.3], [0.4, 0.2, 0.4], [0.9, 0.05, 0.05]],
+            passive_rewards=[0.1, 0.2, 0],
+        ),
+        rb.Arm([[0.7, 0.3], [0.2, 0.8]], [0.8, 0], setup_cost=0.1),
+    ]
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +42,9 @@ TWO_PLAYS = Problem.random(3, [2, 3, 2], seed=4, plays=2, initial="unknown")
         (PAPER, "ucb1"),
         (TWO_PLAYS, "likelihood-ucb"),
         (TWO_PLAYS, "ucb1"),
+        (REACTING, "posterior"),
+        (REACTING, "whittle"),
+        (REACTING, "rca"),
     ],
 )
 def test_prompt_answers_give_the_run_of_the_engine(spec, problem):
@@ -59,6 +77,33 @@ def test_what_an_agent_is_told_is_what_has_arrived():
         world.pull([int(np.argmax(scores))])
     assert [history[0][0] for history in world.history] == run.trace.arms[:, 0].tolist()
     assert run.totals.at[-1, 0] == sum(history[2][0] for history in world.history)
+
+
+@pytest.mark.parametrize("spec", ["whittle", "round-robin"])
+def test_pulls_without_an_answer_move_arms_that_react(spec):
+    """Word for word in plain Python: each arm's last pull, answered or not, and the slots since."""
+    answers, learner = FeedbackDelays(lost=0.3, late=3), rb.learner(spec)
+    run = play_answered(learner, world_of(REACTING), 300, np.array([300]), seed=3, run=0, answers=answers)
+    fates = answers.fates(3, REACTING.content, 0, 300).tolist()
+    policy = rb.oracles.policy("whittle", REACTING) if spec == "whittle" else Cycle()
+    lost = 0
+    for slot in range(1, 301):
+        last, elapsed = [UNKNOWN] * 3, [slot] * 3
+        for past in range(1, slot):
+            arm, state, delay = run.trace.arms[past - 1, 0], run.trace.states[past - 1, 0], fates[past - 1]
+            last[arm], elapsed[arm] = state if 0 <= delay < slot - past else LOST, slot - past
+        lost += last.count(LOST)
+        assert run.trace.arms[slot - 1] == policy.choose(np.array([last]), np.array([elapsed]))[0]
+    assert lost > 100
+
+
+@pytest.mark.parametrize(
+    "spec", ["posterior", "ts:prior=continuous,oracle=whittle", "ts:prior=continuous,oracle=myopic"]
+)
+def test_plans_have_a_row_for_lost_pulls_of_every_arm_that_needs_it(spec):
+    """An arm with a set-up cost needs the row as well, since its next pull is cheaper after a pull."""
+    played = rb.simulate(REACTING, spec, 80, runs=1, lost=0.5, late=1, engine="threads")
+    assert played.pulls.sum() == 80
 
 
 def test_fates():

@@ -16,6 +16,8 @@ from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
 from restless_bandits.cli.logs import takes_log
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
+from restless_bandits.cli.problems import ArmsOption, KindsOption, ObservedOption, PlaysOption, read_problem
+from restless_bandits.cli.rank import rank
 from restless_bandits.cli.replay import replay
 from restless_bandits.cli.reproduce import reproduce
 from restless_bandits.cli.service import audit, backup, serve, token_app
@@ -95,6 +97,8 @@ def problems(context: typer.Context, as_json: JsonOption = False) -> None:
 def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in name.", autocompletion=completion.builtin)],
+    arms: ArmsOption = None,
+    plays: PlaysOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print a built-in problem as TOML, to copy and change.
@@ -103,7 +107,10 @@ def show(
     """
     from restless_bandits.model.problem import Problem
 
-    output.problem(Problem.builtin(name), as_json or bool(context.obj))
+    stated = Problem.builtin(name)
+    if arms is not None or plays is not None:
+        stated = read_problem(name, arms, plays)
+    output.problem(stated, as_json or bool(context.obj))
 
 
 @app.command()
@@ -121,6 +128,10 @@ def check(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the random draws of the coupling.", show_default="0", metavar="SEED")
     ] = None,
+    arms: ArmsOption = None,
+    plays: PlaysOption = None,
+    observed: ObservedOption = None,
+    kinds: KindsOption = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -128,17 +139,17 @@ def check(
 
     Example: restless check paper-1 --coupling
     """
-    from restless_bandits.model.problem import load_problem
     from restless_bandits.model.support import refuse_unsupported
     from restless_bandits.oracles.diagnosis import check as diagnose
     from restless_bandits.paper.theory import check_coupling, regret_limit
 
-    stated = _piece_of(load_problem(problem), piece)
+    stated = _piece_of(read_problem(problem, arms, plays, observed, kinds, default_plays=1), piece)
     if seed is not None and not coupling:
         raise ProblemError("--seed is for --coupling, the only random part of a check; leave --seed out")
     if coupling or limit:
         refuse_unsupported(stated, "theory")
-    _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
+    if not stated.features:
+        _announce_by_part(stated, lambda part: diagnose(part, horizon=horizon), "check")
     coupled = check_coupling(stated, horizon, seed or 0) if coupling else None
     least = regret_limit(stated, announce=output.announce) if limit else None
     output.diagnosis(diagnose(stated, horizon=horizon), coupled, as_json, least)
@@ -155,7 +166,14 @@ def solve(
             autocompletion=completion.one_of(lambda: ORACLES),
         ),
     ] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Store the policy in this file.", metavar="FILE.npz")] = None,
+    discount: Annotated[
+        float | None,
+        typer.Option(help="Discount β of arms that are all observed.", metavar="β", show_default="average reward"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Store the policy in this file, or the indices in FILE.csv.", metavar="FILE.npz"),
+    ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(help="Target width of the bracket; implies the exact oracle.", metavar="X", show_default="1e-10"),
@@ -168,19 +186,23 @@ def solve(
             show_default="at most 0.6",
         ),
     ] = None,
+    arms: ArmsOption = None,
+    plays: PlaysOption = None,
+    observed: ObservedOption = None,
+    kinds: KindsOption = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Bracket the best long-run reward, with a proof and a policy.
 
-    By default the oracle is exact if it needs at most a minute and a gigabyte, else whittle.
+    By default the oracle is exact if it needs at most a minute and a gigabyte, else whittle; for arms that are all
+    observed it is exact, lp-index, whittle, id or lp-update.
 
     Example: restless solve paper-2 --oracle whittle
     """
     from restless_bandits._internal.files import check_writable, same_file
-    from restless_bandits.model.problem import load_problem
 
-    stated = _piece_of(load_problem(problem), piece)
+    stated = _piece_of(read_problem(problem, arms, plays, observed, kinds), piece)
     from restless_bandits import oracles
     from restless_bandits.simulation import solving
 
@@ -192,6 +214,8 @@ def solve(
     chosen = oracles.find_oracle(oracle)
     if options and chosen.name not in ("auto", "exact"):
         raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
+    if discount is not None:
+        options["discount"] = discount
     if out is not None:
         check_writable(out)
         if Path(problem).is_file() and same_file(out, problem):
@@ -199,7 +223,10 @@ def solve(
     output.announce(solving.forecast(stated, chosen, options))
     solution = solving.solve(stated, chosen, report=output.progress, **options)
     if out is not None:
-        solution.policy.save(out)
+        if out.suffix == ".csv":
+            oracles.save_indices(stated, solution.policy, out)
+        else:
+            solution.policy.save(out)
     output.solution(solution, problem, out, as_json)
 
 
@@ -213,29 +240,34 @@ def index(
     ] = None,
     discount: Annotated[
         float | None,
-        typer.Option(help="The weight of the next slot's reward; without it the average reward.", metavar="β"),
+        typer.Option(help="The weight of the next slot's reward.", metavar="β", show_default="average reward"),
     ] = None,
+    observed: ObservedOption = None,
+    kinds: KindsOption = None,
     piece: PieceOption = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Print Whittle's index of every belief, or of every state where all states are observed.
+    """Print Whittle's index of every belief, or of every state of arms that are all observed.
 
     Example: restless index paper-1 --tau-max 5
     """
-    from restless_bandits.model.problem import load_problem
-
     if tau_max is not None and tau_max > MOST_LINES and not as_json:
         raise ProblemError(
             f"--tau-max is {tau_max}, more lines than a table holds ({MOST_LINES}); give --json for them"
         )
-    stated = _piece_of(load_problem(problem), piece)
-    arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
-    from restless_bandits.oracles.whittle import whittle_indices
+    stated = _piece_of(read_problem(problem, observed=observed, kinds=kinds, default_plays=1), piece)
+    from restless_bandits.oracles.whittle import observed_indices, whittle_indices
 
-    about: dict[str, Any] = {"observed": stated.observed, "discount": discount}
-    if arm is None and stated.observed == "pulled":
-        _announce_by_part(stated, lambda part: whittle_indices(part.arms, **about), "index")
-    output.indices(stated, list(zip(arms, whittle_indices(arms, **about), strict=True)), tau_max, as_json)
+    if stated.observed == "all":
+        if tau_max is not None:
+            raise ProblemError("--tau-max is for arms that are seen when pulled; leave it out")
+        chosen = stated if arm is None else stated.only([stated.arm_number(arm)], plays=1)
+        output.observed_indices(stated, chosen.kinds, observed_indices(chosen, discount), as_json)
+        return
+    arms = [stated.arms[stated.arm_number(arm)]] if arm is not None else list(stated.arms)
+    if arm is None:
+        _announce_by_part(stated, lambda part: whittle_indices(part.arms, discount=discount), "index")
+    output.indices(stated, list(zip(arms, whittle_indices(arms, discount=discount), strict=True)), tau_max, as_json)
 
 
 def _piece_of(problem: Problem, number: int) -> Problem:
@@ -256,6 +288,7 @@ def _announce_by_part(problem: Problem, work: Callable[[Problem], object], what:
     output.announce(warning(seconds_from_part(problem, work), f"{what} of {problem.n_arms} arms"))
 
 
+app.command()(rank)
 app.command()(simulate)
 app.command()(reproduce)
 app.command()(takes_log(fit))

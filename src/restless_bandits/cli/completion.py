@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
+FILES = (".toml", ".csv", ".parquet")
+"""The ends of the names of files that hold problems."""
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -28,7 +30,7 @@ def builtin(incomplete: str) -> list[str]:
 
 
 def problem(incomplete: str) -> list[str]:
-    """Built-in problems, TOML files, and folders on the way to them."""
+    """Built-in problems, TOML files, tables of arms, and folders on the way to them."""
     return [*builtin(incomplete), *_files(incomplete)]
 
 
@@ -47,7 +49,7 @@ def _files(incomplete: str) -> Iterator[str]:
         return
     for entry in entries:
         if entry.name.startswith(start) and not entry.name.startswith("."):
-            if entry.suffix == ".toml":
+            if entry.suffix in FILES:
                 yield folder + entry.name
             elif entry.is_dir():
                 yield folder + entry.name + "/"

@@ -10,7 +10,12 @@ from restless_bandits.cli import completion
 from restless_bandits.registry import ALIASES, DEFAULT, ENGINES, LEARNERS, learner_names
 
 ProblemArgument = Annotated[
-    str, typer.Argument(metavar="PROBLEM", help="A built-in name or a TOML file.", autocompletion=completion.problem)
+    str,
+    typer.Argument(
+        metavar="PROBLEM",
+        help="A built-in name, a TOML file, or a table with a row for each arm (CSV, Parquet).",
+        autocompletion=completion.problem,
+    ),
 ]
 LearnerOption = Annotated[
     list[str] | None,

@@ -276,6 +276,10 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     table.columns[1].justify = "left"
     table.add_row("gain", _gain(found))
     table.add_row("best possible", f"{found.lower:.12f} ≤ μ* ≤ {found.upper:.12f}  (width {found.width:.1e})")
+    if found.problem.observed == "all" and found.problem.n_arms > 1:
+        of_arm = (end / found.problem.n_arms for end in (found.lower, found.upper))
+        table.add_row("for each arm", "{:.12f} ≤ μ*/N ≤ {:.12f}".format(*of_arm))
+        table.add_row("problem", found.problem.summary)
     table.add_row("certified", "[green]yes[/]" if found.certified else "no")
     if found.ratio is not None:
         table.add_row("proved ratio", f"{found.ratio:g}")
@@ -284,7 +288,7 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
         table.add_row("oracle", plain_text(found.why))
     table.add_row("seconds", f"{found.seconds:.3g}")
     if out is not None:
-        table.add_row("policy", plain_text(str(out)))
+        table.add_row("indices" if out.suffix == ".csv" else "policy", plain_text(str(out)))
     show(table)
     tell(found.remark)
 
@@ -298,6 +302,41 @@ def _gain(found: Solution) -> str:
     digits = min(12, 1 - math.floor(math.log10(found.gain_stderr))) if found.gain_stderr > 0 else 12
     bound = f" ({found.details['bound']})" if "bound" in found.details else ""
     return f"{found.gain:.{digits}f} ± {found.gain_stderr:.{digits}f} (simulated), μ* ≤ {found.upper:.{digits}f}{bound}"
+
+
+def observed_indices(stated: Problem, kinds: Sequence[AnyArm], found: Sequence[ArmIndex], as_json: bool) -> None:
+    """Print the indices of kinds of arms by state."""
+    from restless_bandits.model.kinds import counts_of, names_of
+
+    names, counts = list(names_of(kinds)), counts_of(kinds).tolist()
+    if as_json:
+        rows = zip(names, counts, found, strict=True)
+        arms = [{"name": name, "count": count} | index.as_dict() for name, count, index in rows]
+        emit({"problem": stated.name, "arms": arms})
+        return
+    shown = range(min(len(found), SHOWN_KINDS))
+    sizes = [kinds[i].n_states for i in shown]
+    heads = [f"state {s}" for s in range(max(sizes))]
+    # A set-up cost doubles the states: an arm pulled in the last slot has indices of its own.
+    doubled = any(len(found[i].table) > size for i, size in zip(shown, sizes, strict=True))
+    heads += [f"{head} after a pull" for head in heads] if doubled else []
+    table = new_table("kind", "arms", *heads, title=stated.name or "indices")
+    for i, size in zip(shown, sizes, strict=True):
+        values = [f"{value:.8g}" for value in found[i].table[:, 0].tolist()]
+        values[size:size] = [""] * (max(sizes) - size)
+        table.add_row(plain_text(names[i]), str(counts[i]), *values)
+    lines = [f"the first {SHOWN_KINDS} of {len(found)} kinds; --json prints all"] if len(found) > SHOWN_KINDS else []
+    worst = max(range(len(found)), key=lambda i: found[i].violation)
+    broken = sum(not index.indexable for index in found)
+    if broken:
+        lines.append(
+            f"not indexable: {broken} of {len(found)} kinds, {plain_text(names[worst])} by "
+            f"{found[worst].violation:.3g}; the numbers are the last subsidies at which each state turns to rest"
+        )
+    several = sum("vanishing" in index.method for index in found)
+    if several:
+        lines.append(f"several recurrent classes: {several} of {len(found)} kinds, by a discount close to 1")
+    show(table, *lines)
 
 
 def measurements(found: Bench, as_json: bool) -> None:
@@ -326,18 +365,7 @@ def indices(stated: Problem, found: Sequence[tuple[AnyArm, ArmIndex]], tau_max: 
         names += ["after a lost answer"] if index.lost_row else []
         title = f"{arm.name} ({index.method}{'' if index.indexable else '; NOT indexable: first crossings'})"
         table = new_table("τ", *names, title=title)
-        if index.observed:
-            _state_indices(index, title)
-            continue
         places = ".6f" if arm.reward_range == (0.0, 1.0) else ".8g"
         for t, column in enumerate(values.T):
             table.add_row(str(t + 1), *(f"{value:{places}}" for value in column[: len(names)]))
         show(table)
-
-
-def _state_indices(index: ArmIndex, title: str) -> None:
-    """Print the index of each state of an arm that is always seen."""
-    table = new_table("state", "index", title=title)
-    for state, value in enumerate(index.table[:, 0].tolist()):
-        table.add_row(str(state), f"{value:.8g}")
-    show(table)

@@ -14,6 +14,7 @@ import typer
 
 from restless_bandits._internal.errors import ProblemError, harmless, shortened
 from restless_bandits.cli import completion, options, output
+from restless_bandits.cli.problems import ArmsOption, KindsOption, ObservedOption, PlaysOption, read_problem
 from restless_bandits.registry import COMPARATORS, DEFAULT
 
 if TYPE_CHECKING:
@@ -55,15 +56,17 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(help="Keep finished runs in this folder; the same command resumes.", metavar="DIR")
     ] = None,
+    arms: ArmsOption = None,
+    plays: PlaysOption = None,
+    observed: ObservedOption = None,
+    kinds: KindsOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run learners and measure their regret against the optimum.
 
     Example: restless simulate paper-1 --learner ts-9 --horizon 50000 --runs 20
     """
-    from restless_bandits.model.problem import load_problem
-
-    stated = load_problem(problem)
+    stated = read_problem(problem, arms, plays, observed, kinds)
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 

@@ -51,7 +51,7 @@ def read_table(
 ) -> ArrayKinds:
     """Return the kinds of arms of a table, a row each, in the order of the rows."""
     table = table_of(source, "table of arms", "row", HEADER)
-    columns = _Columns.of(table)
+    columns = _Columns.of(table, "the table of arms")
     names, counts, initial = columns.names(), columns.integers("count", 1), columns.integers("initial", 0)
     if kinds is not None:
         if rewards is not None or passive_rewards is not None:
@@ -76,6 +76,15 @@ def read_table(
     )
 
 
+def read_states(source: Any) -> dict[str, int] | IntArray:
+    """Return the states of a table with the columns ``state`` and ``name`` or ``arm``: by name, else in their order."""
+    columns = _Columns.of(table_of(source, "table of states", "row", "name,state"), "the table of states")
+    states, names = columns.integers("state", 0), columns.names()
+    if states is None:
+        raise columns.missing("state")
+    return states if names is None else dict(zip(names, states.tolist(), strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class _Columns:
     """The columns of a table of arms, read on demand."""
@@ -85,8 +94,8 @@ class _Columns:
     n_rows: int
 
     @classmethod
-    def of(cls, table: Table) -> _Columns:
-        called = table.source or "the table of arms"
+    def of(cls, table: Table, what: str) -> _Columns:
+        called = table.source or what
         twice = next((name for i, name in enumerate(table.names) if name in table.names[:i]), None)
         if twice is not None:
             raise ProblemError(f"{called} has two columns {shortened(twice)}; keep one")

@@ -541,20 +541,20 @@ class Problem:
         self.require_steady("another number of plays")
         return self._like(self.kinds, plays=plays)
 
-    def with_arms(self, n_arms: int) -> Problem:
-        """Return the problem with another number of arms, in the same proportions of kinds and plays."""
+    def with_arms(self, n_arms: int, *, plays: int | None = None) -> Problem:
+        """Return the problem with another number of arms, in the same proportions of kinds, and of plays by default."""
         check_int("n_arms", n_arms)
         self.require_steady("another number of arms")
-        counts = [n_arms * count for count in self.kind_counts.tolist()]
-        wanted = [*counts, n_arms * self.plays]
-        if any(number % self.n_arms for number in wanted):
-            least = self.n_arms // math.gcd(*self.kind_counts.tolist(), self.plays)
+        shares = [*self.kind_counts.tolist(), *([self.plays] if plays is None else [])]
+        if any(n_arms * share % self.n_arms for share in shares):
+            least = self.n_arms // math.gcd(self.n_arms, *shares)
+            given = f"{self.n_arms} arms" + (f" with {self.plays} plays" if plays is None else "")
             raise ProblemError(
-                f"{n_arms} arms cannot be divided like {self.n_arms} arms with {self.plays} plays; give a multiple of "
-                f"{least}"
+                f"{n_arms} arms cannot be divided like {given}; give a multiple of {least}"
+                + ("" if plays is not None else ", or give plays")
             )
-        scaled = [count // self.n_arms for count in counts]
-        plays = n_arms * self.plays // self.n_arms
+        scaled = [n_arms * count // self.n_arms for count in self.kind_counts.tolist()]
+        plays = n_arms * self.plays // self.n_arms if plays is None else plays
         if isinstance(self.kinds, ArrayKinds):
             return self._like(dataclasses.replace(self.kinds, counts=np.array(scaled)), plays=plays)
         return self._like([arm.of_count(count) for arm, count in zip(self.kinds, scaled, strict=True)], plays=plays)

@@ -66,7 +66,8 @@ SUPPORT: Mapping[str, Entry] = {
 
 PLANNED_OBSERVED = OBSERVED - {"setup_cost"}
 ALL_OBSERVED = frozenset(
-    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "planning", "evaluate", "simulate"}
+    {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "lp-index", "id", "lp-update"}
+    | {"planning", "evaluate", "simulate"}
 )
 """The entries that support ``PLANNED_OBSERVED`` for problems with ``observed = "all"``."""
 

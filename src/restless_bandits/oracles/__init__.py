@@ -23,6 +23,7 @@ from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha
 from restless_bandits.oracles.myopic import myopic
+from restless_bandits.oracles.observed.ranking import save_indices
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import ArmIndex, gittins_index, whittle, whittle_index
@@ -49,6 +50,7 @@ __all__ = [
     "policy",
     "relaxation",
     "relaxation_bound",
+    "save_indices",
     "whittle",
     "whittle_index",
 ]

@@ -53,11 +53,14 @@ def _too_much(problem: Problem, found: Cost) -> str:
     return f"more joint beliefs of {problem.n_arms} arms than any memory holds"
 
 
-def auto(problem: Problem, *, report: Report | None = None) -> Solution:
-    """Solve exactly within a minute and a gigabyte, else by Whittle's index; ``why`` gives the reason."""
+def auto(problem: Problem, *, report: Report | None = None, discount: float | None = None) -> Solution:
+    """Solve exactly within a minute and a gigabyte, else by Whittle's index; ``why`` gives the reason.
+
+    Where all states are observed, ``auto`` chooses among the planners of such problems, and takes a discount.
+    """
     if problem.observed == "all":
         problem.require_steady("an oracle")
-        return solve_observed(problem, "auto", report=report)
+        return solve_observed(problem, "auto", report=report, discount=discount)
     choice = choose(problem)
     if report is not None:
         report(choice.why)

@@ -84,7 +84,7 @@ class ArmIndex:
         table = self.columns(length)
         about = {"violation": self.violation, "method": self.method}
         if self.observed:
-            return {"indexable": self.indexable, "index": table[:, 0], **about}
+            return {"indexable": self.indexable, "index": table, **about}
         n = len(table) - 1 - self.lost_row
         found = {"indexable": self.indexable, "index": table[:n], "never_seen": table[n, 0]}
         return found | ({"lost": table[n + 1]} if self.lost_row else {}) | about
@@ -215,8 +215,7 @@ def observed_index(arm: AnyArm, discount: float | None) -> ArmIndex:
     )
     violation = float(swept.violations(process.size)[0])
     index = swept.indices(process.size)[0][:, None]
-    how = "sweep at a vanishing discount" if swept.discounted[0] else "sweep"
-    return ArmIndex(index, violation == 0.0, violation, how, observed=True)
+    return ArmIndex(index, violation == 0.0, violation, _sweep_method(bool(swept.discounted[0])), observed=True)
 
 
 def whittle_indices(
@@ -228,6 +227,27 @@ def whittle_indices(
     return (
         [observed_index(arm, discount) for arm in arms] if observed == "all" else _indices(arms, None, True, discount)
     )
+
+
+def observed_indices(problem: Problem, discount: float | None = None) -> list[ArmIndex]:
+    """Return the index of each state for every kind of arm of a problem whose states are all observed."""
+    if discount is not None:
+        check_discount(discount)
+    if "setup_cost" in problem.features:
+        return [observed_index(kind, discount) for kind in problem.kinds]
+    found = []
+    for group in problem.groups:
+        chains, rewards = (group.active, group.passive), (group.active_rewards, group.passive_rewards)
+        swept = sweep_arms(*chains, *rewards, discount=discount or 1.0)
+        index, violations = swept.indices(group.n_states), swept.violations(group.n_states).tolist()
+        for table, violation, multichain in zip(index, violations, swept.discounted.tolist(), strict=True):
+            how = _sweep_method(multichain)
+            found.append(ArmIndex(table[:, None], violation == 0.0, violation, how, observed=True))
+    return found
+
+
+def _sweep_method(multichain: bool) -> str:
+    return "sweep at a vanishing discount" if multichain else "sweep"
 
 
 def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:

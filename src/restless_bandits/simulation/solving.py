@@ -161,18 +161,23 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
     oracle
         The name of an oracle, or an oracle. ``auto`` is exact if the estimated cost is at most a minute and a gigabyte,
         else Whittle's index; ``why`` then names the choice and the reason. With options, ``tolerance`` and ``memory``,
-        the oracle is exact.
+        the oracle is exact. Where all states are observed, ``auto`` chooses among the planners of such problems.
     report
         A function for progress lines.
     options
-        The options of the oracle.
+        The options of the oracle: ``tolerance`` and ``memory``, or ``discount`` where all states are observed. With a
+        discount β all numbers are 1 − β times the total discounted reward, and no gain is simulated.
 
     """
     started = time.perf_counter()
     problem.require_steady("an oracle")
     if problem.observed == "all":
-        found = oracles.find_oracle(oracle)(problem, **options | ({"report": report} if oracle == "auto" else {}))
-        return found if "discount" in options else _with_gain(found, report, started)
+        return _solve_observed(problem, oracle, report, options, started)
+    if "discount" in options:
+        raise ProblemError(
+            "a discount is for problems with observed = 'all'; leave it out, or state the problem so if all states are "
+            "seen before the choice"
+        )
     chosen, why = _oracle(problem, oracle, options)
     if report is not None and why is not None:
         report(why)
@@ -181,6 +186,21 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
         if why is not None:
             options["work"] = MOST_WORK
     return _with_gain(replace(chosen(problem, **options), why=why), report, started)
+
+
+def _solve_observed(
+    problem: Problem, oracle: str | Oracle, report: Report | None, options: dict[str, Any], started: float
+) -> Solution:
+    """Return the solution of a problem of observed arms, with a simulated gain for the average reward."""
+    chosen = oracles.find_oracle(oracle)
+    if "memory" in options:
+        raise ProblemError("memory is for arms that are seen when pulled; leave it out")
+    if "tolerance" in options:
+        if chosen.name not in ("auto", "exact"):
+            raise ProblemError(f"tolerance is for the oracle exact, not for {chosen.name}; leave it out")
+        chosen = oracles.find_oracle("exact")
+    found = chosen(problem, **options | ({"report": report} if chosen.name == "auto" else {}))
+    return found if "discount" in options else _with_gain(found, report, started)
 
 
 def _with_gain(found: Solution, report: Report | None, started: float) -> Solution:
@@ -199,6 +219,8 @@ def _with_gain(found: Solution, report: Report | None, started: float) -> Soluti
 
 def forecast(problem: Problem, oracle: str | Oracle = "auto", options: Mapping[str, Any] | None = None) -> str | None:
     """Return a line with the expected duration of ``solve`` and its reason; None for a short duration."""
+    if problem.observed == "all":
+        return None
     chosen, why = _oracle(problem, oracle, options or {})
     if chosen.name == "exact":
         return warning(cost(problem).seconds / cores(), why or f"exact for {problem.n_arms} arms")

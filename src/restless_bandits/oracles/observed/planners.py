@@ -27,8 +27,9 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.progress import Report
-from restless_bandits._internal.validation import Array, positive
+from restless_bandits._internal.validation import Array, is_number, positive
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.arms import ObservedArms
 from restless_bandits.oracles.observed.exact import (
     count_states,
@@ -171,6 +172,7 @@ def _policy(problem: Problem, name: str, discount: float | None) -> ObservedPoli
 
 def observed_policy(problem: Problem, name: str) -> ObservedPolicy:
     """Return the policy of a planner, without a bracket."""
+    refuse_unsupported(problem, name)
     if name in POLICIES:
         return _policy(problem, name, None)
     found = solve_observed(problem, name).policy
@@ -189,7 +191,8 @@ def solve_observed(
 ) -> Solution:
     """Return a policy with a bracket; with a discount β all numbers are 1 − β times the total reward of the start."""
     started = time.perf_counter()
-    if discount is not None and not 0.0 < discount < 1.0:
+    refuse_unsupported(problem, name)
+    if discount is not None and not (is_number(discount) and 0.0 < discount < 1.0):
         raise ProblemError(f"discount is {discount!r}; give a number between 0 and 1, or leave it out for the average")
     positive("tolerance", tolerance)
     if name == "exact":
@@ -206,7 +209,8 @@ def solve_observed(
     policy, found_relaxation = _policy(problem, name, discount), observed_relaxation(problem, discount)
     lower = fixed_lower(problem, discount)
     how = RULES[name] + _remarks(problem, found_relaxation)
-    details: dict[str, Any] = {"bound": "relaxation", "subsidy": found_relaxation.subsidy}
+    details: dict[str, Any] = {"arms": problem.n_arms, "plays": problem.plays, "bound": "relaxation"}
+    details["subsidy"] = found_relaxation.subsidy
     interval = found_relaxation.interval
     if interval[0] < interval[1]:
         details["subsidies"] = [None if math.isinf(end) else end for end in interval]

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import save_file
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
+from restless_bandits.model.arm_tables import read_states
+from restless_bandits.model.kinds import names_of
 from restless_bandits.model.problem import Problem, check_problem
 from restless_bandits.oracles.observed.planners import POLICIES
-from restless_bandits.policies.observed import PriorityPolicy
-
-UNKNOWN = -1
-"""In place of the state of an excluded arm."""
+from restless_bandits.policies.observed import Layout, PriorityPolicy
+from restless_bandits.policies.policies import Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def rank(
     problem: Problem,
-    states: Mapping[str, int] | npt.ArrayLike,
+    states: Mapping[str, int] | npt.ArrayLike | str | Path,
     *,
     plays: int | None = None,
     exclude: Iterable[str | int] = (),
@@ -82,7 +82,8 @@ def rank(
     problem
         A problem with ``observed="all"``.
     states
-        The present states of all arms, in the order of the arms or by name. An excluded arm needs no state by name.
+        The present states of all arms: by name, in the order of the arms, or the path of a table with the columns
+        ``name`` and ``state``. By name, an excluded arm needs no state.
     plays
         The number of arms to pull in every slot, for which the indices are computed; by default that of the problem.
     exclude
@@ -100,9 +101,11 @@ def rank(
         problem = problem.with_plays(plays)
     allowed = np.ones(problem.n_arms, dtype=np.bool_)
     allowed[_numbers(problem, exclude)] = False
-    present = _states_by_name(problem, states, allowed) if isinstance(states, Mapping) else states
+    present = read_states(states) if isinstance(states, str | Path) else states
+    if isinstance(present, Mapping):
+        present = _states_by_name(problem, present, allowed)
     policy, ranks = _priority(problem, oracle)
-    here = policy.layout.checked(np.where(allowed, present, 0) if isinstance(states, Mapping) else present)
+    here = policy.layout.checked(present)
     places = policy.layout.first + here
     if policy.floor is not None:
         allowed &= policy.score[places] > policy.floor
@@ -116,6 +119,20 @@ def rank(
     return Ranking(problem, chosen, here[chosen], policy.score[places[chosen]])
 
 
+def save_indices(problem: Problem, policy: Policy, path: str | Path) -> None:
+    """Write the indices of a policy to a CSV file: a row for each kind of arm and state, in the order of priority."""
+    if not isinstance(policy, PriorityPolicy):
+        raise ProblemError(
+            f"the policy has no indices to write to {path}; give the oracle lp-index, or a file that ends in .npz"
+        )
+    layout, order, names = policy.layout, policy.order, list(names_of(problem.kinds))
+    kinds = np.repeat(np.arange(len(layout.n_states)), layout.n_states)[order]
+    states = order - layout.offset[kinds]
+    named = [names[kind] for kind in kinds.tolist()]
+    columns = range(1, len(order) + 1), named, states.tolist(), policy.score[order].tolist()
+    save_file(path, csv_text(("rank", "name", "state", "index"), zip(*columns, strict=True)).encode())
+
+
 @lru_cache(maxsize=4)
 def _priority(problem: Problem, oracle: str) -> tuple[PriorityPolicy, IntArray]:
     """Return the policy of an index, and the rank of each place."""
@@ -127,14 +144,15 @@ def _priority(problem: Problem, oracle: str) -> tuple[PriorityPolicy, IntArray]:
 
 
 def _states_by_name(problem: Problem, states: Mapping[str, int], allowed: BoolArray) -> IntArray:
-    """Return the states of all arms in the order of the arms, -1 for arms that are not allowed and not named."""
-    found = np.full(problem.n_arms, UNKNOWN, dtype=np.int64)
+    """Return the states of all arms in the order of the arms, 0 for excluded arms without a state."""
+    numbers, sizes = problem.arm_numbers(states), Layout.of(problem).sizes
     given = np.array(list(states.values()))
-    if given.dtype.kind not in "iu":
-        for name, state in states.items():
-            check_int(f"the state of {name}", state, 0)
-    found[problem.arm_numbers(states)] = given
-    missing = np.flatnonzero((found == UNKNOWN) & allowed)
+    if given.dtype.kind not in "iu" or ((given < 0) | (given >= sizes[numbers])).any():
+        for (name, state), number in zip(states.items(), numbers.tolist(), strict=True):
+            check_int(f"the state of {name}", state, 0, int(sizes[number]) - 1)
+    found, named = np.zeros(problem.n_arms, dtype=np.int64), np.zeros(problem.n_arms, dtype=np.bool_)
+    found[numbers], named[numbers] = given, True
+    missing = np.flatnonzero(allowed & ~named)
     if len(missing):
         name = problem.names[int(missing[0])]
         raise ProblemError(f"states has no state of arm {name!r}; give the state of every arm that is not excluded")

@@ -1,0 +1,72 @@
+"""``restless rank``: the arms to pull next, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits.cli import completion, output
+from restless_bandits.cli.options import JsonOption, ProblemArgument
+from restless_bandits.cli.problems import ArmsOption, KindsOption, PlaysOption, read_problem
+
+if TYPE_CHECKING:
+    from restless_bandits.oracles.observed.ranking import Ranking
+
+SHOWN_ARMS = 20
+"""Arms in a table for people."""
+RULES = ("lp-index", "whittle", "myopic")
+
+
+def rank(
+    problem: ProblemArgument,
+    states: Annotated[
+        Path,
+        typer.Option(help="Table of the present states, with columns name and state.", metavar="FILE"),
+    ],
+    oracle: Annotated[
+        str,
+        typer.Option(help=", ".join(RULES) + ".", metavar="RULE", autocompletion=completion.one_of(lambda: RULES)),
+    ] = "lp-index",
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Names of arms that cannot be pulled now, with commas.", metavar="NAMES")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the list to this file.", metavar="FILE.csv")] = None,
+    arms: ArmsOption = None,
+    plays: PlaysOption = None,
+    kinds: KindsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the arms to pull next, by name: those with the highest indices of their present states.
+
+    Example: restless rank arms.csv --states states.csv --plays 1000 --out list.csv
+    """
+    from restless_bandits._internal.files import check_writable, same_file
+    from restless_bandits.oracles.observed.ranking import rank as ranked
+
+    if out is not None:
+        check_writable(out)
+        if same_file(out, states) or same_file(out, problem):
+            raise ProblemError(f"--out is {out}, which is read too; name another file")
+    stated = read_problem(problem, arms, plays, None, kinds)
+    excluded = [name.strip() for names in exclude or () for name in names.split(",") if name.strip()]
+    found = ranked(stated, states, exclude=excluded, oracle=oracle)
+    if out is not None:
+        found.save(out)
+    _show(found, out, as_json)
+
+
+def _show(found: Ranking, out: Path | None, as_json: bool) -> None:
+    rows = list(zip(found.names, found.states.tolist(), found.scores.tolist(), strict=True))
+    if as_json:
+        listed = [{"name": name, "state": state, "index": score} for name, state, score in rows]
+        output.emit({"problem": found.problem.name, "arms": listed, "out": None if out is None else str(out)})
+        return
+    table = output.new_table("arm", "state", "index", title=f"{len(found)} of {found.problem.n_arms} arms")
+    for name, state, score in rows[:SHOWN_ARMS]:
+        table.add_row(output.plain_text(name), str(state), f"{score:.6g}")
+    more = f"the first {SHOWN_ARMS} of {len(found)} arms" if len(found) > SHOWN_ARMS else None
+    output.show(table, *([more] if more else []))
+    output.tell(None if out is None else f"the list is in {out}")

@@ -1,0 +1,157 @@
+"""Commands on problems whose states are all observed: built-in instances, tables of arms, ranked lists."""
+
+import csv
+import json
+import sys
+
+import pytest
+
+import restless_bandits as rb
+from restless_bandits.cli import main
+
+
+@pytest.fixture
+def restless(capsys, monkeypatch):
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["restless", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return stopped.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def as_json(restless):
+    def run(*words):
+        code, out, err = restless(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return run
+
+
+@pytest.fixture
+def arms(tmp_path):
+    """A table of six patients of two states, and a table of their states."""
+    path, states = tmp_path / "arms.csv", tmp_path / "states.csv"
+    rows = [
+        "name,p_passive_0_1,p_passive_1_1,p_active_0_1,p_active_1_1,reward_0,reward_1,passive_reward_0,passive_reward_1"
+    ]
+    rows += [f"p{i},0.{i + 1},0.8,0.{i + 3},0.9,0,1,0,1" for i in range(6)]
+    path.write_text("\n".join(rows) + "\n")
+    states.write_text("name,state\n" + "".join(f"p{i},{i % 2}\n" for i in reversed(range(6))))
+    return path, states
+
+
+def test_published_numbers(as_json, restless, tmp_path):
+    out = tmp_path / "indices.csv"
+    found = as_json("solve", "three-states", "--arms", "1000", "--oracle", "whittle", "--out", out)
+    assert found["upper"] / 1000 == pytest.approx(0.123800171, abs=5e-10)
+    assert found["gain"] / 1000 == pytest.approx(0.1142, abs=5e-4)
+    assert (found["details"]["arms"], found["details"]["plays"]) == (1000, 400)
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["name"], row["state"]) for row in rows] == [("cyclic", "0"), ("cyclic", "1"), ("cyclic", "2")]
+    assert [float(row["index"]) for row in rows] == pytest.approx([0.37401552, 0.181994233, -0.02115716], abs=5e-9)
+    fewer = as_json("solve", "three-states", "--arms", "1000", "--plays", "1", "--oracle", "best-arm")
+    assert fewer["details"]["plays"] == 1
+    assert "count = 10\n" in restless("problems", "show", "three-states", "--arms", "10")[1]
+
+
+def test_index_by_state(as_json, restless):
+    (arm,) = as_json("index", "circulant-4")["arms"]
+    assert (arm["name"], arm["count"], arm["indexable"]) == ("cycle", 5, True)
+    assert arm["index"] == [pytest.approx([value], abs=1e-12) for value in (-0.5, 0.5, 1, -1)]
+    (arm,) = as_json("index", "circulant-4", "--discount", "0.99")["arms"]
+    assert arm["index"][2] == pytest.approx([0.98990101], abs=5e-9)
+    code, out, _ = restless("index", "conveyor-8")
+    assert code == 0
+    assert "0.033333333" in out
+
+
+def test_an_arm_that_is_not_indexable_and_one_with_several_classes(tmp_path, restless, as_json):
+    path = tmp_path / "odd.toml"
+    still = rb.Arm.rested([[1, 0], [0, 1]], [1, 0.5], name="still")
+    path.write_text(rb.Problem([still, still.named("other")], observed="all").to_toml())
+    assert "several recurrent classes: 2 of 2 kinds" in restless("index", path)[1]
+    first, second = as_json("index", path)["arms"][0]["index"]
+    assert first == pytest.approx([1.0], abs=1e-6)
+    assert second == pytest.approx([0.5], abs=1e-6)
+
+
+def test_tables(arms, as_json, restless, tmp_path):
+    path, states = arms
+    found = as_json("solve", path, "--plays", "2")
+    assert found["certified"]
+    assert found["problem"] == "arms.csv"
+    assert [arm["name"] for arm in as_json("index", path)["arms"]] == [f"p{i}" for i in range(6)]
+    assert restless("check", path)[0] == 0
+    runs = as_json("simulate", path, "--plays", "2", "--learner", "lp-index", "--horizon", "50", "--runs", "2")
+    assert runs["learners"][0]["spec"] == "lp-index"
+    out = tmp_path / "list.csv"
+    ranked = as_json("rank", path, "--states", states, "--plays", "2", "--exclude", "p0,p2", "--out", out)["arms"]
+    problem = rb.Problem.from_table(path, plays=2)
+    expected = rb.rank(problem, {f"p{i}": i % 2 for i in range(6)}, exclude=["p0", "p2"])
+    assert [arm["name"] for arm in ranked] == list(expected.names)
+    with out.open() as file:
+        assert [row["name"] for row in csv.DictReader(file)] == list(expected.names)
+    assert "p2        0" in restless("rank", path, "--states", states, "--plays", "2")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["solve", "ARMS"], "is a table of arms, which has no number of plays; give --plays"),
+        (["solve", "ARMS", "--plays", "7"], "plays is 7; it must be a whole number from 1 to 6"),
+        (["solve", "ARMS", "--plays", "2", "--arms", "60"], "has a row for each arm; leave --arms out"),
+        (["solve", "ARMS", "--plays", "2", "--observed", "some"], "observed is 'some'; choose from pulled, all"),
+        (["solve", "three-states", "--observed", "all"], "--observed is for tables of arms, and three-states is none"),
+        (["solve", "three-states", "--arms", "7"], "7 arms cannot be divided like 5 arms with 2 plays"),
+        (["solve", "three-states", "--arms", "-5"], "n_arms is -5; it must be a positive whole number"),
+        (["solve", "three-states", "--discount", "1.5"], "discount is 1.5; give a number between 0 and 1"),
+        (["solve", "paper-1", "--discount", "0.9"], "a discount is for problems with observed = 'all'"),
+        (["solve", "three-states", "--memory", "1"], "memory is for arms that are seen when pulled"),
+        (
+            ["solve", "three-states", "--arms", "1000000", "--oracle", "exact"],
+            "divisions of its arms among their states",
+        ),
+        (["solve", "paper-1", "--oracle", "lp-index"], "the oracle lp-index is for arms that are all observed"),
+        (["simulate", "three-states", "--horizon", "9"], "cannot play arms that are all observed"),
+        (["index", "three-states", "--tau-max", "3"], "--tau-max is for arms that are seen when pulled"),
+        (["rank", "paper-1", "--states", "STATES"], "rank needs the states of all arms"),
+        (["rank", "ARMS", "--states", "STATES"], "give --plays"),
+        (
+            ["rank", "ARMS", "--states", "STATES", "--plays", "5", "--exclude", "p0,p1"],
+            "4 arms are left, fewer than plays",
+        ),
+        (["rank", "ARMS", "--states", "STATES", "--plays", "1", "--exclude", "q0"], "there is no arm 'q0'"),
+        (["rank", "ARMS", "--states", "FEWER", "--plays", "1"], "states has no state of arm 'p5'"),
+        (
+            ["rank", "ARMS", "--states", "WRONG", "--plays", "1"],
+            "the state of p1 is 2; it must be a whole number from",
+        ),
+        (["rank", "ARMS", "--states", "ARMS", "--plays", "1"], "has no column state"),
+        (["rank", "ARMS", "--states", "STATES", "--plays", "1", "--out", "STATES"], "which is read too"),
+    ],
+)
+def test_mistakes(arms, restless, tmp_path, words, sentence):
+    path, states = arms
+    fewer, wrong = tmp_path / "fewer.csv", tmp_path / "wrong.csv"
+    fewer.write_text(states.read_text().replace("p5,1\n", ""))
+    wrong.write_text(states.read_text().replace("p1,1", "p1,2"))
+    files = {"ARMS": path, "STATES": states, "FEWER": fewer, "WRONG": wrong}
+    code, out, err = restless(*(files.get(word, word) for word in words))
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_nothing_is_written_after_a_mistake(arms, restless, tmp_path):
+    path, states = arms
+    out = tmp_path / "list.csv"
+    assert restless("rank", path, "--states", states, "--plays", "1", "--exclude", "x", "--out", out)[0] == 2
+    code, _, err = restless("solve", path, "--plays", "2", "--out", tmp_path / "indices.csv")
+    assert code == 2
+    assert "the policy has no indices to write" in err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["arms.csv", "states.csv"]
