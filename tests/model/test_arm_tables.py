@@ -72,6 +72,29 @@ def test_kinds_by_name():
     close(Problem.from_table(table, plays=1, kinds=Problem([fast, slow])), expected)
 
 
+def test_names_positions_and_sizes():
+    arm = Arm([[0.2, 0.8], [0.8, 0.2]], [0, 1], name="a")
+    problem = Problem([arm.of_count(12), arm.named("b")], plays=3, observed="all")
+    assert list(problem.names) == [one.name for one in problem.arms]
+    assert problem.names[1:3] == ("a-02", "a-03")
+    assert problem.arm_numbers(["b", "a-12", "a-01"]).tolist() == [12, 11, 0]
+    with pytest.raises(ProblemError, match="there is no arm 'a'"):
+        problem.arm_numbers(["b", "a"])
+    assert problem.with_arms(26).plays == 6
+    assert problem.with_arms(26, plays=1).kind_counts.tolist() == [24, 2]
+    assert problem.with_plays(13).plays == 13
+    with pytest.raises(ProblemError, match=r"14 arms cannot be divided like 13 arms; give a multiple of 13"):
+        problem.with_arms(14, plays=2)
+
+
+def test_the_range_of_a_slot():
+    arm = Arm([[0.2, 0.8], [0.8, 0.2]], [-1, 1], reward_range=(-1, 1), name="a")
+    assert Problem([arm.of_count(5)], plays=2, observed="all").slot_range is None
+    assert Problem([arm.of_count(5)], plays=2, observed="all", at_most=True).slot_range == (-5, 5)
+    dear = Arm([[0.2, 0.8], [0.8, 0.2]], [0, 1], setup_cost=0.5, name="a")
+    assert Problem([dear.of_count(5)], plays=2).slot_range == (-1, 5)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

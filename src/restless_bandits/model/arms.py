@@ -41,10 +41,13 @@ from restless_bandits.model.rewards import (
 )
 from restless_bandits.model.support import ARM_FEATURES
 
+SMALLEST = 1e-150
+"""Smaller probabilities of transitions count as zero: no run will ever see such a transition."""
+
 
 def proper_chains(transitions: Array) -> Array:
     """Return transition matrices in their normalized form: see ``Arm.chain``."""
-    possible = np.where(transitions < 1e-150, 0.0, transitions)
+    possible = np.where(transitions < SMALLEST, 0.0, transitions)
     return np.asarray(possible / last_sums(possible)[..., None])
 
 

@@ -16,11 +16,11 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits._internal.blocks import blocks
+from restless_bandits._internal.blocks import blocks, last_sums
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_ints, is_whole
 from restless_bandits.model import markov
-from restless_bandits.model.arms import AnyArm, Arm, TableArm, proper_chains
+from restless_bandits.model.arms import SMALLEST, AnyArm, Arm, TableArm, proper_chains
 from restless_bandits.model.checks import ROW_SUM_TOLERANCE, check_distributions, refuse_first
 from restless_bandits.model.rewards import (
     ZERO_TO_ONE,
@@ -265,13 +265,9 @@ class ArrayKinds(Sequence[Arm]):
     def group(self) -> KindGroup:
         """The arrays of all kinds, with normalized chains."""
         n, many = self.n_states, len(self)
-        passive, active = np.empty((many, n, n)), np.empty((many, n, n))
+        passive, active = _proper(self.transitions), _proper(self.active_transitions)
         start = np.empty((many, n))
         for rows in blocks(many, n * n):
-            passive[rows], active[rows] = (
-                proper_chains(self.transitions[rows]),
-                proper_chains(self.active_transitions[rows]),
-            )
             before = _stationary(passive[rows]) if self.initial is None else self.initial[rows]
             if before.ndim == 1:
                 before = np.eye(n)[before.astype(np.int64)]
@@ -317,6 +313,18 @@ class ArrayKinds(Sequence[Arm]):
 def content_bytes(numbers: Iterable[Any]) -> bytes:
     """Return the numbers of an arm or of a change as bytes for the hash of a problem."""
     return b"".join((part if isinstance(part, bytes) else repr(part).encode()) + b"|" for part in numbers)
+
+
+def _proper(chains: Array) -> Array:
+    """Return the normalized form of many chains: the same array if all are normalized."""
+    many, numbers = len(chains), chains[0].size
+    parts = (chains[rows] for rows in blocks(many, numbers))
+    if all((last_sums(part) == 1.0).all() and not ((part > 0.0) & (part < SMALLEST)).any() for part in parts):
+        return chains
+    found = np.empty_like(chains)
+    for rows in blocks(many, numbers):
+        found[rows] = proper_chains(chains[rows])
+    return found
 
 
 def _stationary(chains: Array) -> Array:

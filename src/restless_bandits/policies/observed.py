@@ -159,10 +159,14 @@ class PriorityPolicy(CountedPolicy):
         """The places in the order of priority."""
         order = np.argsort(-self.score, kind="stable")
         falls = np.diff(self.score[order], prepend=np.inf) < -TIE
-        if falls.all():
-            return order
-        second = np.zeros(len(order)) if self.tie_break is None else -self.tie_break
-        return order[np.lexsort((order, _levels(second)[order], np.cumsum(falls)))]
+        tied = ~falls
+        tied[:-1] |= ~falls[1:]
+        some = np.flatnonzero(tied)
+        if len(some):
+            second = np.zeros(len(order)) if self.tie_break is None else _levels(-self.tie_break)
+            among = order[some]
+            order[some] = among[np.lexsort((among, second[among], np.cumsum(falls)[some]))]
+        return order
 
     @cached_property
     def allowed(self) -> IntArray:

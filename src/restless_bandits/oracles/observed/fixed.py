@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from restless_bandits._internal.blocks import blocks, last_sums, row_max
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.kinds import KindGroup
 from restless_bandits.oracles.index_kernels import NEAR_ONE
@@ -17,8 +18,12 @@ from restless_bandits.oracles.observed.relaxation import UNIT, gain_and_bias
 
 def fixed_gains(arms: ObservedArms, discount: float = 1.0) -> tuple[Array, Array]:
     """Return proved lower bounds of the gains of each kind, pulled for ever and resting for ever."""
-    pulled = [_least(g, g.active, g.active_rewards, discount) for g in arms.groups]
-    resting = [_least(g, g.passive, g.passive_rewards, discount) for g in arms.groups]
+    pulled, resting = [], []
+    for whole in arms.groups:
+        for rows in blocks(whole.n_kinds, whole.n_states**2):
+            group = whole.part(rows)
+            pulled.append(_least(group, group.active, group.active_rewards, discount))
+            resting.append(_least(group, group.passive, group.passive_rewards, discount))
     return np.concatenate(pulled), np.concatenate(resting)
 
 
@@ -30,12 +35,12 @@ def _least(group: KindGroup, chain: Array, reward: Array, discount: float) -> Ar
         except np.linalg.LinAlgError:
             bias = np.full_like(reward, np.inf)
         # A chain with several recurrent classes has no relative values: a discount close to one stands in.
-        failed = ~(np.abs(bias).max(axis=1) < 1e9 * (1 + np.abs(reward).max(axis=1)))
+        failed = ~(row_max(np.abs(bias)) < 1e9 * (1 + row_max(np.abs(reward))))
     if failed.any():
         _, bias[failed] = gain_and_bias(
             chain[failed], reward[failed], np.full(int(failed.sum()), min(discount, NEAR_ONE))
         )
     after = reward + discount * np.einsum("ksz,kz->ks", chain, bias)
-    scale = np.abs(bias).max(axis=1) + np.abs(reward).max(axis=1)
-    start = (1 - discount) * (group.start * bias).sum(axis=1)
-    return np.asarray((after - bias).min(axis=1) + start - (3 * n + 8) * UNIT * scale)
+    scale = row_max(np.abs(bias)) + row_max(np.abs(reward))
+    start = (1 - discount) * last_sums(group.start * bias)
+    return np.asarray(start - row_max(bias - after) - (3 * n + 8) * UNIT * scale)

@@ -18,6 +18,7 @@ from restless_bandits._internal.validation import Array, BoolArray, IntArray, ch
 from restless_bandits.model.arm_tables import read_states
 from restless_bandits.model.kinds import names_of
 from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.planners import POLICIES
 from restless_bandits.policies.observed import Layout, PriorityPolicy
 from restless_bandits.policies.policies import Policy
@@ -97,6 +98,7 @@ def rank(
         raise ProblemError("rank needs the states of all arms; give a problem with observed = 'all'")
     if oracle not in ("lp-index", "whittle", "myopic"):
         raise ProblemError(f"oracle is {shortened(oracle)}; a ranking takes lp-index, whittle or myopic")
+    refuse_unsupported(problem, oracle)
     if plays is not None and plays != problem.plays:
         problem = problem.with_plays(plays)
     allowed = np.ones(problem.n_arms, dtype=np.bool_)

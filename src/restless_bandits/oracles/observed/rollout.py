@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from restless_bandits._internal.blocks import blocks
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.random_streams import world_generator, world_words
 from restless_bandits._internal.validation import Array, IntArray
@@ -74,8 +75,11 @@ class ObservedWorld:
         """The arms for steps of single arms."""
         rows, tables, before = [], [], 0
         for group in self.problem.groups:
-            chains = np.stack([group.passive, group.active], axis=2)
-            table = chains.cumsum(axis=3)[:, :, :, :-1]
+            n = group.n_states
+            table = np.empty((group.n_kinds, n, 2, n - 1))
+            for part in blocks(group.n_kinds, 2 * n * n):
+                for action, chains in enumerate((group.passive, group.active)):
+                    table[part, :, action] = chains[part].cumsum(axis=2)[:, :, :-1]
             rows.append(before + np.arange(group.n_kinds) * table[0].size)
             tables.append(table.reshape(-1))
             before += table.size
@@ -83,7 +87,8 @@ class ObservedWorld:
         if not (self.layout.counts == 1).all():
             row = np.repeat(row, self.layout.counts)
         width = (sizes - 1).astype(np.uint16)
-        return kernels.ArmArrays(first.astype(np.int32), row, width, np.concatenate(tables), self.reward)
+        cumulative = tables[0] if len(tables) == 1 else np.concatenate(tables)
+        return kernels.ArmArrays(first.astype(np.int32), row, width, cumulative, self.reward)
 
     @cached_property
     def kinds(self) -> kernels.KindArrays:
