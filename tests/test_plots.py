@@ -170,7 +170,7 @@ def test_transitions(ax):
     problem = rb.Problem.builtin("queue-5")
     chains = [arm.chain for arm in problem.arms]
     arms = tuple(
-        ArmEstimate(f"arm {i}", 10, (Mode(chain + 0.01, np.full((5, 5), 0.1), 0.0),), np.ones(5), np.ones(5), True)
+        ArmEstimate(f"arm {i}", 10, (Mode(chain + 0.01, np.full((5, 5), 0.1), 0.0),), np.ones(5), np.ones(5), True, ())
         for i, chain in enumerate(chains)
     )
     moves = plots.transition_estimates(Estimate(arms), problem)

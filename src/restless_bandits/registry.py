@@ -211,7 +211,10 @@ LEARNERS = Registry(
 DEFAULT = "likelihood-ucb"
 """The default learner: the least measured regret (docs/head-to-head.md)."""
 
-INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm", "lp-index", "id", "lp-update")
+OBSERVED_ORACLES = ("lp-index", "id", "lp-update")
+"""Oracles for arms that are all observed, and for no others."""
+
+INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm", *OBSERVED_ORACLES)
 """Oracles whose policies, with knowledge of the problem, serve as references for comparison."""
 
 COMPARATORS = ("auto", "exact", "whittle", "myopic", "guha", "best-arm", "lp-index")

@@ -29,6 +29,7 @@ from restless_bandits.model.record import Record, frozen_note, plain_notes
 from restless_bandits.model.tasks import REVEALABLE, Task
 from restless_bandits.oracles import Oracle, Solution, evaluate, exact, find_oracle
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH
+from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.plans import Plan, check_plan
 from restless_bandits.policies.policies import Policy
 from restless_bandits.simulation.engine import UnplayablePolicyError, World, play_run
@@ -60,6 +61,17 @@ def trial_problems() -> dict[str, Problem]:
         ),
         "two plays": Problem.random(3, 2, seed=6, plays=2),
         "one arm": Problem([Arm.two_state(0.7, 0.8, initial=1)]),
+    }
+
+
+def observed_trial_problems() -> dict[str, Problem]:
+    """Return the small problems for tests of oracles whose states are all observed."""
+    rng = np.random.default_rng(SEED)
+    chains, means = rng.dirichlet(np.ones(2), (3, 2, 2)), rng.random((3, 2, 2))
+    return {
+        "observed": Problem.from_arrays(chains, means),
+        "observed, two plays": Problem.from_arrays(chains, means, plays=2),
+        "observed, one kind": Problem.from_arrays(chains[0], means[0], axes="saz", count=3),
     }
 
 
@@ -265,7 +277,8 @@ def _line(error: BaseException) -> str:
 def check_oracle(
     oracle: str | Oracle | Callable[[Problem], Policy | Solution], problems: Iterable[Problem] | None = None
 ) -> None:
-    """Check an oracle against the contract on a list of problems, by default ``trial_problems``.
+    """Check an oracle against the contract on a list of problems, by default on those of ``trial_problems``, and on
+    those whose states are all observed.
 
     An oracle
 
@@ -282,7 +295,8 @@ def check_oracle(
         found.accepts(problem)
         return found.solve(problem), found.solve(problem)
 
-    for problem, (solution, again) in _taken(found, problems, "take", solved_twice):
+    tried = [*trial_problems().values(), *observed_trial_problems().values()] if problems is None else problems
+    for problem, (solution, again) in _taken(found, tried, "take", solved_twice):
         if not isinstance(solution, Solution) or not isinstance(solution.policy, Policy):
             _broken(found, f"answers {problem} with {solution!r}; it must be a Solution with a Policy")
         _check_solution(found, problem, solution)
@@ -298,6 +312,9 @@ def _check_solution(oracle: Oracle, problem: Problem, solution: Solution) -> Non
     if not solution.lower - ROUNDING <= optimum.upper or not solution.upper + ROUNDING >= optimum.lower:
         bracket = f"[{solution.lower:.9g}, {solution.upper:.9g}]"
         _broken(oracle, f"claims the bracket {bracket} on {problem}, but μ* is {optimum.lower:.9g}")
+    if problem.observed == "all":
+        # The gain of such a policy is simulated, and a simulation proves nothing.
+        return
     earned = evaluate(problem, solution.policy)
     if solution.gain is not None and abs(solution.gain - earned.gain) > earned.error + CERTIFIED_WIDTH / 10:
         _broken(oracle, f"claims a gain of {solution.gain:.9g} on {problem}, but its policy earns {earned.gain:.9g}")
@@ -309,6 +326,12 @@ def _check_choices(oracle: Oracle, problem: Problem, *policies: Policy) -> None:
     """Compare the policy of an answer with the oracle's policy-only answer in many situations."""
     rng = np.random.default_rng(SEED)
     for _ in range(50):
+        if problem.observed == "all":
+            policy = policies[0]
+            assert isinstance(policy, ObservedPolicy)
+            states = [int(rng.integers(n)) for n in problem.n_states]
+            _check_arms(oracle, problem, np.atleast_1d(policy(states)).tolist())
+            continue
         known: list[int | None] = [int(rng.integers(n)) for n in problem.n_states]
         if None in problem.initial and rng.random() < 0.3:
             known[problem.initial.index(None)] = None

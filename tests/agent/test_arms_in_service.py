@@ -16,12 +16,16 @@ from restless_bandits._internal.random_streams import world_words
 from restless_bandits.model.record import Record
 from restless_bandits.policies import EmpiricalUCB, EveryStateSeen, Forever, SeenIn, Slots
 from restless_bandits.policies.plans import renumbered
-from restless_bandits.registry import learner_names
+from restless_bandits.registry import OBSERVED_ORACLES, learner_names
 from tests import reference
 
 FOUR = Problem.random(4, 2, seed=8)
 SPECS = [
-    *(name for name in learner_names() if name not in ("colored-ucrl2", "informed", "dominance-ucb")),
+    *(
+        name
+        for name in learner_names()
+        if name not in ("colored-ucrl2", "informed", "dominance-ucb", *OBSERVED_ORACLES)
+    ),
     "colored-ucrl2:cap=4",
     "restless-ucb:rewards=known,m=3",
 ]

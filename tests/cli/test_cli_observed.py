@@ -90,6 +90,10 @@ def test_tables(arms, as_json, restless, tmp_path):
     assert restless("check", path)[0] == 0
     runs = as_json("simulate", path, "--plays", "2", "--learner", "lp-index", "--horizon", "50", "--runs", "2")
     assert runs["learners"][0]["spec"] == "lp-index"
+    played = ("--plays", "2", "--learner", "lp-index", "--horizon", "9", "--runs", "2", "--comparator", "myopic")
+    out = restless("simulate", path, *played)[1]
+    assert " ± " in out.splitlines()[-1]
+    assert out.endswith("the gain of myopic, simulated\n")
     out = tmp_path / "list.csv"
     ranked = as_json("rank", path, "--states", states, "--plays", "2", "--exclude", "p0,p2", "--out", out)["arms"]
     problem = rb.Problem.from_table(path, plays=2)

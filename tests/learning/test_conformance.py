@@ -6,13 +6,17 @@ import pytest
 import restless_bandits as rb
 from restless_bandits import Agent, ProblemError
 from restless_bandits._internal.random_streams import world_words
-from restless_bandits.registry import learner_names
+from restless_bandits.registry import OBSERVED_ORACLES, learner_names
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.testing import check_learner, trial_problems
 from tests import reference
 
 SPECS = [
-    *(name for name in learner_names() if name not in ("colored-ucrl2", "informed", "dominance-ucb")),
+    *(
+        name
+        for name in learner_names()
+        if name not in ("colored-ucrl2", "informed", "dominance-ucb", *OBSERVED_ORACLES)
+    ),
     "colored-ucrl2:cap=4",
     "restless-ucb:rewards=known,radius=none,m=7",
     "restless-ucb:oracle=exact,m=4,radius=counts",

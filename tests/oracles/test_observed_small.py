@@ -208,7 +208,7 @@ class TestTies:
         layout = Layout(np.array([2, 2]), np.array([1, 1]))
         policy = PriorityPolicy(layout, np.array([0.5, 0.1, 0.5, 0.1 + 1e-14]), 1)
         assert policy.order.tolist() == [0, 2, 1, 3]
-        second = PriorityPolicy(layout, policy.score, 1, None, np.array([0.0, 0.0, 1.0, 2.0]))
+        second = PriorityPolicy(layout, policy.score, 1, -np.inf, np.array([0.0, 0.0, 1.0, 2.0]))
         assert second.order.tolist() == [2, 0, 3, 1]
         again = PriorityPolicy.from_arrays(second.to_arrays())
         assert again.order.tolist() == second.order.tolist()

@@ -14,7 +14,8 @@ from restless_bandits import Arm, IndexPolicy, Problem, ProblemError, TableArm
 from restless_bandits.oracles.guha import PricedArm, balance_price
 from restless_bandits.oracles.lagrangian import SubsidisedArms, relax
 from restless_bandits.oracles.myopic import table_length
-from restless_bandits.testing import check_oracle
+from restless_bandits.registry import OBSERVED_ORACLES
+from restless_bandits.testing import check_oracle, observed_trial_problems
 from tests.reference import simulate, subsidised_dual
 
 
@@ -290,7 +291,7 @@ class TestConformance:
 
     @pytest.mark.usefixtures("known")
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("name", rb.oracles.ORACLES)
+    @pytest.mark.parametrize("name", [name for name in rb.oracles.ORACLES if name not in OBSERVED_ORACLES])
     def test_every_oracle_on_every_kind(self, name, kind):
         problem = self.KINDS[kind]
         if name == "guha" and max(problem.n_states) != 2:
@@ -308,6 +309,19 @@ class TestConformance:
         assert solution.gain == pytest.approx(rb.evaluate(problem, solution.policy).gain, abs=1e-9)
         assert solution.gain <= solution.upper + 1e-9
         assert "Solution by" in repr(solution)
+
+    @pytest.mark.parametrize("name", [name for name in rb.oracles.ORACLES if name != "guha"])
+    def test_every_oracle_on_observed_arms(self, name):
+        for problem in observed_trial_problems().values():
+            check_oracle(name, [problem])
+            solution = rb.oracles.oracle(name)(problem)
+            assert (solution.oracle, solution.problem) == (name, problem)
+            assert solution.how
+
+    @pytest.mark.parametrize("name", OBSERVED_ORACLES)
+    def test_some_oracles_are_for_observed_arms_alone(self, name):
+        with pytest.raises(ProblemError, match=f"the oracle {name} is for arms that are all observed; give a problem"):
+            rb.oracles.oracle(name)(self.KINDS["paper"])
 
     def test_unknown_oracle(self):
         with pytest.raises(ProblemError, match="no oracle 'whitle'; did you mean 'whittle'"):

@@ -115,6 +115,25 @@ def test_the_cookie_cannot_be_read(page):
     assert cookie["sameSite"] == "Strict"
 
 
+def test_an_agent_whose_arms_react(page, service, api):
+    """Both chains are drawn, and a pull without an answer is in the belief and in the index."""
+    arms = [{"name": "x", "reacts": True, "passive_rewards": [0.5, 0.25]}, {"name": "y", "reacts": True}]
+    made = api.post("/agents", json={"name": "reacting", "arms": arms, "learner": "round-robin"})
+    assert made.status_code == 201, made.text
+    for number in range(24):
+        asked = api.post("/agents/reacting/ask", json={"request": str(number)}).json()
+        seen = {"lost": True} if number > 21 else {"state": number // 3 % 2, "reward": 1.0}
+        told = {"decision": asked["decision"]} | ({"pulled": False} if number == 4 else seen)
+        assert api.post("/agents/reacting/tell", json=told).status_code == 200
+    show(page, service, "reacting")
+    until(page, lambda: "x, pulled state 0" in card(page, "Chains learned").text)
+    assert "x, at rest state 0" in card(page, "Chains learned").text
+    until(page, lambda: "no answer" in card(page, "Why this arm").text)
+    until(page, lambda: "pays" in card(page, "What it believes now").text)
+    assert api.delete("/agents/reacting").status_code == 200
+    show(page, service)
+
+
 def test_beliefs_sum_to_one(page, service):
     show(page, service)
     belief = card(page, "What it believes now")

@@ -212,6 +212,8 @@ def _comparator_line(result: SimulationResult) -> str:
     }
     named = kinds.get(against.kind, f"the gain of {against.kind}")
     named += ", the mean over the pieces of the problem" if against.pieces else ""
+    if against.stderr:
+        return f"regret against {factor}{against.gain:.9g} ± {against.stderr:.2g}, {named}, simulated"
     width = against.upper - against.lower
     known = f", known to {width:.1g}" if width > 0 else ""
     return f"regret against {factor}{against.gain:.12g}, {named}{known}"

@@ -536,6 +536,21 @@ class Problem:
         """
         return self.n_arms if self.pays_at_rest else self.plays
 
+    @property
+    def slot_range(self) -> Range | None:
+        """The least and the greatest reward of a slot, None if only the pulled arms pay and no pull has a cost.
+
+        The rewards of such a slot lie within ``plays`` times ``reward_range``.
+        """
+        costs = 0.0
+        if "setup_cost" in self.features:
+            costs = self.plays * max(kind.setup_cost for kind in self.kinds)
+        elif not self.pays_at_rest:
+            return None
+        low, high = self.reward_range
+        # An arm without pay at rest pays zero there, outside of some ranges.
+        return self.n_arms * min(low, 0.0) - costs, self.n_arms * max(high, 0.0)
+
     def with_plays(self, plays: int) -> Problem:
         """Return the problem with another number of plays."""
         self.require_steady("another number of plays")

@@ -7,6 +7,7 @@ each place alone is a ``CountedPolicy``: a million arms of a few kinds then cost
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -149,7 +150,7 @@ class PriorityPolicy(CountedPolicy):
     score: Array
     """The score of each place."""
     plays: int
-    floor: float | None = None
+    floor: float = -math.inf
     tie_break: Array | None = None
     """A second score of each place."""
 
@@ -166,7 +167,7 @@ class PriorityPolicy(CountedPolicy):
     @cached_property
     def allowed(self) -> IntArray:
         """The places that may be pulled, in the order of priority."""
-        return self.order if self.floor is None else self.order[self.score[self.order] > self.floor]
+        return self.order[self.score[self.order] > self.floor]
 
     def pulls(self, numbers: IntArray) -> IntArray:
         found = np.zeros_like(numbers)
@@ -175,8 +176,7 @@ class PriorityPolicy(CountedPolicy):
         return found
 
     def to_arrays(self) -> dict[str, Any]:
-        floor = np.nan if self.floor is None else self.floor
-        own = {"score": self.score, "plays": np.array(self.plays), "floor": np.array(floor)}
+        own = {"score": self.score, "plays": np.array(self.plays), "floor": np.array(self.floor)}
         second = {} if self.tie_break is None else {"tie_break": self.tie_break}
         return self.layout.to_arrays() | own | second
 
@@ -185,7 +185,7 @@ class PriorityPolicy(CountedPolicy):
         layout, floor = Layout.from_arrays(arrays), float(arrays["floor"])
         plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
         second = _table(arrays, "tie_break", layout) if "tie_break" in arrays else None
-        return cls(layout, _table(arrays, "score", layout), plays, None if np.isnan(floor) else floor, second)
+        return cls(layout, _table(arrays, "score", layout), plays, floor, second)
 
 
 @dataclass(frozen=True, eq=False)

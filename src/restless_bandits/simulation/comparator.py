@@ -27,7 +27,9 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.model.problem_files import builtin_problems
 from restless_bandits.oracles.exact import BYTES_PER_BELIEF, joint_beliefs_needed
 from restless_bandits.oracles.observed.planners import affordable_optimum, solve_observed, takes_exact
+from restless_bandits.oracles.observed.rollout import simulated_gain
 from restless_bandits.oracles.solution import Solution
+from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.registry import COMPARATORS
 
 MOST_BELIEFS = 2_000_000
@@ -58,6 +60,8 @@ class Comparator:
     lower: float
     upper: float
     pieces: tuple[tuple[int, Comparator], ...] = ()
+    stderr: float = 0.0
+    """The standard error of a simulated gain, 0 for a computed gain."""
 
     @classmethod
     def over(cls, pieces: tuple[tuple[int, Comparator], ...], horizon: int) -> Comparator:
@@ -96,6 +100,7 @@ class Comparator:
 
     def as_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("kind", "gain", "lower", "upper")}
+        own |= {"stderr": self.stderr} if self.stderr else {}
         return (
             own | {"pieces": [{"first": first, **one.as_dict()} for first, one in self.pieces]} if self.pieces else own
         )
@@ -163,7 +168,11 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
     if problem.observed == "all" and word in ("auto", "exact"):
         return _observed_comparator(problem, word)
     if word not in ("auto", "exact"):
-        gain = oracles.oracle(word)(problem).gain
+        found = oracles.oracle(word)(problem)
+        gain = found.gain
+        if gain is None and isinstance(found.policy, ObservedPolicy):
+            gain, stderr = simulated_gain(problem, found.policy)
+            return Comparator(word, gain, gain, gain, stderr=stderr)
         if gain is None:
             raise ProblemError(f"the problem is too large to evaluate {word} on it; compare with best-arm or auto")
         return Comparator(word, gain, gain, gain)

@@ -21,6 +21,7 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import IntArray, check_int
 from restless_bandits.learning.learners.base import Learner
 from restless_bandits.learning.learners.simple import Informed, RoundRobin
+from restless_bandits.model.kinds import names_of
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.support import REACTING
@@ -36,6 +37,8 @@ from restless_bandits.simulation.results import Outcomes
 
 MOST_RUNS = 1_000_000
 """Runs of a cell, whose outcomes are all held in memory."""
+MOST_PULL_COLUMNS = 10_000
+"""Kinds of observed arms from which on pulls are counted for all arms together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +96,24 @@ def _play_observed(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun
         run = play_observed(policy, world, checkpoints, seed=job.seed, run=number)
         seconds = np.array([time.perf_counter() - started])
         lengths = np.array(run.record.plan_lengths, dtype=np.int64)
-        played.append(
-            PlayedRun(number, Outcomes(run.totals.at[None], run.record.pulls[None], seconds, (lengths,)), None)
-        )
+        pulls = np.add.reduceat(run.record.pulls, job.problem.kind_firsts)
+        if len(pulls) > MOST_PULL_COLUMNS:
+            pulls = pulls.sum(keepdims=True)
+        outcome = Outcomes(run.totals.at[None], pulls[None], seconds, (lengths,))
+        played.append(PlayedRun(number, outcome, None))
     return played
+
+
+def pull_columns(problem: Problem) -> Sequence[str]:
+    """Return the names of the columns of pulls in the outcomes of a problem.
+
+    A problem whose states are all observed may have a million arms: its pulls are counted by kind of arms, or for all
+    arms together if there are very many kinds.
+    """
+    if problem.observed != "all":
+        return problem.names
+    many = len(problem.kinds) > MOST_PULL_COLUMNS
+    return ("all arms",) if many else tuple(names_of(problem.kinds))
 
 
 @lru_cache(maxsize=2)

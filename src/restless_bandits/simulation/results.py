@@ -64,8 +64,11 @@ class Outcomes:
         lengths = np.split(arrays["plan_lengths"], np.cumsum(arrays["plans"])[:-1])
         return cls(**{name: arrays[name] for name in OUTCOME_FIELDS}, plan_lengths=tuple(lengths))
 
-    def check(self, checkpoints: IntArray, n_arms: int, reward_range: Range) -> None:
-        """Raise ``ValueError`` for arrays that no runs produce, given checkpoints and the number of arms."""
+    def check(self, checkpoints: IntArray, n_arms: int, reward_range: Range, slot_range: Range | None) -> None:
+        """Raise ``ValueError`` for arrays that no runs produce, given checkpoints and the number of columns of pulls.
+
+        ``reward_range`` is that of an arm, and ``slot_range`` that of a slot, if given: see ``Problem.slot_range``.
+        """
         runs, horizon = len(self.plan_lengths), int(checkpoints[-1])
         shapes = {"at": (runs, len(checkpoints), 3), "pulls": (runs, n_arms), "seconds": (runs,)}
         for name, shape in shapes.items():
@@ -77,11 +80,13 @@ class Outcomes:
         whole_runs = all(
             one.dtype == np.int64 and (one > 0).all() and one.sum() == horizon for one in self.plan_lengths
         )
-        if not whole_runs or self.pulls.min() < 0 or (self.seconds < 0).any() or (plays % 1).any() or np.ptp(plays):
+        # Where arms are paid at rest, fewer arms may be pulled.
+        uneven = slot_range is None and ((plays % 1).any() or np.ptp(plays) > 0)
+        if not whole_runs or self.pulls.min() < 0 or (self.seconds < 0).any() or uneven:
             raise ValueError("pulls or plans do not add up to the horizon")
         # Rewards lie within their range; expected rewards are rounded.
         earned = self.at[:, :, :GAP] / checkpoints[:, None]
-        low, high = (plays[0] * end for end in reward_range)
+        low, high = (plays[0] * end for end in reward_range) if slot_range is None else slot_range
         off = 1e-9 * max(abs(low), abs(high))
         if not ((earned >= low - off) & (earned <= high + off)).all():
             raise ValueError("rewards are more than can be earned")
@@ -115,6 +120,7 @@ class SimulationResult:
     content: str
     """The problem's content hash."""
     arms: tuple[str, ...]
+    """The columns of ``pulls``: arms, or kinds where all states are observed, or ``all arms`` of very many kinds."""
     learners: tuple[str, ...]
     """The learners' specs."""
     horizon: int
@@ -134,6 +140,8 @@ class SimulationResult:
     """The largest delay of feedback in slots."""
     reward_range: Range = ZERO_TO_ONE
     """The smallest range that contains the rewards of all arms."""
+    slot_range: Range | None = None
+    """The least and the greatest reward of a slot where arms are paid at rest or pulls cost: ``Problem.slot_range``."""
 
     @property
     def remark(self) -> str | None:
@@ -167,7 +175,7 @@ class SimulationResult:
 
     @property
     def pulls(self) -> IntArray:
-        """How often each arm was pulled: (learner, run, arm)."""
+        """How often each arm of ``arms`` was pulled: (learner, run, arm)."""
         return np.stack([one.pulls for one in self.outcomes])
 
     @property
@@ -321,6 +329,7 @@ class SimulationResult:
         label |= {
             "fit": self.findings.as_dict(),
             "reward_range": self.reward_range,
+            "slot_range": self.slot_range,
             "lost": self.lost,
             "late": self.late,
         }
@@ -366,6 +375,7 @@ class SimulationResult:
             late=label.get("late", 0),
             # Files of earlier versions have none.
             reward_range=checked_range("reward_range", label.get("reward_range", ZERO_TO_ONE)),
+            slot_range=checked_range("slot_range", ends) if (ends := label.get("slot_range")) else None,
             traces={spec: Trajectories(*(own[spec][f"trace_{key}"] for key in TRACED)) for spec in label["traced"]},
         )
         found._check()
@@ -380,7 +390,7 @@ class SimulationResult:
         words = (self.problem, self.content, self.comparator.kind, *self.arms, *self.learners)
         firsts = [first for first, _ in self.comparator.pieces]
         against = (self.comparator, *(one for _, one in self.comparator.pieces))
-        ends = [end for one in against for end in (one.lower, one.gain, one.upper)]
+        ends = [end for one in against for end in (one.lower, one.gain, one.upper, one.stderr)]
         marks = self.checkpoints
         if not (
             all(isinstance(word, str) for word in words)
@@ -399,7 +409,7 @@ class SimulationResult:
         ):
             raise ValueError("the label is not that of a result")
         for one in self.outcomes:
-            one.check(marks, len(self.arms), self.reward_range)
+            one.check(marks, len(self.arms), self.reward_range, self.slot_range)
             if one.runs != self.runs:
                 raise ValueError("learners have played different numbers of runs")
         plays = int(self.outcomes[0].pulls[0].sum()) // self.horizon

@@ -23,7 +23,7 @@ from restless_bandits.oracles.exact import cost
 from restless_bandits.simulation.comparator import Comparator, comparator_over
 from restless_bandits.simulation.engines import open_pool
 from restless_bandits.simulation.feedback_delays import FeedbackDelays
-from restless_bandits.simulation.jobs import MOST_RUNS, SimulationJob, check_playable, is_priced
+from restless_bandits.simulation.jobs import MOST_RUNS, SimulationJob, check_playable, is_priced, pull_columns
 from restless_bandits.simulation.pools import Pool, ProcessPool
 from restless_bandits.simulation.results import LARGEST_RATIO, SimulationResult, Trajectories
 from restless_bandits.simulation.scheduler import JobResults, play_jobs
@@ -104,7 +104,7 @@ def simulate(
         slots, to which the horizon is added.
     comparator
         The reference of regret: ``auto`` (the optimum, or its bracket), ``exact``, ``whittle``, ``myopic``,
-        ``guha``, ``best-arm``, or a number.
+        ``guha``, ``best-arm``, ``lp-index``, or a number. The gain of a policy of observed arms is simulated.
     ratio
         Approximation regret: ``ratio · t · gain − Σ reward``.
     trace
@@ -138,6 +138,7 @@ def simulate(
     marks = checkpoint_slots(checkpoints, horizon)
     players = by_label(learners)
     kept = 3 * runs * len(players) * (len(marks) + (horizon * problem.plays if trace else 0))
+    kept += runs * len(players) * len(pull_columns(problem))
     if kept > MOST_NUMBERS:
         what = "with traces" if trace else f"with {len(marks)} checkpoints"
         raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
@@ -169,7 +170,7 @@ def simulate(
 
         tell()
         try:
-            if isinstance(pool, ProcessPool) and not is_kept(run_plan):
+            if isinstance(pool, ProcessPool) and problem.observed == "pulled" and not is_kept(run_plan):
                 # Compile here the code with the longest compile time; all workers then load the code from disk.
                 play_beginning(all_results[0].job)
             play_jobs([all_results], pool, tell, TimeEstimate(all_results, pool.width, announce).look)
@@ -193,7 +194,7 @@ def collect(
     return SimulationResult(
         problem=first.problem.name,
         content=first.problem.content,
-        arms=tuple(arm.name for arm in first.problem.arms),
+        arms=tuple(pull_columns(first.problem)),
         learners=tuple(job_results.job.label for job_results in all_results),
         horizon=first.horizon,
         seed=first.seed,
@@ -207,6 +208,7 @@ def collect(
         lost=first.answers.lost,
         late=first.answers.late,
         reward_range=first.problem.reward_range,
+        slot_range=first.problem.slot_range,
     )
 
 

@@ -28,7 +28,7 @@ from restless_bandits.learning.learners.base import Learner
 from restless_bandits.model.rewards import Range
 from restless_bandits.oracles.solution import Oracle
 from restless_bandits.registry import ORACLES, source_mark
-from restless_bandits.simulation.jobs import SimulationJob, is_priced
+from restless_bandits.simulation.jobs import SimulationJob, is_priced, pull_columns
 from restless_bandits.simulation.results import Outcomes
 
 WHAT = "results of restless simulate"
@@ -93,8 +93,10 @@ class RunStore:
     folder: Path
     key: str
     checkpoints: tuple[int, ...]
-    n_arms: int
+    n_columns: int
+    """The number of columns of pulls."""
     reward_range: Range
+    slot_range: Range | None
 
     @classmethod
     def open(cls, folder: Path, job: SimulationJob) -> RunStore:
@@ -127,7 +129,8 @@ class RunStore:
                 write_file(place / "key.json", (key + "\n").encode())
         except OSError as error:
             raise ProblemError(f"cannot write {place}: {error.strerror or error}") from None
-        return cls(place, key, job.checkpoints, problem.n_arms, problem.reward_range)
+        columns = len(pull_columns(problem))
+        return cls(place, key, job.checkpoints, columns, problem.reward_range, problem.slot_range)
 
     def load(self, runs: int) -> dict[int, Outcomes]:
         """Return the stored runs below ``runs``, each by its number.
@@ -156,7 +159,7 @@ class RunStore:
         block = Outcomes.from_arrays(arrays)
         if str(arrays["key"]) != self.key or len(set(numbers)) != len(block.plan_lengths) or min(numbers) < 0:
             raise ValueError("not a block of this key")
-        block.check(np.array(self.checkpoints), self.n_arms, self.reward_range)
+        block.check(np.array(self.checkpoints), self.n_columns, self.reward_range, self.slot_range)
         return numbers, block
 
     def save(self, finished: dict[int, Outcomes]) -> None:

@@ -24,6 +24,8 @@ TRIAL_AFTER_SECONDS = 1.5
 TRIAL_SECONDS, TRIAL_SLOTS = 1.0, 100_000
 ANSWERED_SLOTS = 1000
 """Slots of a trial run played by an agent."""
+OBSERVED_STEPS = 1_000_000
+"""Steps of arms in a trial run on observed arms."""
 FIRST_SLOTS = 300
 """Slots by which learners have made plans of every kind."""
 PLANS_POWER = 0.7
@@ -79,9 +81,10 @@ class TimeEstimate:
 
 def seconds_by_trial(job: SimulationJob) -> float:
     """Return the approximate seconds of a run of a cell, from its first second."""
-    if not job.answers.prompt:
+    if job.problem.observed == "all" or not job.answers.prompt:
         # A slot takes longer than its share of a plan: the first slots represent all slots.
-        slots, begun = min(job.horizon, ANSWERED_SLOTS), time.thread_time()
+        most = ANSWERED_SLOTS if job.problem.observed == "pulled" else max(1, OBSERVED_STEPS // job.problem.n_arms)
+        slots, begun = min(job.horizon, most), time.thread_time()
         beginning = dataclasses.replace(job, horizon=slots, checkpoints=(slots,))
         play_runs(beginning, [0])
         return (time.thread_time() - begun) * job.horizon / slots

@@ -87,7 +87,7 @@ def _relaxation(problem: Problem, discount: float) -> ObservedRelaxation:
 def _priority(problem: Problem, score: Array, floor: float = 0.0, tie_break: Array | None = None) -> PriorityPolicy:
     """Return a priority; if fewer pulls are allowed, places whose score is at most the floor are never pulled."""
     layout = ObservedArms.of(problem).layout
-    return PriorityPolicy(layout, score, problem.plays, floor if problem.at_most else None, tie_break)
+    return PriorityPolicy(layout, score, problem.plays, floor if problem.at_most else -math.inf, tie_break)
 
 
 def whittle_priority(problem: Problem, discount: float | None = None) -> PriorityPolicy:
@@ -206,18 +206,24 @@ def solve_observed(
         else:
             found = solve_observed(problem, chosen, discount=discount)
         return _named(found, "auto", why, time.perf_counter() - started)
-    policy, found_relaxation = _policy(problem, name, discount), observed_relaxation(problem, discount)
+    return bracketed_observed(problem, name, _policy(problem, name, discount), RULES[name], started, discount)
+
+
+def bracketed_observed(
+    problem: Problem, name: str, policy: ObservedPolicy, how: str, started: float, discount: float | None = None
+) -> Solution:
+    """Return a policy with what can be proved around it: the best fixed arms, and the bound of the relaxation."""
+    relaxed = observed_relaxation(problem, discount)
     lower = fixed_lower(problem, discount)
-    how = RULES[name] + _remarks(problem, found_relaxation)
     details: dict[str, Any] = {"arms": problem.n_arms, "plays": problem.plays, "bound": "relaxation"}
-    details["subsidy"] = found_relaxation.subsidy
-    interval = found_relaxation.interval
-    if interval[0] < interval[1]:
-        details["subsidies"] = [None if math.isinf(end) else end for end in interval]
-    bound = max(found_relaxation.bound, lower)
+    details["subsidy"] = relaxed.subsidy
+    if relaxed.interval[0] < relaxed.interval[1]:
+        details["subsidies"] = [None if math.isinf(end) else end for end in relaxed.interval]
+    bound = max(relaxed.bound, lower)
     gain = lower if name == "best-arm" else None
     certified = gain is not None and bound - lower <= CERTIFIED_WIDTH * _width(problem)
     taken = time.perf_counter() - started
+    how += _remarks(problem, relaxed)
     return Solution(problem, name, policy, gain, lower, bound, certified, how, taken, details=details)
 
 

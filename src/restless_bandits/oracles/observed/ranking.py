@@ -107,8 +107,7 @@ def rank(
     policy, ranks = _priority(problem, oracle)
     here = policy.layout.checked(present)
     places = policy.layout.first + here
-    if policy.floor is not None:
-        allowed &= policy.score[places] > policy.floor
+    allowed &= policy.score[places] > policy.floor
     candidates = np.flatnonzero(allowed)
     if len(candidates) < problem.plays and not problem.at_most:
         raise ProblemError(

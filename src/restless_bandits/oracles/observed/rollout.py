@@ -7,6 +7,7 @@ what ten arms cost. Both ways use streams of their own, so a problem is always p
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -305,6 +306,12 @@ def mean_rewards(problem: Problem, policy: ObservedPolicy, budget: Budget, seed:
         run = play_observed(policy, world, marks, seed=seed, run=number)
         found[number] = np.diff(run.totals.at[:, 1]) / np.diff(marks)
     return found
+
+
+def simulated_gain(problem: Problem, policy: ObservedPolicy, seconds: float = SHORT_SECONDS) -> tuple[float, float]:
+    """Return the mean reward a slot of a simulation of some seconds, and its standard error."""
+    means = mean_rewards(problem, policy, Budget.of(ObservedWorld(problem), policy, seconds)).mean(axis=1)
+    return float(means.mean()), float(means.std(ddof=1)) / math.sqrt(len(means))
 
 
 def short_gain(problem: Problem, policy: ObservedPolicy) -> float:

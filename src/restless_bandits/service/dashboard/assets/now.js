@@ -284,7 +284,8 @@ export function drawIndex(view) {
     points = [],
     best = new Set(order.slice(0, view.thoughts.plays).map((one) => one.arm.number));
   order.forEach(({ arm, value, state, lost, elapsed }, n) => {
-    const last = lost ? `; pulled ${elapsed} ago, no answer` : state === null ? ", never seen" : `; seen in ${state}, ${elapsed} ago`;
+    const seen = state === null ? ", never seen" : `; seen in ${state}, ${elapsed} ago`,
+      last = lost ? `; pulled ${elapsed} ago, no answer` : seen;
     const y = n * row,
       w = Math.max(2, ((value - low) / (high - low || 1)) * (width - 2));
     parts.push(
