@@ -30,7 +30,7 @@ UPDATES_PER_PRODUCT = 48
 SINGULAR = 1e-12
 """A ratio of determinants below this number means several recurrent classes."""
 FLAT = 1e-12
-"""An advantage that falls by less than this share of the subsidy is constant: pulling now or later is the same there."""
+"""An advantage that falls by less than this share of the subsidy is constant: pulls now or later are alike there."""
 TURNS_PER_STATE = 20
 """A sweep with more turns than this number for each state goes round in a circle of ties."""
 

@@ -17,7 +17,7 @@ Turns = tuple[Array, IntArray, Array, Array, IntArray, IntArray]
 SINGULAR = 1e-12
 """A pivot or a ratio of determinants below this number means several recurrent classes."""
 FLAT = 1e-12
-"""An advantage that falls by less than this share of the subsidy is constant: pulling now or later is the same there."""
+"""An advantage that falls by less than this share of the subsidy is constant: pulls now or later are alike there."""
 DONE, MULTICHAIN, CYCLING = 0, 1, 2
 """Outcomes of a sweep."""
 TURNS_PER_STATE = 20
