@@ -16,6 +16,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, check_known
 from restless_bandits._internal.validation import Array
+from restless_bandits.model.deadlines import deadline_arm
 from restless_bandits.model.support import ARM_FEATURES, PROBLEM_FEATURES
 
 PROBLEM_KEYS = ("name", "source", "plays", "observed", "at_most", "fit", "arms", "changes")
@@ -33,6 +34,8 @@ ARM_KEYS = (
     "reward_range",
     "reward_spread",
 )
+MADE_ARM_KEYS = ("deadline",)
+"""Keys of an arm from which others follow; problems are written without them."""
 CHANGE_KEYS = ("slot", "arm", "transitions", "rewards")
 PROBLEM_FOLDER = Path(__file__).parent / "problems"
 RANDOM_KINDS = ("paper", "birth-death", "general")
@@ -76,8 +79,14 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
         raise ProblemError(f"{origin}: no arms; give each one as a table [[arms]] with rewards and transitions")
     arms = [{"name": f"arm {i + 1}", **table} for i, table in enumerate(tables)]
     for arm in arms:
+        where = f"{origin}: arm {arm['name']!r}"
         for key in arm:
-            check_known(key, ARM_KEYS, f"{origin}: arm {arm['name']!r}: unknown key")
+            check_known(key, ARM_KEYS + MADE_ARM_KEYS, f"{where}: unknown key")
+        if "deadline" in arm:
+            made = deadline_arm(arm.pop("deadline"), f"{where}: deadline")
+            for key in made.keys() & arm.keys():
+                raise ProblemError(f"{where}: {key} follows from deadline; leave {key} out")
+            arm.update(made)
         for key in ("rewards", "transitions"):
             if key not in arm:
                 raise ProblemError(f"{origin}: arm {arm['name']!r}: {key} is missing")

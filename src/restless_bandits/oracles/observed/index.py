@@ -29,6 +29,8 @@ BLOCKED_FROM = 150
 UPDATES_PER_PRODUCT = 48
 SINGULAR = 1e-12
 """A ratio of determinants below this number means several recurrent classes."""
+FLAT = 1e-12
+"""An advantage that falls by less than this share of the subsidy is constant: pulls now or later are alike there."""
 TURNS_PER_STATE = 20
 """A sweep with more turns than this number for each state goes round in a circle of ties."""
 
@@ -273,7 +275,7 @@ def _one_blocked(
     subsidy = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         while True:
-            open_to_turn = ((fall > 0) != resting) & (fall != 0)
+            open_to_turn = ((fall > 0) != resting) & (np.abs(fall) > FLAT)
             if not open_to_turn.any():
                 return turns, base, not resting.all()
             steps = np.where(open_to_turn, advantage / fall, np.inf)

@@ -16,6 +16,8 @@ Turns = tuple[Array, IntArray, Array, Array, IntArray, IntArray]
 
 SINGULAR = 1e-12
 """A pivot or a ratio of determinants below this number means several recurrent classes."""
+FLAT = 1e-12
+"""An advantage that falls by less than this share of the subsidy is constant: pulls now or later are alike there."""
 DONE, MULTICHAIN, CYCLING = 0, 1, 2
 """Outcomes of a sweep."""
 TURNS_PER_STATE = 20
@@ -68,7 +70,7 @@ def sweep(arms: tuple[Array, ...], discount: float, found: Turns) -> None:
         for turn in range(most + 1):
             step, chosen = np.inf, -1
             for s in range(n):
-                if (fall[s] > 0.0) != resting[s] and fall[s] != 0.0:
+                if (fall[s] > 0.0) != resting[s] and abs(fall[s]) > FLAT:
                     ahead = advantage[s] / fall[s]
                     if turn > 0 and ahead < 0.0:
                         ahead = 0.0
