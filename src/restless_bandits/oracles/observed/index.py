@@ -65,7 +65,7 @@ class Sweep:
         found = np.full((self.n_arms, n_states), np.inf)
         if self.state.shape[1] == n_states and (self.state >= 0).all() and np.isfinite(self.subsidy).all():
             # Every state turns once.
-            np.put_along_axis(found, self.state, self.subsidy, axis=1)
+            found.reshape(-1)[np.arange(0, found.size, n_states)[:, None] + self.state] = self.subsidy
             return found
         rows = np.arange(self.n_arms)
         for turn in range(self.subsidy.shape[1]):
