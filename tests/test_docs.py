@@ -33,8 +33,6 @@ from restless_bandits.registry import LEARNERS, ORACLES
 from restless_bandits.simulation import jobs
 
 ROOT = Path(__file__).parent.parent
-SLOW_PAGES = ("docs/how-to/observed-arms.md",)
-"""Pages whose code takes more than five CPU seconds."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(
@@ -63,10 +61,7 @@ def blocks(text):
 
 def pages_with(*languages):
     chosen = [page for page in PAGES if any(block.language in languages for block in blocks(page.read_text("utf-8")))]
-    names = [str(page.relative_to(ROOT)) for page in chosen]
-    marks = [pytest.mark.slow if name in SLOW_PAGES and "python" in languages else () for name in names]
-    pages = [pytest.param(page, id=name, marks=mark) for page, name, mark in zip(chosen, names, marks, strict=True)]
-    return pytest.mark.parametrize("page", pages)
+    return pytest.mark.parametrize("page", chosen, ids=[str(page.relative_to(ROOT)) for page in chosen])
 
 
 @pytest.fixture(scope="module", autouse=True)

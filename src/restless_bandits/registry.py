@@ -214,6 +214,9 @@ DEFAULT = "likelihood-ucb"
 OBSERVED_ORACLES = ("lp-index", "id", "lp-update")
 """Oracles for arms that are all observed, and for no others."""
 
+DEFAULT_OBSERVED = "lp-index"
+"""The default policy of a simulation of arms that are all observed."""
+
 INFORMED = ("exact", "whittle", "myopic", "guha", "best-arm", *OBSERVED_ORACLES)
 """Oracles whose policies, with knowledge of the problem, serve as references for comparison."""
 

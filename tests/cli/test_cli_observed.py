@@ -88,7 +88,7 @@ def test_tables(arms, as_json, restless, tmp_path):
     assert found["problem"] == "arms.csv"
     assert [arm["name"] for arm in as_json("index", path)["arms"]] == [f"p{i}" for i in range(6)]
     assert restless("check", path)[0] == 0
-    runs = as_json("simulate", path, "--plays", "2", "--learner", "lp-index", "--horizon", "50", "--runs", "2")
+    runs = as_json("simulate", path, "--plays", "2", "--horizon", "50", "--runs", "2")
     assert runs["learners"][0]["spec"] == "lp-index"
     played = ("--plays", "2", "--learner", "lp-index", "--horizon", "9", "--runs", "2", "--comparator", "myopic")
     out = restless("simulate", path, *played)[1]
@@ -122,7 +122,11 @@ def test_tables(arms, as_json, restless, tmp_path):
             "divisions of its arms among their states",
         ),
         (["solve", "paper-1", "--oracle", "lp-index"], "the oracle lp-index is for arms that are all observed"),
-        (["simulate", "three-states", "--horizon", "9"], "cannot play arms that are all observed"),
+        (
+            ["simulate", "three-states", "--horizon", "9", "--learner", "ts"],
+            "ts cannot play arms that are",
+        ),
+        (["simulate", "three-states", "--horizon", "9", "--lost", "0.1"], "leave out lost and late"),
         (["index", "three-states", "--tau-max", "3"], "--tau-max is for arms that are seen when pulled"),
         (["rank", "paper-1", "--states", "STATES"], "rank needs the states of all arms"),
         (["rank", "ARMS", "--states", "STATES"], "give --plays"),

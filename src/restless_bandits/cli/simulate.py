@@ -15,7 +15,7 @@ import typer
 from restless_bandits._internal.errors import ProblemError, harmless, shortened
 from restless_bandits.cli import completion, options, output
 from restless_bandits.cli.problems import ArmsOption, KindsOption, ObservedOption, PlaysOption, read_problem
-from restless_bandits.registry import COMPARATORS, DEFAULT
+from restless_bandits.registry import COMPARATORS, DEFAULT, DEFAULT_OBSERVED
 
 if TYPE_CHECKING:
     from restless_bandits.simulation import SimulationResult
@@ -75,7 +75,7 @@ def simulate(
         with show_progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
                 stated,
-                learner or DEFAULT,
+                learner or (DEFAULT if stated.observed == "pulled" else DEFAULT_OBSERVED),
                 horizon,
                 runs=runs,
                 seed=seed,
