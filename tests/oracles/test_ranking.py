@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from restless_bandits import Arm, Problem, ProblemError, oracles, rank, solve
+from restless_bandits import Problem, ProblemError, rank
 from restless_bandits.oracles.observed.planners import observed_policy
 
 
@@ -48,18 +48,6 @@ def test_fewer_arms_may_be_pulled():
     rewards[:, :, 1] = [-1.0, 0.5]
     problem = Problem.from_arrays(chains, rewards, reward_axes="nsa", plays=4, at_most=True)
     assert rank(problem, [0, 1, 0, 1, 0]).arms.tolist() == [1, 3]
-
-
-@pytest.mark.parametrize("oracle", ["auto", "exact", "lp-index", "id", "lp-update", "whittle", "myopic", "best-arm"])
-def test_set_up_costs_are_refused(oracle):
-    arm = Arm([[0.5, 0.5], [0.2, 0.8]], [1, 0], setup_cost=0.1, name="dear")
-    problem = Problem([arm, arm.named("too")], observed="all")
-    with pytest.raises(ProblemError, match="arm 'dear' has setup_cost"):
-        solve(problem, oracle)
-    with pytest.raises(ProblemError, match="arm 'dear' has setup_cost"):
-        oracles.policy(oracle, problem)
-    with pytest.raises(ProblemError, match="arm 'dear' has setup_cost"):
-        rank(problem, [0, 0])
 
 
 def test_mistakes(problem):

@@ -39,7 +39,10 @@ ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class KindGroup:
-    """Consecutive kinds with one number of states: chains (kind, state, next state) and mean rewards (kind, state)."""
+    """Consecutive kinds with one number of states: chains (kind, state, next state) and mean rewards (kind, state).
+
+    A set-up cost doubles the states of an observed arm: n + s is state s after a slot with a pull, and s without.
+    """
 
     first: int
     """The number of the first kind."""
@@ -71,24 +74,42 @@ class KindGroup:
         return slice(self.first, self.first + self.n_kinds)
 
 
-def group_kinds(kinds: Sequence[AnyArm]) -> tuple[KindGroup, ...]:
-    """Return the arrays of kinds: a group for each run of kinds with one number of states."""
+def group_kinds(kinds: Sequence[AnyArm], *, setup_costs: bool = False) -> tuple[KindGroup, ...]:
+    """Return the arrays of kinds: a group for each run of kinds with one number of states.
+
+    With ``setup_costs`` the kinds with a set-up cost have every state twice.
+    """
     for kind in kinds:
         if isinstance(kind, TableArm):
             raise ProblemError(f"arm {kind.name!r} is a table of distributions, which has no transition matrix")
     arms = [kind for kind in kinds if isinstance(kind, Arm)]
-    sizes = [arm.n_states for arm in arms]
+    sizes = [(arm.n_states, setup_costs and arm.setup_cost > 0) for arm in arms]
     ends = [0, *(i for i in range(1, len(arms)) if sizes[i] != sizes[i - 1]), len(arms)]
-    return tuple(_group(first, arms[first:last]) for first, last in pairwise(ends))
+    return tuple(_group(first, arms[first:last], setup_costs) for first, last in pairwise(ends))
 
 
-def _group(first: int, arms: Sequence[Arm]) -> KindGroup:
+def _group(first: int, arms: Sequence[Arm], setup_costs: bool) -> KindGroup:
     means = np.array([arm.mean_rewards for arm in arms])
     passive = np.array([arm.chain for arm in arms])
     start = np.array([arm.initial_distribution for arm in arms])[:, None] @ passive
     active = np.array([arm.active_chain for arm in arms])
     count = np.array([arm.count for arm in arms])
-    return KindGroup(first, active, passive, means[:, :, 1], means[:, :, 0], count, start[:, 0])
+    group = KindGroup(first, active, passive, means[:, :, 1], means[:, :, 0], count, start[:, 0])
+    costs = np.array([arm.setup_cost for arm in arms])
+    return _with_setup_costs(group, costs) if setup_costs and costs.any() else group
+
+
+def _with_setup_costs(group: KindGroup, costs: Array) -> KindGroup:
+    """Return the group with every state twice: after a slot without a pull, and after a slot with one."""
+    nowhere, nothing = np.zeros_like(group.active), np.zeros_like(group.start)
+    return replace(
+        group,
+        active=np.tile(np.concatenate([nowhere, group.active], axis=2), (1, 2, 1)),
+        passive=np.tile(np.concatenate([group.passive, nowhere], axis=2), (1, 2, 1)),
+        active_rewards=np.concatenate([group.active_rewards - costs[:, None], group.active_rewards], axis=1),
+        passive_rewards=np.tile(group.passive_rewards, (1, 2)),
+        start=np.concatenate([group.start, nothing], axis=1),
+    )
 
 
 def counts_of(kinds: Sequence[AnyArm]) -> IntArray:

@@ -508,7 +508,11 @@ class Problem:
     @cached_property
     def groups(self) -> tuple[KindGroup, ...]:
         """The kinds as arrays, for planners and simulators of many arms."""
-        return (self.kinds.group,) if isinstance(self.kinds, ArrayKinds) else group_kinds(self.kinds)
+        return (
+            (self.kinds.group,)
+            if isinstance(self.kinds, ArrayKinds)
+            else group_kinds(self.kinds, setup_costs=self.observed == "all")
+        )
 
     @cached_property
     def features(self) -> tuple[str, ...]:

@@ -64,18 +64,17 @@ SUPPORT: Mapping[str, Entry] = {
 }
 
 
-PLANNED_OBSERVED = OBSERVED - {"setup_cost"}
 ALL_OBSERVED = frozenset(
     {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "lp-index", "id", "lp-update"}
     | {"planning", "evaluate", "simulate"}
 )
-"""The entries that support ``PLANNED_OBSERVED`` for problems with ``observed = "all"``."""
+"""The entries that support ``OBSERVED`` for problems with ``observed = "all"``."""
 
 
 def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
     """Return the features that an entry supports in problems with a value of ``observed``."""
     if observed == "all" and entry in ALL_OBSERVED:
-        return PLANNED_OBSERVED
+        return OBSERVED
     return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
 
 

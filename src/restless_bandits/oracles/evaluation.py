@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm
@@ -25,6 +25,7 @@ from restless_bandits.oracles.explicit_chains import (
     explore,
 )
 from restless_bandits.oracles.normalization import rounding_of
+from restless_bandits.policies.observed import Layout
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.processes.beliefs import JointBeliefs, has_lost_row, joint_beliefs, truncations_for
 from restless_bandits.processes.resting_pay import without_resting_pay
@@ -104,9 +105,11 @@ def check_policy(problem: Problem, policy: Policy) -> None:
     """Refuse what is no policy for a problem."""
     if not isinstance(policy, Policy):
         raise ProblemError(f"{policy!r} is not a policy; derive one from Policy or take an oracle's")
-    if policy.n_states not in (None, problem.n_states):
+    # A set-up cost doubles the states of an observed arm.
+    sizes = tuple(Layout.of(problem).sizes.tolist()) if problem.observed == "all" else problem.n_states
+    if policy.n_states not in (None, sizes):
         raise ProblemError(
-            f"the policy is for arms of {policy.n_states} states, but the problem has {problem.n_states}"
+            f"the policy is for arms of {shortened(policy.n_states)} states, but the problem has {shortened(sizes)}"
         )
     plays = getattr(policy, "plays", problem.plays)
     if plays != problem.plays:

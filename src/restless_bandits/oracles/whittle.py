@@ -233,8 +233,6 @@ def observed_indices(problem: Problem, discount: float | None = None) -> list[Ar
     """Return the index of each state for every kind of arm of a problem whose states are all observed."""
     if discount is not None:
         check_discount(discount)
-    if "setup_cost" in problem.features:
-        return [observed_index(kind, discount) for kind in problem.kinds]
     found = []
     for group in problem.groups:
         chains, rewards = (group.active, group.passive), (group.active_rewards, group.passive_rewards)

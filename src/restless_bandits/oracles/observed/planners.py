@@ -342,7 +342,7 @@ def _exact(
         how += (
             "; the bracket did not close in the sweeps or seconds allowed, or the optimum depends on the initial states"
         )
-    details = {"states": int(states), "sweeps": sweeps, "bound": "exact" if upper < bound else "relaxation"}
+    details = {"states": round(states), "sweeps": sweeps, "bound": "exact" if upper < bound else "relaxation"}
     gain = lower + 0.5 * (upper - lower) if certified else None
     taken = time.perf_counter() - started
     return Solution(problem, "exact", policy, gain, lower, upper, certified, how, taken, details=details)
@@ -354,7 +354,7 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
     states, by_counts = exact_states(problem)
     if takes_exact(problem):
         what = "divisions of the arms among the states" if by_counts else "joint states"
-        return "exact", f"exact, as there are {int(states):,} {what}"
+        return "exact", f"exact, as there are {round(states):,} {what}"
     size = arms.layout.size
     crowded = size <= FLUID_PLACES and arms.n_arms >= 4 * size and discount is None
     if crowded:

@@ -84,7 +84,8 @@ def rank(
         A problem with ``observed="all"``.
     states
         The present states of all arms: by name, in the order of the arms, or the path of a table with the columns
-        ``name`` and ``state``. By name, an excluded arm needs no state.
+        ``name`` and ``state``. By name, an excluded arm needs no state. An arm of n states with a set-up cost is in
+        state n + s if its state is s and it was pulled in the last slot.
     plays
         The number of arms to pull in every slot, for which the indices are computed; by default that of the problem.
     exclude

@@ -137,7 +137,7 @@ def _reward_draws(problem: Problem, reward: Array) -> kernels.RewardDraws:
     columns: list[list[Array]] = [[], [], [], [], []]
     begin = 0
     for alike, kind in parts:
-        size = len(alike) * kind.n_states
+        size = len(alike) * kind.n_states * (2 if kind.setup_cost else 1)
         for column, values in zip(columns, _drawn_like(kind, reward[2 * begin : 2 * (begin + size)]), strict=True):
             column.append(values)
         begin += size
@@ -148,13 +148,18 @@ def _reward_draws(problem: Problem, reward: Array) -> kernels.RewardDraws:
 def _drawn_like(kind: AnyArm, means: Array) -> tuple[Array, Array, Array, Array, Array]:
     """How the rewards of places and actions of one kind are drawn."""
     low, high = kind.reward_range
+    cost = np.zeros(len(means))
+    if kind.setup_cost:
+        # The first half of the places follow a slot without a pull.
+        cost[1 : len(means) // 2 : 2] = kind.setup_cost
+        means = np.tile(kind.mean_rewards, (2, 1)).reshape(-1)
     share = (means - low) / (high - low)
     random = (share > 0.0) & (share < 1.0) & (kind.reward_law != "fixed")
     if kind.passive_rewards is None:
         random[::2] = False  # an arm at rest pays nothing, and nothing is drawn
     first, second = (share, share) if kind.reward_spread is None else beta_shapes(share, kind.reward_spread)
     how = {"beta": PAYS_BETA, "fixed": PAYS_MEAN}.get(kind.reward_law, PAYS_END)
-    return np.full(len(means) // 2, how), np.full(len(means), low), np.where(random, high - low, 0.0), first, second
+    return np.full(len(means) // 2, how), low - cost, np.where(random, high - low, 0.0), first, second
 
 
 @dataclass
