@@ -107,7 +107,7 @@ class TestTableArm:
             (np.ones((3, 2, 2)), 0, r"laws\[0\]\[0\] sums to 2"),
             (np.full((3, 2, 2), 0.5), None, r"shape \(2, 2\), but 2 rewards call for \(3, 2\) \(the last row"),
             (np.full((3, 3, 2), 0.5), 0, r"call for \(2, 2\)"),
-            (np.eye(2)[None], 0, r"no law for τ = 1"),
+            (np.eye(2)[None], 0, r"no distributions for τ = 1"),
             (np.eye(2), 0, r"must be a stack of matrices"),
         ],
     )

@@ -114,7 +114,8 @@ def test_arms_with_a_subsidy_are_those_solved_one_by_one(seed, kind, initial, su
         unseen = laws[:, -1] if initial == "unknown" else np.broadcast_to(laws[-1, -1], (len(laws), arm.n_states))
         gain, rest, advantage, excess = subsidised_dual(laws[:, : arm.n_states], arm.rewards, unseen, subsidy)
         assert dual.gain == pytest.approx(gain, abs=1e-12)
-        assert dual.bound == pytest.approx(gain + excess, abs=1e-11)
+        # Over thousands of slots the bound holds rounding of its own, of which ``rounding`` is the proved limit.
+        assert dual.bound == pytest.approx(gain + excess, abs=max(1e-11, dual.rounding))
         np.testing.assert_allclose(dual.advantage, advantage, atol=1e-9)
         # Where several policies are best they rest as they like.
         if gain == subsidy or np.abs(advantage).min() > 1e-9:

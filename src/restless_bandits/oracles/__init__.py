@@ -23,12 +23,10 @@ from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha
 from restless_bandits.oracles.myopic import myopic
-from restless_bandits.oracles.observed.planners import bracketed_observed
 from restless_bandits.oracles.observed.ranking import save_indices
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import ArmIndex, gittins_index, whittle, whittle_index
-from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.policies import Policy
 from restless_bandits.registry import ORACLES
 
@@ -86,16 +84,7 @@ def _from_function(function: Callable[[Problem], Policy | Solution], name: str) 
     def solve(problem: Problem) -> Solution:
         started = time.perf_counter()
         found = answer(problem)
-        if isinstance(found, Solution):
-            return found
-        if problem.observed != "all":
-            return bracketed(problem, name, found, f"policy of {name}", started)
-        if not isinstance(found, ObservedPolicy):
-            raise ProblemError(
-                f"the oracle {name} answered with a {type(found).__name__}, which takes no states of all arms; "
-                "answer observed problems with a PriorityPolicy, for example"
-            )
-        return bracketed_observed(problem, name, found, f"policy of {name}", started)
+        return found if isinstance(found, Solution) else bracketed(problem, name, found, f"policy of {name}", started)
 
     def policy(problem: Problem) -> Policy:
         found = answer(problem)

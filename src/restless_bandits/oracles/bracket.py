@@ -15,7 +15,9 @@ from restless_bandits.oracles.enclosure import UNIT
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, evaluate
 from restless_bandits.oracles.lagrangian import Relaxation, relax
 from restless_bandits.oracles.normalization import in_units, rounding_of, with_resting_pay
+from restless_bandits.oracles.observed.planners import bracketed_observed
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
+from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.policies import Policy
 from restless_bandits.processes.resting_pay import without_resting_pay
 
@@ -97,6 +99,13 @@ def bracketed(
     in the units of the problem.
     """
     problem.require_steady("an oracle")
+    if problem.observed == "all":
+        if not isinstance(policy, ObservedPolicy):
+            raise ProblemError(
+                f"the oracle {oracle} answered with a {type(policy).__name__}, which takes no states of all arms; "
+                "answer observed problems with a PriorityPolicy, for example"
+            )
+        return bracketed_observed(problem, oracle, policy, how, started)
     reduced = without_resting_pay(problem)
     if reduced.problem is not problem:
         top = End(upper) if isinstance(upper, float) else upper
