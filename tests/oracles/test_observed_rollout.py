@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from restless_bandits import Problem
+from restless_bandits.oracles.observed import rollout_kernels as kernels
 from restless_bandits.oracles.observed.planners import observed_policy, observed_relaxation
 from restless_bandits.oracles.observed.rollout import Budget, ObservedWorld, mean_rewards, play_observed
 from restless_bandits.policies.observed import PriorityPolicy, RandomizedPolicy
@@ -38,10 +39,9 @@ class TestChoice:
     """Chains that move in one way only: a run is then the same as plain NumPy, slot for slot."""
 
     @pytest.mark.parametrize("plays", [1, 4, 9])
-    @pytest.mark.parametrize("floor", [-np.inf, 0.3])
-    def test_by_rank(self, plays, floor):
-        rng = np.random.default_rng(3)
-        n_arms, n = 12, 5
+    @pytest.mark.parametrize(("n", "floor"), [(5, -np.inf), (5, 0.3), (2, 0.3)])
+    def test_by_rank(self, plays, n, floor):
+        rng, n_arms = np.random.default_rng(3), 12
         steps = rng.integers(0, n, (n_arms, n, 2))
         chains, rewards = np.eye(n)[steps], rng.random((n_arms, n, 2))
         problem = Problem.from_arrays(chains, rewards, plays=plays, observed="all", initial=rng.integers(0, n, n_arms))
@@ -62,6 +62,26 @@ class TestChoice:
             assert run.totals.at[slot, 1] == pytest.approx(total, abs=1e-9)
             state = steps[np.arange(n_arms), state, pulled]
         assert run.record.pulls.tolist() == pulls.tolist()
+
+    @pytest.mark.parametrize("levels", [7, 10_000])
+    @pytest.mark.parametrize("plays", [1, 300, 499])
+    def test_two_states_have_a_kernel_of_their_own(self, plays, levels):
+        rng, n_arms = np.random.default_rng(plays), 500
+        chains, rewards = rng.dirichlet([1, 1], (n_arms, 2, 2)), rng.random((n_arms, 2, 2))
+        world = ObservedWorld(Problem.from_arrays(chains, rewards, plays=plays, observed="all"))
+        ranks = rng.integers(0, levels, 2 * n_arms).astype(np.int32)
+        found = []
+        for play in (kernels.play_by_rank, kernels.play_two_states_by_rank):
+            words, state = np.arange(1, 5, dtype=np.uint64), np.zeros(n_arms, dtype=np.uint16)
+            sums, pulls = np.zeros(2), np.zeros(n_arms, dtype=np.int32)
+            shift = 6
+            coarse, fine = np.zeros((levels >> shift) + 1, dtype=np.int64), np.zeros(1 << shift, dtype=np.int64)
+            search = kernels.RankSearch(np.zeros(n_arms, dtype=np.int32), coarse, fine, np.zeros(91, np.int64), shift)
+            arms = (world.arms, world.draws) if play is kernels.play_by_rank else (world.arms.cumulative, world.reward)
+            play(words, *arms, state, ranks, 0, plays, search, 50, sums, pulls)
+            assert pulls.sum() == 50 * plays
+            found.append((words, state, sums, pulls))
+        assert all((one == other).all() for one, other in zip(*found, strict=True))
 
     @pytest.mark.parametrize("at_most", [False, True])
     def test_by_wish(self, at_most):

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from restless_bandits._internal.blocks import blocks
 from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.oracles.index_kernels import NEAR_ONE
 
@@ -154,15 +153,13 @@ def _swept(
         return (difference, zeros.astype(np.int64), zeros + 1, active_rewards[:, 0].copy()), np.zeros(
             n_arms, dtype=np.bool_
         )
-    if n == 2:
-        return _two_states_by_blocks((active, passive, active_rewards, passive_rewards, start), discount)
     if n >= BLOCKED_FROM:
         return _blocked(active, passive, active_rewards, passive_rewards, discount, start)
     from restless_bandits.oracles.observed import sweep_kernels as kernels
 
     given = active, passive, active_rewards, passive_rewards, start
     arms = tuple(np.ascontiguousarray(part) for part in given)
-    most = n + 2
+    most = 2 if n == 2 else n + 2
     while True:
         subsidy: Array = np.full((n_arms, most), np.inf)
         state: IntArray = np.zeros((n_arms, most), dtype=np.int64)
@@ -170,59 +167,15 @@ def _swept(
         base: Array = np.zeros(n_arms)
         turns: IntArray = np.zeros(n_arms, dtype=np.int64)
         outcome: IntArray = np.zeros(n_arms, dtype=np.int64)
-        kernels.sweep(arms, discount, (subsidy, state, slope, base, turns, outcome))
+        swept = subsidy, state, slope, base, turns, outcome
+        if n == 2:
+            kernels.sweep_two_states(arms, discount, swept)
+        else:
+            kernels.sweep(arms, discount, swept)
         if not (outcome == kernels.CYCLING).any() or most >= TURNS_PER_STATE * n:
             # A circle of ties that even this many turns do not leave is left to the discount.
             return (subsidy, state, slope, base), outcome != kernels.DONE
         most = TURNS_PER_STATE * n
-
-
-def _two_states_by_blocks(arms: tuple[Array, ...], discount: float) -> tuple[Swept, BoolArray]:
-    """The closed form of two states for many arms."""
-    many = len(arms[0])
-    subsidy, slope, base = np.empty((many, 2)), np.empty((many, 2)), np.empty(many)
-    state, multichain = np.empty((many, 2), dtype=np.int64), np.empty(many, dtype=np.bool_)
-    for rows in blocks(many, 4):
-        active, passive, active_rewards, passive_rewards, start = (part[rows] for part in arms)
-        found, multichain[rows] = _two_states(active, passive, active_rewards, passive_rewards, discount, start)
-        subsidy[rows], state[rows], slope[rows], base[rows] = found
-    return (subsidy, state, slope, base), multichain
-
-
-def _two_states(
-    active: Array, passive: Array, active_rewards: Array, passive_rewards: Array, discount: float, start: Array
-) -> tuple[Swept, BoolArray]:
-    """The closed form of two states. x and y are the discounted probabilities of state 1 after states 0 and 1."""
-    xa, ya = discount * active[:, 0, 1], discount * active[:, 1, 1]
-    xp, yp = discount * passive[:, 0, 1], discount * passive[:, 1, 1]
-    (ra0, ra1), (rp0, rp1) = active_rewards.T, passive_rewards.T
-    both_pulled, both_resting = 1 + xa - ya, 1 + xp - yp
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = (ra1 - ra0) / both_pulled
-        first0 = ra0 - rp0 + (xa - xp) * value
-        first1 = ra1 - rp1 + (ya - yp) * value
-        zero_first = first0 <= first1
-        second1 = ((1 + xp - ya) * (ra1 - rp1) + (ya - yp) * (ra1 - rp0)) / both_resting
-        second0 = ((1 + xa - yp) * (ra0 - rp0) + (xa - xp) * (rp1 - ra0)) / both_resting
-        one_resting = np.where(zero_first, 1 + xp - ya, 1 + xa - yp)
-        if discount == 1.0:
-            between = np.where(zero_first, 1 - ya, xa) / one_resting
-            base = ra0 + xa * value
-        else:
-            s0, s1 = start.T
-            zero_rests = s0 * (1 - ya) + s1 * (discount - ya)
-            one_rests = s0 * xa + s1 * (1 - discount + xa)
-            between = np.where(zero_first, zero_rests, one_rests) / one_resting
-            base = (s0 * ((1 - ya) * ra0 + xa * ra1) + s1 * ((discount - ya) * ra0 + (1 - discount + xa) * ra1)) / (
-                both_pulled
-            )
-    smallest = np.minimum(np.minimum(both_pulled, both_resting), one_resting)
-    low, high = np.where(zero_first, first0, first1), np.where(zero_first, second1, second0)
-    states = np.where(zero_first[:, None], (0, 1), (1, 0))
-    # Rounding may put the second turn of a tie before the first.
-    subsidy = np.stack([low, np.maximum(low, high)], axis=1)
-    slopes = np.stack([between, np.ones_like(between)], axis=1)
-    return (subsidy, states, slopes, base), smallest < SINGULAR
 
 
 def _blocked(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,7 +35,9 @@ from restless_bandits.oracles.observed.index import Sweep, sweep_arms
 
 UNIT = 2.0**-53
 SORTED_FROM = 4096
-"""Turns that are sorted; more of them are halved by a pivot first."""
+"""Turns that are sorted; of more of them those near the minimum are selected first."""
+SAMPLED, SPREAD = 2000, 150
+"""The turns of a sample, and the places of the sample before and after the estimated minimum that are kept."""
 SLOPE_TOLERANCE = 1e-10
 """A slope of L below this share of the arms counts as zero: the minimiser is an interval there."""
 BISECTIONS = 50
@@ -168,17 +170,26 @@ def _minimisers(turn: Array, rise: Array, target: float, tolerance: float) -> tu
         return -np.inf, float(turn.min())
     passed, values, weights = 0.0, turn, rise
     while len(values) > SORTED_FROM:
-        pivot = float(np.median(values[:: max(1, len(values) // 999)]))
-        below = values <= pivot
-        if below.all():
+        # A sample shows between which two turns the target lies, but for the chance of its draw.
+        step = len(values) // SAMPLED
+        sample, heavy = values[::step], weights[::step]
+        order = np.argsort(sample)
+        share = np.searchsorted(np.cumsum(heavy[order]), (target - passed) / step) + SPREAD * np.array([-1, 1])
+        low, high = sample[order[np.clip(share, 0, len(order) - 1)]]
+        below, above = values < low, values > high
+        before = float(np.sum(weights, where=below))
+        after = float(np.sum(weights, where=above))
+        between = ~(below | above)
+        if passed + before >= target - tolerance:
+            values, weights = values[below], weights[below]
+        elif passed + float(np.sum(weights, where=between)) + before < target - tolerance and after > 0:
+            passed += float(weights.sum()) - after
+            values, weights = values[above], weights[above]
+        elif between.all():
             break
-        lower = weights[below]
-        weight = float(lower.sum())
-        if passed + weight >= target - tolerance:
-            values, weights = values[below], lower
         else:
-            passed += weight
-            values, weights = values[~below], weights[~below]
+            passed += before
+            values, weights = values[between], weights[between]
     order = np.argsort(values, kind="stable")
     reached = passed + np.cumsum(weights[order])
     place = min(int(np.searchsorted(reached >= target - tolerance, True)), len(order) - 1)
@@ -203,20 +214,36 @@ def duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float = 1
 
 def _duals_at(group: KindGroup, sweep: Sweep, subsidy: float, discount: float) -> KindDuals:
     n = group.n_states
-    resting = sweep.resting(subsidy, n)
-    reward = np.where(resting, group.passive_rewards + subsidy, group.active_rewards)
-    chain = np.where(resting[:, :, None], group.passive, group.active)
-    gain, bias = gain_and_bias(chain, reward, np.where(sweep.discounted, NEAR_ONE, discount))
-    # The bound for the average reward takes the true chains, whatever discount has found the relative values.
-    pulled = group.active_rewards + discount * _after(group.active, bias)
-    rested = group.passive_rewards + subsidy + discount * _after(group.passive, bias)
-    from_start = (1 - discount) * (group.start * bias).sum(axis=1) if discount != 1.0 else 0.0
-    upper = row_max(np.maximum(pulled, rested) - bias) + from_start
-    scale = row_max(np.abs(bias)) + row_max(np.abs(group.active_rewards))
+    if n == 2:
+        found = _two_state_duals(group, sweep, subsidy, discount)
+    else:
+        resting = sweep.resting(subsidy, n)
+        reward = np.where(resting, group.passive_rewards + subsidy, group.active_rewards)
+        chain = np.where(resting[:, :, None], group.passive, group.active)
+        gain, bias = gain_and_bias(chain, reward, np.where(sweep.discounted, NEAR_ONE, discount))
+        # The bound for the average reward takes the true chains, whatever discount has found the relative values.
+        pulled = group.active_rewards + discount * _after(group.active, bias)
+        rested = group.passive_rewards + subsidy + discount * _after(group.passive, bias)
+        from_start = (1 - discount) * (group.start * bias).sum(axis=1) if discount != 1.0 else 0.0
+        upper = row_max(np.maximum(pulled, rested) - bias) + from_start
+        found = KindDuals(gain + from_start, upper, bias, pulled - rested, resting)
+    scale = row_max(np.abs(found.bias)) + row_max(np.abs(group.active_rewards))
     scale += row_max(np.abs(group.passive_rewards)) + abs(subsidy)
     # An inner product of n probabilities, which sum to one within n units, and three sums.
-    upper = upper + (3 * n + 8) * UNIT * scale
-    return KindDuals(gain + from_start, upper, bias, pulled - rested, resting)
+    return replace(found, upper=found.upper + (3 * n + 8) * UNIT * scale)
+
+
+def _two_state_duals(group: KindGroup, sweep: Sweep, subsidy: float, discount: float) -> KindDuals:
+    """Return the kinds of two states at a subsidy, in a single pass."""
+    from restless_bandits.oracles.observed.relaxation_kernels import duals_of_two_states
+
+    many = group.n_kinds
+    found = np.empty(many), np.empty(many), np.empty((many, 2)), np.empty((many, 2)), np.empty((many, 2), np.bool_)
+    given = group.active, group.passive, group.active_rewards, group.passive_rewards, group.start
+    arms = tuple(np.ascontiguousarray(part) for part in given)
+    turns = np.ascontiguousarray(sweep.subsidy), np.ascontiguousarray(sweep.state), sweep.discounted
+    duals_of_two_states(arms, turns, (subsidy, discount, NEAR_ONE), found)
+    return KindDuals(*found)
 
 
 def _after(chains: Array, values: Array) -> Array:

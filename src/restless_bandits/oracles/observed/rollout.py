@@ -48,6 +48,8 @@ of a policy that solves a linear program in every slot.
 """
 PATH_PROGRAMS = 50
 """Linear programs that make the expected path of ``lp-update`` before its simulation."""
+WINDOW_ROOTS = 3
+"""The ranks on each side of the last lowest rank that are searched first, in roots of the number of places."""
 ARMS_PER_PLACE = 4
 """Arms for each place, the pair of a kind and a state, from which on their numbers step instead of the arms."""
 
@@ -223,12 +225,16 @@ class ObservedRun:
         if isinstance(policy, PriorityPolicy | HorizonPolicy):
             search = _search(layout.n_arms, layout.size)
             pulls = np.zeros(layout.n_arms, dtype=np.int32)
+            plain = not len(draws.pays) and bool((layout.n_states == 2).all()) and bool((layout.counts == 1).all())
 
             def by_rank(slots: int) -> None:
                 for one, length in self._stretches(policy, slots):
                     ranks, floor = _ranked(one)
-                    given = (self._words, arms, draws, state, ranks, floor, one.plays, search)
-                    kernels.play_by_rank(*given, length, self._sums, pulls)
+                    given = (state, ranks, floor, one.plays, search, length, self._sums, pulls)
+                    if plain:
+                        kernels.play_two_states_by_rank(self._words, arms.cumulative, arms.reward, *given)
+                    else:
+                        kernels.play_by_rank(self._words, arms, draws, *given)
                 self.record.pulls[:] = pulls
 
             return by_rank
@@ -281,7 +287,9 @@ def _search(n_arms: int, size: int) -> kernels.RankSearch:
     """The memory of the search of the highest ranks."""
     shift = max(1, (size - 1).bit_length() // 2)
     coarse, fine = np.zeros((size >> shift) + 1, dtype=np.int64), np.zeros(1 << shift, dtype=np.int64)
-    return kernels.RankSearch(np.zeros(n_arms, dtype=np.int32), coarse, fine, shift)
+    # The lowest rank that is pulled moves by some roots of the number of arms.
+    window = np.zeros(2 * WINDOW_ROOTS * math.isqrt(size) + 1, dtype=np.int64)
+    return kernels.RankSearch(np.zeros(n_arms, dtype=np.int32), coarse, fine, window, shift)
 
 
 def play_observed(policy: Policy, world: ObservedWorld, checkpoints: IntArray, *, seed: int, run: int) -> ObservedRun:

@@ -1,8 +1,8 @@
 """Compiled play of observed arms: all arms step in every slot, with one draw for the step of an arm.
 
 Draws come from xoshiro256++ as in all simulations. The next state is the number of cumulative probabilities that a
-draw reaches, so no branch depends on a random outcome. The arms of highest rank are found by two histograms over ranks,
-so a slot takes O(arms + √ranks) operations and no sort. Random rewards take a second draw for each paying arm.
+draw reaches, so no branch depends on a random outcome. The arms of highest rank are found by a histogram over the ranks
+near the lowest rank of the slot before, so a slot takes O(arms + √ranks) operations and no sort. Random rewards take a second draw for each paying arm.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class RankSearch(NamedTuple):
     rank: Ranks
     coarse: IntArray
     fine: IntArray
+    window: IntArray
+    """The histogram of the ranks around the last lowest rank, an odd number of them."""
     shift: int
 
 
@@ -67,24 +69,53 @@ def _paid(pays: int, u: float, low: float, width: float, first: float, second: f
 
 
 @inlined
-def _cut(rank: Ranks, plays: int, coarse: IntArray, fine: IntArray, shift: int) -> tuple[int, int]:
-    """Return the lowest rank among the ``plays`` highest, and the number of arms of this rank to take."""
-    coarse[:] = 0
+def _cut(search: RankSearch, before: int, plays: int) -> tuple[int, int]:
+    """Return the lowest rank among the ``plays`` highest, and the last arm of this rank to take.
+
+    The lowest rank moves little from slot to slot: the ranks around ``before``, the last one, are searched first, and
+    all ranks where that is too narrow. Of one rank the arms of lowest number are taken.
+    """
+    rank, coarse, fine, window, shift = search
+    width = np.uint32(len(window) - 1)
+    lowest = np.int32(before - len(window) // 2)
+    highest = np.int32(lowest + len(window) - 1)
+    left, inside = plays, 0
     for i in range(len(rank)):
-        coarse[rank[i] >> shift] += 1
-    left, bucket = plays, len(coarse) - 1
-    while coarse[bucket] < left:
-        left -= coarse[bucket]
-        bucket -= 1
-    fine[:] = 0
+        left -= rank[i] > highest
+    window[:] = 0
     for i in range(len(rank)):
-        if rank[i] >> shift == bucket:
-            fine[rank[i] - (bucket << shift)] += 1
-    place = len(fine) - 1
-    while fine[place] < left:
-        left -= fine[place]
-        place -= 1
-    return (bucket << shift) + place, left
+        place = np.uint32(rank[i] - lowest)
+        if place <= width:
+            window[place] += 1
+            inside += 1
+    if 0 < left <= inside:
+        at = len(window) - 1
+        while window[at] < left:
+            left -= window[at]
+            at -= 1
+        cut = lowest + at
+    else:
+        coarse[:] = 0
+        for i in range(len(rank)):
+            coarse[rank[i] >> shift] += 1
+        left, bucket = plays, len(coarse) - 1
+        while coarse[bucket] < left:
+            left -= coarse[bucket]
+            bucket -= 1
+        fine[:] = 0
+        for i in range(len(rank)):
+            if rank[i] >> shift == bucket:
+                fine[rank[i] - (bucket << shift)] += 1
+        at = len(fine) - 1
+        while fine[at] < left:
+            left -= fine[at]
+            at -= 1
+        cut = (bucket << shift) + at
+    last = -1
+    while left > 0:
+        last += 1
+        left -= rank[last] == cut
+    return cut, last
 
 
 @helper
@@ -117,20 +148,19 @@ def play_by_rank(
     """
     offset, row, width, cumulative, reward = arms
     pays, low, breadth, first, second = draws
-    rank, coarse, fine, shift = search
+    rank = search.rank
     n_arms, random = len(state), len(pays) > 0
     s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
+    for i in range(n_arms):
+        rank[i] = ranks[offset[i] + state[i]]
+    cut = 0
     for _ in range(slots):
-        for i in range(n_arms):
-            rank[i] = ranks[offset[i] + state[i]]
-        cut, left = _cut(rank, plays, coarse, fine, shift)
+        cut, last = _cut(search, cut, plays)
         if cut < floor:
-            cut, left = floor, n_arms
+            cut, last = floor, n_arms
         mean, realised = 0.0, 0.0
         for i in range(n_arms):
-            equal = rank[i] == cut and left > 0
-            left -= equal
-            pulled = int(rank[i] > cut or equal)
+            pulled = int(rank[i] >= cut + (i > last))
             s, place = int(state[i]), offset[i] + int(state[i])
             mean += reward[2 * place + pulled]
             pulls[i] += pulled
@@ -141,8 +171,53 @@ def play_by_rank(
             elif random:
                 realised += reward[2 * place + pulled]
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
-            state[i] = _next_state(cumulative, row[i] + (2 * s + pulled) * width[i], int(width[i]), u)
+            s = _next_state(cumulative, row[i] + (2 * s + pulled) * width[i], int(width[i]), u)
+            state[i] = s
+            rank[i] = ranks[offset[i] + s]
         sums[0] += realised if random else mean
+        sums[1] += mean
+    words[0], words[1], words[2], words[3] = s0, s1, s2, s3
+
+
+@njit
+def play_two_states_by_rank(
+    words: Words,
+    thresholds: Array,
+    reward: Array,
+    state: States,
+    ranks: Ranks,
+    floor: int,
+    plays: int,
+    search: RankSearch,
+    slots: int,
+    sums: Array,
+    pulls: Ranks,
+) -> None:
+    """Play ``play_by_rank`` with arms of two states each and mean rewards: the same steps without tables of sizes.
+
+    ``thresholds`` holds the probabilities of state 0 after each place and action.
+    """
+    rank, n_arms = search.rank, len(state)
+    s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
+    for i in range(n_arms):
+        rank[i] = ranks[2 * i + state[i]]
+    cut = 0
+    for _ in range(slots):
+        cut, last = _cut(search, cut, plays)
+        if cut < floor:
+            cut, last = floor, n_arms
+        mean = 0.0
+        for i in range(n_arms):
+            pulled = int(rank[i] >= cut + int(i > last))
+            # Of unsigned positions Numba need not ask whether they count from the end.
+            at = np.uint64(4 * i) + np.uint64(2 * int(state[i]) + pulled)
+            mean += reward[at]
+            pulls[i] += np.int32(pulled)
+            u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
+            following = np.uint64(u >= thresholds[at])
+            state[i] = following
+            rank[i] = ranks[np.uint64(2 * i) + following]
+        sums[0] += mean
         sums[1] += mean
     words[0], words[1], words[2], words[3] = s0, s1, s2, s3
 

@@ -113,3 +113,44 @@ def sweep(arms: tuple[Array, ...], discount: float, found: Turns) -> None:
                     at_rest += right[k, n]
             slope[i, turn] = at_rest
             turns[i] = turn + 1
+
+
+@njit
+def sweep_two_states(arms: tuple[Array, ...], discount: float, found: Turns) -> None:
+    """Sweep arms of two states by their closed form; arguments as those of ``sweep``.
+
+    x and y are the discounted probabilities of state 1 after states 0 and 1, pulled (a) or at rest (p).
+    """
+    active, passive, active_reward, passive_reward, start = arms
+    turn_at, turn_state, slope, base, turns, outcome = found
+    for i in range(len(base)):
+        xa, ya = discount * active[i, 0, 1], discount * active[i, 1, 1]
+        xp, yp = discount * passive[i, 0, 1], discount * passive[i, 1, 1]
+        ra0, ra1, rp0, rp1 = active_reward[i, 0], active_reward[i, 1], passive_reward[i, 0], passive_reward[i, 1]
+        both_pulled, both_resting = 1.0 + xa - ya, 1.0 + xp - yp
+        # With several recurrent classes nothing below is read; divisors are kept away from zero.
+        value = (ra1 - ra0) / max(both_pulled, SINGULAR)
+        first0 = ra0 - rp0 + (xa - xp) * value
+        first1 = ra1 - rp1 + (ya - yp) * value
+        zero_first = first0 <= first1
+        if zero_first:
+            low, one_resting = first0, 1.0 + xp - ya
+            high = one_resting * (ra1 - rp1) + (ya - yp) * (ra1 - rp0)
+        else:
+            low, one_resting = first1, 1.0 + xa - yp
+            high = one_resting * (ra0 - rp0) + (xa - xp) * (rp1 - ra0)
+        high /= max(both_resting, SINGULAR)
+        if discount == 1.0:
+            rests = 1.0 - ya if zero_first else xa
+            base[i] = ra0 + xa * value
+        else:
+            s0, s1 = start[i, 0], start[i, 1]
+            in0, in1 = s0 * (1.0 - ya) + s1 * (discount - ya), s0 * xa + s1 * (1.0 - discount + xa)
+            rests = in0 if zero_first else in1
+            base[i] = (in0 * ra0 + in1 * ra1) / max(both_pulled, SINGULAR)
+        # Rounding may put the second turn of a tie before the first.
+        turn_at[i, 0], turn_at[i, 1] = low, max(low, high)
+        turn_state[i, 0], turn_state[i, 1] = (0, 1) if zero_first else (1, 0)
+        slope[i, 0], slope[i, 1] = rests / max(one_resting, SINGULAR), 1.0
+        turns[i] = 2
+        outcome[i] = MULTICHAIN if min(both_pulled, both_resting, one_resting) < SINGULAR else DONE
