@@ -611,6 +611,11 @@ class Problem:
     def arm_numbers(self, names: Iterable[str]) -> IntArray:
         """Return the positions of arms with given names."""
         names = list(names)
+        if not names:
+            # The table of all names is large.
+            return np.zeros(0, dtype=np.int64)
+        if len(names) == self.n_arms == len(self.kinds) and names == list(names_of(self.kinds)):
+            return np.arange(self.n_arms)
         numbers, counts, firsts = self._kind_numbers, self.kind_counts, self.kind_firsts
         kinds = np.array([numbers.get(name, -1) if isinstance(name, str) else -1 for name in names], dtype=np.int64)
         single = (kinds >= 0) & (counts[kinds] == 1)
@@ -701,7 +706,14 @@ class Problem:
         return same and all(one == two for one, two in zip(names_of(self.kinds), names_of(other.kinds), strict=True))
 
     def __hash__(self) -> int:
-        return hash(self.content)
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """A hash of three kinds alone: ``content`` takes longer than planning where a problem has very many kinds."""
+        many = len(self.kinds)
+        kinds = (self.kinds[place] for place in sorted({0, many // 2, many - 1}))
+        return hash((self.plays, many, *(content_bytes(kind.hashed_parts()) for kind in kinds)))
 
     @property
     def summary(self) -> str:

@@ -157,7 +157,8 @@ class PriorityPolicy(CountedPolicy):
     @cached_property
     def order(self) -> IntArray:
         """The places in the order of priority."""
-        order = np.argsort(-self.score, kind="stable")
+        # Places of one score are put into their order below.
+        order = np.argsort(-self.score)
         falls = np.diff(self.score[order], prepend=np.inf) < -TIE
         tied = ~falls
         tied[:-1] |= ~falls[1:]

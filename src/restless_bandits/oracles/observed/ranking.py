@@ -128,8 +128,11 @@ def rank(
         raise ProblemError(
             f"{len(candidates)} arms are left, fewer than plays = {problem.plays}; exclude fewer, or give fewer plays"
         )
-    order = np.argsort(ranks[places[candidates]], kind="stable")[: problem.plays]
-    chosen = candidates[order]
+    # Of one place the arms of lowest number come first.
+    keys = ranks[places[candidates]] * problem.n_arms + candidates
+    some = np.argpartition(keys, problem.plays - 1)[: problem.plays] if len(keys) > problem.plays > 0 else slice(None)
+    keys = np.sort(keys[some])[: problem.plays]
+    chosen = keys % problem.n_arms
     return Ranking(problem, chosen, here[chosen], policy.score[places[chosen]])
 
 

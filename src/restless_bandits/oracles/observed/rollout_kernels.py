@@ -2,7 +2,8 @@
 
 Draws come from xoshiro256++ as in all simulations. The next state is the number of cumulative probabilities that a
 draw reaches, so no branch depends on a random outcome. The arms of highest rank are found by a histogram over the ranks
-near the lowest rank of the slot before, so a slot takes O(arms + √ranks) operations and no sort. Random rewards take a second draw for each paying arm.
+near the lowest rank of the slot before, so a slot takes O(arms + √ranks) operations and no sort. Random rewards take a
+second draw for each paying arm.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _cut(search: RankSearch, before: int, plays: int) -> tuple[int, int]:
         while window[at] < left:
             left -= window[at]
             at -= 1
-        cut = lowest + at
+        cut = int(lowest) + at
     else:
         coarse[:] = 0
         for i in range(len(rank)):
