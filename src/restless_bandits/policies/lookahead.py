@@ -22,7 +22,7 @@ from restless_bandits.policies.observed import CountedPolicy, Layout
 LOOKAHEAD_SLOTS = 20
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LookaheadPolicy(CountedPolicy):
     """Pull as a linear program over the next slots does in its first slot."""
 
