@@ -170,6 +170,10 @@ def solve(
         float | None,
         typer.Option(help="Discount β of arms that are all observed.", metavar="β", show_default="average reward"),
     ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Slots of a programme of arms that are all observed.", metavar="T", show_default="no end"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Store the policy in this file, or the indices in FILE.csv.", metavar="FILE.npz"),
@@ -216,6 +220,8 @@ def solve(
         raise ProblemError(f"--tolerance and --memory are for the exact oracle, not for {oracle}; leave them out")
     if discount is not None:
         options["discount"] = discount
+    if horizon is not None:
+        options["horizon"] = horizon
     if out is not None:
         check_writable(out)
         if Path(problem).is_file() and same_file(out, problem):

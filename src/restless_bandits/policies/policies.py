@@ -46,6 +46,7 @@ STORED_KINDS = {
     **dict.fromkeys(("IndexPolicy", "JointPolicy"), __name__),
     **dict.fromkeys(OBSERVED_KINDS, "restless_bandits.policies.observed"),
     "LookaheadPolicy": "restless_bandits.policies.lookahead",
+    "HorizonPolicy": "restless_bandits.policies.finite_horizon",
 }
 """The kinds of stored policies, with the module of each."""
 

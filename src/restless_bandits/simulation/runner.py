@@ -144,7 +144,7 @@ def simulate(
         raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
     # A learner that cannot play this problem raises before any work is done.
     for player in players.values():
-        check_playable(problem, player, answers, trace=trace)
+        check_playable(problem, player, horizon, answers, trace=trace)
         if problem.observed == "all":
             continue
         caution = player.caution(player.task(problem, horizon), problem)

@@ -36,6 +36,7 @@ from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.plans import Forever, Plan
 from restless_bandits.policies.policies import Policy
+from restless_bandits.registry import FINITE_ORACLES
 from restless_bandits.simulation.engine import Run, UnplayablePolicyError, World
 from restless_bandits.simulation.pools import cores
 from restless_bandits.simulation.results import EXPECTED
@@ -165,19 +166,21 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
     report
         A function for progress lines.
     options
-        The options of the oracle: ``tolerance`` and ``memory``, or ``discount`` where all states are observed. With a
-        discount β all numbers are 1 − β times the total discounted reward, and no gain is simulated.
+        The options of the oracle: ``tolerance`` and ``memory``, or ``discount`` or ``horizon`` where all states are
+        observed. With a discount β all numbers are 1 − β times the total discounted reward, and no gain is simulated.
+        With a horizon the oracle is fluid-priority, and all numbers are the expected reward a slot up to the horizon.
 
     """
     started = time.perf_counter()
     problem.require_steady("an oracle")
     if problem.observed == "all":
         return _solve_observed(problem, oracle, report, options, started)
-    if "discount" in options:
-        raise ProblemError(
-            "a discount is for problems with observed = 'all'; leave it out, or state the problem so if all states are "
-            "seen before the choice"
-        )
+    for option in ("discount", "horizon"):
+        if option in options:
+            raise ProblemError(
+                f"a {option} is for problems with observed = 'all'; leave it out, or state the problem so if all "
+                "states are seen before the choice"
+            )
     chosen, why = _oracle(problem, oracle, options)
     if report is not None and why is not None:
         report(why)
@@ -199,6 +202,10 @@ def _solve_observed(
         if chosen.name not in ("auto", "exact"):
             raise ProblemError(f"tolerance is for the oracle exact, not for {chosen.name}; leave it out")
         chosen = oracles.find_oracle("exact")
+    if "horizon" in options:
+        if chosen.name not in ("auto", *FINITE_ORACLES):
+            raise ProblemError(f"horizon is for the oracle fluid-priority, not for {chosen.name}; leave it out")
+        chosen = oracles.find_oracle("fluid-priority")
     found = chosen(problem, **options | ({"report": report} if chosen.name == "auto" else {}))
     return found if "discount" in options else _with_gain(found, report, started)
 
