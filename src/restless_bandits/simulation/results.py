@@ -144,6 +144,9 @@ class SimulationResult:
     slot_range: Range | None = None
     """The least and the greatest reward of a slot where arms are paid at rest or pulls cost: ``Problem.slot_range``."""
 
+    in_costs: bool = False
+    """Whether the problem was stated by costs, which outputs then show: the rewards here are negative costs."""
+
     @property
     def remark(self) -> str | None:
         """The remark on runs in a model rejected by its own log."""
@@ -276,6 +279,7 @@ class SimulationResult:
         """Return the output of ``restless simulate --json``."""
         return {
             **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed", "lost", "late")},
+            "in_costs": self.in_costs,
             "comparator": self.comparator.as_dict(),
             "ratio": self.ratio,
             "learners": self.summaries(),
@@ -333,6 +337,7 @@ class SimulationResult:
             "slot_range": self.slot_range,
             "lost": self.lost,
             "late": self.late,
+            "in_costs": self.in_costs,
         }
         arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
         for n, one in enumerate(self.outcomes):
@@ -374,6 +379,7 @@ class SimulationResult:
             findings=Findings(**label.get("fit", {})),
             lost=label.get("lost", 0.0),  # Results of earlier versions have neither.
             late=label.get("late", 0),
+            in_costs=label.get("in_costs") is True,
             # Files of earlier versions have none.
             reward_range=checked_range("reward_range", label.get("reward_range", ZERO_TO_ONE)),
             slot_range=checked_range("slot_range", ends) if (ends := label.get("slot_range")) else None,

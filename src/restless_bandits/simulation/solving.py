@@ -25,7 +25,7 @@ from restless_bandits._internal.progress import Report, from_part, warning
 from restless_bandits._internal.random_streams import world_words
 from restless_bandits._internal.validation import Array, check_int
 from restless_bandits.model.checks import check_length
-from restless_bandits.model.problem import AnyProblem, Problem, as_problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem, warn_of_rising_rewards
 from restless_bandits.oracles import Evaluation, Oracle, Solution
 from restless_bandits.oracles.auto import MOST_WORK, choose
 from restless_bandits.oracles.evaluation import check_policy
@@ -175,6 +175,7 @@ def solve(
 
     """
     started, problem = time.perf_counter(), as_problem(problem)
+    warn_of_rising_rewards(problem)
     problem.require_steady("an oracle")
     if problem.observed == "all":
         return _solve_observed(problem, oracle, report, options, started)
