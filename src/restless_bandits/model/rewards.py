@@ -79,15 +79,20 @@ TAKEN_SPREAD = 0.5
 
 
 def chosen_law(
-    label: str, means: Any, law: RewardLaw | None, ends: Any, spread: float | None, default: Range = ZERO_TO_ONE
+    label: str,
+    means: Any,
+    distribution: RewardLaw | None,
+    ends: Any,
+    spread: float | None,
+    default: Range = ZERO_TO_ONE,
 ) -> tuple[RewardLaw, float | None]:
     """Return the distribution of rewards and its spread; one that is taken in place of a missing one is said.
 
-    Without a law the range ``default`` means one of its two ends, as outcomes of zero or one do. Rewards at the two
+    Without a distribution the range ``default`` means one of its two ends, as outcomes of zero or one do. Rewards at the two
     ends of the range are alike under all distributions. Invalid means are refused later.
     """
-    if law is not None:
-        return law, spread
+    if distribution is not None:
+        return distribution, spread
     low, high = checked_range(f"{label}reward_range", ends)
     values = np.asarray(means)
     is_numeric = values.dtype.kind in "iuf"
