@@ -56,6 +56,7 @@ SUPPORT: Mapping[str, Entry] = {
     "simulate": Entry("a simulation", REACTING),
     "walk": Entry("a walk", REACTING),
     "gym": Entry("the Gymnasium environment", REACTING),
+    "benchmark": Entry("an instance of a benchmark", REACTING),
     "demo": Entry("the demo of the service", REACTING),
     "task": Entry("a learner", REACTING),
     "check": Entry("a diagnosis", OBSERVED),
@@ -66,7 +67,7 @@ SUPPORT: Mapping[str, Entry] = {
 
 ALL_OBSERVED = frozenset(
     {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "lp-index", "id", "lp-update"}
-    | {"planning", "evaluate", "simulate"}
+    | {"planning", "evaluate", "simulate", "gym", "benchmark"}
 )
 """The entries that support ``OBSERVED`` for problems with ``observed = "all"``."""
 
