@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import restless_bandits as rb
 from restless_bandits import ProblemError
+from restless_bandits._internal.optional_dependencies import install_command
 
 ID = rb.gym.ID
 PAPER = rb.Problem.builtin("paper-1")
@@ -102,7 +103,7 @@ def test_without_gymnasium_a_sentence():
         "try:\n    rb.gym.play\nexcept rb.ProblemError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "the environment needs gymnasium; pip install 'restless-bandits[gym]' brings it\n"
+    assert done.stdout == f"the environment needs gymnasium; {install_command('gym')} brings it\n"
 
 
 @pytest.mark.parametrize("problem", [UNKNOWN, SEVERAL, RESTING], ids=["unknown", "several", "resting"])

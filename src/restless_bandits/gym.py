@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.optional_dependencies import missing_extra
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.model.problem import Problem, load_problem
+from restless_bandits.model.problem import AnyProblem, as_problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, draw_reward
 from restless_bandits.simulation.chain_world import ChainWorld
@@ -36,7 +36,7 @@ try:
     from gymnasium.error import ResetNeeded
     from gymnasium.vector.utils import batch_space
 except ImportError:
-    raise ProblemError("the environment needs gymnasium; pip install 'restless-bandits[gym]' brings it") from None
+    raise ProblemError(missing_extra("the environment", "gymnasium", "gym")) from None
 
 if TYPE_CHECKING:
     from restless_bandits.agent.agent import Agent
@@ -122,13 +122,13 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
 
     def __init__(
         self,
-        problem: Problem | str | Path = "paper-1",
+        problem: AnyProblem = "paper-1",
         *,
         horizon: int | None = 1000,
         elapsed_cap: int = 1000,
         render_mode: str | None = None,
     ) -> None:
-        self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
+        self.problem = as_problem(problem)
         self._world = ChainWorld(self.problem, "gym")
         self.horizon = None if horizon is None else check_int("horizon", horizon, also="or None for no end")
         # At least 2: Gymnasium refuses a space of a single number.

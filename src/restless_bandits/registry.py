@@ -211,8 +211,11 @@ LEARNERS = Registry(
 DEFAULT = "likelihood-ucb"
 """The default learner: the least measured regret (docs/head-to-head.md)."""
 
-OBSERVED_ORACLES = ("lp-index", "id", "lp-update")
+OBSERVED_ORACLES = ("lp-index", "id", "lp-update", "fluid-priority")
 """Oracles for arms that are all observed, and for no others."""
+
+FINITE_ORACLES = ("fluid-priority",)
+"""Oracles that plan for a known number of slots."""
 
 DEFAULT_OBSERVED = "lp-index"
 """The default policy of a simulation of arms that are all observed."""
@@ -246,6 +249,7 @@ ORACLES = Registry(
         "lp-index": "restless_bandits.oracles.observed.planners:LP_INDEX",
         "id": "restless_bandits.oracles.observed.planners:ID",
         "lp-update": "restless_bandits.oracles.observed.planners:LP_UPDATE",
+        "fluid-priority": "restless_bandits.oracles.observed.finite:ORACLE",
     },
 )
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.files import check_writable, locked, read_file, save_file
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits.agent.core import DEFAULT_LATE_SLOTS
 from restless_bandits.agent.core import make_plan as make_plan
 from restless_bandits.agent.feedback import Decision as Decision
@@ -31,6 +32,7 @@ from restless_bandits.agent.history import Event, History, read_events
 from restless_bandits.agent.stored import FORMATS, KIND, StoredAgent
 from restless_bandits.learning.change_detection import ALARM_RATE
 from restless_bandits.learning.learners import Learner
+from restless_bandits.model.record import RECORD_HEADS, record_rows
 from restless_bandits.model.tasks import Task
 
 
@@ -99,6 +101,18 @@ class Agent(StoredAgent):
         self._known: dict[str, str] = {}  # the mark of each file that it was loaded from or saved to, as it left it
         if history is not None:
             self.keep_history(history)
+
+    def __repr__(self) -> str:
+        waiting = f", {len(self.open)} open" if self.open else ""
+        arms = f"{len(self.in_service)} of {self.task.n_arms} arms in service"
+        return f"<Agent: {self.learner.label}, {arms}, {self.slots} slots{waiting}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self)[1:-1], ("arm", "in service", *RECORD_HEADS), self._rows())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        for number, row in enumerate(record_rows(self.record)):
+            yield self.task.names[number], "yes" if number in self.arms_in_service else "no", *row
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the agent to a JSON file, atomically.

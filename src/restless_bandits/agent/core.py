@@ -360,7 +360,7 @@ class AgentCore:
         check_features(found, task)
         for need in sorted(found.needs):
             if getattr(task, need) is None:
-                raise ProblemError(f"{found.name} needs to be told {need}; make its task with reveal=[{need!r}]")
+                raise ProblemError(f"{found.label} needs to be told {need}; make its task with reveal=[{need!r}]")
         found.check(task)
         if self.planning == "background":
             background.check_may_start()

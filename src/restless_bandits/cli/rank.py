@@ -30,6 +30,10 @@ def rank(
         str,
         typer.Option(help=", ".join(RULES) + ".", metavar="RULE", autocompletion=completion.one_of(lambda: RULES)),
     ] = "lp-index",
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Slots left, the next one included, if the programme ends.", metavar="T"),
+    ] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(help="Names of arms that cannot be pulled now, with commas.", metavar="NAMES")
     ] = None,
@@ -52,7 +56,7 @@ def rank(
             raise ProblemError(f"--out is {out}, which is read too; name another file")
     stated = read_problem(problem, arms, plays, None, kinds)
     excluded = [name.strip() for names in exclude or () for name in names.split(",") if name.strip()]
-    found = ranked(stated, states, exclude=excluded, oracle=oracle)
+    found = ranked(stated, states, exclude=excluded, oracle=oracle, horizon=horizon)
     if out is not None:
         found.save(out)
     _show(found, out, as_json)

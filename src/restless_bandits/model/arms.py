@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,14 @@ from restless_bandits._internal.validation import (
     probability,
 )
 from restless_bandits.model import markov
-from restless_bandits.model.checks import check_distributions, check_text, finite_numbers, read_only, refuse_first
+from restless_bandits.model.checks import (
+    check_distributions,
+    check_text,
+    finite_numbers,
+    read_only,
+    refuse_first,
+    refuse_keywords,
+)
 from restless_bandits.model.rewards import (
     REWARD_LAWS,
     ZERO_TO_ONE,
@@ -236,6 +243,13 @@ class Arm(BaseArm):
         The standard deviation of a ``beta`` distribution as a share of the largest possible, strictly between 0 and 1.
 
     """
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_: Any, **given: Any) -> Self:
+            """Refuse unknown keywords before Python complains of missing ones."""
+            refuse_keywords("Arm", given, (one.name for one in dataclasses.fields(cls) if one.name != "_start"))
+            return super().__new__(cls)
 
     transitions: Array = dataclasses.field(kw_only=True)
     active_transitions: Array | None = dataclasses.field(default=None, kw_only=True)

@@ -44,6 +44,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits._internal.files import save_file
+from restless_bandits._internal.html_tables import MOST_ROWS, html_table, numbers_text
 from restless_bandits._internal.validation import (
     IntArray,
     check_int,
@@ -634,7 +635,7 @@ class Problem:
         ``mixing`` reveals, for each arm, the slots until its distribution is within 1/√horizon of the stationary
         distribution.
         """
-        check_horizon(horizon)
+        horizon = check_horizon(horizon)
         refuse_unsupported(self, "task")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted):
@@ -724,6 +725,15 @@ class Problem:
         changes = f", {len(self.changes)} change{'s' if len(self.changes) > 1 else ''}" if self.changes else ""
         return f"<Problem{title}: {self.summary}{changes}{doubt}>"
 
+    def _repr_html_(self) -> str:
+        rows = (
+            (arm.name, arm.count, arm.n_states, numbers_text(arm.rewards), "; ".join(map(numbers_text, arm.one_step)))
+            for arm in self.kinds[:MOST_ROWS]
+        )
+        heads = ("arm", "count", "states", "mean rewards", "one step, row by row")
+        left = len(self.kinds) - MOST_ROWS
+        return html_table(repr(self)[1:-1], heads, rows, f"and {left:,} more" if left > 0 else "")
+
 
 def _named(arms: Iterable[AnyArm]) -> tuple[AnyArm, ...]:
     """Return arms with names, all different."""
@@ -748,11 +758,15 @@ def _generator(seed: int | np.random.Generator | None) -> np.random.Generator:
         raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
 
 
-def check_problem(given: object) -> None:
-    """Refuse values that are not problems, above all names: functions of Python take the problem itself."""
+def as_problem(given: AnyProblem) -> Problem:
+    """Return a problem given directly, by the name of a built-in problem, or by the path of a TOML file."""
+    if isinstance(given, str | Path):
+        return load_problem(given)
     if not isinstance(given, Problem):
-        makes = f"load_problem({given!r})" if isinstance(given, str | Path) else "Problem([...])"
-        raise ProblemError(f"problem is {shortened(given)}; give a Problem, such as restless_bandits.{makes} makes")
+        raise ProblemError(
+            f"problem is {shortened(given)}; give a Problem, the name of a built-in problem or the path of a TOML file"
+        )
+    return given
 
 
 def load_problem(name_or_path: str | Path) -> Problem:
@@ -773,3 +787,7 @@ def load_problem(name_or_path: str | Path) -> Problem:
     raise ProblemError(
         f"there is no built-in problem {text!r} and no such file; {hint} (`restless problems` lists them)"
     )
+
+
+AnyProblem = Problem | str | Path
+"""A problem, or the name or path of one: see ``as_problem``."""

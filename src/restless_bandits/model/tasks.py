@@ -84,7 +84,7 @@ class Task:
                 raise ProblemError(f"task: {key} is {shortened(value)}; give an entry for each of {n_arms} arms")
             given[key] = tuple(value)
         check_int("task: plays", self.plays, 1, n_arms, "the number of arms")
-        check_horizon(self.horizon)
+        given["horizon"] = check_horizon(self.horizon)
         for i, size in enumerate(sizes):
             check_known(given["reward_laws"][i], REWARD_LAWS, f"task: reward_laws[{i}] is")
             check_text(given["names"][i], f"task: names[{i}]")

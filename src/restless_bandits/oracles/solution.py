@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits._internal.validation import Array
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.policies.policies import JointPolicy, Policy
 
 CERTIFIED_WIDTH = 1e-4
@@ -85,6 +86,17 @@ class Solution:
         remark = f"; {self.remark}" if self.remark else ""
         return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}{remark}>"
 
+    def _repr_html_(self) -> str:
+        gain = "not evaluated" if self.gain is None else f"{self.gain:.9g}"
+        gain += f" ± {self.gain_stderr:.2g}, simulated" if self.gain_stderr is not None else ""
+        rows = [
+            ("gain of the policy", gain),
+            ("optimum μ*", f"{self.lower:.9g} ≤ μ* ≤ {self.upper:.9g}"),
+            ("certified", "yes" if self.certified else "no"),
+            ("how", self.how),
+        ]
+        return html_table(f"Solution by {self.oracle}", ("", ""), rows, self.remark or "")
+
 
 @dataclass(frozen=True)
 class Oracle:
@@ -102,5 +114,5 @@ class Oracle:
     ordered: bool = False
     """Whether the oracle takes only arms whose better states come first."""
 
-    def __call__(self, problem: Problem, **options: Any) -> Solution:
-        return self.solve(problem, **options)
+    def __call__(self, problem: AnyProblem, **options: Any) -> Solution:
+        return self.solve(as_problem(problem), **options)

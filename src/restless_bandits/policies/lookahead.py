@@ -23,6 +23,70 @@ LOOKAHEAD_SLOTS = 20
 
 
 @dataclass(frozen=True, eq=False)
+class FlowProgram:
+    """A linear program over some slots: the expected mass in each place, and the mass pulled of it.
+
+    Variables are, slot after slot, the mass pulled and the mass resting in every place. Only the right-hand side
+    depends on the present mass.
+    """
+
+    steps: tuple[Any, Any]
+    """The chains of all places, pulled and resting."""
+    flow: Any
+    budget: Any
+    cost: Array
+    slots: int
+
+    def solved(self, mass: Array, share: float, *, at_most: bool) -> tuple[Array, Array]:
+        """Return the mass that is pulled and that rests, (slot, pulled or resting, place), and the price of a pull.
+
+        ``share`` is the mass to pull in every slot; a price is the loss of reward by one pull less in a slot.
+        """
+        size = len(mass)
+        most = np.full(self.slots, share)
+        right = np.concatenate([mass, np.zeros(size * (self.slots - 1))])
+        if at_most:
+            given: dict[str, Any] = {"A_ub": self.budget, "b_ub": most, "A_eq": self.flow, "b_eq": right}
+        else:
+            both = scipy.sparse.vstack([self.flow, self.budget])
+            given = {"A_eq": both, "b_eq": np.append(right, most)}
+        found = scipy.optimize.linprog(self.cost, **given, method="highs")
+        if found.status != 0:
+            raise ProblemError(f"the linear program of the next slots ended without a solution: {found.message}")
+        prices = found.ineqlin.marginals if at_most else found.eqlin.marginals[len(right) :]
+        return np.asarray(found.x).reshape(self.slots, 2, size), -np.asarray(prices)
+
+
+def flow_program(
+    layout: Layout, chains: tuple[Array, Array], rewards: tuple[Array, Array], slots: int, end: Array
+) -> FlowProgram:
+    """Return the program of some slots; chains and rewards are those of pulling and of resting.
+
+    Chains of all kinds stand one after the other, each flattened. ``end`` holds the value of each place at the end.
+    """
+    size = layout.size
+    ends = np.cumsum(layout.n_states**2)[:-1]
+
+    def steps(chains: Array) -> Any:
+        square = [part.reshape(n, n) for part, n in zip(np.split(chains, ends), layout.n_states, strict=True)]
+        return scipy.sparse.block_diag(square, format="csr")
+
+    active, passive = map(steps, chains)
+    here = scipy.sparse.identity(size)
+    blocks: list[list[Any]] = [[None] * (2 * slots) for _ in range(slots)]
+    for slot in range(slots):
+        blocks[slot][2 * slot] = blocks[slot][2 * slot + 1] = here
+        if slot:
+            blocks[slot][2 * slot - 2], blocks[slot][2 * slot - 1] = -active.T, -passive.T
+    once = np.concatenate([np.ones(size), np.zeros(size)])
+    budget = scipy.sparse.kron(scipy.sparse.identity(slots), once[None]).tocsr()
+    paid = np.tile(np.concatenate(rewards), slots)
+    paid[-2 * size : -size] += active @ end
+    paid[-size:] += passive @ end
+    return FlowProgram((active, passive), scipy.sparse.bmat(blocks, format="csr"), budget, -paid, slots)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LookaheadPolicy(CountedPolicy):
     """Pull as a linear program over the next slots does in its first slot."""
 
@@ -40,32 +104,9 @@ class LookaheadPolicy(CountedPolicy):
     slots: int = LOOKAHEAD_SLOTS
 
     @cached_property
-    def _program(self) -> tuple[Any, Any, Array]:
-        """The equations of the flow, the budgets and the costs. Only the right-hand side depends on the present.
-
-        Variables are, slot after slot, the mass pulled and the mass resting in every place.
-        """
-        size, slots = self.layout.size, self.slots
-        step_active, step_passive = (self._blocks(chains).T for chains in (self.active, self.passive))
-        here = scipy.sparse.identity(size)
-        blocks: list[list[Any]] = [[None] * (2 * slots) for _ in range(slots)]
-        for slot in range(slots):
-            blocks[slot][2 * slot] = blocks[slot][2 * slot + 1] = here
-            if slot:
-                blocks[slot][2 * slot - 2], blocks[slot][2 * slot - 1] = -step_active, -step_passive
-        flow = scipy.sparse.bmat(blocks, format="csr")
-        once = np.concatenate([np.ones(size), np.zeros(size)])
-        budget = scipy.sparse.kron(scipy.sparse.identity(slots), once[None]).tocsr()
-        paid = np.tile(np.concatenate([self.active_rewards, self.passive_rewards]), slots)
-        paid[-2 * size : -size] += step_active.T @ self.bias
-        paid[-size:] += step_passive.T @ self.bias
-        return flow, budget, -paid
-
-    def _blocks(self, chains: Array) -> Any:
-        ends = np.cumsum(self.layout.n_states**2)[:-1]
-        parts = np.split(chains, ends)
-        square = [part.reshape(n, n) for part, n in zip(parts, self.layout.n_states, strict=True)]
-        return scipy.sparse.block_diag(square)
+    def _program(self) -> FlowProgram:
+        chains, rewards = (self.active, self.passive), (self.active_rewards, self.passive_rewards)
+        return flow_program(self.layout, chains, rewards, self.slots, self.bias)
 
     def pulled_mass(self, mass: Array) -> Array:
         """Return the mass to pull in each place in the present slot."""
@@ -73,27 +114,15 @@ class LookaheadPolicy(CountedPolicy):
 
     def path_end(self, mass: Array, programs: int) -> Array:
         """Return the mass at the end of the expected path of so many programs, each played for all of its slots."""
-        chains = [self._blocks(chain) for chain in (self.active, self.passive)]
+        steps = self._program.steps
         for _ in range(programs):
             pulled, rested = self._solved(mass)[-1].clip(0.0)
-            mass = np.asarray(pulled @ chains[0] + rested @ chains[1])
+            mass = np.asarray(pulled @ steps[0] + rested @ steps[1])
             mass /= mass.sum()
         return mass
 
     def _solved(self, mass: Array) -> Array:
-        """Return the mass that is pulled and that rests: (slot, pulled or resting, place)."""
-        flow, budget, cost = self._program
-        size = self.layout.size
-        most = np.full(self.slots, self.plays / self.layout.n_arms)
-        right = np.concatenate([mass, np.zeros(size * (self.slots - 1))])
-        if self.at_most:
-            given: dict[str, Any] = {"A_ub": budget, "b_ub": most, "A_eq": flow, "b_eq": right}
-        else:
-            given = {"A_eq": scipy.sparse.vstack([flow, budget]), "b_eq": np.append(right, most)}
-        found = scipy.optimize.linprog(cost, **given, method="highs")
-        if found.status != 0:
-            raise ProblemError(f"the linear program of lp-update ended without a solution: {found.message}")
-        return np.asarray(found.x).reshape(self.slots, 2, size)
+        return self._program.solved(mass, self.plays / self.layout.n_arms, at_most=self.at_most)[0]
 
     def pulls(self, numbers: IntArray) -> IntArray:
         n_arms = self.layout.n_arms

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.optional_dependencies import check_installed
 from restless_bandits.service.api.auth import is_loopback
 from restless_bandits.service.operations import ServiceError
-from restless_bandits.service.optional_dependencies import check_installed
 
 if TYPE_CHECKING:
     import httpx

@@ -29,6 +29,7 @@ from restless_bandits.model.tasks import Task
 from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
 from restless_bandits.policies.plans import Plan
 from restless_bandits.policies.policies import Policy
+from restless_bandits.registry import FINITE_ORACLES
 from restless_bandits.simulation import world_kernels as kernels
 from restless_bandits.simulation.comparator import exact_if_small
 from restless_bandits.simulation.engine import GapTable, Run, World, play_run
@@ -88,7 +89,7 @@ def play_runs(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
 
 def _play_observed(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
     """Play runs of a policy on observed arms."""
-    world, policy = _observed_world(job.problem), _observed_plan(job.problem, job.learner)
+    world, policy = _observed_world(job.problem), _observed_plan(job.problem, job.learner, job.horizon)
     checkpoints = np.array(job.checkpoints, dtype=np.int64)
     played = []
     for number in numbers:
@@ -121,7 +122,7 @@ def _observed_world(problem: Problem) -> ObservedWorld:
     return ObservedWorld(problem)
 
 
-def check_playable(problem: Problem, learner: Learner, answers: FeedbackDelays, *, trace: bool) -> None:
+def check_playable(problem: Problem, learner: Learner, horizon: int, answers: FeedbackDelays, *, trace: bool) -> None:
     """Refuse a learner, or an option of a simulation, for observed arms."""
     if problem.observed == "all":
         if not answers.prompt:
@@ -130,15 +131,19 @@ def check_playable(problem: Problem, learner: Learner, answers: FeedbackDelays, 
             )
         if trace:
             raise ProblemError("trace is for arms that are seen when pulled; leave it out")
-        _observed_plan(problem, learner)
+        _observed_plan(problem, learner, horizon)
 
 
 @lru_cache(maxsize=8)
-def _observed_plan(problem: Problem, learner: Learner) -> Policy:
+def _observed_plan(problem: Problem, learner: Learner, horizon: int) -> Policy:
     if not isinstance(learner, Informed):
         raise ProblemError(
             f"{learner.label} cannot play arms that are all observed; give a policy such as lp-index, whittle or id"
         )
+    if learner.oracle in FINITE_ORACLES:
+        oracle = oracles.find_oracle(learner.oracle)
+        assert oracle.plan is not None
+        return oracle.plan(problem, 0, horizon)
     return oracles.policy(learner.oracle, problem)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, check_known, harmless
 from restless_bandits._internal.files import read_archive, save_file
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits._internal.validation import Array, IntArray, check_int, is_number, positive, probability
 from restless_bandits.model.findings import NO_FINDINGS, Findings
 from restless_bandits.model.rewards import ZERO_TO_ONE, Range, checked_range, outside
@@ -438,6 +439,23 @@ class SimulationResult:
             mean = " … ".join(f"{one:.6g}" for one in means[0 if against.ends else 1 :])
             lines.append(f"  {spec:<{width}}  {mean}{error}  worst {values.max():.6g}")
         return "\n".join(map(harmless, lines + ([f"  {self.remark}"] if self.remark else []))) + ">"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                one["spec"],
+                f"{one['reward_mean'][-1]:.6g}",
+                f"{one['regret_mean'][-1]:.6g}" + ("" if self.runs == 1 else f" ± {one['regret_stderr'][-1]:.2g}"),
+                f"{one['regret_max'][-1]:.6g}",
+            )
+            for one in self.summaries()
+        ]
+        played = f"T = {self.horizon}, {self.runs} run{'s' if self.runs > 1 else ''}, seed {self.seed}"
+        title = f"{self.problem or 'problem'}, {played}{self.how_answered}"
+        against = self.comparator.against("upper" if self.comparator.ends else "gain")
+        note = f"{self.kinds[-1]} regret against {self.comparator.kind} {against:.9g}"
+        note += f"; {self.remark}" if self.remark else ""
+        return html_table(title, ("learner", "reward a slot", "regret", "worst run"), rows, note)
 
 
 def _sd(values: Array) -> Array:

@@ -17,7 +17,7 @@ from restless_bandits._internal.progress import Report, warning
 from restless_bandits._internal.validation import IntArray, check_int, number_of, positive
 from restless_bandits.learning.learners import Learner, by_label
 from restless_bandits.model.checks import check_length
-from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.problem import AnyProblem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import cost
 from restless_bandits.simulation.comparator import Comparator, comparator_over
@@ -55,7 +55,7 @@ class SimulationInterrupted(KeyboardInterrupt):
 
 
 def simulate(
-    problem: Problem,
+    problem: AnyProblem,
     learners: Learner | str | Iterable[Learner | str],
     horizon: int,
     *,
@@ -79,7 +79,7 @@ def simulate(
     Parameters
     ----------
     problem
-        The problem.
+        The problem, the name of a built-in problem, or the path of a TOML file.
     learners
         Learners, or specs such as ``"restless-ucb:radius=none"``; one or several.
     horizon
@@ -123,7 +123,7 @@ def simulate(
         ``RuntimeWarning``.
 
     """
-    check_problem(problem)
+    problem = as_problem(problem)
     problem.require_drawn()
     refuse_unsupported(problem, "simulate")
     horizon = check_int("horizon", horizon)
@@ -144,7 +144,7 @@ def simulate(
         raise ProblemError(f"{runs} runs {what} leave {kept:.1g} numbers, too many to hold; give fewer of them")
     # A learner that cannot play this problem raises before any work is done.
     for player in players.values():
-        check_playable(problem, player, answers, trace=trace)
+        check_playable(problem, player, horizon, answers, trace=trace)
         if problem.observed == "all":
             continue
         caution = player.caution(player.task(problem, horizon), problem)

@@ -25,7 +25,7 @@ from restless_bandits._internal.progress import Report, from_part, warning
 from restless_bandits._internal.random_streams import world_words
 from restless_bandits._internal.validation import Array, check_int
 from restless_bandits.model.checks import check_length
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.oracles import Evaluation, Oracle, Solution
 from restless_bandits.oracles.auto import MOST_WORK, choose
 from restless_bandits.oracles.evaluation import check_policy
@@ -36,6 +36,7 @@ from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.plans import Forever, Plan
 from restless_bandits.policies.policies import Policy
+from restless_bandits.registry import FINITE_ORACLES
 from restless_bandits.simulation.engine import Run, UnplayablePolicyError, World
 from restless_bandits.simulation.pools import cores
 from restless_bandits.simulation.results import EXPECTED
@@ -57,7 +58,7 @@ OBSERVED_SECONDS = 1.0
 
 
 def evaluate(
-    problem: Problem,
+    problem: AnyProblem,
     policy: Policy,
     *,
     simulate: bool = False,
@@ -83,6 +84,7 @@ def evaluate(
         The number of independent runs, at least two, and the seed of their draws.
 
     """
+    problem = as_problem(problem)
     if not simulate:
         return oracles.evaluate(problem, policy, most=most)
     check_policy(problem, policy)
@@ -150,14 +152,16 @@ def _summary(halves: Array, slots: int) -> Evaluation:
     return Evaluation(gain, math.inf, None, None, stderr=_stderr(means), interval=(gain - reach, gain + reach), how=how)
 
 
-def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | None = None, **options: Any) -> Solution:
+def solve(
+    problem: AnyProblem, oracle: str | Oracle = "auto", *, report: Report | None = None, **options: Any
+) -> Solution:
     """Solve a problem as ``restless solve`` does: by a suitable oracle, with a simulated gain if no computation is
     possible.
 
     Parameters
     ----------
     problem
-        The problem.
+        The problem, the name of a built-in problem, or the path of a TOML file.
     oracle
         The name of an oracle, or an oracle. ``auto`` is exact if the estimated cost is at most a minute and a gigabyte,
         else Whittle's index; ``why`` then names the choice and the reason. With options, ``tolerance`` and ``memory``,
@@ -165,19 +169,21 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
     report
         A function for progress lines.
     options
-        The options of the oracle: ``tolerance`` and ``memory``, or ``discount`` where all states are observed. With a
-        discount β all numbers are 1 − β times the total discounted reward, and no gain is simulated.
+        The options of the oracle: ``tolerance`` and ``memory``, or ``discount`` or ``horizon`` where all states are
+        observed. With a discount β all numbers are 1 − β times the total discounted reward, and no gain is simulated.
+        With a horizon the oracle is fluid-priority, and all numbers are the expected reward a slot up to the horizon.
 
     """
-    started = time.perf_counter()
+    started, problem = time.perf_counter(), as_problem(problem)
     problem.require_steady("an oracle")
     if problem.observed == "all":
         return _solve_observed(problem, oracle, report, options, started)
-    if "discount" in options:
-        raise ProblemError(
-            "a discount is for problems with observed = 'all'; leave it out, or state the problem so if all states are "
-            "seen before the choice"
-        )
+    for option in ("discount", "horizon"):
+        if option in options:
+            raise ProblemError(
+                f"a {option} is for problems with observed = 'all'; leave it out, or state the problem so if all "
+                "states are seen before the choice"
+            )
     chosen, why = _oracle(problem, oracle, options)
     if report is not None and why is not None:
         report(why)
@@ -199,6 +205,10 @@ def _solve_observed(
         if chosen.name not in ("auto", "exact"):
             raise ProblemError(f"tolerance is for the oracle exact, not for {chosen.name}; leave it out")
         chosen = oracles.find_oracle("exact")
+    if "horizon" in options:
+        if chosen.name not in ("auto", *FINITE_ORACLES):
+            raise ProblemError(f"horizon is for the oracle fluid-priority, not for {chosen.name}; leave it out")
+        chosen = oracles.find_oracle("fluid-priority")
     found = chosen(problem, **options | ({"report": report} if chosen.name == "auto" else {}))
     return found if "discount" in options else _with_gain(found, report, started)
 

@@ -17,8 +17,9 @@ from restless_bandits._internal.files import save_file
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
 from restless_bandits.model.arm_tables import read_states
 from restless_bandits.model.kinds import names_of
-from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
+from restless_bandits.oracles.observed.finite import next_priority
 from restless_bandits.oracles.observed.planners import POLICIES
 from restless_bandits.policies.observed import Layout, PriorityPolicy
 from restless_bandits.policies.policies import Policy
@@ -69,19 +70,20 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def rank(
-    problem: Problem,
+    problem: AnyProblem,
     states: Mapping[str, int] | npt.ArrayLike | str | Path,
     *,
     plays: int | None = None,
     exclude: Iterable[str | int] = (),
     oracle: str = "lp-index",
+    horizon: int | None = None,
 ) -> Ranking:
     """Return the arms to pull in the next slot, by name and in the order of their indices.
 
     Parameters
     ----------
     problem
-        A problem with ``observed="all"``.
+        A problem with ``observed="all"``, or its name or path.
     states
         The present states of all arms: by name, in the order of the arms, or the path of a table with the columns
         ``name`` and ``state``. By name, an excluded arm needs no state. An arm of n states with a set-up cost is in
@@ -92,9 +94,12 @@ def rank(
         Names or numbers of arms that cannot be pulled in the next slot.
     oracle
         The rule of the indices: ``lp-index``, ``whittle`` or ``myopic``.
+    horizon
+        The number of slots that are left, the next one included, if the programme ends. The rule is then
+        fluid-priority, and the index of a state is its advantage of pulling in the next slot.
 
     """
-    check_problem(problem)
+    problem = as_problem(problem)
     if problem.observed != "all":
         raise ProblemError("rank needs the states of all arms; give a problem with observed = 'all'")
     if oracle not in ("lp-index", "whittle", "myopic"):
@@ -107,9 +112,16 @@ def rank(
     present = read_states(states) if isinstance(states, str | Path) else states
     if isinstance(present, Mapping):
         present = _states_by_name(problem, present, allowed)
-    policy, ranks = _priority(problem, oracle)
-    here = policy.layout.checked(present)
-    places = policy.layout.first + here
+    layout = Layout.of(problem)
+    here = layout.checked(present)
+    places = layout.first + here
+    if horizon is None:
+        policy, ranks = _priority(problem, oracle)
+    elif oracle != "lp-index":
+        raise ProblemError(f"horizon is for the rule fluid-priority, not for {oracle}; leave out one of them")
+    else:
+        policy = next_priority(problem, layout.numbers(here), horizon)
+        ranks = _ranks(policy)
     allowed &= policy.score[places] > policy.floor
     candidates = np.flatnonzero(allowed)
     if len(candidates) < problem.plays and not problem.at_most:
@@ -140,9 +152,13 @@ def _priority(problem: Problem, oracle: str) -> tuple[PriorityPolicy, IntArray]:
     """Return the policy of an index, and the rank of each place."""
     policy = POLICIES[oracle](problem)
     assert isinstance(policy, PriorityPolicy)
+    return policy, _ranks(policy)
+
+
+def _ranks(policy: PriorityPolicy) -> IntArray:
     ranks = np.empty(policy.layout.size, dtype=np.int64)
     ranks[policy.order] = np.arange(policy.layout.size)
-    return policy, ranks
+    return ranks
 
 
 def _states_by_name(problem: Problem, states: Mapping[str, int], allowed: BoolArray) -> IntArray:

@@ -8,6 +8,7 @@ what ten arms cost. Both ways use streams of their own, so a problem is always p
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -24,6 +25,7 @@ from restless_bandits.model.kinds import ArrayKinds
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import beta_shapes
 from restless_bandits.oracles.observed import rollout_kernels as kernels
+from restless_bandits.policies.finite_horizon import HorizonPolicy
 from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import (
     CountedPolicy,
@@ -38,6 +40,7 @@ SECONDS_PER_ARM, SECONDS_PER_PLACE, SECONDS_PER_CALL = 1e-8, 2.5e-7, 2e-5
 SECONDS_PER_PROGRAM, SECONDS_PER_VARIABLE = 2e-3, 2e-5
 """Approximate seconds of one core: of an arm or a place in a slot, of a choice in Python, of a linear program."""
 SHORT_SECONDS = 1.0
+MOST_HORIZON_RUNS = 1_000
 MOST_RUNS, FEWEST_RUNS = 32, 4
 MOST_SLOTS, FEWEST_SLOTS, LONG_RUN, FEWEST_PROGRAMS = 100_000, 40, 1_000, 300
 """Slots of a run: the most, the fewest, the number from which on more runs are better than longer ones, and the fewest
@@ -205,18 +208,27 @@ class ObservedRun:
             self.totals.at[number, :2] = self._sums
         self.record.plan_lengths.append(self.record.slots)
 
+    def _stretches(self, policy: PriorityPolicy | HorizonPolicy, slots: int) -> Iterator[tuple[PriorityPolicy, int]]:
+        """Yield the priorities of the next slots, and the number of slots of each."""
+        if isinstance(policy, PriorityPolicy):
+            yield policy, slots
+        else:
+            yield from ((policy.at(self.record.slots + 1 + ahead), 1) for ahead in range(slots))
+
     def _arms(self, policy: ObservedPolicy) -> Any:
         """Return a function that plays slots by steps of single arms."""
         world, layout = self.world, self.world.layout
         arms, draws = world.arms, world.draws
         state = world.first_states(self._rng).astype(np.uint16)
-        if isinstance(policy, PriorityPolicy):
-            ranks, floor, search = _ranked(policy, layout.n_arms)
+        if isinstance(policy, PriorityPolicy | HorizonPolicy):
+            search = _search(layout.n_arms, layout.size)
             pulls = np.zeros(layout.n_arms, dtype=np.int32)
 
             def by_rank(slots: int) -> None:
-                given = (self._words, arms, draws, state, ranks, floor, policy.plays, search, slots, self._sums, pulls)
-                kernels.play_by_rank(*given)
+                for one, length in self._stretches(policy, slots):
+                    ranks, floor = _ranked(one)
+                    given = (self._words, arms, draws, state, ranks, floor, one.plays, search)
+                    kernels.play_by_rank(*given, length, self._sums, pulls)
                 self.record.pulls[:] = pulls
 
             return by_rank
@@ -243,9 +255,10 @@ class ObservedRun:
         firsts = np.cumsum(layout.counts) - layout.counts
 
         def play(slots: int) -> None:
-            if isinstance(policy, PriorityPolicy):
-                given = (kinds, draws, policy.allowed, policy.plays, numbers, slots, self._sums, pulled)
-                kernels.play_counts_by_rank(self._rng, *given)
+            if isinstance(policy, PriorityPolicy | HorizonPolicy):
+                for one, length in self._stretches(policy, slots):
+                    given = (kinds, draws, one.allowed, one.plays, numbers, length, self._sums, pulled)
+                    kernels.play_counts_by_rank(self._rng, *given)
             else:
                 for _ in range(slots):
                     pulls = policy.pulls(numbers)
@@ -256,15 +269,19 @@ class ObservedRun:
         return play
 
 
-def _ranked(policy: PriorityPolicy, n_arms: int) -> tuple[Any, int, Any]:
-    """The ranks of places, the lowest rank that may be pulled, and the memory of the search."""
+def _ranked(policy: PriorityPolicy) -> tuple[Any, int]:
+    """The ranks of places, and the lowest rank that may be pulled."""
     size = policy.layout.size
     ranks = np.zeros(size, dtype=np.int32)
     ranks[policy.allowed] = size - 1 - np.arange(len(policy.allowed))
+    return ranks, size - len(policy.allowed)
+
+
+def _search(n_arms: int, size: int) -> kernels.RankSearch:
+    """The memory of the search of the highest ranks."""
     shift = max(1, (size - 1).bit_length() // 2)
     coarse, fine = np.zeros((size >> shift) + 1, dtype=np.int64), np.zeros(1 << shift, dtype=np.int64)
-    search = kernels.RankSearch(np.zeros(n_arms, dtype=np.int32), coarse, fine, shift)
-    return ranks, size - len(policy.allowed), search
+    return kernels.RankSearch(np.zeros(n_arms, dtype=np.int32), coarse, fine, shift)
 
 
 def play_observed(policy: Policy, world: ObservedWorld, checkpoints: IntArray, *, seed: int, run: int) -> ObservedRun:
@@ -316,6 +333,16 @@ def mean_rewards(problem: Problem, policy: ObservedPolicy, budget: Budget, seed:
         run = play_observed(policy, world, marks, seed=seed, run=number)
         found[number] = np.diff(run.totals.at[:, 1]) / np.diff(marks)
     return found
+
+
+def horizon_rewards(
+    world: ObservedWorld, policy: ObservedPolicy, horizon: int, seconds: float = SHORT_SECONDS
+) -> Array:
+    """Return the mean reward of each run from the start to a horizon, of as many runs as some seconds allow."""
+    slot = SECONDS_PER_PLACE * world.layout.size if world.by_counts else SECONDS_PER_ARM * world.layout.n_arms
+    runs = int(seconds / (horizon * (slot + SECONDS_PER_CALL)))
+    marks, runs = np.array([horizon]), min(MOST_HORIZON_RUNS, max(FEWEST_RUNS, runs))
+    return np.array([play_observed(policy, world, marks, seed=0, run=run).totals.at[0, 1] for run in range(runs)])
 
 
 def simulated_gain(problem: Problem, policy: ObservedPolicy, seconds: float = SHORT_SECONDS) -> tuple[float, float]:
