@@ -4,7 +4,8 @@ import json
 import sys
 
 for line in sys.stdin:
-    message, answer = json.loads(line), {}
+    message = json.loads(line)
+    answer: dict[str, object] = {}
     if message["type"] == "start":
         if message["view"] != "states":
             answer = {"decline": "I look at single arms"}

@@ -286,8 +286,9 @@ def describe(track: str, entrant: Entrant, full: bool, seeds: Seeds) -> dict[str
 
 def load_submission(path: str | Path) -> Submission:
     """Read a submission: known track, all instances and seeds, and scores that follow from the rows."""
+    content = read_file(path)
     try:
-        data = json.loads(read_file(path))
+        data = json.loads(content)
     except (ValueError, RecursionError):
         raise ProblemError(f"{path} is no submission: it is not JSON; `restless benchmark run` writes one") from None
     if not isinstance(data, dict) or not {*HEAD, "format", "rows", "score", "instances"} <= data.keys():
