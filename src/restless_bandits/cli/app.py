@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from restless_bandits import __version__
 from restless_bandits._internal.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.cli import completion, output
+from restless_bandits.cli.benchmark import benchmark_app
 from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
 from restless_bandits.cli.logs import takes_log
@@ -320,6 +321,7 @@ app.command()(serve)
 app.command()(audit)
 app.command()(backup)
 app.add_typer(token_app, name="token")
+app.add_typer(benchmark_app, name="benchmark")
 
 
 @app.command()
