@@ -41,7 +41,7 @@ try:
     rb.plots.style()
 except rb.ProblemError as refusal:
     said = str(refusal)
-assert said == "pictures need matplotlib; pip install 'restless-bandits[plots]' brings it", said
+assert said == "a picture needs matplotlib; pip install 'restless-bandits[plots]' brings it", said
 code, out, error = run(restless, "reproduce", "figure-a", "--quick", "--runs", "2", "--out", str(home / "out"))
 assert (code, out) == (2, ""), (code, out, error)
 assert "restless-bandits[plots]" in error, error

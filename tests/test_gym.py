@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import restless_bandits as rb
 from restless_bandits import ProblemError
+from restless_bandits._internal.optional_dependencies import install_command
 
 ID = rb.gym.ID
 PAPER = rb.Problem.builtin("paper-1")
@@ -102,7 +103,7 @@ def test_without_gymnasium_a_sentence():
         "try:\n    rb.gym.play\nexcept rb.ProblemError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "the environment needs gymnasium; pip install 'restless-bandits[gym]' brings it\n"
+    assert done.stdout == f"the environment needs gymnasium; {install_command('gym')} brings it\n"
 
 
 @pytest.mark.parametrize("problem", [UNKNOWN, SEVERAL, RESTING], ids=["unknown", "several", "resting"])
@@ -380,11 +381,6 @@ def test_learners_play_reacting_arms(spec):
     assert played.agent.record.visits(0)[:2].sum() > 20
 
 
-def test_all_observed_is_refused():
-    with pytest.raises(ProblemError, match="observed = 'all', which the Gymnasium environment does not support"):
-        make(rb.Problem(CONTROLLED.arms, observed="all"))
-
-
 def test_render():
     env = make(UNKNOWN, render_mode="ansi")
     env.reset(seed=1)
@@ -395,3 +391,39 @@ def test_render():
     assert "never seen" in shown[1]
     assert env.render().splitlines()[3] == f"* arm 3  in state {states[2]}, seen in {states[2]} now"
     assert "1 slot ago" in env.render().splitlines()[2]
+
+
+def test_observed_arms():
+    """All states are observed: the observation is the present state of each arm, and random play earns its gain."""
+    env = gymnasium.make(ID, problem="three-states", horizon=2000)
+    observation, info = env.reset(seed=3)
+    assert env.observation_space.contains(observation)
+    policy = rb.solve(env.unwrapped.problem, "whittle").policy
+    total = 0.0
+    for _ in range(2000):
+        states = observation["state"]
+        observation, reward, _, truncated, info = env.step(np.array(policy(states)))
+        assert (info["states"] == states).all()
+        assert env.observation_space.contains(observation)
+        total += reward
+    assert truncated
+    # The exact gain of five arms is 0.5766; the standard error of the mean of 2000 slots is about 0.003.
+    assert total / 2000 == pytest.approx(rb.evaluate(env.unwrapped.problem, policy, simulate=True).gain, abs=0.03)
+    with pytest.raises(rb.ProblemError, match="all states are observed; play a policy of the states"):
+        rb.gym.play(env, "round-robin")
+
+
+@pytest.mark.parametrize("name", ["circulant-4", "maintenance-observed", "conveyor-8"])
+def test_instances_by_name(name):
+    env = gymnasium.make(ID, problem=name, horizon=20)
+    env.reset(seed=1)
+    for _ in range(20):
+        _, reward, _, truncated, _ = env.step(env.action_space.sample())
+    assert truncated
+    assert np.isfinite(reward)
+
+
+def test_at_most_is_refused():
+    problem = rb.Problem([rb.Arm.two_state(0.7, 0.8)], observed="all", at_most=True)
+    with pytest.raises(rb.ProblemError, match="at_most"):
+        gymnasium.make(ID, problem=problem)

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 import restless_bandits as rb
 from restless_bandits import plots
+from restless_bandits._internal.optional_dependencies import install_command
 from restless_bandits.learning.estimation import ArmEstimate, Estimate, Mode
 
 matplotlib.use("Agg")
@@ -44,6 +45,17 @@ def test_regret(result, ax, log):
     assert [line.get_label() for line in ax.get_lines()] == ["ucb1", "round-robin"]
     assert np.array_equal(ax.get_lines()[1].get_ydata(), result.regret()[1].mean(axis=0))
     assert len(ax.collections) == 2
+
+
+def test_regret_of_several_results(result, ax):
+    one, other = result, rb.simulate("paper-2", "round-robin", 20, runs=2)
+    drawn = plots.regret([one, other], ax=ax)
+    labels = [line.get_label() for line in drawn.get_lines()]
+    assert labels == [*(f"{spec}, {one.problem}" for spec in one.learners), f"round-robin, {other.problem}"]
+    named = plots.regret({"a": other, "b": other}, ax=ax).get_lines()[len(labels) :]
+    assert [line.get_label() for line in named] == ["round-robin, a", "round-robin, b"]
+    with pytest.raises(rb.ProblemError, match=r"data is \[3\]; give a SimulationResult"):
+        plots.regret([3], ax=ax)
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -226,4 +238,4 @@ def test_without_matplotlib_a_sentence():
         "try:\n    rb.plots.regret([])\nexcept rb.ProblemError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "pictures need matplotlib; pip install 'restless-bandits[plots]' brings it\n"
+    assert done.stdout == f"a picture needs matplotlib; {install_command('plots')} brings it\n"

@@ -8,6 +8,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "restless_bandits"
 PATHS = sorted(PACKAGE.rglob("*.py"))
 ALLOWED = {
+    "_repr_html_": "the method that notebooks call, documented by IPython",
     "_replace": "a method of named tuples, documented",
     "_fields": "an attribute of named tuples, documented",
     "_asdict": "a method of named tuples, documented",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from restless_bandits.learning.learners import LikelihoodUCB as LikelihoodUCB
     from restless_bandits.learning.learners import RestlessUCB as RestlessUCB
     from restless_bandits.learning.learners import ThompsonSampling as ThompsonSampling
+    from restless_bandits.learning.learners import default_learner as default_learner
     from restless_bandits.learning.learners import learner as learner
     from restless_bandits.model.arms import Arm as Arm
     from restless_bandits.model.arms import TableArm as TableArm
@@ -68,7 +69,8 @@ _NAMES = {
     "_internal.errors": "ProblemError",
     "agent": "Agent",
     "learning.estimation": "Estimate NotIdentified estimate",
-    "learning.learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling learner",
+    "learning.learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling "
+    "default_learner learner",
     "model.arms": "Arm TableArm",
     "model.assumptions": "Assumption",
     "model.changes": "Change",

@@ -10,7 +10,8 @@
 The import of this module registers the name with Gymnasium.
 
 The environment follows the slot standard (see ``problem``): a step is a slot. The observation is the full belief: the
-last observed state of each arm and the slots since then. True states of all arms are in ``info`` only. The random
+last observed state of each arm and the slots since then. True states of all arms are in ``info`` only. Where all states
+are observed, the observation is the present state of each arm. The random
 numbers are Gymnasium's, from ``env.np_random``: a seed gives other runs than in ``rb.simulate``.
 """
 
@@ -18,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.optional_dependencies import missing_extra
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.model.problem import Problem, load_problem
+from restless_bandits.model.problem import AnyProblem, as_problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, draw_reward
 from restless_bandits.simulation.chain_world import ChainWorld
@@ -36,7 +37,7 @@ try:
     from gymnasium.error import ResetNeeded
     from gymnasium.vector.utils import batch_space
 except ImportError:
-    raise ProblemError("the environment needs gymnasium; pip install 'restless-bandits[gym]' brings it") from None
+    raise ProblemError(missing_extra("the environment", "gymnasium", "gym")) from None
 
 if TYPE_CHECKING:
     from restless_bandits.agent.agent import Agent
@@ -105,7 +106,8 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
     with an unknown initial state until its first observation, and for an arm that reacts to pulls or has a set-up cost
     until its first pull. ``elapsed`` is the number of slots since then as of the
     coming slot, from 1 to ``elapsed_cap``. Policies accept both arrays unchanged, for one environment or a vector of
-    environments: ``policy.choose(observations["last_state"], observations["elapsed"])``.
+    environments: ``policy.choose(observations["last_state"], observations["elapsed"])``. With ``observed = "all"`` the
+    only entry is ``state``, the state of each arm in the coming slot, for ``policy(observation["state"])``.
 
     *Reward*: the sum of the rewards of the arms pulled, in the units of the problem. Arms that pay at rest add their
     rewards, and set-up costs are subtracted.
@@ -122,13 +124,13 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
 
     def __init__(
         self,
-        problem: Problem | str | Path = "paper-1",
+        problem: AnyProblem = "paper-1",
         *,
         horizon: int | None = 1000,
         elapsed_cap: int = 1000,
         render_mode: str | None = None,
     ) -> None:
-        self.problem = problem if isinstance(problem, Problem) else load_problem(problem)
+        self.problem = as_problem(problem)
         self._world = ChainWorld(self.problem, "gym")
         self.horizon = None if horizon is None else check_int("horizon", horizon, also="or None for no end")
         # At least 2: Gymnasium refuses a space of a single number.
@@ -137,14 +139,20 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
             raise ProblemError(f"there is no render_mode {render_mode!r}; give 'ansi', or leave it out")
         self.render_mode = render_mode
 
-        n = self.problem.n_arms
-        start = Record.of_problem(self.problem).last_state
-        codes = np.array(self.problem.n_states) + (start == self.problem.n_states)
+        n, sizes = self.problem.n_arms, np.array(self.problem.n_states)
+        self._all_observed = self.problem.observed == "all"
+        start = sizes if self._all_observed else Record.of_problem(self.problem).last_state
         self._start = start
-        # Gymnasium types the values of this space as Any; the observations here are arrays.
-        self.observation_space = spaces.Dict(  # type: ignore[assignment]
-            {"last_state": spaces.MultiDiscrete(codes), "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64)}
+        parts: dict[str, spaces.Space[Any]] = (
+            {"state": spaces.MultiDiscrete(sizes)}
+            if self._all_observed
+            else {
+                "last_state": spaces.MultiDiscrete(sizes + (start == sizes)),
+                "elapsed": spaces.Box(1, self.elapsed_cap, (n,), np.int64),
+            }
         )
+        # Gymnasium types the values of this space as Any; the observations here are arrays.
+        self.observation_space = spaces.Dict(parts)  # type: ignore[assignment]
         self.action_space = spaces.Discrete(n) if self.problem.plays == 1 else ArmChoice(n, self.problem.plays)
 
         self._fixed = np.array([arm.reward_law == "fixed" for arm in self.problem.arms])
@@ -182,15 +190,25 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         self._slot = 0
         self._pulled: IntArray = np.zeros(0, dtype=np.int64)
         self._reward = 0.0
-        return self._observation(), {"states": self._world.states.copy()}
+        self._played = self._world.states.copy()
+        info = {"states": self._played.copy()}
+        if self._all_observed:
+            self._step_arms()
+        return self._observation(), info
+
+    def _step_arms(self) -> IntArray:
+        """Step all arms into the next slot."""
+        return self._world.step(self.np_random.random(self.problem.n_arms), self._pulled.tolist())
 
     def step(self, action: Any) -> tuple[ArmObservation, float, bool, bool, dict[str, Any]]:
         """Play a slot."""
         slot = self._started() + 1
         arms = self._arms(action)
         self._slot = slot
-        # The last step of the slot before is taken here: ``states`` are the states of the slot just played.
-        states = self._world.step(self.np_random.random(self.problem.n_arms), self._pulled.tolist())
+        # The last step of the slot before is taken here, unless its result was shown: ``states`` are those of the slot
+        # just played.
+        states = self._world.states if self._all_observed else self._step_arms()
+        self._played = states.copy()
         rewards = self._drawn(arms)
         self._last_state[arms] = states[arms]
         self._last_slot[arms] = self._slot
@@ -200,6 +218,8 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
             info["resting"] = self._resting(arms)
             reward += info["resting"]
         self._pulled, self._reward = arms, reward
+        if self._all_observed:
+            self._step_arms()
         truncated = self.horizon is not None and self._slot >= self.horizon
         return self._observation(), self._reward, False, truncated, info
 
@@ -217,7 +237,7 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
                 when = "now" if i in self._pulled else f"{ago} slot{'s' if ago != 1 else ''} ago"
                 seen = f"seen in {self._last_state[i]} {when}"
             mark = "*" if i in self._pulled else " "
-            lines.append(f"{mark} {arm.name:{width}}  in state {self._world.states[i]}, {seen}")
+            lines.append(f"{mark} {arm.name:{width}}  in state {self._played[i]}, {seen}")
         return "\n".join(lines)
 
     def _started(self) -> int:
@@ -226,6 +246,8 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
         return self._slot
 
     def _observation(self) -> ArmObservation:
+        if self._all_observed:
+            return {"state": self._world.states.copy()}
         elapsed = np.minimum(self._started() + 1 - self._last_slot, self.elapsed_cap)
         return {"last_state": self._last_state.copy(), "elapsed": elapsed}
 
@@ -289,6 +311,10 @@ def play(
     inner = env.unwrapped
     if not isinstance(inner, RestlessBanditEnv):
         raise ProblemError(f"{inner!r} is not a restless bandit; make one with gymnasium.make({ID!r}, problem=...)")
+    if inner.problem.observed == "all":
+        raise ProblemError(
+            "learners here see pulled arms alone, and all states are observed; play a policy of the states"
+        )
     limits = [limit for limit in (slots, inner.horizon) if limit is not None]
     if not limits:
         raise ProblemError("the environment has no horizon; say how many slots to play")

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits._internal.errors import ProblemError, check_known
+from restless_bandits._internal.errors import ProblemError, check_known, shortened
+from restless_bandits._internal.optional_dependencies import missing_extra
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.model import markov
 from restless_bandits.model.problem import Problem
@@ -100,7 +101,7 @@ def style() -> AbstractContextManager[None]:
 
 
 def regret(
-    data: SimulationResult | Sequence[RegretLine],
+    data: SimulationResult | Sequence[SimulationResult] | Mapping[str, SimulationResult] | Sequence[RegretLine],
     *,
     ax: Axes | None = None,
     log: bool = False,
@@ -109,10 +110,13 @@ def regret(
 ) -> Axes:
     """Draw mean regret against slots with confidence bands, a line for each learner.
 
+    ``data`` is a result, several results, or the lines of ``regret_lines``. Lines of several results are labelled with
+    the learner and the result: its key in a mapping, else the name of its problem, else its number.
+
     For a bracket of the optimum, regret lies between the solid line, against the upper end, and the dashed line,
     against the lower end. On log axes values that are not positive are left out.
     """
-    lines = regret_lines(data, confidence) if isinstance(data, SimulationResult) else data
+    lines = _lines_of(data, confidence)
     ax = _axes(ax)
     for n, line in enumerate(lines):
         colour, mark = _look(line.label, n, colours)
@@ -134,6 +138,26 @@ def regret(
     ax.set(xlabel="slots T", ylabel="regret (dashed: against the lower end)" if both else "regret")
     _legend_beside(ax)
     return ax
+
+
+def _lines_of(data: Any, confidence: float) -> Sequence[RegretLine]:
+    """The lines of a result, of several results, or given as lines."""
+    if isinstance(data, SimulationResult):
+        return regret_lines(data, confidence)
+    named = data if isinstance(data, Mapping) else dict(enumerate(data))
+    if not all(isinstance(one, SimulationResult | RegretLine) for one in named.values()):
+        raise ProblemError(f"data is {shortened(data)}; give a SimulationResult, or several as a list or a mapping")
+    lines: list[RegretLine] = []
+    for number, (key, one) in enumerate(named.items(), 1):
+        if isinstance(one, RegretLine):
+            lines.append(one)
+            continue
+        others = [other.problem for other in named.values() if other is not one and hasattr(other, "problem")]
+        unique = one.problem and one.problem not in others
+        name = key if isinstance(key, str) else one.problem if unique else f"result {number}"
+        found = regret_lines(one, confidence)
+        lines += found if len(named) == 1 else [replace(line, label=f"{line.label}, {name}") for line in found]
+    return lines
 
 
 def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
@@ -530,7 +554,7 @@ def _pyplot() -> Any:
     try:
         return import_module("matplotlib.pyplot")
     except ImportError:
-        raise ProblemError("pictures need matplotlib; pip install 'restless-bandits[plots]' brings it") from None
+        raise ProblemError(missing_extra("a picture", "matplotlib", "plots")) from None
 
 
 def _axes(ax: Axes | None) -> Axes:

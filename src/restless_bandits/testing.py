@@ -55,7 +55,7 @@ def trial_problems() -> dict[str, Problem]:
         "fixed rewards": Problem.random(2, 2, seed=5, reward_law="fixed"),
         "other units": Problem(
             [
-                Arm.two_state(0.7, 0.8, (-20, -400), initial=1, reward_range=(-500, 0)),
+                Arm.two_state(0.7, 0.8, (-20, -400), initial=1, reward_range=(-500, 0), reward_law="bernoulli"),
                 Arm.two_state(0.5, 0.6, (-100, -250), reward_law="fixed", reward_range=(-300, -50)),
             ]
         ),

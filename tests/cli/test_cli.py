@@ -55,6 +55,22 @@ def numbers(value):
         yield value
 
 
+def test_five_commands_to_begin_with(restless):
+    code, out, _ = restless()
+    assert code == 0
+    assert out.count("\n  restless ") == 5
+    for line in (line for line in out.splitlines() if line.startswith("  restless ")):
+        name = line.split()[1]
+        assert restless(name, "--help")[0] == 0, name
+
+
+def test_whole_numbers_as_people_write_them(restless, as_json):
+    assert as_json("simulate", "paper-1", "--learner", "ucb1", "--horizon", "1e2", "--runs", "2.0")["horizon"] == 100
+    code, _, err = restless("simulate", "paper-1", "--horizon", "1.5")
+    assert code == 2
+    assert "'1.5' is not a whole number" in err
+
+
 class TestProblems:
     def test_list(self, restless, as_json):
         assert [p["name"] for p in as_json("problems")["problems"]] == rb.builtin_problems()

@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
+import struct
+import sys
 import threading
 import time
 from concurrent.futures import BrokenExecutor, CancelledError
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +44,27 @@ def test_a_process_that_starts_during_a_close_is_ended(monkeypatch):
     closed.join(60)
     with pytest.raises((BrokenExecutor, CancelledError)):
         submitted[0].result(60)
+    assert children() <= before
+
+
+def send_half_a_result(begun):
+    """A worker of a pool in the midst of sending a large result: the length, and never the rest."""
+    frame = sys._getframe()
+    while "result_queue" not in frame.f_locals:
+        frame = frame.f_back
+    os.write(frame.f_locals["result_queue"]._writer.fileno(), struct.pack("!i", 1_000_000))
+    Path(begun).touch()
+    time.sleep(FOR_EVER)
+
+
+def test_a_process_that_is_sending_a_result_is_ended(tmp_path):
+    before, pool, begun = children(), WorkerPool(1), tmp_path / "begun"
+    coming = pool.submit(send_half_a_result, begun)
+    while not begun.exists():
+        time.sleep(0.01)
+    pool.close()
+    with pytest.raises(BrokenExecutor):
+        coming.result(60)
     assert children() <= before
 
 

@@ -211,6 +211,13 @@ class TestRefusals:
         with pytest.raises(rb.NotIdentified, match="server: 0 observations"):
             rb.estimate(Record((3,), (None,)), names=["server"])
 
+    def test_a_scarce_state(self):
+        record = Record((3,), (None,))
+        for state in [0, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0] * 5 + [2]:
+            record.observe([0], [state], [0.0])
+        with pytest.raises(rb.NotIdentified, match=r"server: 60 observations .* as state 2 was observed 1 time; pull"):
+            rb.estimate(record, names=["server"])
+
     def test_enough(self):
         assert all(arm.identified for arm in rb.estimate(played(rb.Problem.builtin("paper-1"), "ucb1", 2000)).arms)
 

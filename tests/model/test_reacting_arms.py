@@ -197,8 +197,15 @@ class TestProblem:
     @pytest.mark.parametrize("at_most", [False, True])
     def test_normalized_rewards_leave_choices_and_gains_unchanged(self, at_most):
         arms = [
-            Arm(PASSIVE, [40, -10], passive_rewards=[20, 0], setup_cost=12, reward_range=(-20, 60)),
-            Arm(PASSIVE, [5, 9], active_transitions=ACTIVE, reward_range=(4, 10)),
+            Arm(
+                PASSIVE,
+                [40, -10],
+                passive_rewards=[20, 0],
+                setup_cost=12,
+                reward_range=(-20, 60),
+                reward_law="bernoulli",
+            ),
+            Arm(PASSIVE, [5, 9], active_transitions=ACTIVE, reward_range=(4, 10), reward_law="bernoulli"),
         ]
         problem = Problem(arms, at_most=at_most)
         shares = problem.normalized()
@@ -212,7 +219,7 @@ class TestProblem:
         assert shares.arms[0].setup_cost == 0.15
 
     def test_uncontrolled_arms_keep_their_normalized_rewards(self):
-        problem = Problem([Arm(PASSIVE, [40, -10], reward_range=(-20, 60))] * 2)
+        problem = Problem([Arm(PASSIVE, [40, -10], reward_range=(-20, 60), reward_law="bernoulli")] * 2)
         assert problem.normalized().arms[0].rewards.tolist() == [0.75, 0.125]
         assert gain_of(problem, 0.75) == 40
 

@@ -134,14 +134,18 @@ class TestMixedUnits:
 
     PROBLEM = rb.Problem(
         [
-            rb.Arm.two_state(0.9, 0.9, rewards=(5000, 1e-3), initial=1, reward_range=(0, 5000)),
-            rb.Arm.two_state(0.7, 0.6, rewards=(4e-3, 1e-3), initial=1, reward_range=(0, 5e-3)),
+            rb.Arm.two_state(0.9, 0.9, rewards=(5000, 1e-3), initial=1, reward_range=(0, 5000), reward_law="bernoulli"),
+            rb.Arm.two_state(0.7, 0.6, rewards=(4e-3, 1e-3), initial=1, reward_range=(0, 5e-3), reward_law="bernoulli"),
         ]
     )
 
     def test_indices_are_found_to_relative_precision(self):
         arm = rb.Arm(
-            [[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.0, 0.4, 0.6]], [4e-3, 2e-3, 1e-3], reward_range=(0, 5e-3), initial=0
+            [[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.0, 0.4, 0.6]],
+            [4e-3, 2e-3, 1e-3],
+            reward_range=(0, 5e-3),
+            initial=0,
+            reward_law="bernoulli",
         )
         table = oracles.whittle_index(arm).table
         unit = oracles.whittle_index(rb.Arm(arm.transitions, arm.rewards / 5e-3, initial=0)).table
@@ -186,7 +190,7 @@ class TestLaws:
     def test_simulated_rewards_have_their_means_and_stay_in_their_range(self):
         arms = [
             rb.Arm([[1.0]], [40.0], initial=0, reward_law="beta", reward_spread=0.3, reward_range=(0, 54)),
-            rb.Arm([[1.0]], [-100.0], initial=0, reward_range=(-500, 0)),
+            rb.Arm([[1.0]], [-100.0], initial=0, reward_range=(-500, 0), reward_law="bernoulli"),
             rb.Arm([[1.0]], [7.0], initial=0, reward_law="fixed", reward_range=(0, 54)),
             rb.Arm([[1.0]], [54.0], initial=0, reward_law="beta", reward_spread=0.3, reward_range=(0, 54)),
         ]
@@ -204,7 +208,7 @@ class TestLaws:
     def test_rewards_at_the_ends_of_a_range_are_the_ends(self, tmp_path):
         # The lowest reward plus the width is more than the highest in doubles, and no agent would take it.
         assert 0.3 + (0.9 - 0.3) > 0.9
-        problem = rb.Problem([rb.Arm([[1.0]], [0.5], initial=0, reward_range=(0.3, 0.9))])
+        problem = rb.Problem([rb.Arm([[1.0]], [0.5], initial=0, reward_range=(0.3, 0.9), reward_law="bernoulli")])
         result = rb.simulate(problem, "round-robin", 50, runs=1, trace=True)
         assert set(result.traces["round-robin"].rewards.ravel().tolist()) == {0.3, 0.9}
         result.save(tmp_path / "result.npz")
@@ -249,7 +253,7 @@ class TestArms:
         assert "reward_range" not in rb.Problem([said]).to_toml()
         assert rb.Problem([said]).content == rb.Problem([left_out]).content
         assert (
-            rb.Problem([rb.Arm([[1.0]], [1], reward_range=(0, 2))]).content
+            rb.Problem([rb.Arm([[1.0]], [1], reward_range=(0, 2), reward_law="bernoulli")]).content
             != rb.Problem([rb.Arm([[1.0]], [1])]).content
         )
 

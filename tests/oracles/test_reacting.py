@@ -170,7 +170,7 @@ class TestIndex:
         assert whittle_index(HEALING, discount=0.95).table == pytest.approx(0.02402, abs=5e-6)
 
     def test_gittins(self):
-        arm = rb.Arm.rested([[1, 0], [0.5, 0.5]], [2, 1], reward_range=[0, 2])
+        arm = rb.Arm.rested([[1, 0], [0.5, 0.5]], [2, 1], reward_range=[0, 2], reward_law="bernoulli")
         assert gittins_index(arm, 0.5) == pytest.approx([2, 4 / 3], abs=1e-12)
         with pytest.raises(rb.ProblemError, match="no Gittins index"):
             gittins_index(BAD, 0.5)

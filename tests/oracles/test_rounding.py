@@ -56,7 +56,9 @@ def test_a_chain_that_hardly_moves(name):
 def test_units(low, width, name):
     rewards = [low + 0.9 * width, low + 0.3 * width], [low + 0.7 * width, low]
     chains = [[0.7, 0.3], [0.2, 0.8]], [[0.5, 0.5], [1 / 3, 2 / 3]]
-    arms = [Arm(c, r, reward_range=(low, low + width)) for c, r in zip(chains, rewards, strict=True)]
+    arms = [
+        Arm(c, r, reward_range=(low, low + width), reward_law="bernoulli") for c, r in zip(chains, rewards, strict=True)
+    ]
     problem, gain = Problem(arms, plays=2), pulled_always(*arms)
     solution = rb.oracles.oracle(name)(problem)
     assert_holds(solution, gain)
@@ -68,7 +70,9 @@ def test_units(low, width, name):
 
 @given(st.floats(-1e9, 1e9), st.floats(1e4, 1e12), st.floats(0, 1), st.integers(1, 3))
 def test_units_are_rounded_outward(low, width, share, plays):
-    problem = Problem([Arm([[1.0]], [low], reward_range=(low, low + width))] * plays, plays=plays)
+    problem = Problem(
+        [Arm([[1.0]], [low], reward_range=(low, low + width), reward_law="bernoulli")] * plays, plays=plays
+    )
     low, high = map(Fraction, problem.reward_range)
     gain = plays * (low + (high - low) * Fraction(share))
     lower, upper = Fraction(lower_of(problem, plays * share)), Fraction(upper_of(problem, plays * share))

@@ -16,6 +16,8 @@ from restless_bandits.service.storage.store import open_store
 from restless_bandits.service.writer import CommandProcessor
 from tests.internal.test_compiling import LINE as COMPILING
 
+GUARD = 90.0
+"""Seconds after which a test gives up. They guard against hanging, so they are far above what a slow machine takes."""
 HOST = (b"host", b"127.0.0.1:8787")
 
 
@@ -88,7 +90,7 @@ class Inside:
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
-    def run(self, coroutine, timeout=60):
+    def run(self, coroutine, timeout=GUARD):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
 
     def __call__(self, method, path, body=b"", role="admin", **more):
@@ -96,7 +98,7 @@ class Inside:
 
     def close(self):
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(5)
+        self.thread.join(GUARD)
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         self.writer.stop(5)
@@ -117,7 +119,7 @@ class Process:
         )
         line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(self.process.communicate(timeout=10)[1])
+            raise AssertionError(self.process.communicate(timeout=GUARD)[1])
         self.started = json.loads(line)
         self.url = self.started["url"]
         self.port = int(self.url.rpartition(":")[2])
@@ -127,12 +129,12 @@ class Process:
         self.process.kill()
         self.end()
 
-    def end(self, timeout=10):
+    def end(self, timeout=GUARD):
         """What it leaves: exit code and stderr, but for what it says where kernels are still to be compiled."""
         _, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, err.replace(COMPILING, "")
 
-    def stop(self, timeout=10):
+    def stop(self, timeout=GUARD):
         self.process.terminate()
         return self.end(timeout)
 

@@ -401,7 +401,7 @@ class TestResult:
             ({"checkpoints": "9" * 5000}, "checkpoints is '999"),
             ({"checkpoints": 10**6, "runs": 10**4, "horizon": 10**7}, "too many to hold; give fewer"),
             ({"trace": True, "horizon": 10**9}, "runs with traces leave"),
-            ({"problem": "paper-1"}, r"give a Problem, such as restless_bandits\.load_problem\('paper-1'\) makes"),
+            ({"problem": "papr-1"}, "did you mean 'paper-1'"),
             ({"problem": None}, "problem is None; give a Problem"),
         ],
     )

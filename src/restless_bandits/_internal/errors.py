@@ -58,9 +58,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     "did you mean 'paper-1'?"
     """
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"did you mean {by_lower[near[0]]!r}?"
     return "choose from " + ", ".join(known)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from restless_bandits._internal.cells import Cells, Place, Stamped, arrow, length_of, listed, zone_name
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import read_file
+from restless_bandits._internal.optional_dependencies import missing_extra
 
 CHUNK = 1 << 9
 """Lines converted to columns at a time: few lists at a time reduce the work of the garbage collector."""
@@ -77,7 +78,7 @@ def table_of(source: Any, what: str = "log", row: str = "observation", header: s
 
 
 def _missing(what: str) -> str:
-    return f"reading {what} needs pyarrow, which is not installed; pip install 'restless-bandits[logs]'"
+    return missing_extra(f"reading {what}", "pyarrow", "logs")
 
 
 def table_of_file(path: Path, header: str = LOG_HEADER) -> Table:

@@ -22,10 +22,19 @@ BoolArray = npt.NDArray[np.bool_]
 LARGEST_INTEGER = float(np.finfo(np.float64).max)
 """The largest finite double; larger integers have no double."""
 
+EXACT_INTEGERS = float(1 << 53)
+"""Up to this size every integer has a double of its own."""
+
 
 def is_whole(value: object) -> bool:
     """Whether a value is an integer, NumPy's included; True and False are not."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def as_whole(value: Any) -> Any:
+    """Return a float without a fraction, such as 1e4, as an integer, and every other value unchanged."""
+    is_float = isinstance(value, float | np.floating)
+    return int(value) if is_float and float(value).is_integer() and abs(value) <= EXACT_INTEGERS else value
 
 
 def is_number(value: object) -> bool:
@@ -36,11 +45,14 @@ def is_number(value: object) -> bool:
 def check_int(what: str, value: Any, least: int = 1, most: int | None = None, also: str = "") -> int:
     """Return an integer from ``least`` to ``most``; ``also`` is a remark at the end of the error message.
 
+    A float such as 1e4 without a fraction is an integer too.
+
     >>> check_int("runs", 0)
     Traceback (most recent call last):
     ...
     restless_bandits._internal.errors.ProblemError: runs is 0; it must be a positive whole number
     """
+    value = as_whole(value)
     if not is_whole(value) or value < least or (most is not None and value > most):
         kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
         kind = kinds.get(least, f"a whole number of at least {least}")

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -20,8 +21,8 @@ T = TypeVar("T")
 
 COMPILING = (compiling, compiling_long)
 """Flags from workers to the parent process."""
-END_TIMEOUT_SECONDS = 2.0
-"""Seconds of waiting for the thread of a pool whose workers were killed."""
+END_TIMEOUT_SECONDS = 0.5
+"""Seconds of waiting for killed workers, and for the thread of their pool."""
 LOW_PRIORITY = 10
 
 
@@ -94,13 +95,20 @@ class WorkerPool:
                 return
             processes, executor, self._executor = self.processes(), self._executor, None
             manager: Any = executor._executor_manager_thread
+            results: Any = executor._result_queue
             executor.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             with contextlib.suppress(OSError, ValueError):
                 process.kill()
+        deadline = time.monotonic() + END_TIMEOUT_SECONDS
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        # The thread of the pool would wait for ever for the rest of a result whose worker was killed while sending: the
+        # pipe ends only with this last open end.
+        results._writer.close()
         # The thread of the pool still holds semaphores: at an exit before its end, Python reports them as leaked.
         if manager is not None and manager is not threading.current_thread():
-            manager.join(END_TIMEOUT_SECONDS)
+            manager.join(max(0.0, deadline - time.monotonic()))
 
 
 def begin_worker(flags: Sequence[_Flag] = (), nice: int = 0) -> None:

@@ -18,19 +18,22 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import check_writable, locked, read_file, save_file
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits.agent.core import DEFAULT_LATE_SLOTS
 from restless_bandits.agent.core import make_plan as make_plan
 from restless_bandits.agent.feedback import Decision as Decision
 from restless_bandits.agent.history import Event, History, read_events
 from restless_bandits.agent.stored import FORMATS, KIND, StoredAgent
 from restless_bandits.learning.change_detection import ALARM_RATE
-from restless_bandits.learning.learners import Learner
+from restless_bandits.learning.learners import Learner, default_learner
+from restless_bandits.model.record import RECORD_HEADS, record_rows
+from restless_bandits.model.rewards import RewardLaw
 from restless_bandits.model.tasks import Task
 
 
@@ -40,10 +43,14 @@ class Agent(StoredAgent):
     Parameters
     ----------
     learner
-        A learner, or its spec such as ``"restless-ucb"``.
+        A learner, or its spec such as ``"restless-ucb"``; by default ``rb.default_learner(task)``.
     task
         The learner's knowledge, from ``problem.task(...)``; a learner that needs more than the shape names the items to
-        reveal in an error.
+        reveal in an error. A task may be the first argument.
+    arms
+        The names of the arms, in place of a task, with ``n_states`` and the other arguments of ``Task.of_arms``:
+        ``Agent("likelihood-ucb", arms=["a", "b"], n_states=3, cost_range=(0, 2000), state_names=["idle", "busy",
+        "down"])``.
     seed, run, content
         Coordinates of the random choices. With the coordinates of a simulated run (``content`` is ``problem.content``)
         the agent makes the choices of the run.
@@ -70,9 +77,19 @@ class Agent(StoredAgent):
 
     def __init__(
         self,
-        learner: Learner | str,
-        task: Task,
+        learner: Learner | str | Task | None = None,
+        task: Task | None = None,
         *,
+        arms: Sequence[str | Mapping[str, Any]] | None = None,
+        n_states: int | None = None,
+        observed: str = "pulled",
+        plays: int | None = None,
+        reward_law: RewardLaw | None = None,
+        reward_range: Sequence[float] | None = None,
+        cost_range: Sequence[float] | None = None,
+        state_names: Sequence[str] | None = None,
+        reacts: bool | None = None,
+        horizon: int | None = None,
         seed: int = 0,
         run: int = 0,
         content: str = "",
@@ -83,8 +100,25 @@ class Agent(StoredAgent):
         memory: int | None = None,
         history: str | Path | None = None,
     ) -> None:
+        if isinstance(learner, Task):
+            if task is not None:
+                raise ProblemError("two tasks are given; give a learner and a task")
+            learner, task = None, learner
+        about = {
+            "n_states": n_states,
+            "plays": plays,
+            "reward_law": reward_law,
+            "reward_range": reward_range,
+            "cost_range": cost_range,
+            "state_names": state_names,
+            "reacts": reacts,
+            "horizon": horizon,
+        }
+        task = _task_of(task, arms, {key: value for key, value in about.items() if value is not None})
+        if observed != "pulled":
+            raise ProblemError(f"observed is {shortened(observed)}; an agent sees the arms that are pulled")
         super().__init__(
-            learner,
+            default_learner(task) if learner is None else learner,
             task,
             seed=seed,
             run=run,
@@ -99,6 +133,18 @@ class Agent(StoredAgent):
         self._known: dict[str, str] = {}  # the mark of each file that it was loaded from or saved to, as it left it
         if history is not None:
             self.keep_history(history)
+
+    def __repr__(self) -> str:
+        waiting = f", {len(self.open)} open" if self.open else ""
+        arms = f"{len(self.in_service)} of {self.task.n_arms} arms in service"
+        return f"<Agent: {self.learner.label}, {arms}, {self.slots} slots{waiting}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self)[1:-1], ("arm", "in service", *RECORD_HEADS), self._rows())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        for number, row in enumerate(record_rows(self.record)):
+            yield self.task.names[number], "yes" if number in self.arms_in_service else "no", *row
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the agent to a JSON file, atomically.
@@ -213,6 +259,19 @@ class Agent(StoredAgent):
     def _log_learner(self, learner: Learner) -> None:
         if self._history is not None:
             self._log("learner", spec=learner.spec)
+
+
+def _task_of(task: Task | None, arms: Sequence[str | Mapping[str, Any]] | None, about: dict[str, Any]) -> Task:
+    """Return the task, given as such or by its arms."""
+    if arms is None:
+        if task is None:
+            raise ProblemError('an agent needs arms; give arms=["a", "b"] with n_states, or task=problem.task()')
+        if about:
+            raise ProblemError(f"{next(iter(about))} is for an agent made with arms=; a task says it itself")
+        return task
+    if task is not None:
+        raise ProblemError("task and arms are given; give one of the two")
+    return Task.of_arms(arms, **about)
 
 
 @contextlib.contextmanager

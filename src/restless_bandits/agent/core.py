@@ -25,10 +25,11 @@ from restless_bandits._internal.random_streams import plan_generator
 from restless_bandits._internal.validation import Array, check_int, positive, to_jsonable
 from restless_bandits.agent.beliefs import present_distributions
 from restless_bandits.agent.delayed_feedback import FeedbackBuffer, SlotFeedback
-from restless_bandits.agent.feedback import FORGETFUL, Decision, FeedbackValidator, is_sequence
+from restless_bandits.agent.feedback import FORGETFUL, Decision, FeedbackValidator, is_sequence, reward_of
 from restless_bandits.agent.feedback import pulled as pulled_arms
 from restless_bandits.agent.history import Event
 from restless_bandits.learning.change_detection import ALARM_RATE, Alarm, DetectedChange, alarm_threshold, detector
+from restless_bandits.learning.estimation import Estimate, estimate
 from restless_bandits.learning.learners import Learner, as_learner
 from restless_bandits.learning.learners.base import check_features, checked_plan
 from restless_bandits.learning.observations import Observation
@@ -188,6 +189,24 @@ class AgentCore:
         known = self.task.problem if problem is None else problem
         return present_distributions(self.record, self.task, known)
 
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The names of all arms, in the order of their numbers."""
+        return self.task.names
+
+    def estimate(self, *, strict: bool = False) -> Estimate:
+        """Return the estimated chains and mean rewards of all arms with standard errors: see ``rb.estimate``."""
+        task = self.task
+        return estimate(self.record, names=task.names, strict=strict, reward_ranges=task.reward_ranges)
+
+    def ask_one(self, among: Sequence[int | str] | None = None) -> int:
+        """Return the arm to pull in the coming slot of a task with one play a slot: see ``ask``."""
+        if self.task.plays != 1:
+            raise ProblemError(f"{pulled_arms(self.task.plays)} a slot; ask() returns all of them")
+        found = self.ask(among)
+        assert isinstance(found, int)
+        return found
+
     def ask(self, among: Sequence[int | str] | None = None) -> int | tuple[int, ...]:
         """Return the arm to pull in the coming slot, a tuple for several plays; a repeated call returns the same
         decision.
@@ -213,16 +232,18 @@ class AgentCore:
 
     def tell(
         self,
-        state: int | Sequence[int] | None = None,
+        state: int | str | Sequence[int | str] | None = None,
         reward: float | Sequence[float] | None = None,
         arm: int | str | Sequence[int | str] | None = None,
         *,
+        cost: float | Sequence[float] | None = None,
         slot: int | None = None,
         lost: bool = False,
         pulled: bool = True,
     ) -> None:
-        """Enter the feedback of a slot: the observed state and reward of the requested arm.
+        """Enter the feedback of a slot: the observed state, by number or name, and reward of the requested arm.
 
+        ``cost`` is the negative reward, in place of ``reward``.
         ``arm``, a name or a number, is the arm pulled, if the caller overrode the choice. ``slot`` is the slot of the
         feedback: an earlier slot, at most ``late`` slots ago, or the present slot, ``agent.slots + 1``, which ends with
         its feedback. The record is the same as after feedback in order of slots. Equal feedback for a slot and arm
@@ -235,6 +256,7 @@ class AgentCore:
         changes nothing.
         """
         self._follow_record()
+        reward = reward_of(reward, cost)
         number, validator = self._buffer.check_slot(slot), self.validator
         entry = self._buffer.at(number)
         arms = validator.arms_of(arm) if arm is not None else list(entry.asked)
@@ -274,6 +296,43 @@ class AgentCore:
     def add_arm(
         self,
         name: str,
+        n_states: int | None = None,
+        *,
+        reward_law: RewardLaw | None = None,
+        reward_range: Range | None = None,
+        rewards: Sequence[float] | None = None,
+        mixing: int | None = None,
+        reacts: bool | None = None,
+        passive_rewards: Sequence[float] | None = None,
+        setup_cost: float | None = None,
+        state_names: Sequence[str] | None = None,
+    ) -> int:
+        """Take a new arm into service from the coming decision on; return its number.
+
+        The arm is explored like any arm never observed. ``rewards`` and ``mixing`` are required if the task reveals
+        them for the other arms. Any other argument that is left out is as for all other arms if they have it in common,
+        and else its default: two states, zero or one as reward.
+        """
+        common = self.task.common()
+        given: dict[str, Any] = {
+            "n_states": n_states,
+            "reward_law": reward_law,
+            "reward_range": reward_range,
+            "reacts": reacts,
+            "passive_rewards": passive_rewards,
+            "setup_cost": setup_cost,
+            "state_names": state_names,
+        }
+        asked = {key: value for key, value in given.items() if value is not None}
+        if asked.get("n_states", common.get("n_states")) != common.get("n_states"):
+            common.pop("passive_rewards", None), common.pop("state_names", None)
+        if "reward_range" in asked:
+            common.pop("reward_law", None)
+        return self._add_arm(name, **common | asked, rewards=rewards, mixing=mixing)
+
+    def _add_arm(
+        self,
+        name: str,
         n_states: int = 2,
         *,
         reward_law: RewardLaw = "bernoulli",
@@ -283,17 +342,15 @@ class AgentCore:
         reacts: bool = False,
         passive_rewards: Sequence[float] | None = None,
         setup_cost: float = 0.0,
+        state_names: Sequence[str] | None = None,
     ) -> int:
-        """Take a new arm into service from the coming decision on; return its number.
-
-        The arm is explored like any arm never observed. ``rewards`` and ``mixing`` are required if the task reveals
-        them for the other arms. ``reacts``, ``passive_rewards`` and ``setup_cost`` are those of ``Task``.
-        """
+        """Take a new arm into service, as an event of a history says: without what other arms have in common."""
         if name in self.task.names:
             remedy = "give another name" if name in self.in_service else "restore_arm brings it back"
             raise ProblemError(f"there is an arm {name!r} already; {remedy}")
         told: Event = {"n_states": n_states, "rewards": rewards, "mixing": mixing}
         features: Event = {"reacts": reacts, "passive_rewards": passive_rewards, "setup_cost": setup_cost}
+        features["state_names"] = state_names and tuple(state_names)
         features = {key: value for key, value in features.items() if value}
         paying = {_TASK_KEYS.get(key, key): value for key, value in features.items()}
         task = self.task.with_arm(names=name, reward_laws=reward_law, reward_ranges=reward_range, **told, **paying)
@@ -360,7 +417,7 @@ class AgentCore:
         check_features(found, task)
         for need in sorted(found.needs):
             if getattr(task, need) is None:
-                raise ProblemError(f"{found.name} needs to be told {need}; make its task with reveal=[{need!r}]")
+                raise ProblemError(f"{found.label} needs to be told {need}; make its task with reveal=[{need!r}]")
         found.check(task)
         if self.planning == "background":
             background.check_may_start()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits._internal.errors import ConflictError, ProblemError, did_you_mean, shortened
-from restless_bandits._internal.validation import is_whole
+from restless_bandits._internal.validation import is_number, is_whole
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
 
@@ -61,6 +61,7 @@ class FeedbackValidator:
         """Return the feedback of each arm, in ascending order of arms."""
         single = self.task.plays == 1 or (named is not None and not is_sequence(named))
         states, rewards = _listed(state, "state", len(arms), single), _listed(reward, "reward", len(arms), single)
+        states = [self.task.state_number(arm, one) for arm, one in zip(arms, states, strict=True)]
         return sorted(zip(arms, states, rewards, strict=True), key=lambda one: one[0])
 
     def new_feedback(
@@ -109,6 +110,17 @@ class FeedbackValidator:
 
 def is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+
+
+def reward_of(reward: Any, cost: Any) -> Any:
+    """Return the reward of a slot, of which the cost may be given instead; a cost that is no number is returned."""
+    if cost is None:
+        return reward
+    if reward is not None:
+        raise ProblemError("reward and cost are given; give one of the two")
+    if is_sequence(cost):
+        return [reward_of(None, one) for one in cost]
+    return 0.0 - cost if is_number(cost) else cost
 
 
 def _listed(value: Any, what: str, length: int, single: bool) -> list[Any]:

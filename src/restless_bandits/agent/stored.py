@@ -17,7 +17,7 @@ from restless_bandits.learning.change_detection import ALARM_RATE, Alarm
 from restless_bandits.learning.learners import Learner, as_learner
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
-from restless_bandits.model.tasks import Task
+from restless_bandits.model.tasks import Task, task_fields
 from restless_bandits.policies.plans import Plan
 
 KIND = "restless-bandits agent"
@@ -61,8 +61,12 @@ class StoredAgent(AgentCore):
         elif kind == "arm":
             check_known(event["change"], ("add", "retire", "restore"), "the change of an arm is")
             change = {key: value for key, value in event.items() if key not in ("seq", "kind", "change")}
-            make: Callable[..., object] = getattr(self, f"{event['change']}_arm")
-            make(change.pop("name"), **change)
+            makes: dict[str, Callable[..., object]] = {
+                "add": self._add_arm,
+                "retire": self.retire_arm,
+                "restore": self.restore_arm,
+            }
+            makes[event["change"]](change.pop("name"), **change)
         elif kind == "learner":
             self.learner = as_learner(event["spec"], trust_modules=trust_modules)
         elif kind == "on_change":
@@ -80,7 +84,7 @@ class StoredAgent(AgentCore):
         return {
             "format": FORMAT,
             "learner": self._spec(),
-            "task": {**vars(self.task), "problem": problem},
+            "task": {**task_fields(self.task), "problem": problem},
             "seed": self.seed,
             "run": self.run,
             "content": self.content,

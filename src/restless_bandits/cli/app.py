@@ -12,10 +12,11 @@ from typer.core import TyperGroup
 from restless_bandits import __version__
 from restless_bandits._internal.errors import ProblemError, ReaderGoneError, StoppedError
 from restless_bandits.cli import completion, output
+from restless_bandits.cli.benchmark import benchmark_app
 from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
 from restless_bandits.cli.logs import takes_log
-from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument
+from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument, whole_number
 from restless_bandits.cli.problems import ArmsOption, KindsOption, ObservedOption, PlaysOption, read_problem
 from restless_bandits.cli.rank import rank
 from restless_bandits.cli.replay import replay
@@ -54,7 +55,6 @@ app = typer.Typer(
     help="Restless bandits: learn which of several drifting arms to pull, when only the pulled arm is observed.",
     epilog="PROBLEM is a built-in name or a TOML file. Each command's --help shows an example, and each takes --json. "
     "To begin with: restless solve paper-1",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help can be copied and appears in a third of the time.
     rich_markup_mode=None,
@@ -70,13 +70,27 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+START = """\
+Restless bandits: decide which of several drifting things to use next. To begin with:
+
+  restless solve paper-1                       the best possible reward of a problem, with a proof
+  restless simulate paper-1 --horizon 1e4      learners, and what they lose against the best
+  restless fit LOG.csv --out PROBLEM.toml      a problem from a log of your own
+  restless replay LOG.csv                      what a learner would have earned on the log
+  restless serve --demo paper-1 --open         a decision service with its live page
+
+restless --help lists all commands, and restless COMMAND --help shows an example of each."""
+
+
+@app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(START)
 
 
 @problems_app.callback(invoke_without_command=True)
@@ -117,7 +131,10 @@ def show(
 def check(
     problem: ProblemArgument,
     horizon: Annotated[
-        int, typer.Option(help="Horizon T for mixing to 1/√T, the bounds and the coupling.", metavar="T")
+        int,
+        typer.Option(
+            help="Horizon T for mixing to 1/√T, the bounds and the coupling.", metavar="T", parser=whole_number
+        ),
     ] = 100_000,
     coupling: Annotated[
         bool, typer.Option("--coupling", help="Play the coupling of Lemma 1 once, and show it.")
@@ -304,6 +321,7 @@ app.command()(serve)
 app.command()(audit)
 app.command()(backup)
 app.add_typer(token_app, name="token")
+app.add_typer(benchmark_app, name="benchmark")
 
 
 @app.command()

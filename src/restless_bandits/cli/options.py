@@ -45,4 +45,20 @@ AddressOption = Annotated[
 PieceOption = Annotated[
     int, typer.Option(help="Number of a piece of a changing problem, from 1 on.", metavar="N", show_default="1")
 ]
+
+
+def whole_number(text: str) -> int:
+    """Read an integer, which may be written as 1e4; any other text is a usage error."""
+    from restless_bandits._internal.validation import as_whole, is_whole
+
+    for read in (int, float):
+        try:
+            number = as_whole(read(text))
+        except ValueError:
+            continue
+        if is_whole(number):
+            return int(number)
+    raise typer.BadParameter(f"{text!r} is not a whole number.")
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]

@@ -274,11 +274,12 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     table = new_table("", "", title=f"{title}, {found.oracle}")
     table.show_header = False
     table.columns[1].justify = "left"
-    table.add_row("gain", _gain(found))
-    table.add_row("best possible", f"{found.lower:.12f} ≤ μ* ≤ {found.upper:.12f}  (width {found.width:.1e})")
+    _, lower, upper, optimum = found.shown_ends
+    table.add_row("cost" if found.problem.in_costs else "gain", _gain(found))
+    table.add_row("best possible", f"{lower:.12f} ≤ {optimum} ≤ {upper:.12f}  (width {found.width:.1e})")
     if found.problem.observed == "all" and found.problem.n_arms > 1:
-        of_arm = (end / found.problem.n_arms for end in (found.lower, found.upper))
-        table.add_row("for each arm", "{:.12f} ≤ μ*/N ≤ {:.12f}".format(*of_arm))
+        low, high = (end / found.problem.n_arms for end in (lower, upper))
+        table.add_row("for each arm", f"{low:.12f} ≤ {optimum}/N ≤ {high:.12f}")
         table.add_row("problem", found.problem.summary)
     table.add_row("certified", "[green]yes[/]" if found.certified else "no")
     if found.ratio is not None:
@@ -294,14 +295,16 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
 
 
 def _gain(found: Solution) -> str:
-    if found.gain is None:
+    gain, lower, upper, optimum = found.shown_ends
+    if gain is None:
         return "not evaluated"
     if found.gain_stderr is None:
-        return f"{found.gain:.12f}"
+        return f"{gain:.12f}"
     # Two digits of the standard error, and the same decimal places of the gain.
     digits = min(12, 1 - math.floor(math.log10(found.gain_stderr))) if found.gain_stderr > 0 else 12
     bound = f" ({found.details['bound']})" if "bound" in found.details else ""
-    return f"{found.gain:.{digits}f} ± {found.gain_stderr:.{digits}f} (simulated), μ* ≤ {found.upper:.{digits}f}{bound}"
+    known = f"{optimum} ≥ {lower:.{digits}f}" if found.problem.in_costs else f"{optimum} ≤ {upper:.{digits}f}"
+    return f"{gain:.{digits}f} ± {found.gain_stderr:.{digits}f} (simulated), {known}{bound}"
 
 
 def observed_indices(stated: Problem, kinds: Sequence[AnyArm], found: Sequence[ArmIndex], as_json: bool) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from restless_bandits.cli import output
 from restless_bandits.cli.logs import Log, ShapeOption
-from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption
+from restless_bandits.cli.options import JsonOption, LearnerOption, SeedOption, whole_number
 from restless_bandits.cli.simulate import warnings_as_lines
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ def replay(
     closed: Annotated[
         str, typer.Option(metavar="HOW", help="In slots without a log entry, time passes or stops.")
     ] = "passes",
-    horizon: Annotated[int | None, typer.Option(metavar="T", help="Number of slots to play.")] = None,
+    horizon: Annotated[
+        int | None, typer.Option(metavar="T", help="Number of slots to play.", parser=whole_number)
+    ] = None,
     first: Annotated[
         int | None,
         typer.Option("--from", metavar="SLOT", help="The first slot to play.", show_default="first of the log"),

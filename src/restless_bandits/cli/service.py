@@ -246,7 +246,8 @@ def _readable(token: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_installed() -> None:
-    from restless_bandits.service.optional_dependencies import NEEDED, check_installed
+    from restless_bandits._internal.optional_dependencies import check_installed
+    from restless_bandits.service.optional_dependencies import NEEDED
 
     check_installed("the service", *NEEDED)
 

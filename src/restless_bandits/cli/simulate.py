@@ -30,9 +30,9 @@ PLAY_A_SLOT = (
 
 def simulate(
     problem: options.ProblemArgument,
-    horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.")],
+    horizon: Annotated[int, typer.Option(metavar="T", help="Slots of every run.", parser=options.whole_number)],
     learner: options.LearnerOption = None,
-    runs: Annotated[int, typer.Option(help="Runs of every learner.", metavar="N")] = 100,
+    runs: Annotated[int, typer.Option(help="Runs of every learner.", metavar="N", parser=options.whole_number)] = 100,
     seed: options.SeedOption = 0,
     jobs: options.JobsOption = "all",
     engine: options.EngineOption = "auto",

@@ -28,9 +28,11 @@ import numpy.typing as npt
 from restless_bandits._internal.cells import LAST_SLOT
 from restless_bandits._internal.compiling import clock
 from restless_bandits._internal.errors import ProblemError, check_known
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits._internal.progress import Report, paced
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.learning.estimation import (
+    ESTIMATE_HEADS,
     PRIOR,
     ArmEstimate,
     Estimate,
@@ -38,6 +40,7 @@ from restless_bandits.learning.estimation import (
     NotIdentified,
     Observations,
     ReactingMode,
+    estimate_row,
     likely_chains,
     likely_pairs,
 )
@@ -173,6 +176,10 @@ class Fit:
         head = f"<Fit: {self.problem.name or 'trace'}, {self.shape} chains, {len(self.trace)} observations"
         told = [f"  rejected: {finding}" for finding in self.problem.findings.findings]
         return "\n".join([head, *(f"  note: {note}" for note in self.notes), *told]) + ">"
+
+    def _repr_html_(self) -> str:
+        title, *notes = repr(self)[1:-1].splitlines()
+        return html_table(title, ESTIMATE_HEADS, map(estimate_row, self.arms), " ".join(note.strip() for note in notes))
 
 
 def fit(

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,14 @@ from restless_bandits._internal.validation import (
     probability,
 )
 from restless_bandits.model import markov
-from restless_bandits.model.checks import check_distributions, check_text, finite_numbers, read_only, refuse_first
+from restless_bandits.model.checks import (
+    check_distributions,
+    check_text,
+    finite_numbers,
+    read_only,
+    refuse_first,
+    refuse_keywords,
+)
 from restless_bandits.model.rewards import (
     REWARD_LAWS,
     ZERO_TO_ONE,
@@ -35,9 +42,11 @@ from restless_bandits.model.rewards import (
     RewardLaw,
     checked_range,
     checked_spread,
+    chosen_law,
     normalized_rewards,
     outside,
     range_within,
+    rewards_or_costs,
 )
 from restless_bandits.model.support import ARM_FEATURES
 
@@ -64,6 +73,8 @@ class BaseArm:
     passive_rewards: Array | None = dataclasses.field(default=None, kw_only=True)
     setup_cost: float = dataclasses.field(default=0.0, kw_only=True)
     count: int = dataclasses.field(default=1, kw_only=True)
+    in_costs: bool = dataclasses.field(default=False, kw_only=True)
+    """Whether the arm was stated by costs: its rewards are the negative costs, and outputs show costs."""
 
     @property
     def n_states(self) -> int:
@@ -149,7 +160,7 @@ class BaseArm:
 
     def _shown(self, dynamics: str) -> str:
         """The arm as a Python expression, ``dynamics`` included; default values are left out."""
-        fields = (
+        fields: tuple[tuple[str, Any], ...] = (
             ("name", ""),
             ("initial", None),
             ("reward_law", "bernoulli"),
@@ -159,8 +170,26 @@ class BaseArm:
             ("count", 1),
         )
         values = vars(self) | {"initial": self.initial_given}
+        means = self.stated()
+        if self.in_costs:
+            fields = tuple(
+                ("cost_range", ZERO_TO_ONE) if key == "reward_range" else (key, none) for key, none in fields
+            )
+            values["cost_range"] = means["cost_range"]
         others = [f"{key}={values[key]!r}" for key, default in fields if values.get(key, default) != default]
-        return f"{type(self).__name__}({', '.join([dynamics, f'rewards={self.rewards.tolist()}', *others])})"
+        word = "costs" if self.in_costs else "rewards"
+        return f"{type(self).__name__}({', '.join([dynamics, f'{word}={means[word].tolist()}', *others])})"
+
+    def stated(self) -> dict[str, Any]:
+        """Return the means, their range and the means without a pull by the keywords that state them: rewards or
+        costs.
+        """
+        low, high = self.reward_range
+        if not self.in_costs:
+            return {"rewards": self.rewards, "reward_range": self.reward_range, "passive_rewards": self.passive_rewards}
+        passive = None if self.passive_rewards is None else 0.0 - self.passive_rewards
+        # 0 − x, and not −x, which may be −0.
+        return {"costs": 0.0 - self.rewards, "cost_range": (0.0 - high, 0.0 - low), "passive_costs": passive}
 
     def named(self, name: str) -> Self:
         """Return the same arm under another name."""
@@ -213,6 +242,9 @@ class Arm(BaseArm):
         Row s is the distribution of the state one slot after s, if the arm is not pulled in s.
     rewards
         Mean rewards of a pull by state within ``reward_range``, best first unless the arm reacts or is observed.
+    costs, cost_range, passive_costs
+        The same in place of ``rewards``, ``reward_range`` and ``passive_rewards``, for numbers to minimize. The rewards
+        of the arm are the negative costs, and outputs show costs.
     active_transitions
         The same as ``transitions`` for a slot with a pull; by default ``transitions``.
     passive_rewards
@@ -229,13 +261,22 @@ class Arm(BaseArm):
         The state one step before slot 1, if known, or its distribution. By default the stationary distribution of
         ``transitions``; of several, the limit from the uniform distribution.
     reward_law
-        ``bernoulli``, ``fixed``, ``bounded`` or ``beta``: see ``rewards``.
+        ``bernoulli`` (one of the ends of the range), ``fixed``, ``bounded`` or ``beta``: see ``rewards``. By default
+        ``bernoulli`` for the range (0, 1), and for other ranges ``beta`` with a warning.
     reward_range
-        The lowest and the highest reward that the arm can pay, in your units.
+        The lowest and the highest reward that the arm can pay, in your units; by default (0, 1).
     reward_spread
         The standard deviation of a ``beta`` distribution as a share of the largest possible, strictly between 0 and 1.
 
     """
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_: Any, **given: Any) -> Self:
+            """Refuse unknown keywords before Python complains of missing ones."""
+            own = [one.name for one in dataclasses.fields(cls) if one.name not in ("_start", "in_costs")]
+            refuse_keywords("Arm", given, [*own, "costs", "cost_range", "passive_costs"])
+            return super().__new__(cls)
 
     transitions: Array = dataclasses.field(kw_only=True)
     active_transitions: Array | None = dataclasses.field(default=None, kw_only=True)
@@ -244,18 +285,28 @@ class Arm(BaseArm):
     def __init__(
         self,
         transitions: npt.ArrayLike,
-        rewards: npt.ArrayLike,
+        rewards: npt.ArrayLike | None = None,
         *,
+        costs: npt.ArrayLike | None = None,
         active_transitions: npt.ArrayLike | None = None,
         passive_rewards: npt.ArrayLike | None = None,
+        passive_costs: npt.ArrayLike | None = None,
         setup_cost: float = 0.0,
         count: int = 1,
         name: str = "",
         initial: int | npt.ArrayLike | None = None,
-        reward_law: RewardLaw = "bernoulli",
-        reward_range: Sequence[float] = ZERO_TO_ONE,
+        reward_law: RewardLaw | None = None,
+        reward_range: Sequence[float] | None = None,
+        cost_range: Sequence[float] | None = None,
         reward_spread: float | None = None,
     ) -> None:
+        check_text(name, "arm: name")
+        object.__setattr__(self, "name", name)
+        given = rewards_or_costs(self._label, rewards, costs, reward_range, cost_range, passive_rewards, passive_costs)
+        rewards, reward_range, passive_rewards = given
+        object.__setattr__(self, "in_costs", costs is not None)
+        unit = ZERO_TO_ONE if costs is None else (-1.0, 0.0)
+        reward_law, reward_spread = chosen_law(self._label, rewards, reward_law, reward_range, reward_spread, unit)
         state = None if isinstance(initial, Sequence | np.ndarray) and not isinstance(initial, str) else initial
         self._set_common(rewards, name, state, reward_law, reward_range, reward_spread)  # type: ignore[arg-type]
         passive = self._checked_chain(transitions, "transitions")
@@ -312,12 +363,12 @@ class Arm(BaseArm):
             object.__setattr__(self, "passive_rewards", read_only(means))
 
     @classmethod
-    def rested(cls, transitions: npt.ArrayLike, rewards: npt.ArrayLike, **options: Any) -> Self:
+    def rested(cls, transitions: npt.ArrayLike, rewards: npt.ArrayLike | None = None, **options: Any) -> Self:
         """Return an arm whose state changes in slots with a pull only: the arm of the classical Markovian bandit.
 
         ``options`` are those of ``Arm`` other than ``active_transitions``.
         """
-        n = len(finite_numbers(rewards, "arm: rewards", 1))
+        n = len(finite_numbers(transitions, "arm: transitions", 2))
         return cls(np.eye(n), rewards, active_transitions=transitions, **options)
 
     @classmethod
@@ -325,15 +376,20 @@ class Arm(BaseArm):
         cls,
         stay_best: float,
         stay_worst: float,
-        rewards: tuple[float, float] = (1.0, 0.0),
+        rewards: tuple[float, float] | None = None,
         *,
+        costs: tuple[float, float] | None = None,
         name: str = "",
         initial: int | None = None,
-        reward_law: RewardLaw = "bernoulli",
-        reward_range: Sequence[float] = ZERO_TO_ONE,
+        reward_law: RewardLaw | None = None,
+        reward_range: Sequence[float] | None = None,
+        cost_range: Sequence[float] | None = None,
         reward_spread: float | None = None,
     ) -> Self:
-        """Return a two-state arm from the probabilities of staying in its best and in its worst state."""
+        """Return a two-state arm from the probabilities of staying in its best and in its worst state.
+
+        By default the arm pays 1 and 0.
+        """
         label = f"arm {name!r}: " if name else "arm: "
         for word, value in (("stay_best", stay_best), ("stay_worst", stay_worst)):
             probability(label + word, value)
@@ -341,7 +397,8 @@ class Arm(BaseArm):
         leave_best, leave_worst = (round(1.0 - stay, 15) for stay in (stay_best, stay_worst))
         rows = [[stay_best, leave_best], [leave_worst, stay_worst]]
         paying: Any = {"reward_law": reward_law, "reward_range": reward_range, "reward_spread": reward_spread}
-        return cls(rows, rewards, name=name, initial=initial, **paying)
+        means = (1.0, 0.0) if rewards is None and costs is None else rewards
+        return cls(rows, means, costs=costs, cost_range=cost_range, name=name, initial=initial, **paying)
 
     @cached_property
     def chain(self) -> Array:
@@ -398,7 +455,7 @@ class Arm(BaseArm):
 
     def changed(self, transitions: npt.ArrayLike | None = None, rewards: npt.ArrayLike | None = None) -> Arm:
         """Return the same arm with another chain, other mean rewards, or both."""
-        return Arm(
+        found = Arm(
             self.transitions if transitions is None else transitions,
             self.rewards if rewards is None else rewards,
             name=self.name,
@@ -407,6 +464,8 @@ class Arm(BaseArm):
             reward_range=self.reward_range,
             reward_spread=self.reward_spread,
         )
+        object.__setattr__(found, "in_costs", self.in_costs)
+        return found
 
     def state_distributions(self, length: int) -> Array:
         """Return ``laws[τ][s]`` for τ = 0..length: the distribution of the state τ slots after a pull that saw s, by
@@ -438,8 +497,8 @@ class Arm(BaseArm):
         return (*numbers, *itertools.chain.from_iterable(more))
 
     def __repr__(self) -> str:
-        words = ("transitions", "active_transitions", "passive_rewards")
-        arrays = [(word, getattr(self, word)) for word in words]
+        arrays = [(word, getattr(self, word)) for word in ("transitions", "active_transitions")]
+        arrays += [(word, value) for word, value in self.stated().items() if word.startswith("passive")]
         return self._shown(", ".join(f"{word}={array.tolist()}" for word, array in arrays if array is not None))
 
 

@@ -23,7 +23,7 @@ from restless_bandits.model.checks import MOST_SLOTS, finite_numbers, read_only
 class Change:
     """A change of an arm from a slot on: another chain, other mean rewards, or both; see the head of this file.
 
-    ``arm`` is the number or the name of the arm; a problem keeps the name.
+    ``arm`` is the number or the name of the arm; a problem keeps the name. The rewards may be given as costs.
     """
 
     slot: int
@@ -37,7 +37,12 @@ class Change:
         arm: int | str,
         transitions: npt.ArrayLike | None = None,
         rewards: npt.ArrayLike | None = None,
+        costs: npt.ArrayLike | None = None,
     ) -> None:
+        if costs is not None:
+            if rewards is not None:
+                raise ProblemError(f"change at slot {slot}: costs and rewards are given; give one of the two instead")
+            rewards = 0.0 - finite_numbers(costs, f"change at slot {slot}: costs", 1)
         check_int("change: slot", slot, 2, MOST_SLOTS)
         if not is_whole(arm) and not isinstance(arm, str):
             raise ProblemError(f"change at slot {slot}: arm is {shortened(arm)}; give its number or its name")

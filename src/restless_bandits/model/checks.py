@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
 
 import numpy as np
 
-from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.errors import ProblemError, did_you_mean, shortened
 from restless_bandits._internal.validation import (
     Array,
     BoolArray,
+    as_whole,
     is_whole,
 )
 
@@ -20,6 +21,18 @@ MOST_SLOTS = 1 << 62
 
 ROW_SUM_TOLERANCE = 1e-9
 """The largest accepted deviation of a row sum from 1; within it, distributions use the row divided by its sum."""
+
+PAGE = "docs/how-to/reacting-arms.md"
+OTHER_WORDS = {
+    **dict.fromkeys(("passive", "P0", "passive_transitions", "p_passive"), "transitions, the chain without a pull"),
+    **dict.fromkeys(("active", "P1", "p_active"), "active_transitions, the chain with a pull"),
+    **dict.fromkeys(("R0", "passive_reward"), "passive_rewards, paid without a pull"),
+    **dict.fromkeys(("R", "R1", "reward", "active_rewards"), "rewards, paid by a pull"),
+    **dict.fromkeys(("P", "T", "transition", "matrix"), "transitions, or Problem.from_arrays for arrays of many arms"),
+    **dict.fromkeys(("observed", "plays", "at_most"), "the argument of this name of Problem"),
+    "states": "rewards, one for each state",
+}
+"""Words of other packages and papers, and their place here."""
 
 
 def finite_numbers(value: Any, what: str, dimensions: int) -> Array:
@@ -32,6 +45,11 @@ def finite_numbers(value: Any, what: str, dimensions: int) -> Array:
         raise ProblemError(
             f"{what}: rows have different lengths {lengths}; give every row as many entries as there are states"
         ) from None
+    if raw.ndim == 3 > dimensions:
+        raise ProblemError(
+            f"{what} is a stack of {len(raw)} matrices; an arm that reacts to pulls has transitions without a pull and "
+            f"active_transitions with one ({PAGE})"
+        )
     if raw.ndim != dimensions or raw.size == 0 or raw.dtype.kind not in "iuf":
         raise ProblemError(f"{what} must be {shape}, not {shortened(value)}")
     numbers = raw.astype(np.float64) + 0.0
@@ -55,6 +73,16 @@ def check_distributions(distributions: Array, what: str) -> None:
     refuse_first(what, sums, wrong, "sums to {:.12g}, not 1; make its probabilities add up to one")
 
 
+def refuse_keywords(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``ProblemError`` for the first unknown keyword, with the word to take instead."""
+    known = list(known)
+    for word in given:
+        if word in known:
+            continue
+        remedy = f"take {OTHER_WORDS[word]} ({PAGE})" if word in OTHER_WORDS else did_you_mean(word, known)
+        raise ProblemError(f"{what} has no argument {word!r}; {remedy}")
+
+
 def check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise ProblemError(f"{what} must be a string, not {text!r}")
@@ -69,11 +97,18 @@ def read_only(array: Array) -> Array:
     return array
 
 
-def check_horizon(horizon: int | None) -> None:
+@overload
+def check_horizon(horizon: int) -> int: ...
+@overload
+def check_horizon(horizon: int | None) -> int | None: ...
+def check_horizon(horizon: int | None) -> int | None:
+    """Return a horizon as an integer, None for none."""
+    horizon = as_whole(horizon)
     if horizon is not None and (not is_whole(horizon) or horizon < 1):
         raise ProblemError(f"horizon is {shortened(horizon)}; where one is given, it must be a positive whole number")
     if horizon is not None and horizon > 10**100:
         raise ProblemError("horizon is beyond 10^100, where its powers are no longer numbers; give a shorter one")
+    return horizon
 
 
 def check_length(horizon: int | None) -> None:

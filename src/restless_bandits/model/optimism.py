@@ -122,7 +122,7 @@ def optimistic_problem(problem: Problem, horizon: int) -> Problem:
     >>> optimistic_problem(Problem([arm]), 10**6).arms[0].transitions.round(4).tolist()
     [[0.7263, 0.2737], [0.2263, 0.7737]]
     """
-    check_horizon(horizon)
+    horizon = check_horizon(horizon)
     problem.require("birth_death")
     arms = []
     for arm in chain_arms(problem, "the optimistic instance is made from chains"):

@@ -32,6 +32,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits._internal.files import save_file
+from restless_bandits._internal.html_tables import MOST_ROWS, html_table, numbers_text
 from restless_bandits._internal.validation import (
     IntArray,
     check_int,
@@ -94,6 +96,10 @@ from restless_bandits.model.tasks import REVEALABLE, Task
 
 OBSERVATIONS = ("pulled", "all")
 """What is seen of the states: those of pulled arms in the slot of the pull, or those of all arms before the choice."""
+STATED_EITHER_WAY = frozenset(
+    word.format(what) for word in ("{}s", "{}_range", "passive_{}s") for what in ("reward", "cost")
+)
+"""Keywords of arms of which those for rewards or those for costs are given."""
 MOST_NAMES = 1000
 """Names among which a name like an unknown one is looked for."""
 
@@ -205,13 +211,23 @@ class Problem:
         for arm in self.kinds:
             if isinstance(arm, TableArm):
                 raise ProblemError(f"arm {arm.name!r} is a TableArm, which has no TOML form; keep it in Python")
-            ends = None if arm.reward_range == ZERO_TO_ONE else to_jsonable(arm.reward_range)
-            about = {"initial": arm.initial_given, "reward_range": ends, "setup_cost": arm.setup_cost or None}
-            count = arm.count if arm.count > 1 else None
-            tables.append({key: to_jsonable(getattr(arm, key)) for key in ARM_KEYS} | about | {"count": count})
+            stated = arm.stated()
+            ends = "cost_range" if arm.in_costs else "reward_range"
+            stated[ends] = None if stated[ends] == ZERO_TO_ONE else stated[ends]
+            stated |= {"initial": arm.initial_given, "setup_cost": arm.setup_cost or None}
+            stated["count"] = arm.count if arm.count > 1 else None
+            own = {key: stated[key] if key in stated else getattr(arm, key, None) for key in ARM_KEYS}
+            for key in STATED_EITHER_WAY - stated.keys():
+                own[key] = None
+            tables.append({key: to_jsonable(value) for key, value in own.items()})
         head: dict[str, Any] = {"name": self.name, "source": self.source, "plays": self.plays}
         head |= {key: getattr(self, key) for key in PROBLEM_FEATURES if key in self.features}
-        changes = [{key: to_jsonable(getattr(change, key)) for key in CHANGE_KEYS} for change in self.changes]
+        changes = []
+        for change in self.changes:
+            table = {key: getattr(change, key, None) for key in CHANGE_KEYS}
+            if self.in_costs and change.rewards is not None:
+                table |= {"rewards": None, "costs": 0.0 - change.rewards}
+            changes.append({key: to_jsonable(value) for key, value in table.items()})
         return problem_text(head, self.findings.as_dict(), tables, changes)
 
     def save(self, path: str | Path) -> None:
@@ -476,6 +492,11 @@ class Problem:
                 "piece of it, as problem.pieces[0].problem"
             )
 
+    @cached_property
+    def in_costs(self) -> bool:
+        """Whether the arms were stated by costs: rewards are negative costs, and outputs show costs."""
+        return not isinstance(self.kinds, ArrayKinds) and self.kinds[0].in_costs
+
     @property
     def n_arms(self) -> int:
         return len(self.arms)
@@ -639,7 +660,7 @@ class Problem:
         ``mixing`` reveals, for each arm, the slots until its distribution is within 1/√horizon of the stationary
         distribution.
         """
-        check_horizon(horizon)
+        horizon = check_horizon(horizon)
         refuse_unsupported(self, "task")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted):
@@ -663,6 +684,7 @@ class Problem:
             mixing=mixing,
             problem=self if "problem" in wanted else None,
             reward_ranges=tuple(arm.reward_range for arm in self.arms),
+            in_costs=self.in_costs,
             **(self._task_features() if self.features else {}),
         )
 
@@ -736,6 +758,22 @@ class Problem:
         changes = f", {len(self.changes)} change{'s' if len(self.changes) > 1 else ''}" if self.changes else ""
         return f"<Problem{title}: {self.summary}{changes}{doubt}>"
 
+    def _repr_html_(self) -> str:
+        word = "costs" if self.in_costs else "rewards"
+        rows = (
+            (
+                arm.name,
+                arm.count,
+                arm.n_states,
+                numbers_text(arm.stated()[word]),
+                "; ".join(map(numbers_text, arm.one_step)),
+            )
+            for arm in self.kinds[:MOST_ROWS]
+        )
+        heads = ("arm", "count", "states", f"mean {word}", "one step, row by row")
+        left = len(self.kinds) - MOST_ROWS
+        return html_table(repr(self)[1:-1], heads, rows, f"and {left:,} more" if left > 0 else "")
+
 
 def _named(arms: Iterable[AnyArm]) -> tuple[AnyArm, ...]:
     """Return arms with names, all different."""
@@ -746,6 +784,12 @@ def _named(arms: Iterable[AnyArm]) -> tuple[AnyArm, ...]:
         if not isinstance(arm, Arm | TableArm):
             raise ProblemError(f"arms[{i}] is {arm!r}; give Arm or TableArm objects")
     named = tuple(arm if arm.name else arm.named(f"arm {i + 1}") for i, arm in enumerate(arms))
+    if len({arm.in_costs for arm in named}) > 1:
+        first, other = (next(arm.name for arm in named if arm.in_costs is costs) for costs in (True, False))
+        raise ProblemError(
+            f"arm {first!r} has costs and arm {other!r} has rewards; state all arms the same way, a cost being a "
+            "negative reward"
+        )
     names = Counter(arm.name for arm in named)
     twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
@@ -760,11 +804,37 @@ def _generator(seed: int | np.random.Generator | None) -> np.random.Generator:
         raise ProblemError(f"seed is {seed!r}; give a whole number that is not negative") from None
 
 
-def check_problem(given: object) -> None:
-    """Refuse values that are not problems, above all names: functions of Python take the problem itself."""
+def warn_of_rising_rewards(problem: Problem) -> None:
+    """Warn of an uncontrolled arm whose rewards rise with the state: they may be meant as costs."""
+    if problem.features or problem.observed == "all" or isinstance(problem.kinds, ArrayKinds):
+        return
+    for arm in problem.kinds:
+        rise = np.diff(arm.rewards)
+        if rise.size and rise.min() >= 0 < rise.max():
+            means = tuple(arm.stated()["costs" if arm.in_costs else "rewards"].tolist())
+            remedy = (
+                f"number the states from the lowest cost {min(means):.12g} on"
+                if arm.in_costs
+                else f"for numbers to minimize write costs={means} with a cost_range, else number the states from the "
+                "best one on"
+            )
+            warnings.warn(
+                f"arm {arm.name!r}: rewards rise with the state, and state 0 should be the best; {remedy}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return
+
+
+def as_problem(given: AnyProblem) -> Problem:
+    """Return a problem given directly, by the name of a built-in problem, or by the path of a TOML file."""
+    if isinstance(given, str | Path):
+        return load_problem(given)
     if not isinstance(given, Problem):
-        makes = f"load_problem({given!r})" if isinstance(given, str | Path) else "Problem([...])"
-        raise ProblemError(f"problem is {shortened(given)}; give a Problem, such as restless_bandits.{makes} makes")
+        raise ProblemError(
+            f"problem is {shortened(given)}; give a Problem, the name of a built-in problem or the path of a TOML file"
+        )
+    return given
 
 
 def load_problem(name_or_path: str | Path) -> Problem:
@@ -785,3 +855,7 @@ def load_problem(name_or_path: str | Path) -> Problem:
     raise ProblemError(
         f"there is no built-in problem {text!r} and no such file; {hint} (`restless problems` lists them)"
     )
+
+
+AnyProblem = Problem | str | Path
+"""A problem, or the name or path of one: see ``as_problem``."""

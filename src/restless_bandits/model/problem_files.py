@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -25,18 +26,21 @@ ARM_KEYS = (
     "name",
     "count",
     "rewards",
+    "costs",
     "passive_rewards",
+    "passive_costs",
     "setup_cost",
     "transitions",
     "active_transitions",
     "initial",
     "reward_law",
     "reward_range",
+    "cost_range",
     "reward_spread",
 )
 MADE_ARM_KEYS = ("deadline",)
 """Keys of an arm from which others follow; problems are written without them."""
-CHANGE_KEYS = ("slot", "arm", "transitions", "rewards")
+CHANGE_KEYS = ("slot", "arm", "transitions", "rewards", "costs")
 PROBLEM_FOLDER = Path(__file__).parent / "problems"
 RANDOM_KINDS = ("paper", "birth-death", "general")
 REACTING_KINDS = ("health", "dirichlet", "collapsing")
@@ -87,8 +91,19 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
             for key in made.keys() & arm.keys():
                 raise ProblemError(f"{where}: {key} follows from deadline; leave {key} out")
             arm.update(made)
+        # The contract of problem files: a missing law is bernoulli, also for other ranges.
+        if not {"reward_law", "reward_spread", "costs"} & arm.keys():
+            arm["reward_law"] = "bernoulli"
+            ends, means = arm.get("reward_range"), arm.get("rewards")
+            if isinstance(ends, list) and isinstance(means, list) and not all(mean in ends for mean in means):
+                warnings.warn(
+                    f"{where}: no reward_law is given, so every reward is one of the two ends of reward_range; write "
+                    'reward_law = "bernoulli" if that is meant, else "fixed", "beta" or "bounded"',
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
         for key in ("rewards", "transitions"):
-            if key not in arm:
+            if key not in arm and (key, "costs" in arm) != ("rewards", True):
                 raise ProblemError(f"{origin}: arm {arm['name']!r}: {key} is missing")
     changes = data.pop("changes", [])
     if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):

@@ -17,13 +17,14 @@ their initial state: the step from an initial state is one without a pull.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int, check_ints, is_number
 from restless_bandits.model.checks import MOST_SLOTS
 from restless_bandits.model.tasks import Task
@@ -169,6 +170,14 @@ class Record:
     def pulls(self) -> IntArray:
         """How often each arm was pulled and observed."""
         return np.add.reduceat(self.flat_seen, self.state_base[:-1])
+
+    def __repr__(self) -> str:
+        observed = f"{int(self.flat_seen.sum())} observations"
+        return f"<Record: {self.n_arms} arms, {self.slots} slots, {observed}, {self.plans} plans>"
+
+    def _repr_html_(self) -> str:
+        rows = ((f"arm {arm}", *row) for arm, row in enumerate(record_rows(self)))
+        return html_table(repr(self)[1:-1], ("", *RECORD_HEADS), rows)
 
     @property
     def plans(self) -> int:
@@ -537,6 +546,18 @@ _BASES = {
 """Concatenated arrays of all arms, with the offset of each arm."""
 _MANY = ("flat_counts", "flat_visits")
 _CHANGING = (*_BASES, "last_state", "last_slot", "forgotten")
+
+
+RECORD_HEADS = ("pulls", "states seen", "last state", "slots ago")
+
+
+def record_rows(record: Record) -> Iterator[tuple[object, ...]]:
+    """Yield the row of each arm in a table of a record."""
+    for arm, pulls in enumerate(record.pulls.tolist()):
+        seen = record.seen(arm).tolist()
+        last, slot = int(record.last_state[arm]), int(record.last_slot[arm])
+        known = last < record.n_states[arm] and slot > 0
+        yield pulls, ", ".join(map(str, seen)), last if known else "–", record.slots + 1 - slot if known else "–"
 
 
 class _FrozenRecord(Record):

@@ -109,7 +109,7 @@ def regret_bound(
     ``constants`` are the ``paper``'s, or the ``proved`` constants. ``lambda_max`` avoids its computation if known; the
     default is the proved end of its bracket.
     """
-    check_horizon(horizon)
+    horizon = check_horizon(horizon)
     return _bound_of(problem, constants, lambda_max)(horizon)
 
 
@@ -128,7 +128,7 @@ def approximation_bound(
     problem: Problem, horizon: int, span: float, *, constants: str = "paper", lambda_max: float | None = None
 ) -> RegretBound:
     """Return the bound of Theorem 2, for a policy whose bias has a given span in R' (see ``policy_bias_span``)."""
-    check_horizon(horizon)
+    horizon = check_horizon(horizon)
     return _bound_of(problem, constants, lambda_max, span)(horizon)
 
 

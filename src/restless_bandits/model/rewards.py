@@ -20,6 +20,7 @@ The distributions, for the mean m of a state, with share p:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -71,6 +72,80 @@ def checked_spread(what: str, distribution: RewardLaw, value: Any) -> float | No
             "as a share of the largest possible"
         )
     return float(value)
+
+
+TAKEN_SPREAD = 0.5
+"""The spread of the beta distribution that is taken where none is given."""
+
+
+def chosen_law(
+    label: str,
+    means: Any,
+    distribution: RewardLaw | None,
+    ends: Any,
+    spread: float | None,
+    default: Range = ZERO_TO_ONE,
+) -> tuple[RewardLaw, float | None]:
+    """Return the distribution of rewards and its spread; one that is taken in place of a missing one is said.
+
+    Without a distribution the range ``default`` means one of its two ends, as outcomes of zero or one do. Rewards at the two
+    ends of the range are alike under all distributions. Invalid means are refused later.
+    """
+    if distribution is not None:
+        return distribution, spread
+    low, high = checked_range(f"{label}reward_range", ends)
+    values = np.asarray(means)
+    is_numeric = values.dtype.kind in "iuf"
+    if (
+        (low, high) == default
+        or not is_numeric
+        or np.isin(values, (low, high)).all()
+        or outside(values, (low, high)).any()
+    ):
+        return "bernoulli", spread
+    if spread is not None:
+        return "beta", spread
+    warnings.warn(
+        f"{label}no reward_law is given, and with the range {low:.12g} to {high:.12g} a beta distribution of spread "
+        f"{TAKEN_SPREAD:g} is taken; give reward_law 'beta', 'fixed' (always the mean), 'bernoulli' (one of the two "
+        "ends) or 'bounded' (unknown, for learners)",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return "beta", TAKEN_SPREAD
+
+
+def rewards_or_costs(
+    label: str, rewards: Any, costs: Any, reward_range: Any, cost_range: Any, passive_rewards: Any, passive_costs: Any
+) -> tuple[Any, Any, Any]:
+    """Return rewards, their range and the rewards without a pull, of which all may be given as costs."""
+    if costs is None:
+        given = "cost_range" if cost_range is not None else "passive_costs" if passive_costs is not None else None
+        if given is not None:
+            raise ProblemError(f"{label}{given} is given without costs; give costs, or the rewards' own keyword")
+        if rewards is None:
+            raise ProblemError(f"{label}rewards are missing; give mean rewards by state, or costs to be minimized")
+        return rewards, ZERO_TO_ONE if reward_range is None else reward_range, passive_rewards
+    for word, value in (("rewards", rewards), ("reward_range", reward_range), ("passive_rewards", passive_rewards)):
+        if value is not None:
+            remedy = {"rewards": "one of the two"}.get(word, word.replace("reward", "cost"))
+            raise ProblemError(f"{label}costs and {word} are given; give {remedy} instead")
+    ends = checked_range(f"{label}cost_range", ZERO_TO_ONE if cost_range is None else cost_range)
+    means = _negative(costs)
+    is_numeric = isinstance(means, np.ndarray) and means.size > 0 and means.dtype.kind in "iuf"
+    if cost_range is None and is_numeric and outside(0.0 - means, ends).any():
+        raise ProblemError(f"{label}costs lie beyond 0 to 1; give a cost_range, such as (0, {2 * np.max(costs):.12g})")
+    return means, (0.0 - ends[1], 0.0 - ends[0]), _negative(passive_costs)
+
+
+def _negative(costs: Any) -> Any:
+    """Return rewards from costs; a value of another kind is returned, for the checks of rewards to refuse it."""
+    if costs is None:
+        return None
+    try:
+        return 0.0 - np.asarray(costs)
+    except (TypeError, ValueError):
+        return costs
 
 
 def outside(values: Array, ends: Range) -> Any:

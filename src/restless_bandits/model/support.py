@@ -56,6 +56,7 @@ SUPPORT: Mapping[str, Entry] = {
     "simulate": Entry("a simulation", REACTING),
     "walk": Entry("a walk", REACTING),
     "gym": Entry("the Gymnasium environment", REACTING),
+    "benchmark": Entry("an instance of a benchmark", REACTING),
     "demo": Entry("the demo of the service", REACTING),
     "task": Entry("a learner", REACTING),
     "check": Entry("a diagnosis", OBSERVED),
@@ -69,12 +70,16 @@ ALL_OBSERVED = frozenset(
     | {"planning", "evaluate", "simulate"}
 )
 """The entries that support ``OBSERVED`` for problems with ``observed = "all"``."""
+FIXED_PLAYS = frozenset({"gym", "benchmark"})
+"""The entries that support the same problems, except for a choice of the number of plays in each slot."""
 
 
 def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
     """Return the features that an entry supports in problems with a value of ``observed``."""
     if observed == "all" and entry in ALL_OBSERVED:
         return OBSERVED
+    if observed == "all" and entry in FIXED_PLAYS:
+        return OBSERVED - {"at_most"}
     return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
 
 

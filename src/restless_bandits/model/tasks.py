@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restless_bandits._internal.errors import ProblemError, check_known, shortened
+from restless_bandits._internal.errors import ProblemError, check_known, did_you_mean, shortened
 from restless_bandits._internal.validation import (
     Array,
     IntArray,
@@ -65,6 +65,10 @@ class Task:
     """Mean rewards of slots without a pull, by state of each arm: never observed, hence known; empty for none."""
     setup_costs: tuple[float, ...] = ()
     """The cost of a pull of each arm in a slot after one without a pull; empty for none."""
+    state_names: tuple[tuple[str, ...], ...] = ()
+    """The names of the states of each arm, which feedback may use in place of numbers; empty for none."""
+    in_costs: bool = False
+    """Whether rewards are negative costs: feedback may give costs, and outputs show costs."""
 
     def __post_init__(self) -> None:
         sizes = tuple(check_ints("task: n_states", self.n_states))
@@ -84,7 +88,7 @@ class Task:
                 raise ProblemError(f"task: {key} is {shortened(value)}; give an entry for each of {n_arms} arms")
             given[key] = tuple(value)
         check_int("task: plays", self.plays, 1, n_arms, "the number of arms")
-        check_horizon(self.horizon)
+        given["horizon"] = check_horizon(self.horizon)
         for i, size in enumerate(sizes):
             check_known(given["reward_laws"][i], REWARD_LAWS, f"task: reward_laws[{i}] is")
             check_text(given["names"][i], f"task: names[{i}]")
@@ -110,6 +114,9 @@ class Task:
                 raise ProblemError(f"task: setup_costs is {shortened(self.setup_costs)}; give a cost for each arm")
             costs = [positive("task: setup_costs", cost, or_zero=True) for cost in self.setup_costs]
             given["setup_costs"] = tuple(costs) if any(costs) else ()
+        given["state_names"] = _checked_state_names(self.state_names, sizes)
+        if not isinstance(self.in_costs, bool):
+            raise ProblemError(f"task: in_costs is {shortened(self.in_costs)}; give true or false")
         for key, value in given.items():
             object.__setattr__(self, key, value)
         known = self.problem
@@ -118,6 +125,113 @@ class Task:
             and known.task() == dataclasses.replace(self, **_UNTOLD, unit=ZERO_TO_ONE)
         ):
             raise ProblemError("task: its arms are not those of its problem; make it with problem.task(...)")
+
+    @classmethod
+    def of_arms(
+        cls,
+        arms: Sequence[str | Mapping[str, Any]],
+        n_states: int = 2,
+        *,
+        plays: int = 1,
+        reward_law: RewardLaw | None = None,
+        reward_range: Sequence[float] | None = None,
+        cost_range: Sequence[float] | None = None,
+        state_names: Sequence[str] | None = None,
+        reacts: bool = False,
+        horizon: int | None = None,
+    ) -> Task:
+        """Return the task of arms given by their names, all alike but for what an arm states itself.
+
+        Parameters
+        ----------
+        arms
+            Names, or mappings with ``name`` and any of ``n_states``, ``reward_law``, ``reward_range``, ``state_names``,
+            ``reacts``, ``passive_rewards`` and ``setup_cost`` for an arm that differs.
+        n_states
+            The number of states; state 0 is the best.
+        plays, horizon
+            As for ``Problem`` and ``problem.task``.
+        reward_law
+            The distribution of rewards: by default ``bernoulli``, zero or one, and ``bounded``, any number within the
+            range, where a range is given.
+        reward_range, cost_range
+            The lowest and the highest reward, (0, 1) by default, or the lowest and the highest cost: costs are
+            minimized.
+        state_names
+            The names of the states, the best first.
+        reacts
+            Whether pulls change the steps of the arms.
+
+        """
+        if isinstance(arms, str | Mapping) or not isinstance(arms, Iterable):
+            raise ProblemError(f"arms is {shortened(arms)}; give a list of names")
+        listed: list[dict[str, Any]] = [dict(arm) if isinstance(arm, Mapping) else {"name": arm} for arm in arms]
+        if cost_range is not None:
+            if reward_range is not None:
+                raise ProblemError("reward_range and cost_range are given; give one of the two")
+            low, high = checked_range("cost_range", cost_range)
+            reward_range = (0.0 - high, 0.0 - low)
+        known = ("name", "n_states", "reward_law", "reward_range", "state_names", "reacts", "passive_rewards")
+        for arm in listed:
+            for key in arm:
+                check_known(key, (*known, "setup_cost"), f"arm {shortened(arm.get('name'))} has no field")
+            check_text(arm.get("name", ""), "arms: name")
+        names = [arm.get("name", "") or f"arm {i + 1}" for i, arm in enumerate(listed)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
+        sizes = [check_int("n_states", arm.get("n_states", n_states)) for arm in listed]
+        laws: list[RewardLaw] = []
+        ranges = []
+        for arm in listed:
+            ends = arm.get("reward_range", reward_range)
+            ranges.append(ZERO_TO_ONE if ends is None else checked_range("reward_range", ends))
+            default: RewardLaw = "bernoulli" if ends is None or ranges[-1] == ZERO_TO_ONE else "bounded"
+            laws.append(arm.get("reward_law") or reward_law or default)
+        own_names = [arm.get("state_names", state_names) for arm in listed]
+        named = any(one is not None for one in own_names)
+        resting = [arm.get("passive_rewards") or (0.0,) * size for arm, size in zip(listed, sizes, strict=True)]
+        return cls(
+            n_states=tuple(sizes),
+            plays=plays,
+            reward_laws=tuple(laws),
+            initial=(None,) * len(listed),
+            names=tuple(names),
+            horizon=horizon,
+            reward_ranges=tuple(ranges),
+            reacts=tuple(arm.get("reacts", reacts) for arm in listed),
+            passive_rewards=tuple(tuple(row) for row in resting),
+            setup_costs=tuple(arm.get("setup_cost", 0.0) for arm in listed),
+            state_names=tuple(
+                _numbered(size) if one is None else one for one, size in zip(own_names, sizes, strict=True)
+            )
+            if named
+            else (),
+            in_costs=cost_range is not None,
+        )
+
+    def state_number(self, arm: int, state: Any) -> Any:
+        """Return the number of a state given by name; a number is returned unchanged."""
+        if not isinstance(state, str):
+            return state
+        known = self.state_names[arm] if self.state_names else ()
+        if state not in known:
+            hint = did_you_mean(state[:60], known) if known else "its states have no names; give the number"
+            raise ProblemError(f"arm {self.names[arm]!r} has no state {shortened(state)}; {hint}")
+        return known.index(state)
+
+    def common(self) -> dict[str, Any]:
+        """Return the fields that all arms have in common, by the keywords of ``Agent.add_arm``."""
+        fields = {
+            "n_states": self.n_states,
+            "reward_law": self.reward_laws,
+            "reward_range": self.reward_ranges,
+            "reacts": self.reacts,
+            "passive_rewards": self.passive_rewards,
+            "setup_cost": self.setup_costs,
+            "state_names": self.state_names,
+        }
+        return {key: values[0] for key, values in fields.items() if len(set(values)) == 1}
 
     def _checked_passive_rewards(self, sizes: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
         rows = self.passive_rewards
@@ -166,11 +280,18 @@ class Task:
         if self.rewards is not None and arm.get("rewards") is None:
             raise ProblemError("rewards of the other arms are told; give those of the new one too")
         own = {key: getattr(self, key) for key in _OF_ARMS}
-        arm = {"reacts": False, "setup_costs": 0.0, "passive_rewards": (0.0,) * arm["n_states"]} | arm
+        arm = {
+            "reacts": False,
+            "setup_costs": 0.0,
+            "passive_rewards": (0.0,) * arm["n_states"],
+            "state_names": _numbered(arm["n_states"]),
+        } | arm
         zeros: dict[str, Any] = {
             "passive_rewards": tuple((0.0,) * size for size in self.n_states),
             "setup_costs": (0.0,) * self.n_arms,
         }
+        if "state_names" in arm and arm["state_names"] != _numbered(arm["n_states"]):
+            zeros["state_names"] = tuple(map(_numbered, self.n_states))
         own |= {key: own[key] or value for key, value in zeros.items()}
         more: dict[str, Any] = {key: value and (*value, arm.get(key)) for key, value in own.items()}
         return dataclasses.replace(self, **more)
@@ -206,7 +327,10 @@ class Task:
                     "bernoulli"
                 )
         elif not low <= value <= high:
-            raise ProblemError(f"arm {name!r}: reward {value!r} is not between {low:.12g} and {high:.12g}")
+            what = f"reward {value!r}"
+            if self.in_costs:
+                what, low, high = f"cost {0.0 - value!r}", 0.0 - high, 0.0 - low
+            raise ProblemError(f"arm {name!r}: {what} is not between {low:.12g} and {high:.12g}")
         return value
 
     def normalized_sums(self, sums: Array, seen: IntArray) -> Array:
@@ -261,10 +385,36 @@ def _flat_ranges(n_states: tuple[int, ...], ranges: tuple[Range, ...]) -> tuple[
 
 
 _ALWAYS = ("n_states", "reward_laws", "reward_ranges", "initial", "names", "reacts")
-_OF_ARMS = (*_ALWAYS, "rewards", "mixing", "passive_rewards", "setup_costs")
+_OF_ARMS = (*_ALWAYS, "rewards", "mixing", "passive_rewards", "setup_costs", "state_names")
 
 
-_UNTOLD: dict[str, Any] = dict.fromkeys(("horizon", "rewards", "mixing", "problem"))
+def _numbered(size: int) -> tuple[str, ...]:
+    """The names of states without names: their numbers."""
+    return tuple(map(str, range(size)))
+
+
+def _checked_state_names(names: Any, sizes: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the names of states, different within each arm."""
+    if not isinstance(names, list | tuple) or len(names) not in (0, len(sizes)):
+        raise ProblemError(f"task: state_names is {shortened(names)}; give names for each of {len(sizes)} arms")
+    found = []
+    for i, (row, size) in enumerate(zip(names, sizes, strict=False)):
+        if isinstance(row, str) or not isinstance(row, Iterable) or len(listed := list(row)) != size:
+            raise ProblemError(f"state_names is {shortened(row)}; give a name for each of {size} states, best first")
+        for name in listed:
+            check_text(name, f"task: state_names[{i}]")
+        if len(set(listed)) < size:
+            raise ProblemError(f"state_names is {shortened(row)}; give each state its own name")
+        found.append(tuple(listed))
+    return tuple(found)
+
+
+_UNTOLD: dict[str, Any] = dict.fromkeys(("horizon", "rewards", "mixing", "problem")) | {"state_names": ()}
 
 
 REVEALABLE = ("rewards", "mixing", "problem")
+
+
+def task_fields(task: Task) -> dict[str, Any]:
+    """Return the fields of a task for storage; names of states and costs only where there are some."""
+    return {key: value for key, value in vars(task).items() if value or key not in ("state_names", "in_costs")}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from restless_bandits._internal.progress import Report, duration
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import MEMORY, SECONDS_PER_OUTCOME, Cost, cost, exact
 from restless_bandits.oracles.observed.planners import choose_observed, solve_observed
@@ -53,11 +53,12 @@ def _too_much(problem: Problem, found: Cost) -> str:
     return f"more joint beliefs of {problem.n_arms} arms than any memory holds"
 
 
-def auto(problem: Problem, *, report: Report | None = None, discount: float | None = None) -> Solution:
+def auto(problem: AnyProblem, *, report: Report | None = None, discount: float | None = None) -> Solution:
     """Solve exactly within a minute and a gigabyte, else by Whittle's index; ``why`` gives the reason.
 
     Where all states are observed, ``auto`` chooses among the planners of such problems, and takes a discount.
     """
+    problem = as_problem(problem)
     if problem.observed == "all":
         problem.require_steady("an oracle")
         return solve_observed(problem, "auto", report=report, discount=discount)

@@ -15,7 +15,7 @@ from restless_bandits.model.assumptions import Assumption
 from restless_bandits.model.checks import check_horizon
 from restless_bandits.model.neighbours import lambda_max_bounds
 from restless_bandits.model.optimism import radius_below_from
-from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.regret_bounds import (
     RegretBound,
     approximation_bound,
@@ -184,15 +184,15 @@ class KindsDiagnosis:
         }
 
 
-def check(problem: Problem, *, horizon: int = DIAGNOSIS_HORIZON) -> Diagnosis | KindsDiagnosis:
+def check(problem: AnyProblem, *, horizon: int = DIAGNOSIS_HORIZON) -> Diagnosis | KindsDiagnosis:
     """Diagnose a problem; ``horizon`` sets the accuracy of ``mixing``.
 
     A problem with ``features``, such as arms that react to pulls, gets a diagnosis of its kinds.
     """
-    check_problem(problem)
+    problem = as_problem(problem)
     problem.require_steady("a diagnosis")
     refuse_unsupported(problem, "check")
-    check_horizon(horizon)
+    horizon = check_horizon(horizon)
     if problem.features:
         kinds = (kind for kind in problem.kinds[:MOST_KINDS] if isinstance(kind, Arm))
         return KindsDiagnosis(problem, horizon, tuple(_diagnose_kind(kind, horizon) for kind in kinds))

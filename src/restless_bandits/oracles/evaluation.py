@@ -11,7 +11,7 @@ from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import refuse_unsupported
@@ -56,13 +56,14 @@ class Evaluation:
     how: str = "computed"
 
 
-def evaluate(problem: Problem, policy: Policy, *, most: int = MOST_BELIEFS) -> Evaluation:
+def evaluate(problem: AnyProblem, policy: Policy, *, most: int = MOST_BELIEFS) -> Evaluation:
     """Evaluate a policy exactly on a small problem.
 
     Follows the policy through every joint belief that it can reach and solves the chain that results. A policy of
     your own may be any ``Policy``; beyond the truncation of an arm it is asked at the truncation.
     Raises ``ProblemError`` where more than ``most`` joint beliefs can be reached.
     """
+    problem = as_problem(problem)
     check_policy(problem, policy)
     problem.require_steady("the gain of a policy")
     refuse_unsupported(problem, "evaluate")

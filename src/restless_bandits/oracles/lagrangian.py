@@ -25,7 +25,7 @@ import scipy  # its parts load when they are first used, which is not at every s
 
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.arms import AnyArm, Arm
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
 from restless_bandits.oracles.evaluation import best_arm_gain, best_arm_rounding, forgets_when_pulled
@@ -304,8 +304,9 @@ def _bound(point: _Point) -> float:
     return point.bound
 
 
-def relaxation_bound(problem: Problem) -> float:
+def relaxation_bound(problem: AnyProblem) -> float:
     """Return the relaxation's upper bound of μ*."""
+    problem = as_problem(problem)
     problem.require_steady("a bound")
     refuse_unsupported(problem, "bound")
     reduced = without_resting_pay(problem)

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import refuse_unsupported
@@ -70,7 +70,7 @@ def rounding_of(problem: Problem, gain: float) -> float:
 
 def normalized(
     plan: Callable[Concatenate[Problem, Options], Planned],
-) -> Callable[Concatenate[Problem, Options], Planned]:
+) -> Callable[Concatenate[AnyProblem, Options], Planned]:
     """Decorate a planning function to work on normalized rewards of pulls; its answer stays normalized."""
 
     @wraps(plan)
@@ -82,11 +82,12 @@ def normalized(
 
 def planning(
     plan: Callable[Concatenate[Problem, Options], Planned],
-) -> Callable[Concatenate[Problem, Options], Planned]:
+) -> Callable[Concatenate[AnyProblem, Options], Planned]:
     """Decorate a planning function for arms seen when pulled, in the units of the problem; others are passed on."""
 
     @wraps(plan)
-    def planned(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
+    def planned(given: AnyProblem, /, *args: Options.args, **options: Options.kwargs) -> Planned:
+        problem = as_problem(given)
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(plan))
         if problem.observed == "all":
@@ -100,7 +101,7 @@ def planning(
 
 def solved_normalized(
     solve: Callable[Concatenate[Problem, Options], Solution],
-) -> Callable[Concatenate[Problem, Options], Solution]:
+) -> Callable[Concatenate[AnyProblem, Options], Solution]:
     """Decorate a solver to work on normalized rewards of pulls, with its answer in the units of the problem."""
 
     @wraps(solve)
@@ -119,11 +120,12 @@ def solved_normalized(
 
 def solving(
     solve: Callable[Concatenate[Problem, Options], Solution],
-) -> Callable[Concatenate[Problem, Options], Solution]:
+) -> Callable[Concatenate[AnyProblem, Options], Solution]:
     """Decorate a solver for arms seen when pulled, in the units of the problem; other problems are passed on."""
 
     @wraps(solve)
-    def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
+    def solved(given: AnyProblem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
+        problem = as_problem(given)
         problem.require_steady("an oracle")
         refuse_unsupported(problem, entry_of(solve))
         if problem.observed == "all":

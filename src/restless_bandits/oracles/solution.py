@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits._internal.validation import Array
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.policies.policies import JointPolicy, Policy
 
 CERTIFIED_WIDTH = 1e-4
@@ -65,6 +66,13 @@ class Solution:
         """The width of the bracket."""
         return self.upper - self.lower
 
+    @property
+    def shown_ends(self) -> tuple[float | None, float, float, str]:
+        """The gain, both ends of the bracket and the symbol of the optimum, as rewards or as costs."""
+        if not self.problem.in_costs:
+            return self.gain, self.lower, self.upper, "μ*"
+        return None if self.gain is None else 0.0 - self.gain, 0.0 - self.upper, 0.0 - self.lower, "least cost"
+
     def as_dict(self, stored: str | None = None) -> dict[str, Any]:
         """Return the output of ``restless solve --json``; ``stored`` is the file of the policy, if any."""
         bracket = ("oracle", "gain", "gain_stderr", "lower", "upper", "width", "certified")
@@ -72,18 +80,38 @@ class Solution:
         return {
             "problem": self.problem.name,
             **{name: getattr(self, name) for name in (*bracket, *others)},
+            **self._as_costs(),
             "policy": stored,
             "details": dict(self.details),
             "fit": self.problem.findings.as_dict(),
         }
 
+    def _as_costs(self) -> dict[str, Any]:
+        """The gain and the bracket as costs, of a problem stated by costs."""
+        gain, lower, upper, _ = self.shown_ends
+        return {"cost": gain, "cost_lower": lower, "cost_upper": upper} if self.problem.in_costs else {}
+
     def __repr__(self) -> str:
-        gain = "not evaluated" if self.gain is None else f"{self.gain:.12g}"
+        own, lower, upper, optimum = self.shown_ends
+        gain = "not evaluated" if own is None else f"{own:.12g}"
         if self.gain_stderr is not None:
-            gain = f"{self.gain:.6g} ± {self.gain_stderr:.2g} (simulated)"
+            gain = f"{own:.6g} ± {self.gain_stderr:.2g} (simulated)"
         mark = "certified" if self.certified else "not certified"
         remark = f"; {self.remark}" if self.remark else ""
-        return f"<Solution by {self.oracle}: gain {gain}, {self.lower:.12g} ≤ μ* ≤ {self.upper:.12g}, {mark}{remark}>"
+        word = "cost" if self.problem.in_costs else "gain"
+        return f"<Solution by {self.oracle}: {word} {gain}, {lower:.12g} ≤ {optimum} ≤ {upper:.12g}, {mark}{remark}>"
+
+    def _repr_html_(self) -> str:
+        own, lower, upper, optimum = self.shown_ends
+        gain = "not evaluated" if own is None else f"{own:.9g}"
+        gain += f" ± {self.gain_stderr:.2g}, simulated" if self.gain_stderr is not None else ""
+        rows = [
+            ("cost of the policy" if self.problem.in_costs else "gain of the policy", gain),
+            ("optimum", f"{lower:.9g} ≤ {optimum} ≤ {upper:.9g}"),
+            ("certified", "yes" if self.certified else "no"),
+            ("how", self.how),
+        ]
+        return html_table(f"Solution by {self.oracle}", ("", ""), rows, self.remark or "")
 
 
 @dataclass(frozen=True)
@@ -102,5 +130,5 @@ class Oracle:
     ordered: bool = False
     """Whether the oracle takes only arms whose better states come first."""
 
-    def __call__(self, problem: Problem, **options: Any) -> Solution:
-        return self.solve(problem, **options)
+    def __call__(self, problem: AnyProblem, **options: Any) -> Solution:
+        return self.solve(as_problem(problem), **options)

@@ -86,7 +86,7 @@ def flow_program(
     return FlowProgram((active, passive), scipy.sparse.bmat(blocks, format="csr"), budget, -paid, slots)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LookaheadPolicy(CountedPolicy):
     """Pull as a linear program over the next slots does in its first slot."""
 

@@ -138,7 +138,7 @@ class CountedPolicy(ObservedPolicy):
         return self.layout.lowest(states, self.pulls(self.layout.numbers(states)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PriorityPolicy(CountedPolicy):
     """Pull the arms whose places have the highest scores.
 
@@ -193,7 +193,7 @@ class PriorityPolicy(CountedPolicy):
         return cls(layout, _table(arrays, "score", layout), plays, floor, second)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RandomizedPolicy(ObservedPolicy):
     """Arms wish to be pulled with the probability of their place, and the order of arm numbers settles the budget.
 
@@ -229,7 +229,7 @@ class RandomizedPolicy(ObservedPolicy):
         return cls(layout, wish, plays, at_most)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CountTablePolicy(CountedPolicy):
     """The number of arms to pull in each state, for every division of arms of one kind among the states."""
 
@@ -261,7 +261,7 @@ class CountTablePolicy(CountedPolicy):
         return cls(layout, numbers, table, check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointStatePolicy(ObservedPolicy):
     """A choice of arms for every joint state of a few arms."""
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,6 +104,16 @@ class Policy:
         more = top_arms(waited[None], len(chosen) - len(kept))[0].tolist() if len(kept) < len(chosen) else []
         return sorted([*kept, *(spare[place] for place in more)])
 
+    def __repr__(self) -> str:
+        sizes = self.n_states
+        if sizes is None:
+            return f"<{type(self).__name__}>"
+        states = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+        return f"<{type(self).__name__}: {len(sizes)} arm{'s' if len(sizes) > 1 else ''} of {states} states>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self)[1:-1])}</p>"
+
     def to_arrays(self) -> dict[str, Any]:
         """Return the fields as arrays, for storage; a kind without storage raises ``ProblemError``."""
         raise ProblemError(f"a {type(self).__name__} cannot be stored")
@@ -176,7 +187,7 @@ class ScoredPolicy(Policy):
         return [arms[place] for place in places]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class IndexPolicy(ScoredPolicy):
     """Pull the arms of highest index; the index of an arm depends on its own belief alone.
 
@@ -309,7 +320,7 @@ class EmpiricalUCB(ScoredPolicy):
         return np.where(pulls > 0, means + bonus, np.inf)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointPolicy(Policy):
     """A choice for every joint belief, with the corresponding bias function.
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from restless_bandits._internal.errors import ConflictError, ProblemError, shortened
+from restless_bandits.agent.feedback import reward_of
 from restless_bandits.model.tasks import Task
 from restless_bandits.service.agent_core import (
     Event,
@@ -126,6 +127,9 @@ class ServiceAgent:
         """Return whether the agent was created with the same settings."""
         seed = first["seed"] if given.seed is None and not first["seeded"] else given.seed
         told = json.loads(json.dumps({"clock": given.clock, **settings_of(given, seed)}))  # type: ignore[arg-type]
+        if given.reward_law is None:
+            # The law that is taken where none is given was another in earlier releases.
+            told["task"]["reward_laws"] = first["task"]["reward_laws"]
         return all(first[key] == value for key, value in told.items())
 
     def check_gathered(self) -> None:
@@ -223,6 +227,8 @@ class ServiceAgent:
         """Record the feedback of a slot."""
         slot = self._slot_of(given)
         core = self.core
+        if given.cost is not None:
+            given = replace(given, reward=reward_of(given.reward, given.cost), cost=None)
         if not given.pulled:
             given = replace(given, lost=True)
         if slot <= core.finalized_through:
@@ -344,9 +350,9 @@ class ServiceAgent:
         arm = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in arm.items()}
         if name in core.in_service:
             number = task.names.index(name)
-            usual = {"n_states": 2, "reward_law": "bernoulli", "reward_range": (0.0, 1.0)}
-            usual |= {"reacts": False, "setup_cost": 0.0, "passive_rewards": (0.0,) * task.n_states[number]}
-            if usual | arm == _fields_of_arm(task, number):
+            fields = _fields_of_arm(task, number)
+            # Fields that are left out are those of all other arms, as at the first request.
+            if fields | arm == fields:
                 return
         if task.n_arms >= quotas.arms:
             raise ServiceError(422, f"agent {self.name!r} has {task.n_arms} arms, the maximum allowed", "add_arm")
@@ -378,11 +384,13 @@ class ServiceAgent:
                         "reacts": task.reacts[arm],
                         **({"passive_rewards": list(task.passive_rewards[arm])} if task.passive_rewards else {}),
                         **({"setup_cost": task.setup_costs[arm]} if task.setup_costs else {}),
+                        **({"state_names": list(task.state_names[arm])} if task.state_names else {}),
                     }
                     for arm, pulls in enumerate(core.record.pulls.tolist())
                 ],
                 "plays": task.plays,
                 "horizon": task.horizon,
+                "in_costs": task.in_costs,
             },
             "learner": core.learner.spec,
             "seed": core.seed,
@@ -401,6 +409,7 @@ class ServiceAgent:
             "unused": self.totals.unused,
             "skipped": self.totals.skipped,
             "reward": self.totals.reward,
+            **({"cost": 0.0 - self.totals.reward} if task.in_costs else {}),
             "alarms": [asdict(alarm) | {"evidence": _finite(alarm.evidence)} for alarm in core.alarms],
             "plan": core.plans,
             "digest": None if stored is None else stored.digest,
@@ -551,6 +560,7 @@ def _fields_of_arm(task: Task, arm: int) -> dict[str, Any]:
         "reacts": task.reacts[arm],
         "setup_cost": task.setup_costs[arm] if task.setup_costs else 0.0,
         "passive_rewards": task.passive_rewards[arm] if task.passive_rewards else (0.0,) * task.n_states[arm],
+        "state_names": task.state_names[arm] if task.state_names else None,
     }
 
 

@@ -206,12 +206,21 @@ def check_created(given: Create, quotas: Quotas) -> None:
 def settings_of(given: Create, seed: int) -> dict[str, Any]:
     """Return the settings of a new agent in the form of its first event."""
     arms: Sequence[Mapping[str, Any]] = [{"name": arm} if isinstance(arm, str) else arm for arm in given.arms]
+    usual = given.reward_range
+    if given.cost_range is not None:
+        if given.reward_range != (0.0, 1.0):
+            raise ServiceError(422, "reward_range and cost_range are given; give one of the two", "cost_range")
+        usual = (0.0 - given.cost_range[1], 0.0 - given.cost_range[0])
+    ranges = [list(arm.get("reward_range") or usual) for arm in arms]
     return {
         "task": {
             "names": [arm["name"] for arm in arms],
             "n_states": [arm.get("n_states") or given.n_states for arm in arms],
-            "reward_laws": [arm.get("reward_law") or given.reward_law for arm in arms],
-            "reward_ranges": [list(arm.get("reward_range") or given.reward_range) for arm in arms],
+            "reward_laws": [
+                arm.get("reward_law") or given.reward_law or ("bernoulli" if ends == [0.0, 1.0] else "bounded")
+                for arm, ends in zip(arms, ranges, strict=True)
+            ],
+            "reward_ranges": ranges,
             "initial": [None] * len(arms),
             "plays": given.plays,
             "horizon": given.horizon,
@@ -231,8 +240,13 @@ def _features_of(given: Create, arms: Sequence[Mapping[str, Any]]) -> dict[str, 
     reacts = [arm.get("reacts", given.reacts) for arm in arms]
     resting = [list(arm.get("passive_rewards") or [0.0] * (arm.get("n_states") or given.n_states)) for arm in arms]
     costs = [arm.get("setup_cost", 0.0) for arm in arms]
-    found = {"reacts": (reacts, any(reacts)), "setup_costs": (costs, any(costs))}
+    found: dict[str, tuple[Any, bool]] = {"reacts": (reacts, any(reacts)), "setup_costs": (costs, any(costs))}
     found["passive_rewards"] = resting, any(map(any, resting))
+    named = [arm.get("state_names", given.state_names) for arm in arms]
+    sizes = [arm.get("n_states") or given.n_states for arm in arms]
+    names = [[str(s) for s in range(n)] if one is None else list(one) for one, n in zip(named, sizes, strict=True)]
+    found["state_names"] = names, any(one is not None for one in named)
+    found["in_costs"] = given.cost_range is not None, given.cost_range is not None
     return {key: value for key, (value, is_given) in found.items() if is_given}
 
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.optional_dependencies import check_installed
 from restless_bandits.service.api.auth import is_loopback
 from restless_bandits.service.operations import ServiceError
-from restless_bandits.service.optional_dependencies import check_installed
 
 if TYPE_CHECKING:
     import httpx
@@ -209,8 +209,8 @@ class Client:
         """Make an agent and return it; a repetition with the same arguments returns the existing agent.
 
         ``arms`` are names, or mappings with ``name``, ``n_states``, ``reward_law`` and ``reward_range`` for arms that
-        differ. ``more`` is any of ``reward_law``, ``reward_range``, ``plays``, ``seed``, ``late``, ``on_change``,
-        ``memory`` and ``horizon``, with the meanings that ``Task`` and ``Agent`` give them.
+        differ. ``more`` is any of ``reward_law``, ``reward_range``, ``cost_range``, ``state_names``, ``plays``,
+        ``seed``, ``late``, ``on_change``, ``memory`` and ``horizon``, with the meanings that ``Agent`` gives them.
         """
         listed = [arm if isinstance(arm, str) else dict(arm) for arm in arms]
         body = {"name": name, "arms": listed, "n_states": n_states, "learner": learner, "clock": clock, **more}
@@ -320,6 +320,18 @@ class RemoteAgent:
         """The names of the available arms."""
         return tuple(arm["name"] for arm in self._arms() if arm["in_service"])
 
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The names of all arms, in the order of their numbers."""
+        return tuple(arm["name"] for arm in self._arms())
+
+    def ask_one(self) -> int:
+        """Return the arm to pull in the coming slot of a task with one play a slot."""
+        found = self.ask()
+        if isinstance(found, tuple):
+            raise ProblemError(f"{len(found)} arms are pulled a slot; ask() returns all of them")
+        return found
+
     def ask(self) -> int | tuple[int, ...]:
         """Return the arm to pull in the coming slot, a tuple for several plays; asking again repeats the answer."""
         if self._present is None:
@@ -337,10 +349,11 @@ class RemoteAgent:
 
     def tell(
         self,
-        state: int | Sequence[int] | None = None,
+        state: int | str | Sequence[int | str] | None = None,
         reward: float | Sequence[float] | None = None,
         arm: int | str | Sequence[int | str] | None = None,
         *,
+        cost: float | Sequence[float] | None = None,
         slot: int | None = None,
         decision: RemoteDecision | str | None = None,
         lost: bool = False,
@@ -366,7 +379,7 @@ class RemoteAgent:
             body["lost"] = True
         if not pulled:
             body["pulled"] = False
-        for key, value in (("state", state), ("reward", reward), ("arm", arm)):
+        for key, value in (("state", state), ("reward", reward), ("cost", cost), ("arm", arm)):
             if value is not None:
                 body[key] = value
         answer = self._client.connection.send("POST", f"{self._path}/tell", body)
@@ -389,9 +402,13 @@ class RemoteAgent:
         answers: list[Json] = self._client.connection.send("POST", f"{self._path}/batch", body)["answers"]
         return answers
 
-    def add_arm(self, name: str, n_states: int = 2, **more: Any) -> int:
-        """Take a new arm into service, from the coming decision on; return its number."""
-        self._patch(add_arm={"name": name, "n_states": n_states, **more})
+    def add_arm(self, name: str, n_states: int | None = None, **more: Any) -> int:
+        """Take a new arm into service, from the coming decision on; return its number.
+
+        Arguments that are left out are as for all other arms, if they have them in common: see ``Agent.add_arm``.
+        """
+        own = {} if n_states is None else {"n_states": n_states}
+        self._patch(add_arm={"name": name, **own, **more})
         return [arm["name"] for arm in self._arms()].index(name)
 
     def retire_arm(self, arm: str | int) -> None:

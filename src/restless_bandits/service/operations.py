@@ -36,7 +36,8 @@ class Create:
     name: str
     arms: Sequence[str | Mapping[str, Any]]
     n_states: int = 2
-    reward_law: str = "bernoulli"
+    reward_law: str | None = None
+    """By default ``bernoulli`` for the range (0, 1), and ``bounded``, any number within the range, for others."""
     reward_range: tuple[float, float] = (0.0, 1.0)
     plays: int = 1
     learner: str = "likelihood-ucb"
@@ -47,6 +48,8 @@ class Create:
     memory: int | None = None
     horizon: int | None = None
     reacts: bool = False
+    cost_range: tuple[float, float] | None = None
+    state_names: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,10 @@ class Tell:
 
     decision: str | None = None
     slot: int | None = None
-    state: int | Sequence[int] | None = None
+    state: int | str | Sequence[int | str] | None = None
     reward: float | Sequence[float] | None = None
     arm: str | int | Sequence[str | int] | None = None
+    cost: float | Sequence[float] | None = None
     lost: bool = False
     pulled: bool = True
 

@@ -39,6 +39,7 @@ from typing import Any
 
 from restless_bandits import __version__
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.optional_dependencies import missing_extra
 from restless_bandits._internal.workers import begin_worker
 from restless_bandits.registry import is_foreign, is_installed
 from restless_bandits.simulation.jobs import PlayedRun, SimulationJob, play_runs
@@ -52,9 +53,7 @@ try:
     from distributed.comm import CommClosedError
     from distributed.versions import VersionMismatchWarning
 except ImportError as missing:
-    raise ProblemError(
-        f"the engine dask needs {missing.name}, which is not installed; pip install 'restless-bandits[dask]'"
-    ) from None
+    raise ProblemError(missing_extra("the engine dask", str(missing.name), "dask")) from None
 
 CONNECT_SECONDS = 10.0
 """Seconds to wait for an answer of the scheduler, and then for its first worker."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError, check_known, harmless
 from restless_bandits._internal.files import read_archive, save_file
+from restless_bandits._internal.html_tables import html_table
 from restless_bandits._internal.validation import Array, IntArray, check_int, is_number, positive, probability
 from restless_bandits.model.findings import NO_FINDINGS, Findings
 from restless_bandits.model.rewards import ZERO_TO_ONE, Range, checked_range, outside
@@ -142,6 +143,9 @@ class SimulationResult:
     """The smallest range that contains the rewards of all arms."""
     slot_range: Range | None = None
     """The least and the greatest reward of a slot where arms are paid at rest or pulls cost: ``Problem.slot_range``."""
+
+    in_costs: bool = False
+    """Whether the problem was stated by costs, which outputs then show: the rewards here are negative costs."""
 
     @property
     def remark(self) -> str | None:
@@ -275,6 +279,7 @@ class SimulationResult:
         """Return the output of ``restless simulate --json``."""
         return {
             **{name: getattr(self, name) for name in ("problem", "horizon", "runs", "seed", "lost", "late")},
+            "in_costs": self.in_costs,
             "comparator": self.comparator.as_dict(),
             "ratio": self.ratio,
             "learners": self.summaries(),
@@ -332,6 +337,7 @@ class SimulationResult:
             "slot_range": self.slot_range,
             "lost": self.lost,
             "late": self.late,
+            "in_costs": self.in_costs,
         }
         arrays: dict[str, Any] = {"label": np.array(json.dumps(label)), "checkpoints": self.checkpoints}
         for n, one in enumerate(self.outcomes):
@@ -373,6 +379,7 @@ class SimulationResult:
             findings=Findings(**label.get("fit", {})),
             lost=label.get("lost", 0.0),  # Results of earlier versions have neither.
             late=label.get("late", 0),
+            in_costs=label.get("in_costs") is True,
             # Files of earlier versions have none.
             reward_range=checked_range("reward_range", label.get("reward_range", ZERO_TO_ONE)),
             slot_range=checked_range("slot_range", ends) if (ends := label.get("slot_range")) else None,
@@ -438,6 +445,23 @@ class SimulationResult:
             mean = " … ".join(f"{one:.6g}" for one in means[0 if against.ends else 1 :])
             lines.append(f"  {spec:<{width}}  {mean}{error}  worst {values.max():.6g}")
         return "\n".join(map(harmless, lines + ([f"  {self.remark}"] if self.remark else []))) + ">"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                one["spec"],
+                f"{one['reward_mean'][-1]:.6g}",
+                f"{one['regret_mean'][-1]:.6g}" + ("" if self.runs == 1 else f" ± {one['regret_stderr'][-1]:.2g}"),
+                f"{one['regret_max'][-1]:.6g}",
+            )
+            for one in self.summaries()
+        ]
+        played = f"T = {self.horizon}, {self.runs} run{'s' if self.runs > 1 else ''}, seed {self.seed}"
+        title = f"{self.problem or 'problem'}, {played}{self.how_answered}"
+        against = self.comparator.against("upper" if self.comparator.ends else "gain")
+        note = f"{self.kinds[-1]} regret against {self.comparator.kind} {against:.9g}"
+        note += f"; {self.remark}" if self.remark else ""
+        return html_table(title, ("learner", "reward a slot", "regret", "worst run"), rows, note)
 
 
 def _sd(values: Array) -> Array:

@@ -17,7 +17,7 @@ from restless_bandits._internal.progress import Report, warning
 from restless_bandits._internal.validation import IntArray, check_int, number_of, positive
 from restless_bandits.learning.learners import Learner, by_label
 from restless_bandits.model.checks import check_length
-from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.problem import AnyProblem, as_problem, warn_of_rising_rewards
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import cost
 from restless_bandits.simulation.comparator import Comparator, comparator_over
@@ -55,7 +55,7 @@ class SimulationInterrupted(KeyboardInterrupt):
 
 
 def simulate(
-    problem: Problem,
+    problem: AnyProblem,
     learners: Learner | str | Iterable[Learner | str],
     horizon: int,
     *,
@@ -79,7 +79,7 @@ def simulate(
     Parameters
     ----------
     problem
-        The problem.
+        The problem, the name of a built-in problem, or the path of a TOML file.
     learners
         Learners, or specs such as ``"restless-ucb:radius=none"``; one or several.
     horizon
@@ -123,7 +123,8 @@ def simulate(
         ``RuntimeWarning``.
 
     """
-    check_problem(problem)
+    problem = as_problem(problem)
+    warn_of_rising_rewards(problem)
     problem.require_drawn()
     refuse_unsupported(problem, "simulate")
     horizon = check_int("horizon", horizon)
@@ -208,6 +209,7 @@ def collect(
         lost=first.answers.lost,
         late=first.answers.late,
         reward_range=first.problem.reward_range,
+        in_costs=first.problem.in_costs,
         slot_range=first.problem.slot_range,
     )
 

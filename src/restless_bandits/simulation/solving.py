@@ -25,7 +25,7 @@ from restless_bandits._internal.progress import Report, from_part, warning
 from restless_bandits._internal.random_streams import world_words
 from restless_bandits._internal.validation import Array, check_int
 from restless_bandits.model.checks import check_length
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem, warn_of_rising_rewards
 from restless_bandits.oracles import Evaluation, Oracle, Solution
 from restless_bandits.oracles.auto import MOST_WORK, choose
 from restless_bandits.oracles.evaluation import check_policy
@@ -58,7 +58,7 @@ OBSERVED_SECONDS = 1.0
 
 
 def evaluate(
-    problem: Problem,
+    problem: AnyProblem,
     policy: Policy,
     *,
     simulate: bool = False,
@@ -84,6 +84,7 @@ def evaluate(
         The number of independent runs, at least two, and the seed of their draws.
 
     """
+    problem = as_problem(problem)
     if not simulate:
         return oracles.evaluate(problem, policy, most=most)
     check_policy(problem, policy)
@@ -151,14 +152,16 @@ def _summary(halves: Array, slots: int) -> Evaluation:
     return Evaluation(gain, math.inf, None, None, stderr=_stderr(means), interval=(gain - reach, gain + reach), how=how)
 
 
-def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | None = None, **options: Any) -> Solution:
+def solve(
+    problem: AnyProblem, oracle: str | Oracle = "auto", *, report: Report | None = None, **options: Any
+) -> Solution:
     """Solve a problem as ``restless solve`` does: by a suitable oracle, with a simulated gain if no computation is
     possible.
 
     Parameters
     ----------
     problem
-        The problem.
+        The problem, the name of a built-in problem, or the path of a TOML file.
     oracle
         The name of an oracle, or an oracle. ``auto`` is exact if the estimated cost is at most a minute and a gigabyte,
         else Whittle's index; ``why`` then names the choice and the reason. With options, ``tolerance`` and ``memory``,
@@ -171,7 +174,8 @@ def solve(problem: Problem, oracle: str | Oracle = "auto", *, report: Report | N
         With a horizon the oracle is fluid-priority, and all numbers are the expected reward a slot up to the horizon.
 
     """
-    started = time.perf_counter()
+    started, problem = time.perf_counter(), as_problem(problem)
+    warn_of_rising_rewards(problem)
     problem.require_steady("an oracle")
     if problem.observed == "all":
         return _solve_observed(problem, oracle, report, options, started)

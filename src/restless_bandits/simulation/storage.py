@@ -36,7 +36,7 @@ FORMAT = 1
 BLOCKS = "runs-*.npz"
 HIDDEN = (".DS_Store", "desktop.ini", "Thumbs.db")
 """Files of file browsers in an otherwise empty folder."""
-NO_PART_IN_RUNS = ("cli", "logs", "paper", "plots.py", "service", "testing.py")
+NO_PART_IN_RUNS = ("cli", "logs", "paper", "plots.py", "service", "simulation/benchmark", "testing.py")
 """Parts of the package that cannot change a run."""
 
 
@@ -72,7 +72,7 @@ def fingerprint() -> str:
     mark = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
-        if name.parts[0] not in NO_PART_IN_RUNS:
+        if not any(name.is_relative_to(part) for part in NO_PART_IN_RUNS):
             mark.update(f"{name}\n".encode() + path.read_bytes())
     return mark.hexdigest()[:16]
 

@@ -13,12 +13,12 @@ from typing import cast
 
 import numpy as np
 
-from restless_bandits._internal.validation import BoolArray, IntArray
+from restless_bandits._internal.validation import BoolArray, IntArray, check_int
 from restless_bandits.agent.agent import Agent
 from restless_bandits.learning.learners import as_learner
 from restless_bandits.learning.learners.base import Learner
 from restless_bandits.model.arms import Arm
-from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.record import Record
 from restless_bandits.simulation.chain_world import ChainWorld, draw_reward_of
 
@@ -69,9 +69,9 @@ class Walk:
         return replace(self, first=start, **{name: getattr(self, name)[there] for name in columns})
 
 
-def walk(problem: Problem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
+def walk(problem: AnyProblem, learner: Learner | str, horizon: int, seed: int = 0) -> Walk:
     """Play a run slot by slot on chains drawn in full; the simulator draws pulled arms only."""
-    check_problem(problem)
+    problem, horizon = as_problem(problem), check_int("horizon", horizon)
     learner = as_learner(learner)
     agent = Agent(learner, learner.task(problem, horizon), seed=seed, on_change="ignore")
     world = DrawnWorld(problem, horizon, np.random.default_rng(seed))

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.html_tables import html_table, numbers_text
 from restless_bandits._internal.validation import Array, IntArray, positive
 from restless_bandits.learning.estimation import arm_kernels as arms
 from restless_bandits.learning.estimation import chain_kernels as kernels
@@ -42,6 +43,8 @@ from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, Range, checked_range, outside
 
 PRIOR = 1.0
+FEW_OBSERVATIONS = 10
+"""A state observed less often is called scarce in the refusal of an estimate."""
 THOROUGH = 4
 """The number of plans between searches of modes from additional starts."""
 LONG_WAIT = 10
@@ -108,6 +111,24 @@ class Estimate:
 
     arms: tuple[ArmEstimate, ...]
 
+    def __repr__(self) -> str:
+        seen = sum(arm.observations for arm in self.arms)
+        vague = sum(not arm.identified for arm in self.arms)
+        doubt = f", {vague} not identified" if vague else ""
+        return f"<Estimate: {len(self.arms)} arms, {seen} observations{doubt}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self)[1:-1], ESTIMATE_HEADS, map(estimate_row, self.arms))
+
+
+ESTIMATE_HEADS = ("arm", "observations", "identified", "mean rewards", "transitions", "standard errors")
+
+
+def estimate_row(arm: ArmEstimate) -> tuple[object, ...]:
+    """Return the row of an arm in a table of estimates."""
+    chains = ("; ".join(map(numbers_text, rows)) for rows in (arm.transitions, arm.standard_errors))
+    return arm.name, arm.observations, "yes" if arm.identified else "no", numbers_text(arm.rewards), *chains
+
 
 class NotIdentified(ProblemError):  # noqa: N818 - a refusal, not a fault
     """The data do not identify the transitions of some arm; ``estimate`` has the estimate."""
@@ -161,12 +182,26 @@ def estimate(
         remedy = "or get the estimate with strict=False"
         raise NotIdentified(f"{vague[0].name}: {vague[0].not_identified[0]}, {remedy}", found)
     if vague and strict:
-        raise NotIdentified(
-            f"{vague[0].name}: {vague[0].observations} observations identify at most its stationary distribution, "
-            "not its transitions; pull the arm in consecutive slots, or get the estimate with strict=False",
-            found,
-        )
+        arm, seen = vague[0], record.seen(found.arms.index(vague[0]))
+        reason = _too_little(arm.observations, seen)
+        raise NotIdentified(f"{arm.name}: {reason}, or get the estimate with strict=False", found)
     return found
+
+
+def _too_little(observations: int, seen: IntArray) -> str:
+    """Return the reason why observations do not identify transitions, with the remedy; ``seen`` counts states."""
+    scarce = int(np.argmin(seen))
+    if seen[scarce] >= FEW_OBSERVATIONS:
+        return (
+            f"{observations} observations identify at most its stationary distribution, not its transitions; pull the "
+            "arm in consecutive slots"
+        )
+    few = int(seen[scarce])
+    times = "was never observed" if few == 0 else f"was observed {few} time{'s' if few > 1 else ''}"
+    return (
+        f"{observations} observations do not identify its transitions, as state {scarce} {times}; pull the arm more "
+        "often, or use fewer states"
+    )
 
 
 def _estimate_arm(record: Record, arm: int, name: str, prior: float, ends: Range) -> ArmEstimate:

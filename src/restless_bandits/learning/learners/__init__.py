@@ -18,6 +18,7 @@ from restless_bandits.learning.learners.restless_ucb import RestlessUCB
 from restless_bandits.learning.learners.simple import UCB1, Informed, RoundRobin
 from restless_bandits.learning.learners.thompson import ThompsonSampling
 from restless_bandits.learning.learners.weak import DSEE, RCA
+from restless_bandits.model.tasks import Task
 from restless_bandits.registry import ALIASES, DEFAULT, LEARNERS, ORACLES, untrusted
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "ThompsonSampling",
     "as_learner",
     "by_label",
+    "default_learner",
     "learner",
     "same_learner",
 ]
@@ -81,6 +83,11 @@ def learner(spec: str, *, trust_modules: bool = True) -> Learner:
     # Not a field, and therefore no part of comparisons: the original spec for output.
     object.__setattr__(made, "_asked", "".join(spec.split()))
     return made
+
+
+def default_learner(task: Task) -> Learner:
+    """Return the default learner of a task: the learner with the least measured regret."""
+    return learner(DEFAULT)
 
 
 def _check_registered(what: str, value: Any) -> None:

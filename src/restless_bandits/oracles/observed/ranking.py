@@ -17,7 +17,7 @@ from restless_bandits._internal.files import save_file
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
 from restless_bandits.model.arm_tables import read_states
 from restless_bandits.model.kinds import names_of
-from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.finite import next_priority
 from restless_bandits.oracles.observed.planners import POLICIES
@@ -70,7 +70,7 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def rank(
-    problem: Problem,
+    problem: AnyProblem,
     states: Mapping[str, int] | npt.ArrayLike | str | Path,
     *,
     plays: int | None = None,
@@ -83,7 +83,7 @@ def rank(
     Parameters
     ----------
     problem
-        A problem with ``observed="all"``.
+        A problem with ``observed="all"``, or its name or path.
     states
         The present states of all arms: by name, in the order of the arms, or the path of a table with the columns
         ``name`` and ``state``. By name, an excluded arm needs no state. An arm of n states with a set-up cost is in
@@ -99,7 +99,7 @@ def rank(
         fluid-priority, and the index of a state is its advantage of pulling in the next slot.
 
     """
-    check_problem(problem)
+    problem = as_problem(problem)
     if problem.observed != "all":
         raise ProblemError("rank needs the states of all arms; give a problem with observed = 'all'")
     if oracle not in ("lp-index", "whittle", "myopic"):

@@ -37,7 +37,7 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.progress import Report, warning
 from restless_bandits._internal.validation import ActionArray, Array, BoolArray
 from restless_bandits.model.arms import Arm
-from restless_bandits.model.problem import Problem, check_problem
+from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.exact import exact, joint_beliefs_needed
@@ -221,7 +221,7 @@ class _Program:
         return total
 
 
-def regret_limit(problem: Problem, *, announce: Report | None = None) -> RegretLowerBound:
+def regret_limit(problem: AnyProblem, *, announce: Report | None = None) -> RegretLowerBound:
     """Return the least slope of regret in ln T of any learner that is good on every problem.
 
     For two or three arms of up to three states, and up to four of two states, with one play; chains and mean rewards
@@ -233,6 +233,7 @@ def regret_limit(problem: Problem, *, announce: Report | None = None) -> RegretL
     0.0
     """
     started = time.perf_counter()
+    problem = as_problem(problem)
     _accept(problem)
     solution = exact(problem)
     if not solution.certified or solution.bias is None or not isinstance(solution.policy, JointPolicy):
@@ -279,7 +280,6 @@ def regret_limit(problem: Problem, *, announce: Report | None = None) -> RegretL
 
 def _accept(problem: Problem) -> None:
     """Refuse problems outside the scope of the program."""
-    check_problem(problem)
     problem.require_steady("the limit of regret")
     refuse_unsupported(problem, "theory")
     if problem.plays != 1:

@@ -84,6 +84,7 @@ class ArmMessage(Message):
     reacts: bool | None = Field(None, description="Whether a pull changes the step of the arm.")
     passive_rewards: Annotated[list[float], Field(max_length=QUOTAS.states)] | None = None
     setup_cost: Annotated[float, Field(ge=0)] | None = None
+    state_names: Annotated[list[Text], Field(max_length=QUOTAS.states)] | None = None
 
     def fields(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
@@ -95,8 +96,10 @@ class CreateMessage(Message):
     name: AgentName
     arms: Annotated[list[Text | ArmMessage], Field(min_length=1, max_length=QUOTAS.arms)]
     n_states: States = 2
-    reward_law: Law = "bernoulli"
+    reward_law: Law | None = Field(None, description="By default bernoulli for the range (0, 1), else bounded.")
     reward_range: Range = (0.0, 1.0)
+    cost_range: Range | None = Field(None, description="Lowest and highest cost, in place of reward_range: minimized.")
+    state_names: Annotated[list[Text], Field(max_length=QUOTAS.states)] | None = None
     plays: Annotated[int, Field(ge=1, le=QUOTAS.plays)] = 1
     learner: Text = "likelihood-ucb"
     seed: Whole | None = None
@@ -127,8 +130,9 @@ class TellMessage(Message):
     makes = Tell
     decision: Text | None = None
     slot: Count | None = None
-    state: Whole | Annotated[list[Whole], Field(max_length=QUOTAS.plays)] | None = None
+    state: Whole | Text | Annotated[list[Whole | Text], Field(max_length=QUOTAS.plays)] | None = None
     reward: float | Annotated[list[float], Field(max_length=QUOTAS.plays)] | None = None
+    cost: float | Annotated[list[float], Field(max_length=QUOTAS.plays)] | None = None
     arm: Text | Whole | Annotated[list[Text | Whole], Field(max_length=QUOTAS.plays)] | None = None
     lost: bool = False
     pulled: bool = Field(True, description="False: the arms were not pulled. Lost feedback is that of a pull.")

@@ -169,8 +169,14 @@ def kept_token(place: str) -> str | None:
 def open_page(url: str, codes: Codes, token: str | None) -> None:
     """Open the dashboard in a browser; with a token, a single-use code logs the browser in."""
     address = url if token is None else f"{url}/login?code={codes.make(token)}"
+
+    def show() -> None:
+        if not webbrowser.open(address):
+            # Without the code: this line may end in a log.
+            print(f"no browser can be opened here; open {url} and log in with the token", file=sys.stderr, flush=True)
+
     # Some browsers block the calling process.
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    threading.Thread(target=show, daemon=True).start()
 
 
 def configure_logs() -> None:

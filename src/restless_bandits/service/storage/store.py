@@ -21,6 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.files import check_writable
+from restless_bandits._internal.optional_dependencies import install_command
 from restless_bandits.service import failpoints
 from restless_bandits.service.operations import RETRY_AFTER, ServiceError
 from restless_bandits.service.storage.schema import bring_up_to_date
@@ -74,7 +75,7 @@ def open_store(where: str | Path) -> Store:
         engine = create_engine(url, **_options(name))
     except (NoSuchModuleError, ImportError, SQLAlchemyError):
         raise ProblemError(
-            f"the driver of {shown} is not installed; pip install 'restless-bandits[postgres]' and write "
+            f"the driver of {shown} is not installed; {install_command('postgres')} brings it, with the URL "
             "postgresql+psycopg://…"
         ) from None
     file = _set_up_sqlite(engine, shown) if name == "sqlite" else None
