@@ -73,7 +73,7 @@ class BaseArm:
     passive_rewards: Array | None = dataclasses.field(default=None, kw_only=True)
     setup_cost: float = dataclasses.field(default=0.0, kw_only=True)
     count: int = dataclasses.field(default=1, kw_only=True)
-    in_costs: bool = dataclasses.field(default=False, kw_only=True)
+    in_costs: bool = dataclasses.field(default=False, init=False)
     """Whether the arm was stated by costs: its rewards are the negative costs, and outputs show costs."""
 
     @property
