@@ -122,7 +122,7 @@ class TestBelief:
                 last, tau = stretch.last_states[slot, i], stretch.elapsed[slot, i]
                 # Two states: the law comes nearer to the stationary one by λ a slot.
                 good = rest if last < 0 else rest + (p11 - p01) ** tau * ((last == 0) - rest)
-                assert path.laws[slot] == pytest.approx([good, 1 - good], abs=1e-12)
+                assert path.distributions[slot] == pytest.approx([good, 1 - good], abs=1e-12)
                 assert path.seen[slot] == (stretch.states[slot, i] if stretch.pulled[slot, i] else -1)
 
     def test_it_jumps_when_seen(self, ax):
@@ -149,7 +149,7 @@ class TestBelief:
         for given in ({"setup_cost": 0.1}, {"passive_rewards": [0.5, 0]}, {"active_transitions": [[0, 1], [1, 0]]}):
             arm = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], initial=0, **given)
             stretch = rb.walk(rb.Problem([rb.Arm.two_state(0.7, 0.8), arm]), "round-robin", 3, seed=1)
-            assert plots.belief_paths(stretch)[1].laws[0] == pytest.approx([0.9, 0.1])
+            assert plots.belief_paths(stretch)[1].distributions[0] == pytest.approx([0.9, 0.1])
 
     def test_the_best_state_of_any_order_is_light_and_below(self, ax):
         stretch = rb.walk(rb.Problem.builtin("collapsing"), "whittle", 60, seed=1)
