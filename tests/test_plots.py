@@ -122,7 +122,7 @@ class TestBelief:
                 last, tau = stretch.last_states[slot, i], stretch.elapsed[slot, i]
                 # Two states: the law comes nearer to the stationary one by λ a slot.
                 good = rest if last < 0 else rest + (p11 - p01) ** tau * ((last == 0) - rest)
-                assert path.laws[slot] == pytest.approx([good, 1 - good], abs=1e-12)
+                assert path.distributions[slot] == pytest.approx([good, 1 - good], abs=1e-12)
                 assert path.seen[slot] == (stretch.states[slot, i] if stretch.pulled[slot, i] else -1)
 
     def test_it_jumps_when_seen(self, ax):

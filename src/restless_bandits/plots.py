@@ -119,7 +119,7 @@ def regret(
     lines = _lines_of(data, confidence)
     ax = _axes(ax)
     for n, line in enumerate(lines):
-        colour, mark = _look(line.label, n, colours)
+        colour, mark = _style(line.label, n, colours)
         shown = line.mean > 0 if log else np.ones(len(line.mean), dtype=bool)
         slots, mean, low, high = (part[shown] for part in (line.slots, line.mean, line.low, line.high))
         if log:
@@ -210,7 +210,7 @@ class BeliefPath:
 
     name: str
     slots: IntArray
-    laws: Array
+    distributions: Array
     """The distribution of the state given all observations before the slot: (slot, state)."""
     seen: IntArray
     """The observed state of the arm in the slot, −1 in slots without a pull."""
@@ -222,7 +222,7 @@ class BeliefPath:
         looks = np.flatnonzero(self.seen >= 0)
         certain = np.eye(len(self.rewards))[self.seen[looks]]
         slots = np.insert(self.slots.astype(np.float64), looks + 1, self.slots[looks])
-        return slots, np.insert(self.laws, looks + 1, certain, axis=0)
+        return slots, np.insert(self.distributions, looks + 1, certain, axis=0)
 
 
 def belief_paths(stretch: Walk) -> list[BeliefPath]:
@@ -232,9 +232,9 @@ def belief_paths(stretch: Walk) -> list[BeliefPath]:
     paths = []
     for i, arm in enumerate(stretch.problem.arms):
         elapsed = stretch.elapsed[:, i]
-        laws = arm.state_distributions(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
+        distributions = arm.state_distributions(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
         seen = np.where(stretch.pulled[:, i], stretch.states[:, i], -1)
-        paths.append(BeliefPath(arm.name, slots, laws, seen, arm.rewards))
+        paths.append(BeliefPath(arm.name, slots, distributions, seen, arm.rewards))
     return paths
 
 
@@ -249,9 +249,9 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
     ax = _axes(ax)
     if arm is None:
         for n, path in enumerate(paths):
-            slots, laws = path.jumps()
-            colour, mark = _look(path.name, n)
-            ax.plot(slots, laws @ path.rewards, color=colour, linewidth=1)
+            slots, distributions = path.jumps()
+            colour, mark = _style(path.name, n)
+            ax.plot(slots, distributions @ path.rewards, color=colour, linewidth=1)
             looked = path.seen >= 0
             seen = path.rewards[path.seen[looked]]
             ax.plot(path.slots[looked], seen, mark, color=colour, label=path.name, markersize=4.5)
@@ -262,8 +262,8 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         if isinstance(arm, str):
             check_known(arm, names, "there is no arm")
         path = paths[names.index(arm) if isinstance(arm, str) else check_int("arm", arm, 0, len(paths) - 1)]
-        slots, laws = path.jumps()
-        tops = np.concatenate([np.zeros((len(laws), 1)), np.cumsum(laws, axis=1)], axis=1)
+        slots, distributions = path.jumps()
+        tops = np.concatenate([np.zeros((len(distributions), 1)), np.cumsum(distributions, axis=1)], axis=1)
         shades, n = _state_shades(), len(path.rewards)
         for k in range(n):
             # The legend of many states would hide the picture: the first and last states are enough.
@@ -464,7 +464,7 @@ def _truths(ax: Axes, truths: Sequence[float | None]) -> None:
         ax.plot([place - 0.3, place + 0.3], [truth, truth], color="black", linewidth=1.2, label=None if n else "truth")
 
 
-def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
+def distributions(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     """Draw the probability that an arm is in the same state some slots later: observed shares, and the fitted chain's
     curve.
 
@@ -477,7 +477,7 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     along = np.unique(np.geomspace(1, max(10, lags.max(initial=0)), 60).round().astype(np.int64))
     curves = np.array([np.diagonal(markov.power(arm.transitions, int(lag))) for lag in along])
     for state in range(n):
-        colour, mark = _look("", state)
+        colour, mark = _style("", state)
         ax.plot(along, curves[:, state], color=colour, linewidth=1.2)
         shares = np.array([distribution.observed[state, state] for distribution in arm.laws])
         predicted = np.array([distribution.predicted[state, state] for distribution in arm.laws])
@@ -506,7 +506,7 @@ def running_times(
     """Draw seconds of a run against the number of arms; ``others`` are drawn dashed, for comparison."""
     ax = _axes(ax)
     for n, (label, by_arms) in enumerate(times.items()):
-        colour, mark = _look(label, n, colours)
+        colour, mark = _style(label, n, colours)
         ax.plot(list(by_arms), list(by_arms.values()), color=colour, marker=mark, label=label)
         if others is not None and (theirs := others.get(label)):
             ax.plot(list(theirs), list(theirs.values()), color=colour, linestyle="--", linewidth=1, alpha=0.6)
@@ -516,7 +516,7 @@ def running_times(
     return ax
 
 
-def _look(label: str, n: int, colours: Mapping[str, str] | None = None) -> tuple[str, str]:
+def _style(label: str, n: int, colours: Mapping[str, str] | None = None) -> tuple[str, str]:
     """The colour and the mark of a line: by its position in ``colours``, if named there, for equal looks in every
     picture.
     """

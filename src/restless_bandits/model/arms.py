@@ -73,7 +73,7 @@ class BaseArm:
     passive_rewards: Array | None = dataclasses.field(default=None, kw_only=True)
     setup_cost: float = dataclasses.field(default=0.0, kw_only=True)
     count: int = dataclasses.field(default=1, kw_only=True)
-    in_costs: bool = dataclasses.field(default=False, kw_only=True)
+    in_costs: bool = dataclasses.field(default=False, init=False)
     """Whether the arm was stated by costs: its rewards are the negative costs, and outputs show costs."""
 
     @property
@@ -274,7 +274,7 @@ class Arm(BaseArm):
 
         def __new__(cls, *_: Any, **given: Any) -> Self:
             """Refuse unknown keywords before Python complains of missing ones."""
-            own = [one.name for one in dataclasses.fields(cls) if one.name not in ("_start", "in_costs")]
+            own = [one.name for one in dataclasses.fields(cls) if one.init]
             refuse_keywords("Arm", given, [*own, "costs", "cost_range", "passive_costs"])
             return super().__new__(cls)
 
