@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import inspect
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -500,6 +502,11 @@ class Arm(BaseArm):
         arrays = [(word, getattr(self, word)) for word in ("transitions", "active_transitions")]
         arrays += [(word, value) for word, value in self.stated().items() if word.startswith("passive")]
         return self._shown(", ".join(f"{word}={array.tolist()}" for word, array in arrays if array is not None))
+
+
+if not TYPE_CHECKING:
+    # By default Python shows the signature of ``__new__``.
+    Arm.__signature__ = inspect.signature(functools.partial(Arm.__init__, None))
 
 
 @dataclass(frozen=True, eq=False)
