@@ -29,7 +29,7 @@ LearnerOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SPEC",
-        help=f"name or name:key=value,…, once for each learner; if none, {DEFAULT}, or {DEFAULT_REACTING} for arms that "
+        help=f"name or name:key=value,…, once for each learner; if none, {DEFAULT}, {DEFAULT_REACTING} for arms that "
         f"react, or {DEFAULT_OBSERVED} for arms that are all observed. Names: "
         + ", ".join([*LEARNERS.own, *ALIASES])
         + ", those of installed plug-ins, or package.module:Class.",
