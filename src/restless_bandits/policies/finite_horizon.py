@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.policies.observed import CountedPolicy, Layout, PriorityPolicy
+from restless_bandits.model.layout import Layout
+from restless_bandits.policies.observed import CountedPolicy, PriorityPolicy
 
 
 @dataclass(frozen=True, eq=False)

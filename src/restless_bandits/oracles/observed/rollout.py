@@ -22,6 +22,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN
 from restless_bandits.model.kinds import ArrayKinds
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import beta_shapes
 from restless_bandits.oracles.observed import rollout_kernels as kernels
@@ -29,7 +30,6 @@ from restless_bandits.policies.finite_horizon import HorizonPolicy
 from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import (
     CountedPolicy,
-    Layout,
     ObservedPolicy,
     PriorityPolicy,
     RandomizedPolicy,
