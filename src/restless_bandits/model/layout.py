@@ -64,6 +64,11 @@ class Layout:
         """The number of states of each arm."""
         return self._of_arms(self.n_states)
 
+    @cached_property
+    def kind_of_arm(self) -> IntArray:
+        """The number of each arm's kind."""
+        return self._of_arms(np.arange(len(self.counts)))
+
     def _of_arms(self, column: IntArray) -> IntArray:
         """Return a column of kinds as a column of arms."""
         if self.kinds is not None:

@@ -53,6 +53,9 @@ class HorizonPolicy(CountedPolicy):
             raise ProblemError("the policy depends on the slot; ask it as policy(states, slot), slots count from 1")
         return self.at(check_int("slot", given[0], 1))(states)
 
+    def arms_in(self, slot: int, states: IntArray) -> IntArray:
+        return self.at(slot).arms(states)
+
     def pulls(self, numbers: IntArray) -> IntArray:
         raise ProblemError("the policy depends on the slot; ask policy.at(slot)")
 

@@ -39,6 +39,10 @@ class ObservedPolicy(Policy):
         """Return the arms to pull in ascending order."""
         raise NotImplementedError
 
+    def arms_in(self, slot: int, states: IntArray) -> IntArray:
+        """Return the arms to pull in a slot in ascending order: what the simulator and ``Agent`` pull."""
+        return self.arms(states)
+
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         raise ProblemError("a policy for observed arms needs the present states of all arms; ask it as policy(states)")
 
@@ -114,6 +118,46 @@ class PriorityPolicy(CountedPolicy):
         plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
         second = _table(arrays, "tie_break", layout) if "tie_break" in arrays else None
         return cls(layout, _table(arrays, "score", layout), plays, floor, second)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UniformPolicy(ObservedPolicy):
+    """Pull arms drawn uniformly in each slot. The draws depend on the seed and the slot alone."""
+
+    layout: Layout
+    plays: int
+    seed: int
+
+    def __call__(self, states: npt.ArrayLike, *given: Any) -> int | tuple[int, ...]:  # type: ignore[override]
+        """Return the arm to pull in a slot, or a tuple of arms: ``policy(states, slot)``."""
+        if len(given) != 1:
+            raise ProblemError("the policy depends on the slot; ask it as policy(states, slot), slots count from 1")
+        chosen = self.arms_in(check_int("slot", given[0], 1), self.layout.checked(states)).tolist()
+        return chosen[0] if self.plays == 1 else tuple(chosen)
+
+    def arms(self, states: IntArray) -> IntArray:
+        raise ProblemError("the policy depends on the slot; ask policy.arms_in(slot, states)")
+
+    def arms_in(self, slot: int, states: IntArray) -> IntArray:
+        chosen = self._generator(slot).choice(len(states), self.plays, replace=False, shuffle=False)
+        return np.sort(chosen.astype(np.int64))
+
+    def pulls_in(self, slot: int, numbers: IntArray) -> IntArray:
+        """Return the number of arms to pull in each place, where the numbers of arms in the places step."""
+        drawn = self._generator(slot).multivariate_hypergeometric(numbers, self.plays, method="marginals")
+        return np.asarray(drawn, dtype=np.int64)
+
+    def _generator(self, slot: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, slot])
+
+    def to_arrays(self) -> dict[str, Any]:
+        return self.layout.to_arrays() | {"plays": np.array(self.plays), "seed": np.array(self.seed)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        layout = Layout.from_arrays(arrays)
+        plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
+        return cls(layout, plays, check_int("seed", arrays["seed"].tolist(), 0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
