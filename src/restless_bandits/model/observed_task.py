@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import numpy as np
@@ -134,13 +135,16 @@ class ObservedTask:
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise ProblemError(f"two arms are called {twice!r}; give each arm its own name")
-        n_arms, kind_names, numbers = len(names), (), None
+        n_arms, numbers = len(names), None
+        kind_names: tuple[str, ...] = ()
         if kinds is not None:
             kind_names, numbers = _numbered_kinds(kinds, n_arms)
         n_kinds = n_arms if numbers is None else len(kind_names)
         given = np.asarray(n_states)
         if given.dtype.kind not in "iu" or given.shape not in ((), (n_kinds,)) or given.min() < 1:
-            raise ProblemError(f"n_states is {shortened(n_states)}; give one number, or one for each of {n_kinds} kinds")
+            raise ProblemError(
+                f"n_states is {shortened(n_states)}; give one number, or one for each of {n_kinds} kinds"
+            )
         sizes = np.ascontiguousarray(np.broadcast_to(given, (n_kinds,)), dtype=np.int64)
         layout = Layout(sizes, np.ones(n_kinds, dtype=np.int64))
         if numbers is not None:
@@ -170,7 +174,7 @@ class ObservedTask:
             (task.plays, task.at_most, task.horizon, task.reward_range, task.unit, task.state_names, task.in_costs)
             for task in (self, other)
         )
-        columns = [(self.layout.n_states, other.layout.n_states), (self.kinds, other.kinds)]
+        columns: list[tuple[Any, Any]] = [(self.layout.n_states, other.layout.n_states), (self.kinds, other.kinds)]
         if (self.rewards is None) != (other.rewards is None) or mine != theirs:
             return False
         if self.rewards is not None and other.rewards is not None:
@@ -205,7 +209,7 @@ class ObservedTask:
         """The runs of consecutive kinds of one number of states, each with this number."""
         sizes = self.layout.n_states
         ends = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(sizes)]
-        return tuple((slice(low, high), int(sizes[low])) for low, high in zip(ends[:-1], ends[1:], strict=True))
+        return tuple((slice(low, high), int(sizes[low])) for low, high in pairwise(ends))
 
     def state_number(self, arm: int, state: Any) -> Any:
         """Return the number of a state given by name; a number is returned unchanged."""
@@ -278,7 +282,7 @@ class ObservedTask:
             number = len(sizes)
             sizes = np.append(sizes, check_int("n_states", sizes[0] if n_states is None else n_states))
             if kind_names:
-                kind_names = (*kind_names, name if kind is None else kind)
+                kind_names = (*kind_names, name if kind is None else str(kind))
         layout = Layout.of_kinds(sizes, np.append(self.kinds, number))
         about: dict[str, Any] = {"layout": layout, "names": (*self.names, name), "kind_names": kind_names}
         return dataclasses.replace(self, **about)

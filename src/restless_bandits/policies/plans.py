@@ -149,10 +149,10 @@ def _check_observed_plan(plan: Plan, task: ObservedTask, who: str) -> None:
         raise ProblemError(f"{who} plans to pull {policy.plays} arms a slot, but there are {task.plays} to pull")
 
 
-def observed_limits(rule: Rule, visits: IntArray) -> tuple[int, IntArray]:
+def observed_end(rule: Rule, visits: IntArray) -> tuple[int, IntArray]:
     """Return a rule for observed arms as the most slots of its plan, and the visits that end the plan.
 
-    ``visits`` are the counted steps by place and action before the plan; no limits are given as an empty array.
+    ``visits`` are the counted steps by place and action before the plan; without a rule on visits the array is empty.
     """
     parts = _parts(rule)
     slots = min((part.count for part in parts if isinstance(part, Slots)), default=NEVER)
@@ -208,12 +208,12 @@ class ObservedRuleWatch:
 
     def __init__(self, rule: Rule, record: ObservedRecord) -> None:
         self._start = record.slots
-        self._slots, self._limits = observed_limits(rule, record.visits)
+        self._slots, self._end_visits = observed_end(rule, record.visits)
 
     def met(self, record: ObservedRecord) -> bool:
         """Whether the plan ends, once the states that follow a slot of the plan are entered."""
         over = record.slots - self._start >= self._slots
-        return over or bool(len(self._limits) and (record.visits >= self._limits).any())
+        return over or bool(len(self._end_visits) and (record.visits >= self._end_visits).any())
 
 
 class RuleWatch:

@@ -17,7 +17,7 @@ from restless_bandits.learning.learners.base import Learner, next_plan
 from restless_bandits.model.observed_record import ObservedRecord
 from restless_bandits.oracles.observed.rollout import ObservedTotals, ObservedWorld, place_ranks, rank_search
 from restless_bandits.policies.observed import CountedPolicy, ObservedPolicy, PriorityPolicy, UniformPolicy
-from restless_bandits.policies.plans import Plan, observed_limits
+from restless_bandits.policies.plans import Plan, observed_end
 from restless_bandits.simulation import observed_kernels as kernels
 
 NO_RANKS = np.zeros(0, dtype=np.int32)
@@ -56,9 +56,9 @@ class LearnerRun:
         """Play a plan until it ends, at most to the last checkpoint."""
         record, policy = self.record, plan.policy
         assert isinstance(policy, ObservedPolicy)
-        most, limits = observed_limits(plan.until, record.visits)
+        most, end_visits = observed_end(plan.until, record.visits)
         started = record.slots
-        counting = kernels.Counting(record.flat_counts, record.visits, record.paid, record.flat_rewards, limits)
+        counting = kernels.Counting(record.flat_counts, record.visits, record.paid, record.flat_rewards, end_visits)
         play = (self._counts if self.by_counts else self._arms)(policy, counting)
         while not self.done:
             ahead = min(int(self.checkpoints[self._mark]) - record.slots, most - (record.slots - started))

@@ -35,7 +35,7 @@ class Counting(NamedTuple):
     visits: IntArray
     paid: IntArray
     rewards: Array
-    limits: IntArray
+    end_visits: IntArray
     """The visits by place and action that end the plan; empty for none."""
 
 
@@ -74,9 +74,9 @@ def learn_slots(
     offset, row, width, cumulative, reward = arms
     pays, low, breadth, first, second = draws
     count_row, state, previous, pulled, last_reward, pulls = memory
-    counts, visits, paid, rewards, limits = counting
+    counts, visits, paid, rewards, end_visits = counting
     rank = search.rank
-    n_arms, random, ranked, limited = len(state), len(pays) > 0, len(ranks) > 0, len(limits) > 0
+    n_arms, random, ranked, limited = len(state), len(pays) > 0, len(ranks) > 0, len(end_visits) > 0
     s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
     if ranked:
         for i in range(n_arms):
@@ -105,7 +105,7 @@ def learn_slots(
             visits[at] += 1
             paid[at] += 1
             rewards[at] += earned
-            over |= limited and visits[at] >= limits[at]
+            over |= limited and visits[at] >= end_visits[at]
             previous[i], state[i], pulled[i], last_reward[i] = s, following, a == 1, earned
             if ranked:
                 rank[i] = ranks[offset[i] + following]
@@ -139,8 +139,8 @@ def learn_counts(
     """
     offset, conditional, reward = kinds
     pays, low, breadth, first, _ = draws
-    counts, visits, paid, rewards, limits = counting
-    random, limited = len(pays) > 0, len(limits) > 0
+    counts, visits, paid, rewards, end_visits = counting
+    random, limited = len(pays) > 0, len(end_visits) > 0
     after = np.zeros_like(numbers)
     played, over = 0, False
     while played < slots and not over:
@@ -167,7 +167,7 @@ def learn_counts(
                     visits[at] += many
                     paid[at] += many
                     rewards[at] += earned
-                    over |= limited and visits[at] >= limits[at]
+                    over |= limited and visits[at] >= end_visits[at]
                     row, rest = count_base[kind] + (2 * s + a) * n, many
                     for k in range(n - 1):
                         moved = generator.binomial(rest, conditional[at, k])

@@ -128,9 +128,9 @@ def check_features(learner: Learner, task: Task) -> None:
     """Raise ``ProblemError`` if a learner does not support a feature of a task's arms."""
     asked = vars(learner).get("_asked") or learner.name
     if task.observed not in learner.observed:
-        seen = {"all": "arms that are all observed", "pulled": "arms that are seen when pulled"}
+        arms = {"all": "arms that are all observed", "pulled": "arms that are seen when pulled"}[task.observed]
         raise ProblemError(
-            f"{asked} cannot play {seen[task.observed]}; learners that play such arms are {', '.join(_learners_of(task))}"
+            f"{asked} cannot play {arms}; learners that play such arms are {', '.join(_learners_of(task))}"
         )
     if task.observed == "all":
         return

@@ -33,7 +33,7 @@ def next_slots(record: ObservedRecord) -> Slots:
 
 def posterior_parameters(record: ObservedRecord, task: ObservedTask) -> list[Array]:
     """Return 1 + counts of each group of kinds: (kind, state, action, next state)."""
-    return [1.0 + record.group_counts(kinds, n) for kinds, n in task.kind_groups]
+    return [np.asarray(1.0 + record.group_counts(kinds, n), dtype=np.float64) for kinds, n in task.kind_groups]
 
 
 def dirichlet(parameters: Array, rng: np.random.Generator) -> Array:

@@ -168,7 +168,8 @@ class ThompsonSampling(Learner):
 
     def plan(self, record: Record | ObservedRecord, task: Task | ObservedTask, rng: np.random.Generator) -> Plan:
         if isinstance(record, ObservedRecord) or isinstance(task, ObservedTask):
-            assert isinstance(record, ObservedRecord) and isinstance(task, ObservedTask)
+            assert isinstance(record, ObservedRecord)
+            assert isinstance(task, ObservedTask)
             learned = self.rewards == "learned"
             return plan_on_draw(record, task, rng, concentration=self.concentration, learned=learned)
         if task.features:
