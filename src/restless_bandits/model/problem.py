@@ -455,10 +455,10 @@ class Problem:
 
     def normalized(self) -> Problem:
         """Return the same problem with rewards as shares of ``reward_range``: the problem itself for (0, 1)."""
-        return self if self.reward_range == ZERO_TO_ONE else self._shares
+        return self if self.reward_range == ZERO_TO_ONE else self._normalized
 
     @cached_property
-    def _shares(self) -> Problem:
+    def _normalized(self) -> Problem:
         common, at_rest = self.reward_range, self.pays_at_rest
         if isinstance(self.kinds, ArrayKinds):
             return self._like(self.kinds.normalized_to(common, at_rest=at_rest))

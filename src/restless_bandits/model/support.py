@@ -60,7 +60,6 @@ SUPPORT: Mapping[str, Entry] = {
     "demo": Entry("the demo of the service", REACTING),
     "task": Entry("a learner", REACTING),
     "check": Entry("a diagnosis", OBSERVED),
-    "plots": Entry("a picture of indices or of estimates"),
     "theory": Entry("the theory of the Restless-UCB paper"),
 }
 

@@ -160,7 +160,7 @@ class _StartedArm:
         self.beliefs = beliefs = hidden_process(arm, truncation)
         every_row = np.arange(len(beliefs.numbers))[:, None]
         self._grid = beliefs.locate(every_row, np.arange(1, truncation + 1)[None, :])
-        # Laws that still move at the longest cap prove nothing from the start.
+        # Distributions that still move at the longest truncation prove nothing from the start.
         self._parts = None if beliefs.tv_error.max() > 1e-12 else self._written_out()
 
     def _written_out(self) -> EndComponents:
