@@ -417,7 +417,6 @@ USES: dict[str, Callable[[Problem], object]] = {
     ),
     "task": lambda problem: problem.task(100),
     "check": rb.check,
-    "plots": lambda problem: rb.plots.index_tables(problem),
     "theory": lambda problem: problem.assumptions,
 }
 """How each entry of the table is used."""

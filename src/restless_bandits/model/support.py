@@ -60,14 +60,13 @@ SUPPORT: Mapping[str, Entry] = {
     "demo": Entry("the demo of the service", REACTING),
     "task": Entry("a learner", REACTING),
     "check": Entry("a diagnosis", OBSERVED),
-    "plots": Entry("a picture of indices or of estimates"),
     "theory": Entry("the theory of the Restless-UCB paper"),
 }
 
 
 ALL_OBSERVED = frozenset(
     {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "lp-index", "id", "lp-update"}
-    | {"planning", "evaluate", "simulate"}
+    | {"planning", "bound", "evaluate", "simulate"}
 )
 """The entries that support ``OBSERVED`` for problems with ``observed = "all"``."""
 FIXED_PLAYS = frozenset({"gym", "benchmark"})
