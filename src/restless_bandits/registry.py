@@ -213,6 +213,9 @@ LEARNERS = Registry(
 DEFAULT = "likelihood-ucb"
 """The default learner: the least measured regret (docs/head-to-head.md)."""
 
+DEFAULT_REACTING = "posterior"
+"""The default learner of arms that react, pay at rest or have a set-up cost (docs/learners.md)."""
+
 OBSERVED_ORACLES = ("lp-index", "id", "lp-update", "fluid-priority")
 """Oracles for arms that are all observed, and for no others."""
 

@@ -66,7 +66,7 @@ SUPPORT: Mapping[str, Entry] = {
 
 ALL_OBSERVED = frozenset(
     {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "lp-index", "id", "lp-update"}
-    | {"planning", "evaluate", "simulate"}
+    | {"planning", "bound", "evaluate", "simulate"}
 )
 """The entries that support ``OBSERVED`` for problems with ``observed = "all"``."""
 NO_SETUP_COSTS = frozenset({"task"})
