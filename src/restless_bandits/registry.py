@@ -204,6 +204,8 @@ LEARNERS = Registry(
         "dsee": "restless_bandits.learning.learners.weak:DSEE",
         "round-robin": "restless_bandits.learning.learners.simple:RoundRobin",
         "ucb1": "restless_bandits.learning.learners.simple:UCB1",
+        "certainty-equivalent": "restless_bandits.learning.learners.observed_posterior:CertaintyEquivalent",
+        "random": "restless_bandits.learning.learners.simple:RandomArms",
         "informed": "restless_bandits.learning.learners.simple:Informed",
     },
 )
