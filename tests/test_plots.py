@@ -122,7 +122,7 @@ class TestBelief:
                 last, tau = stretch.last_states[slot, i], stretch.elapsed[slot, i]
                 # Two states: the law comes nearer to the stationary one by λ a slot.
                 good = rest if last < 0 else rest + (p11 - p01) ** tau * ((last == 0) - rest)
-                assert path.laws[slot] == pytest.approx([good, 1 - good], abs=1e-12)
+                assert path.distributions[slot] == pytest.approx([good, 1 - good], abs=1e-12)
                 assert path.seen[slot] == (stretch.states[slot, i] if stretch.pulled[slot, i] else -1)
 
     def test_it_jumps_when_seen(self, ax):
@@ -144,6 +144,20 @@ class TestBelief:
         labels = [text.get_text() for text in ax.get_legend().get_texts()]
         assert labels == ["seen", "state 1", "state 0 (best)"]
         assert ax.get_lines()[-1].get_xdata().tolist() == [2, 4, 6, 8, 10, 12]
+
+    def test_an_arm_that_was_never_pulled_starts_from_its_initial_state(self):
+        for given in ({"setup_cost": 0.1}, {"passive_rewards": [0.5, 0]}, {"active_transitions": [[0, 1], [1, 0]]}):
+            arm = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], initial=0, **given)
+            stretch = rb.walk(rb.Problem([rb.Arm.two_state(0.7, 0.8), arm]), "round-robin", 3, seed=1)
+            assert plots.belief_paths(stretch)[1].distributions[0] == pytest.approx([0.9, 0.1])
+
+    def test_the_best_state_of_any_order_is_light_and_below(self, ax):
+        stretch = rb.walk(rb.Problem.builtin("collapsing"), "whittle", 60, seed=1)
+        plots.belief(stretch, arm="bad patient", ax=ax)
+        labels = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert labels == ["seen", "state 0", "state 1 (best)"]
+        (image,) = plots.raster(stretch).get_images()
+        assert np.array_equal(np.asarray(image.get_array()), 1 - stretch.states.T)
 
     def test_no_such_arm(self, ax):
         stretch = rb.walk(self.problem, "round-robin", 3)
@@ -176,6 +190,37 @@ class TestIndexMap:
         plots.index_map(table, ax=ax)
         assert [tick.get_text() for tick in ax.get_yticklabels()] == list(table.rows)
         assert ax.get_ylabel() == "b"
+
+    def test_arms_that_react(self, ax):
+        arm = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]], count=3, initial=0)
+        (table,) = plots.index_tables(rb.Problem([arm]), 4)
+        assert table.rows == ("state 0", "state 1", "never seen", "answer lost")
+        assert table.index == pytest.approx(rb.oracles.whittle_index(arm, length=4).table)
+        plots.index_map(table, ax=ax)
+        assert ax.get_xlabel() == "slots since last seen τ"
+
+    @pytest.mark.parametrize("setup_cost", [0.0, 0.1])
+    def test_arms_that_are_always_seen(self, ax, setup_cost):
+        arm = rb.Arm(
+            [[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]], setup_cost=setup_cost
+        )
+        (table,) = plots.index_tables(rb.Problem([arm], observed="all"))
+        assert table.index.shape == (len(table.rows), 1)
+        assert table.rows[:2] == ("state 0", "state 1")
+        plots.index_map(table, ax=ax)
+        assert ax.get_xlabel() == ""
+
+
+def test_transitions_of_arms_that_react(ax):
+    problem = rb.Problem.builtin("collapsing")
+    env = rb.gym.RestlessBanditEnv(problem, horizon=None)
+    found = rb.estimate(rb.gym.play(env, "round-robin", slots=60, seed=1).agent.record, strict=False)
+    moves = plots.transition_estimates(found, problem)
+    assert [move.move for move in moves[:4]] == ["0→1\nat rest", "1→0\nat rest", "0→1\npulled", "1→0\npulled"]
+    assert [move.truth for move in moves[:4]] == [0.03, 0.03, 0.04, 0.01]
+    assert moves[2].value == found.arms[0].active_transitions[0, 1]
+    plots.transitions(found, problem, ax=ax)
+    assert ax.containers[0].lines[0].get_ydata() == pytest.approx([move.value for move in moves])
 
 
 def test_transitions(ax):

@@ -523,6 +523,17 @@ class TestPlanning:
         assert len(promises) == 9, "each was made once"
         assert audit(a.store).same
 
+    def test_agents_that_differ_in_their_task_only_have_plans_of_their_own(self, kept):
+        a = kept()
+        tasks = [{}, {"plays": 2}, {"reward_range": (0.0, 5.0)}, {"reward_law": "fixed"}, {"horizon": 9}]
+        for i, task in enumerate(tasks):
+            made = Create(f"n{i}", ["x", "y", "z"], learner="ucb1", seed=1, **task)
+            _, decision = a.writer.submit(made.name, [made, Ask("1")]).result(30)
+            assert len(decision["arms"]) == made.plays
+        found = audit(a.store)
+        assert found.same, found.sentence
+        assert found.plans == len(tasks)
+
     def test_the_old_plan_goes_on_until_the_new_one_is_there(self, kept, monkeypatch):
         a = kept()
         a.create(learner="likelihood-ucb")

@@ -68,7 +68,7 @@ def lines_of(found: OffPolicy) -> list[str]:
     trace = found.fit.trace
     places = ".4f" if trace.reward_range == (0.0, 1.0) else ".5g"
 
-    def told(value: float | None, ends: tuple[float, float] | None, sign: str = "") -> str:
+    def shown(value: float | None, ends: tuple[float, float] | None, sign: str = "") -> str:
         if value is None:
             return "–"
         # The longer side of an interval that the range of rewards cuts.
@@ -78,9 +78,9 @@ def lines_of(found: OffPolicy) -> list[str]:
     rows = [("", "by the fitted model", "over best arm", "by weighting")]
     for one in found.policies:
         model, weighted = one.model, one.weighted
-        modelled = told(model.gain, model.interval), told(model.above_best_arm, model.above_interval, "+")
-        rows.append((one.label, *modelled, told(weighted.gain, weighted.interval)))
-    rows.append(("as logged", told(found.logged, found.logged_interval), "", ""))
+        modelled = shown(model.gain, model.interval), shown(model.above_best_arm, model.above_interval, "+")
+        rows.append((one.label, *modelled, shown(weighted.gain, weighted.interval)))
+    rows.append(("as logged", shown(found.logged, found.logged_interval), "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
         f"{trace.source or 'trace'}: {len(trace)} pulls of {trace.n_arms} arms in slots {trace.times[0]} to "

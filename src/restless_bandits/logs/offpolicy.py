@@ -218,7 +218,7 @@ def evaluate_policy(
     horizon = min(slots, MOST_HORIZON) if horizon is None else check_int("horizon", horizon)
     check_length(horizon)
     several = policies if isinstance(policies, Iterable) and not isinstance(policies, str) else [policies]
-    players = [_player(given, found.problem, trace) for given in several]
+    players = [_labelled(given, found.problem, trace) for given in several]
     if not players:
         raise ProblemError("no policy is named; give at least one, such as 'whittle'")
     rng = check_generator(seed, trace.content, REDRAW)
@@ -261,7 +261,7 @@ def _refuse_whole_logs(trace: Trace) -> None:
         )
 
 
-def _player(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy | Learner]:
+def _labelled(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy | Learner]:
     """A policy for the fitted problem, or a learner, and its label."""
     if isinstance(given, str) and given.endswith(".npz"):
         return given, load_policy(given)

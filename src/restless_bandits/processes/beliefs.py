@@ -262,7 +262,7 @@ def _forgetting_shape(n_states: int, truncation: int) -> HiddenProcess:
 
 
 def remembering_beliefs(distributions: Array, arm: Arm) -> HiddenProcess:
-    """Beliefs (s, τ ≤ cap) that are constant from the truncation on, whether or not their chain has forgotten s by
+    """Beliefs (s, τ ≤ truncation), constant from the truncation on, whether or not their chain has forgotten s by
     then.
 
     ``distributions[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions

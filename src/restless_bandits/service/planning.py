@@ -26,7 +26,7 @@ from restless_bandits.learning.change_detection import CHANGE_GRID
 from restless_bandits.learning.change_detection.change_kernels import score_gains, split_ratios
 from restless_bandits.learning.learners import Learner
 from restless_bandits.model.record import Record
-from restless_bandits.model.tasks import Task
+from restless_bandits.model.tasks import Task, task_fields
 from restless_bandits.service.storage.stored_plans import StoredPlan, make_packed_plan, unpacked
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ class Planner:
 
 def _key(given: Ingredients) -> str:
     learner, record, task, arms, *coordinates = given
-    parts = [learner.spec, record.to_dict(), list(task.names), arms, coordinates]
+    parts = [learner.spec, record.to_dict(), task_fields(task), arms, coordinates]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

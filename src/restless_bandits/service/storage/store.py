@@ -144,12 +144,12 @@ class StoreFile:
         found = self._path.stat()
         self._identity, self._size = _identity(found), found.st_size
         self._log_identity: tuple[int, int] | None = None
-        self._lost: StoreError | None = None
+        self._failure: StoreError | None = None
 
     def check(self) -> None:
         """Raise ``StoreError`` if the file is missing, replaced or truncated."""
-        if self._lost is not None:
-            raise self._lost
+        if self._failure is not None:
+            raise self._failure
         try:
             found = self._path.stat()
         except OSError as error:
@@ -170,8 +170,8 @@ class StoreFile:
         with contextlib.suppress(OSError):
             found = _identity(self._log.stat())
         if self._log_identity not in (None, found):
-            self._lost = self._error(f"has lost {self._log.name}, which held the last commits")
-            raise self._lost
+            self._failure = self._error(f"has lost {self._log.name}, which held the last commits")
+            raise self._failure
         self._log_identity = found
 
     def _is_whole(self, size: int) -> bool:
