@@ -363,7 +363,8 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
         gains = {name: short_gain(problem, _policy(problem, name, None)) for name in ("lp-index", "whittle")}
         best = max(gains, key=lambda name: gains[name])
         return best, f"{best}, the better of lp-index and whittle in a simulation"
-    return "lp-index", f"lp-index, as {states:.3g} joint states are too many for exact"
+    shown = f"{states:.3g}" if states < 1e300 else "more than 1e300"
+    return "lp-index", f"lp-index, as {shown} joint states are too many for exact"
 
 
 def _by_fluid_test(problem: Problem, arms: ObservedArms) -> tuple[str, str]:
