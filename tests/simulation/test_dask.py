@@ -65,6 +65,8 @@ class Cluster:
         self.env = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+            # A worker on a crowded machine may be there long before its scheduler.
+            "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": f"{STARTED_WITHIN}s",
         }
 
     def with_workers(self, count):

@@ -59,7 +59,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="restless",
     cls=_Commands,
-    help="Restless bandits: learn which of several drifting arms to pull, when only the pulled arm is observed.",
+    help="Restless bandits: plan or learn which of several changing arms to pull, seen when pulled or all observed.",
     epilog="PROBLEM is a built-in name or a TOML file. Each command's --help shows an example, and each takes --json. "
     "To begin with: restless solve paper-1",
     pretty_exceptions_enable=False,

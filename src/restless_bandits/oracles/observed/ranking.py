@@ -18,12 +18,13 @@ from restless_bandits._internal.files import save_file
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
 from restless_bandits.model.arm_tables import read_states
 from restless_bandits.model.kinds import names_of
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.finite import next_priority
 from restless_bandits.oracles.observed.planners import POLICIES, lagrangian_priority
 from restless_bandits.policies.finite_horizon import HorizonPolicy
-from restless_bandits.policies.observed import Layout, ObservedPolicy, PriorityPolicy, RandomizedPolicy
+from restless_bandits.policies.observed import ObservedPolicy, PriorityPolicy, RandomizedPolicy
 from restless_bandits.policies.policies import Policy
 
 
