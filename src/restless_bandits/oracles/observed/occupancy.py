@@ -14,6 +14,7 @@ import numpy as np
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.random_streams import world_generator, world_words
 from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import AnyProblem, as_problem
 from restless_bandits.oracles.observed import rollout_kernels as kernels
 from restless_bandits.oracles.observed.arms import ObservedArms
@@ -23,7 +24,7 @@ from restless_bandits.oracles.observed.planners import observed_policy
 from restless_bandits.oracles.observed.rollout import ObservedWorld
 from restless_bandits.policies.finite_horizon import HorizonPolicy
 from restless_bandits.policies.lookahead import LookaheadPolicy
-from restless_bandits.policies.observed import CountedPolicy, Layout, ObservedPolicy, PriorityPolicy, RandomizedPolicy
+from restless_bandits.policies.observed import CountedPolicy, ObservedPolicy, PriorityPolicy, RandomizedPolicy
 
 
 @dataclass(frozen=True, eq=False)
