@@ -16,10 +16,11 @@ from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.random_streams import answer_generator, world_generator
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.arms import Arm
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import normalized_rewards
 from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
-from restless_bandits.policies.observed import Layout, PriorityPolicy
+from restless_bandits.policies.observed import PriorityPolicy
 from restless_bandits.simulation.benchmark.instances import DISCOUNT_TOLERANCE, Instance, Reference
 from restless_bandits.simulation.benchmark.messages import (
     PROTOCOL,
