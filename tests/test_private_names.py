@@ -16,6 +16,8 @@ ALLOWED = {
     "_getframe": "sys._getframe finds the main script in the stack",
     "_processes": "concurrent.futures has no public way to end a busy worker",
     "_executor_manager_thread": "concurrent.futures has no public way to wait for the end of its thread",
+    "_result_queue": "concurrent.futures has no public way to close the pipe that its thread reads",
+    "_writer": "the open end of that pipe, in multiprocessing.SimpleQueue",
 }
 """Private names of other packages, each with the reason for its use."""
 

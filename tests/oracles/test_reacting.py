@@ -40,7 +40,9 @@ def reacting_arms(draw, n_states=None, ends=(0.0, 1.0), memory=0.9):
     pays, rests = (np.round(rng.uniform(*ends, n), 3) for _ in range(2))
     given = {"passive_rewards": rests if draw(st.booleans()) else None, "setup_cost": draw(st.sampled_from([0.0, 0.2]))}
     initial = draw(st.sampled_from([None, 0, (rng.dirichlet(np.ones(n))).tolist()]))
-    return rb.Arm(passive, pays, active_transitions=active, initial=initial, reward_range=ends, **given)
+    return rb.Arm(
+        passive, pays, active_transitions=active, initial=initial, reward_law="bernoulli", reward_range=ends, **given
+    )
 
 
 def as_lists(arm):
@@ -89,10 +91,12 @@ class TestExact:
         arms, tables = [], []
         for _ in range(2):
             passive, active = (0.3 / 2 + 0.7 * rng.dirichlet(np.ones(2), size=2) for _ in range(2))
-            arm = rb.Arm(passive, rng.uniform(*ends, 2), active_transitions=active, reward_range=ends)
+            arm = rb.Arm(
+                passive, rng.uniform(*ends, 2), active_transitions=active, reward_law="bernoulli", reward_range=ends
+            )
             laws = arm.state_distributions(120)
             arms.append(arm)
-            tables.append(rb.TableArm(laws[1:], arm.rewards, reward_range=ends))
+            tables.append(rb.TableArm(laws[1:], arm.rewards, reward_law="bernoulli", reward_range=ends))
         ours, theirs = (oracles.exact(rb.Problem(some)) for some in (arms, tables))
         assert ours.gain == pytest.approx(theirs.gain, abs=1e-9)
 

@@ -146,7 +146,7 @@ def numbers_of(name: str, cells: Cells, place: Place) -> npt.NDArray[Any]:
 
 def _numbers(name: str, cells: Cells) -> npt.NDArray[Any] | None:
     """Numbers, or None if the column does not allow some cell."""
-    if name == "state" and (whole := _whole(cells)) is not None:
+    if name == "state" and (whole := _integers(cells)) is not None:
         return whole
     numbers = floats(cells)
     if numbers is None:
@@ -161,7 +161,7 @@ def _numbers(name: str, cells: Cells) -> npt.NDArray[Any] | None:
     return numbers
 
 
-def _whole(cells: Cells) -> IntArray | None:
+def _integers(cells: Cells) -> IntArray | None:
     """Whole numbers with all their digits, as nanoseconds since 1970 are more than a double can hold; else None."""
     if hasattr(cells, "cast"):
         # Hexadecimal numbers are integers for Arrow, and no numbers for Python.
@@ -208,7 +208,7 @@ def times_of(cells: Cells, place: Place) -> npt.NDArray[Any] | Stamped:
         if np.isnat(stamps).any():
             raise ProblemError(f"{place(int(np.argmax(np.isnat(stamps))))}: {_fault('time', None)}")
         return Stamped(stamps)
-    if (whole := _whole(cells)) is not None and (np.abs(whole) < LAST_SLOT).all():
+    if (whole := _integers(cells)) is not None and (np.abs(whole) < LAST_SLOT).all():
         return whole
     numbers = floats(cells)
     if numbers is not None and np.isfinite(numbers).all() and (np.abs(numbers) < LAST_SLOT).all():

@@ -75,13 +75,13 @@ def evaluate(
 def lines_of(found: OffPolicy) -> list[str]:
     """Return the answer as text: a line for each policy, followed by the basis of the numbers."""
     trace = found.fit.trace
-    told = _told(trace.reward_range)
+    shown = _shown_by(trace.reward_range)
     rows = [("", "by the fitted model", "over best arm", "by weighting")]
     for one in found.policies:
         model, weighted = one.model, one.weighted
-        modelled = told(model.gain, model.interval), told(model.above_best_arm, model.above_interval, "+")
-        rows.append((one.label, *modelled, told(weighted.gain, weighted.interval)))
-    rows.append(("as logged", told(found.logged, found.logged_interval), "", ""))
+        modelled = shown(model.gain, model.interval), shown(model.above_best_arm, model.above_interval, "+")
+        rows.append((one.label, *modelled, shown(weighted.gain, weighted.interval)))
+    rows.append(("as logged", shown(found.logged, found.logged_interval), "", ""))
     lines = [
         f"{trace.source or 'trace'}: {len(trace)} pulls of {trace.n_arms} arms in slots {trace.times[0]} to "
         f"{trace.times[-1]}; reward a slot, ± is an interval of {found.confidence:.3g}"
@@ -108,14 +108,14 @@ def observed_lines(found: ObservedOffPolicy) -> list[str]:
     """Return the answer for observed arms as text."""
     from restless_bandits.logs.observed_offpolicy import MODEL_ASSUMES, WEIGHTING_ASSUMES
 
-    trace, told = found.fit.trace, _told(found.fit.trace.reward_range)
+    trace, shown = found.fit.trace, _shown_by(found.fit.trace.reward_range)
     rows = [("", "by the fitted model", "over random", "by weighting")]
     for one in found.policies:
         lift = float(one.model.above.mean())
-        over = "" if one.label == "random" else told(lift, one.model.above_interval, "+")
-        weighted = told(one.weighted.gain, one.weighted.interval)
-        rows.append((one.label, told(one.model.gain, one.model.interval), over, weighted))
-    rows.append(("as logged", told(found.logged, found.logged_interval), "", ""))
+        over = "" if one.label == "random" else shown(lift, one.model.above_interval, "+")
+        weighted = shown(one.weighted.gain, one.weighted.interval)
+        rows.append((one.label, shown(one.model.gain, one.model.interval), over, weighted))
+    rows.append(("as logged", shown(found.logged, found.logged_interval), "", ""))
     lines = [
         f"{trace.source or 'trace'}: {trace.n_arms} arms, all observed, in slots {trace.times[0]} to "
         f"{trace.times[-1]}; reward an arm and slot, ± is an interval of {found.confidence:.3g}",
@@ -133,18 +133,18 @@ def observed_lines(found: ObservedOffPolicy) -> list[str]:
     return [*lines, *_wrapped(said)]
 
 
-def _told(reward_range: tuple[float, float]) -> Callable[..., str]:
+def _shown_by(reward_range: tuple[float, float]) -> Callable[..., str]:
     """Return a function that writes a value with the reach of its interval."""
     places = ".4f" if reward_range == (0.0, 1.0) else ".5g"
 
-    def told(value: float | None, ends: tuple[float, float] | None, sign: str = "") -> str:
+    def shown(value: float | None, ends: tuple[float, float] | None, sign: str = "") -> str:
         if value is None:
             return "–"
         # The longer side of an interval that the range of rewards cuts.
         reach = "" if ends is None else f" ± {max(value - ends[0], ends[1] - value):{places}}"
         return f"{value:{sign}{places}}{reach}"
 
-    return told
+    return shown
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

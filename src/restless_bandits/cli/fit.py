@@ -228,7 +228,7 @@ def _picture(found: Fit, kind: str) -> bytes:
         figure = Figure(figsize=(3.6 * columns + 0.4, 2.9 * rows + 0.3), layout="constrained", dpi=150)
         panels: Any = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
         for n, arm in enumerate(arms):
-            plots.laws(arm, ax=panels[n])
+            plots.distributions(arm, ax=panels[n])
             if n % columns:
                 panels[n].set_ylabel("")
         for panel in panels[len(arms) :]:

@@ -50,7 +50,7 @@ from restless_bandits.simulation.results import EXPECTED
 LEARNS = "a learner depends on more than weights can follow"
 SLOTS, LONGER, LONGEST = 20_000, 4, 16
 """Slots of a policy on each drawn problem, and the factors of their extension while simulation noise matters."""
-CHANCE = 0.1
+RANDOM_SHARE = 0.1
 """The largest share of the simulation in the spread, as a variance."""
 MOST_HORIZON = 10_000
 """The default horizon of a learner for longer logs."""
@@ -189,7 +189,7 @@ def evaluate_policy(
     horizon = min(slots, MOST_HORIZON) if horizon is None else check_int("horizon", horizon)
     check_length(horizon)
     several = policies if isinstance(policies, Iterable) and not isinstance(policies, str) else [policies]
-    players = [_player(given, found.problem, trace) for given in several]
+    players = [_labelled(given, found.problem, trace) for given in several]
     if not players:
         raise ProblemError("no policy is named; give at least one, such as 'whittle'")
     rng = check_generator(seed, trace.content, REDRAW)
@@ -232,7 +232,7 @@ def _refuse_whole_logs(trace: Trace) -> None:
         )
 
 
-def _player(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy | Learner]:
+def _labelled(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy | Learner]:
     """A policy for the fitted problem, or a learner, and its label."""
     if isinstance(given, str) and given.endswith(".npz"):
         return given, load_policy(given)
@@ -264,8 +264,8 @@ def followed(policy: Policy, worlds: list[World], seed: int, longer: int = 1) ->
             run.play(Plan(policy, Forever()))
             halves[number] = np.diff(run.totals.at[:, EXPECTED]) / np.diff(marks)
         gains = np.asarray(halves.mean(axis=1))
-        by_chance = float((np.diff(halves, axis=1) ** 2).mean()) / 4
-        if len(worlds) == 1 or slots >= LONGEST * SLOTS or by_chance <= CHANCE * float(gains.var(ddof=1)):
+        by_simulation = float((np.diff(halves, axis=1) ** 2).mean()) / 4
+        if len(worlds) == 1 or slots >= LONGEST * SLOTS or by_simulation <= RANDOM_SHARE * float(gains.var(ddof=1)):
             return gains
         slots *= LONGER
 

@@ -132,18 +132,20 @@ def _chosen(table: Table, named: Mapping[str, Sequence[str]], wide: str | None) 
     for role in ("time",) if wide is not None else ("time", "arm"):
         if role not in single:
             needs = "it needs time, arm, and state or value" if wide is None else "it needs one beside those of arms"
-            raise ProblemError(f"{table.called} has no column {role!r} among {_among(table)}; {needs}, {_remedy(role)}")
+            raise ProblemError(
+                f"{table.called} has no column {role!r} among {_column_names(table)}; {needs}, {_remedy(role)}"
+            )
     if wide is not None:
         return _Chosen(single, (wide, _arm_columns(table, named[wide], wide, single["time"])))
     if "state" in single and "value" in single:
         raise ProblemError(f"{table.called} has both a state and a value column; choose, as by --columns value=value")
     if "state" not in single and "value" not in single:
-        have = f"{table.called} has neither a state nor a value column among {_among(table)}"
+        have = f"{table.called} has neither a state nor a value column among {_column_names(table)}"
         raise ProblemError(f"{have}; {_remedy('value')}")
     return _Chosen(single)
 
 
-def _among(table: Table) -> str:
+def _column_names(table: Table) -> str:
     return ", ".join(name for name in table.names[:MOST_NAMES] if name) + ", …" * (len(table.names) > MOST_NAMES)
 
 

@@ -88,8 +88,8 @@ def chosen_law(
 ) -> tuple[RewardLaw, float | None]:
     """Return the distribution of rewards and its spread; one that is taken in place of a missing one is said.
 
-    Without a distribution the range ``default`` means one of its two ends, as outcomes of zero or one do. Rewards at the two
-    ends of the range are alike under all distributions. Invalid means are refused later.
+    Without a distribution the range ``default`` means one of its two ends, as outcomes of zero or one do. Rewards at
+    the two ends of the range are alike under all distributions. Invalid means are refused later.
     """
     if distribution is not None:
         return distribution, spread
