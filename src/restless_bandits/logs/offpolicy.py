@@ -51,7 +51,7 @@ DRAWS, FEWEST_DRAWS, MOST_DRAWS = 100, 10, 10_000
 CONFIDENCE = 0.95
 SLOTS, LONGER, LONGEST = 20_000, 4, 16
 """Slots of a policy on each drawn problem, and the factors of their extension while simulation noise matters."""
-CHANCE = 0.1
+RANDOM_SHARE = 0.1
 """The largest share of the simulation in the spread, as a variance."""
 MOST_HORIZON = 10_000
 """The default horizon of a learner for longer logs."""
@@ -293,8 +293,8 @@ def followed(policy: Policy, worlds: list[World], seed: int, longer: int = 1) ->
             run.play(Plan(policy, Forever()))
             halves[number] = np.diff(run.totals.at[:, EXPECTED]) / np.diff(marks)
         gains = np.asarray(halves.mean(axis=1))
-        by_chance = float((np.diff(halves, axis=1) ** 2).mean()) / 4
-        if len(worlds) == 1 or slots >= LONGEST * SLOTS or by_chance <= CHANCE * float(gains.var(ddof=1)):
+        by_simulation = float((np.diff(halves, axis=1) ** 2).mean()) / 4
+        if len(worlds) == 1 or slots >= LONGEST * SLOTS or by_simulation <= RANDOM_SHARE * float(gains.var(ddof=1)):
             return gains
         slots *= LONGER
 
