@@ -160,6 +160,17 @@ class TestEveryOracle:
         assert found.gain == pytest.approx(0.5, abs=1e-9)
         assert evaluate(rb.Problem(arms), found.policy).gain == pytest.approx(0.5, abs=1e-9)
 
+    @pytest.mark.parametrize("name", ["exact", "whittle", "relaxation", "best-arm"])
+    def test_an_arm_of_one_state_that_pays_nothing_allows_no_pull(self, name):
+        one = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]],
+                     passive_rewards=[0.6, 0.1], setup_cost=0.1)  # fmt: skip
+        two = rb.Arm([[0.8, 0.2], [0.3, 0.7]], [0.8, 0], active_transitions=[[0.5, 0.5], [0.2, 0.8]],
+                     passive_rewards=[0.5, 0])  # fmt: skip
+        problem = rb.Problem([one, two, rb.Arm([[1]], [0])])
+        # Pulls do not pay here: at rest the arms earn 0.8 · 0.6 + 0.2 · 0.1 and 0.6 · 0.5.
+        assert oracles.oracle(name)(problem).gain == pytest.approx(0.8, abs=1e-9)
+        assert oracles.exact(rb.Problem([one, two])).upper < 0.73
+
     @pytest.mark.parametrize("name", ["guha"])
     def test_oracles_of_one_paper_refuse_by_name(self, name):
         with pytest.raises(rb.ProblemError, match=f"the oracle {name} does not support"):
