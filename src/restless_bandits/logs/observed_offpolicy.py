@@ -150,7 +150,7 @@ def evaluate_observed(
     """Return the values of policies, from a log of observed arms: see ``evaluate_policy``."""
     found = fit(trace, by=by, observed=observed)
     several = policies if isinstance(policies, Iterable) and not isinstance(policies, str) else [policies]
-    players = [_player(given, found.problem) for given in several]
+    players = [_named_policy(given, found.problem) for given in several]
     if not players:
         raise ProblemError("no policy is named; give at least one, such as 'lp-index'")
     rng = check_generator(seed, trace.content, REDRAW)
@@ -172,7 +172,7 @@ def _slot_range(problem: Problem) -> tuple[float, float]:
     return min(low, 0.0), max(high, 0.0)
 
 
-def _player(given: Any, problem: Problem) -> tuple[str, ObservedPolicy | None]:
+def _named_policy(given: Any, problem: Problem) -> tuple[str, ObservedPolicy | None]:
     """A policy for the fitted problem and its label; None for pulls at random."""
     if given == RANDOM:
         return RANDOM, None
