@@ -2,7 +2,7 @@
 
 ``python tools/check_names.py`` prints each violation. A line of ``names.txt`` holds a name, its replacement, and the
 files below ``src/restless_bandits`` that may still define the name. Modules, classes, functions, parameters, constants
-and fields are checked, as whole identifiers.
+and fields are checked, as whole identifiers; a name without a leading underscore stands for both forms.
 """
 
 import ast
@@ -54,7 +54,7 @@ def uses_of_replaced_names() -> Iterator[str]:
         relative = path.relative_to(PACKAGE)
         parts = [(part, 1) for part in relative.with_suffix("").parts]
         for name, line in parts + sorted(set(definitions(ast.parse(path.read_text(encoding="utf-8"))))):
-            replacement, allowed = names.get(name, ("", ["*"]))
+            replacement, allowed = names.get(name) or names.get(name.lstrip("_"), ("", ["*"]))
             if not any(fnmatch.fnmatch(relative.as_posix(), pattern) for pattern in allowed):
                 yield f"{relative.as_posix()}:{line}: {name} was replaced by {replacement}"
 

@@ -157,13 +157,13 @@ class RestlessBanditEnv(gymnasium.Env[ArmObservation, Any]):
 
         self._fixed = np.array([arm.reward_law == "fixed" for arm in self.problem.arms])
         zero_or_one = [arm.reward_law == "bernoulli" and arm.reward_range == ZERO_TO_ONE for arm in self.problem.arms]
-        self._plain = bool((self._fixed | zero_or_one).all())
+        self._binary_or_fixed = bool((self._fixed | zero_or_one).all())
         self._pays_at_rest = not {"passive_rewards", "setup_cost"}.isdisjoint(self.problem.features)
         self._slot: int | None = None
 
     def _drawn(self, arms: IntArray) -> Array:
         """Rewards of pulled arms in their present states."""
-        if self._plain:
+        if self._binary_or_fixed:
             means = np.array([self._world.arms[arm].rewards[self._world.states[arm]] for arm in arms])
             return np.where(self._fixed[arms], means, self.np_random.random(len(arms)) < means)
         return np.array([self._world.reward(arm, self.np_random) for arm in arms.tolist()])

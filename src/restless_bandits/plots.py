@@ -10,6 +10,7 @@ beside the picture in figures with a layout engine, such as ``plt.subplots(layou
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,10 +22,11 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, check_known, shortened
 from restless_bandits._internal.optional_dependencies import missing_extra
-from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
 from restless_bandits.model import markov
+from restless_bandits.model.arms import Arm
+from restless_bandits.model.kinds import names_of
 from restless_bandits.model.problem import Problem
-from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.simulation.results import SimulationResult
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from restless_bandits.learning.estimation import Estimate
     from restless_bandits.logs import ArmFit, Trace
+    from restless_bandits.oracles.observed.occupancy import Occupancy
     from restless_bandits.simulation.walks import Walk
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
@@ -119,7 +122,7 @@ def regret(
     lines = _lines_of(data, confidence)
     ax = _axes(ax)
     for n, line in enumerate(lines):
-        colour, mark = _look(line.label, n, colours)
+        colour, mark = _style(line.label, n, colours)
         shown = line.mean > 0 if log else np.ones(len(line.mean), dtype=bool)
         slots, mean, low, high = (part[shown] for part in (line.slots, line.mean, line.low, line.high))
         if log:
@@ -161,13 +164,18 @@ def _lines_of(data: Any, confidence: float) -> Sequence[RegretLine]:
 
 
 def raster(stretch: Walk, *, ax: Axes | None = None) -> Axes:
-    """Draw the arms pulled in each slot, over the true states of all arms: light is good."""
+    """Draw the arms pulled in each slot, over the true states of all arms: light is good.
+
+    States are ordered by the mean rewards of a pull.
+    """
     ax = _axes(ax)
     from matplotlib.patches import Patch
 
     slots, arms = stretch.states.shape
-    worst = np.array([max(1, arm.n_states - 1) for arm in stretch.problem.arms])
-    _cells(ax, (stretch.states / worst).T, stretch.first, cmap=_state_shades(), vmin=0, vmax=1)
+    shades = np.empty((arms, slots))
+    for i, arm in enumerate(stretch.problem.arms):
+        shades[i] = np.argsort(_best_first(arm.rewards))[stretch.states[:, i]] / max(1, arm.n_states - 1)
+    _cells(ax, shades, stretch.first, cmap=_state_shades(), vmin=0, vmax=1)
     when, which = np.nonzero(stretch.pulled)
     # Small enough to lie side by side in a run of any length.
     size = float(np.clip(400 / slots, 1.5, 6))
@@ -210,7 +218,7 @@ class BeliefPath:
 
     name: str
     slots: IntArray
-    laws: Array
+    distributions: Array
     """The distribution of the state given all observations before the slot: (slot, state)."""
     seen: IntArray
     """The observed state of the arm in the slot, −1 in slots without a pull."""
@@ -222,7 +230,7 @@ class BeliefPath:
         looks = np.flatnonzero(self.seen >= 0)
         certain = np.eye(len(self.rewards))[self.seen[looks]]
         slots = np.insert(self.slots.astype(np.float64), looks + 1, self.slots[looks])
-        return slots, np.insert(self.laws, looks + 1, certain, axis=0)
+        return slots, np.insert(self.distributions, looks + 1, certain, axis=0)
 
 
 def belief_paths(stretch: Walk) -> list[BeliefPath]:
@@ -232,9 +240,9 @@ def belief_paths(stretch: Walk) -> list[BeliefPath]:
     paths = []
     for i, arm in enumerate(stretch.problem.arms):
         elapsed = stretch.elapsed[:, i]
-        laws = arm.state_distributions(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
+        distributions = arm.state_distributions(int(elapsed.max()))[elapsed, stretch.last_states[:, i]]
         seen = np.where(stretch.pulled[:, i], stretch.states[:, i], -1)
-        paths.append(BeliefPath(arm.name, slots, laws, seen, arm.rewards))
+        paths.append(BeliefPath(arm.name, slots, distributions, seen, arm.rewards))
     return paths
 
 
@@ -243,15 +251,15 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
 
     Between observations the belief fades towards the stationary distribution; an observation, marked by a dot, makes
     the belief jump to the observed state. ``arm`` is a number or a name: the probability of each state of the arm is
-    drawn, stacked, best state below.
+    drawn, stacked, the state with the best reward below.
     """
     paths = data if isinstance(data, Sequence) else belief_paths(data)
     ax = _axes(ax)
     if arm is None:
         for n, path in enumerate(paths):
-            slots, laws = path.jumps()
-            colour, mark = _look(path.name, n)
-            ax.plot(slots, laws @ path.rewards, color=colour, linewidth=1)
+            slots, distributions = path.jumps()
+            colour, mark = _style(path.name, n)
+            ax.plot(slots, distributions @ path.rewards, color=colour, linewidth=1)
             looked = path.seen >= 0
             seen = path.rewards[path.seen[looked]]
             ax.plot(path.slots[looked], seen, mark, color=colour, label=path.name, markersize=4.5)
@@ -262,16 +270,17 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
         if isinstance(arm, str):
             check_known(arm, names, "there is no arm")
         path = paths[names.index(arm) if isinstance(arm, str) else check_int("arm", arm, 0, len(paths) - 1)]
-        slots, laws = path.jumps()
-        tops = np.concatenate([np.zeros((len(laws), 1)), np.cumsum(laws, axis=1)], axis=1)
+        slots, distributions = path.jumps()
+        order = _best_first(path.rewards)
+        tops = np.concatenate([np.zeros((len(distributions), 1)), np.cumsum(distributions[:, order], axis=1)], axis=1)
         shades, n = _state_shades(), len(path.rewards)
-        for k in range(n):
-            # The legend of many states would hide the picture: the first and last states are enough.
-            named = n <= 6 or k in (0, n - 1)
-            label = f"state {k}" + (" (best)" if k == 0 else "") if named else None
-            shade = shades(k / max(1, n - 1))
-            ax.fill_between(slots, tops[:, k], tops[:, k + 1], color=shade, linewidth=0, label=label)
-            ax.plot(slots, tops[:, k + 1], color="white", linewidth=0.5)
+        for place, k in enumerate(order.tolist()):
+            # The legend of many states would hide the picture: the best and worst states are enough.
+            named = n <= 6 or place in (0, n - 1)
+            label = f"state {k}" + (" (best)" if place == 0 else "") if named else None
+            shade = shades(place / max(1, n - 1))
+            ax.fill_between(slots, tops[:, place], tops[:, place + 1], color=shade, linewidth=0, label=label)
+            ax.plot(slots, tops[:, place + 1], color="white", linewidth=0.5)
         looks = path.slots[path.seen >= 0]
         ax.plot(looks, np.full(len(looks), 1.03), "v", color=COLOURS[1], markersize=4, label="seen")
         ax.set(ylim=(0, 1.06), ylabel=f"probability, {path.name}")
@@ -285,8 +294,10 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
 
 @dataclass(frozen=True, eq=False)
 class IndexTable:
-    """Whittle's index of an arm: ``index[s, τ - 1]``, with a last row for an arm never observed, if the arm can be
-    unobserved.
+    """Whittle's index of an arm that is seen when pulled: ``index[s, τ - 1]``.
+
+    The rows after the states are for an arm never observed, if the arm can be unobserved, and for an arm whose last
+    pull was not answered, if that differs.
     """
 
     name: str
@@ -296,26 +307,33 @@ class IndexTable:
 
 
 def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
-    """Return the data of ``index_map`` for a problem."""
+    """Return the data of ``index_map`` for a problem whose arms are seen when pulled: a table for each kind of arm."""
     problem.require_steady("a picture of indices")
-    refuse_unsupported(problem, "plots")
+    if problem.observed == "all":
+        raise ProblemError("all states are observed, so an index does not depend on τ; take state_index_table")
     from restless_bandits.oracles import whittle_index
 
     tables = []
-    for arm in problem.arms:
+    for arm in problem.kinds:
         found = whittle_index(arm, length=tau_max)
-        states = [f"state {s}" for s in range(arm.n_states)]
-        rows = states if arm.initial is not None else [*states, "never seen"]
+        rows = [f"state {s}" for s in range(arm.n_states)]
+        if found.lost_row:
+            rows += ["never seen", "answer lost"]
+        elif arm.initial is None:
+            rows.append("never seen")
         tables.append(IndexTable(arm.name, found.table[: len(rows)], tuple(rows), found.indexable))
     return tables
 
 
 def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int = 12, ax: Axes | None = None) -> Axes:
-    """Draw Whittle's index by last observed state and elapsed slots as a heat map, of one arm or of all.
+    """Draw Whittle's index by last observed state and elapsed slots as a heat map of one arm or of all.
 
-    Arms stand below each other on a common scale of colours: the arm to pull has the brighter cell.
+    Arms stand below each other on a common scale of colours: the arm to pull has the brighter cell. The picture of a
+    problem whose states are all observed is that of ``state_indices``.
     """
     if isinstance(data, Problem):
+        if data.observed == "all":
+            return state_indices(data, ax=ax)
         data = index_tables(data, tau_max)
     tables = [data] if isinstance(data, IndexTable) else data
     ax = _axes(ax)
@@ -323,10 +341,7 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
     n_rows, length = index.shape
     image = _cells(ax, index, 1, cmap="cividis")
     if length <= 15 and n_rows <= 16:
-        middle = (index.min() + index.max()) / 2
-        for (row, column), value in np.ndenumerate(index):
-            colour = "black" if value > middle else "white"
-            ax.text(column + 1, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
+        _write_values(ax, index, 1)
     labels: list[str] = []
     for table in tables:
         if labels:
@@ -342,6 +357,152 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
         ax.set_ylabel(name)
     ax.set_xlabel("slots since last seen τ")
     ax.figure.colorbar(image, ax=ax, label="Whittle index", pad=0.02)
+    return ax
+
+
+INDEX_LABELS = {"whittle": "Whittle index", "lp-index": "Lagrangian index", "myopic": "reward of a pull now"}
+MOST_ROWS = 40
+"""Rows of a picture of indices by state; of more kinds of arms so many are drawn, without names."""
+
+
+@dataclass(frozen=True, eq=False)
+class StateIndexTable:
+    """An index by kind of arm and state, the kind with the highest index first."""
+
+    label: str
+    names: tuple[str, ...]
+    index: Array
+    """The index: (kind, state), NaN where a kind lacks a state."""
+    indexable: BoolArray
+    """Whether each kind is indexable."""
+    pulled_from: int
+    """The first column of states after a slot with a pull, which arms with a set-up cost have; else the columns."""
+
+
+def state_index_table(problem: Problem, oracle: str = "whittle") -> StateIndexTable:
+    """Return the data of ``state_indices`` for a problem whose states are all observed.
+
+    ``oracle`` is ``whittle``, ``lp-index`` for the Lagrangian index, or ``myopic``.
+    """
+    from restless_bandits.oracles.observed.planners import observed_policy, observed_relaxation
+    from restless_bandits.policies.observed import PriorityPolicy
+
+    check_known(oracle, INDEX_LABELS, "there is no index")
+    if problem.observed != "all":
+        raise ProblemError("an index by state is of arms that are all observed; give a problem with observed = 'all'")
+    policy = observed_policy(problem, oracle)
+    assert isinstance(policy, PriorityPolicy)
+    sizes = policy.layout.n_states
+    index = np.full((len(sizes), int(sizes.max())), np.nan)
+    index[np.arange(index.shape[1]) < sizes[:, None]] = policy.score
+    order = np.argsort(-np.nanmax(index, axis=1), kind="stable")
+    names, indexable = list(names_of(problem.kinds)), observed_relaxation(problem).indexable
+    doubled = "setup_cost" in problem.features and len({arm.n_states for arm in problem.kinds}) == 1
+    half = index.shape[1] // (2 if doubled else 1)
+    return StateIndexTable(INDEX_LABELS[oracle], tuple(names[i] for i in order), index[order], indexable[order], half)
+
+
+def state_indices(data: Problem | StateIndexTable, *, oracle: str = "whittle", ax: Axes | None = None) -> Axes:
+    """Draw an index by kind of arm and state as a heat map, for arms that are all observed.
+
+    The arms to pull have the brightest cells at their present states. Of more than 40 kinds evenly spaced rows are
+    drawn.
+    """
+    table = state_index_table(data, oracle) if isinstance(data, Problem) else data
+    ax = _axes(ax)
+    many, states = table.index.shape
+    rows = np.unique(np.linspace(0, many - 1, min(MOST_ROWS, many)).round().astype(np.int64))
+    image = _cells(ax, table.index[rows], 0, cmap="cividis")
+    if len(rows) <= 16 and states <= 15:
+        _write_values(ax, table.index[rows], 0)
+    if many > len(rows):
+        ax.set_yticks([0, len(rows) - 1], ["1", f"{many:,}"])
+        ax.set_ylabel("kinds of arms by their highest index")
+    else:
+        marks = ["" if table.indexable[row] else " (not indexable)" for row in rows]
+        ax.set_yticks(range(many), [f"{name}{mark}" for name, mark in zip(table.names, marks, strict=True)])
+    ticks = range(0, states, -(-states // 20))
+    ax.set_xticks(ticks, [str(s) if s < table.pulled_from else f"{s - table.pulled_from}, pulled" for s in ticks])
+    ax.tick_params(length=0)
+    ax.set_xlabel("state")
+    ax.figure.colorbar(image, ax=ax, label=table.label, pad=0.02)
+    return ax
+
+
+@dataclass(frozen=True, eq=False)
+class GainLine:
+    """The gain of a policy, a slot and arm, for several numbers of arms; or the bound of every policy."""
+
+    label: str
+    arms: IntArray
+    gain: Array
+    stderr: Array
+    """Standard errors, 0 where the gain is computed."""
+    is_bound: bool = False
+
+
+def gain_lines(
+    problem: Problem, arms: Sequence[int], oracles: Sequence[str] = ("whittle", "lp-index", "id")
+) -> list[GainLine]:
+    """Return the data of ``gains``: the bound of the relaxation first, then a line for each oracle.
+
+    The problem, whose states are all observed, is stated again for each number of arms, in its own proportions.
+    """
+    from restless_bandits.oracles.observed.planners import observed_relaxation
+    from restless_bandits.simulation.solving import solve
+
+    if problem.observed != "all":
+        raise ProblemError("gains by the number of arms are of arms that are all observed; give observed = 'all'")
+    stated = [problem.with_arms(number) for number in arms]
+    numbers = np.array([one.n_arms for one in stated])
+    bounds = np.array([observed_relaxation(one).bound for one in stated]) / numbers
+    lines = [GainLine("bound of any policy", numbers, bounds, np.zeros(len(stated)), is_bound=True)]
+    for oracle in oracles:
+        found = [solve(one, oracle) for one in stated]
+        gain = np.array([np.nan if one.gain is None else one.gain for one in found]) / numbers
+        lines.append(GainLine(oracle, numbers, gain, np.array([one.gain_stderr or 0.0 for one in found]) / numbers))
+    return lines
+
+
+def gains(lines: Sequence[GainLine], *, ax: Axes | None = None) -> Axes:
+    """Draw gains a slot and arm against the number of arms, beside the bound of any policy, from ``gain_lines``.
+
+    Bars are two standard errors to either side of a simulated gain.
+    """
+    ax = _axes(ax)
+    policies = [line for line in lines if not line.is_bound]
+    for n, line in enumerate(policies):
+        colour, mark = _style(line.label, n)
+        ax.errorbar(line.arms, line.gain, yerr=2 * line.stderr, color=colour, marker=mark, capsize=2, label=line.label)
+    for line in lines:
+        if line.is_bound:
+            ax.plot(line.arms, line.gain, color="black", linestyle="--", linewidth=1.2, label=line.label)
+    numbers = sorted({int(number) for line in lines for number in line.arms})
+    ax.set_xscale("log")
+    ax.set_xticks(numbers, [_short(number) for number in numbers])
+    ax.minorticks_off()
+    ax.set(xlabel="arms", ylabel="gain a slot and arm")
+    _legend_beside(ax)
+    return ax
+
+
+def occupancy(data: Occupancy, *, ax: Axes | None = None) -> Axes:
+    """Draw the fractions of arms in each state over time: dots for a simulated run, lines for the fluid path.
+
+    ``rb.occupancy`` returns the data.
+    """
+    ax = _axes(ax)
+    slots = np.arange(1, len(data.simulated) + 1)
+    for state, fractions in enumerate(data.simulated.T):
+        colour, mark = _style("", state)
+        ax.plot(slots, fractions, mark, color=colour, markersize=3, label=f"state {state}")
+        if data.fluid is not None:
+            ax.plot(slots, data.fluid[:, state], color=colour, linewidth=1)
+    if data.fluid is not None:
+        ax.plot([], [], color="0.3", linewidth=1, label="fluid path")
+    ax.set(xlabel="slot", ylabel="fraction of arms", ylim=(0, None))
+    ax.set_title(f"{data.policy}, {data.n_arms:,} arms")
+    _legend_beside(ax)
     return ax
 
 
@@ -391,24 +552,28 @@ def transition_estimates(
 ) -> list[TransitionEstimate]:
     """Return the data of ``transitions`` for an estimate: the transitions to neighbouring states of all arms.
 
-    The probability of staying is the remainder. Intervals are the estimate plus and minus a number of standard errors,
-    clipped to [0, 1]; true values are taken from ``problem``.
+    An arm that reacts has those at rest and those of a pull. The probability of staying is the remainder. Intervals are
+    the estimate plus and minus a number of standard errors, clipped to [0, 1]; true values are taken from ``problem``.
     """
     from scipy import stats
 
-    if problem is not None:
-        refuse_unsupported(problem, "plots")
     width = float(stats.norm.ppf(0.5 + confidence / 2))
     moves = []
     for i, arm in enumerate(found.arms):
-        name = arm.name if problem is None else problem.arms[i].name
+        true = None if problem is None else problem.arms[i]
+        name = arm.name if true is None else true.name
         n = len(arm.transitions)
         neighbours = [(s, k) for s in range(n) for k in (s - 1, s + 1) if 0 <= k < n]
-        for s, k in neighbours:
-            value, reach = float(arm.transitions[s, k]), width * float(arm.standard_errors[s, k])
-            truth = None if problem is None else float(problem.arms[i].one_step[s, k])
+        chains = [("", arm.transitions, arm.standard_errors, None if true is None else true.one_step)]
+        if arm.active_transitions is not None and arm.active_standard_errors is not None:
+            truth = true.active_chain if isinstance(true, Arm) else None
+            chains = [("\nat rest", *chains[0][1:])]
+            chains.append(("\npulled", arm.active_transitions, arm.active_standard_errors, truth))
+        for (when, chain, errors, truth), (s, k) in itertools.product(chains, neighbours):
+            value, reach = float(chain[s, k]), width * float(errors[s, k])
             ends = max(0.0, value - reach), min(1.0, value + reach)
-            moves.append(TransitionEstimate(name, f"{s}→{k}", value, *ends, truth))
+            known = None if truth is None else float(truth[s, k])
+            moves.append(TransitionEstimate(name, f"{s}→{k}{when}", value, *ends, known))
     return moves
 
 
@@ -435,7 +600,8 @@ def transitions(
         ax.axvline(places[name][0] - 0.5, color="black", linewidth=0.5, alpha=0.3)
     # A second line of labels, below the labels of the transitions.
     under = ax.secondary_xaxis(location=0)
-    under.set_xticks([float(np.mean(places[name])) for name in names], [f"\n{name}" for name in names])
+    below = "\n" * max(1 + 2 * move.move.count("\n") for move in moves)
+    under.set_xticks([float(np.mean(places[name])) for name in names], [below + name for name in names])
     under.tick_params("x", length=0)
     under.spines["bottom"].set_visible(False)
     ax.grid(visible=False, axis="x")
@@ -454,6 +620,15 @@ def _cells(ax: Axes, values: Array, first: int, **look: Any) -> AxesImage:
     return ax.imshow(values, aspect="auto", interpolation="nearest", extent=extent, **look)
 
 
+def _write_values(ax: Axes, values: Array, first: int) -> None:
+    """Write the numbers of a table into its cells; the middles of its columns are ``first`` and so on."""
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            colour = "black" if value > middle else "white"
+            ax.text(column + first, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
+
+
 def _error_bars(ax: Axes, places: npt.ArrayLike, values: Array, ends: Array, colour: str, label: str) -> None:
     ax.errorbar(places, values, yerr=np.abs(ends - values), fmt="o", color=colour, capsize=3, label=label)
 
@@ -464,7 +639,7 @@ def _truths(ax: Axes, truths: Sequence[float | None]) -> None:
         ax.plot([place - 0.3, place + 0.3], [truth, truth], color="black", linewidth=1.2, label=None if n else "truth")
 
 
-def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
+def distributions(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     """Draw the probability that an arm is in the same state some slots later: observed shares, and the fitted chain's
     curve.
 
@@ -477,7 +652,7 @@ def laws(arm: ArmFit, *, ax: Axes | None = None) -> Axes:
     along = np.unique(np.geomspace(1, max(10, lags.max(initial=0)), 60).round().astype(np.int64))
     curves = np.array([np.diagonal(markov.power(arm.transitions, int(lag))) for lag in along])
     for state in range(n):
-        colour, mark = _look("", state)
+        colour, mark = _style("", state)
         ax.plot(along, curves[:, state], color=colour, linewidth=1.2)
         shares = np.array([distribution.observed[state, state] for distribution in arm.laws])
         predicted = np.array([distribution.predicted[state, state] for distribution in arm.laws])
@@ -506,7 +681,7 @@ def running_times(
     """Draw seconds of a run against the number of arms; ``others`` are drawn dashed, for comparison."""
     ax = _axes(ax)
     for n, (label, by_arms) in enumerate(times.items()):
-        colour, mark = _look(label, n, colours)
+        colour, mark = _style(label, n, colours)
         ax.plot(list(by_arms), list(by_arms.values()), color=colour, marker=mark, label=label)
         if others is not None and (theirs := others.get(label)):
             ax.plot(list(theirs), list(theirs.values()), color=colour, linestyle="--", linewidth=1, alpha=0.6)
@@ -516,13 +691,18 @@ def running_times(
     return ax
 
 
-def _look(label: str, n: int, colours: Mapping[str, str] | None = None) -> tuple[str, str]:
+def _style(label: str, n: int, colours: Mapping[str, str] | None = None) -> tuple[str, str]:
     """The colour and the mark of a line: by its position in ``colours``, if named there, for equal looks in every
     picture.
     """
     if colours is not None and label in colours:
         return colours[label], MARKS[list(colours).index(label) % len(MARKS)]
     return COLOURS[n % len(COLOURS)], MARKS[n % len(MARKS)]
+
+
+def _best_first(rewards: Array) -> IntArray:
+    """Return states in the order of their mean rewards, the best first, and ties by number."""
+    return np.argsort(-rewards, kind="stable")
 
 
 def _state_shades() -> Colormap:

@@ -204,12 +204,17 @@ LEARNERS = Registry(
         "dsee": "restless_bandits.learning.learners.weak:DSEE",
         "round-robin": "restless_bandits.learning.learners.simple:RoundRobin",
         "ucb1": "restless_bandits.learning.learners.simple:UCB1",
+        "certainty-equivalent": "restless_bandits.learning.learners.observed_posterior:CertaintyEquivalent",
+        "random": "restless_bandits.learning.learners.simple:RandomArms",
         "informed": "restless_bandits.learning.learners.simple:Informed",
     },
 )
 
 DEFAULT = "likelihood-ucb"
 """The default learner: the least measured regret (docs/head-to-head.md)."""
+
+DEFAULT_REACTING = "posterior"
+"""The default learner of arms that react, pay at rest or have a set-up cost (docs/learners.md)."""
 
 OBSERVED_ORACLES = ("lp-index", "id", "lp-update", "fluid-priority")
 """Oracles for arms that are all observed, and for no others."""

@@ -83,6 +83,7 @@ def test_feedback_in_words_and_costs_is_checked():
 def test_a_task_first_and_the_default_learner():
     task = rb.Problem.builtin("paper-1").task()
     assert rb.Agent(task).learner == rb.default_learner(task)
+    assert rb.Agent(rb.Problem.builtin("collapsing").task()).learner == rb.learner("posterior")
     with pytest.raises(rb.ProblemError, match="2 arms are pulled"):
         rb.Agent("round-robin", arms=["a", "b", "c"], plays=2).ask_one()
 

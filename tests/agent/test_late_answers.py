@@ -174,7 +174,7 @@ class TestWhatIsOpen:
     [
         (dict(state=0, reward=1, slot=9), "slot 9 is in the future; the present slot is 4"),
         (dict(state=0, reward=1, slot=0), "slot is 0; it must be a positive whole number"),
-        (dict(state=0, reward=1, slot=1.0), "slot is 1.0"),
+        (dict(state=0, reward=1, slot=1.5), "slot is 1.5"),
         (dict(state=0, reward=1, slot=3), "no decision was asked for in slot 3; name the arm that was pulled"),
         (
             dict(state=1, reward=0, slot=1),

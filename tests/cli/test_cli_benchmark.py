@@ -13,9 +13,11 @@ from restless_bandits.simulation.benchmark import instances, pages, running, sub
 @pytest.fixture
 def restless(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     chosen = [one for one in instances.instances_of("index") if one.name == "three-states"]
     for module in (pages, running, submissions):
         monkeypatch.setattr(module, "instances_of", lambda track: chosen if track == "index" else [])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["restless", "benchmark", *map(str, words)])
@@ -24,7 +26,8 @@ def restless(capsys, monkeypatch, tmp_path):
         captured = capsys.readouterr()
         return stopped.value.code or 0, captured.out, captured.err
 
-    return run
+    yield run
+    sys.modules.pop("mine", None)
 
 
 def test_tracks(restless):

@@ -47,7 +47,8 @@ def arms(tmp_path):
 
 def test_published_numbers(as_json, restless, tmp_path):
     out = tmp_path / "indices.csv"
-    found = as_json("solve", "three-states", "--arms", "1000", "--oracle", "whittle", "--out", out)
+    found = as_json("solve", "three-states", "--arms", "1000", "--oracle", "whittle", "--indices", out)
+    assert (found["indices"], found["list"], found["policy"]) == (str(out), None, None)
     assert found["upper"] / 1000 == pytest.approx(0.123800171, abs=5e-10)
     assert found["gain"] / 1000 == pytest.approx(0.1142, abs=5e-4)
     assert (found["details"]["arms"], found["details"]["plays"]) == (1000, 400)
@@ -141,7 +142,20 @@ def test_tables(arms, as_json, restless, tmp_path):
             "the state of p1 is 2; it must be a whole number from",
         ),
         (["rank", "ARMS", "--states", "ARMS", "--plays", "1"], "has no column state"),
-        (["rank", "ARMS", "--states", "STATES", "--plays", "1", "--out", "STATES"], "which is read too"),
+        (
+            ["rank", "ARMS", "--states", "STATES", "--plays", "1", "--out", "STATES"],
+            "another part of the command",
+        ),
+        (["rank", "ARMS", "--states", "STATES", "--plays", "1", "--out", "list.parquet"], "tables are written as CSV"),
+        (
+            ["solve", "ARMS", "--plays", "1", "--states", "STATES"],
+            "--states is for a list of arms; give --out",
+        ),
+        (
+            ["solve", "ARMS", "--plays", "1", "--out", "x.csv", "--indices", "x.csv"],
+            "another part of the command",
+        ),
+        (["solve", "paper-1", "--indices", "x.csv"], "is for arms that are all observed; give paper-1 observed"),
     ],
 )
 def test_mistakes(arms, restless, tmp_path, words, sentence):
@@ -155,11 +169,54 @@ def test_mistakes(arms, restless, tmp_path, words, sentence):
     assert sentence in err
 
 
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_list_of_a_solution(arms, as_json, restless, tmp_path):
+    path, states = arms
+    out, indices, ranked = (tmp_path / name for name in ("top.csv", "indices.csv", "ranked.csv"))
+    given = (path, "--states", states, "--plays", "2")
+    found = as_json("solve", *given, "--oracle", "lp-index", "--out", out, "--indices", indices)
+    assert (found["list"], found["indices"], found["policy"]) == (str(out), str(indices), None)
+    as_json("rank", *given, "--out", ranked)
+    assert out.read_text() == ranked.read_text()
+    index = {(row["name"], row["state"]): row["index"] for row in rows_of(indices)}
+    assert len(index) == 12
+    assert all(index[row["name"], row["state"]] == row["index"] for row in rows_of(out))
+    assert f"list            {out}" in restless("solve", *given, "--out", out)[1]
+    # The optimum has no index: its own arms, in the order of the Lagrangian index.
+    optimum = rb.solve(rb.Problem.from_table(path, plays=2)).policy
+    assert {row["name"] for row in rows_of(out)} == {f"p{i}" for i in optimum([i % 2 for i in range(6)])}
+
+
+def test_the_list_without_states(as_json, tmp_path):
+    out, indices = tmp_path / "top.csv", tmp_path / "indices.csv"
+    as_json("solve", "circulant-4", "--arms", "1000", "--oracle", "whittle", "--out", out, "--indices", indices)
+    rows = rows_of(out)
+    assert [row["name"] for row in rows] == [f"cycle-{i:04d}" for i in range(1, 201)]
+    # A state is as probable as another in slot 1.
+    mean = sum(float(row["index"]) for row in rows_of(indices)) / 4
+    assert all(row["state"] == "" and float(row["index"]) == pytest.approx(mean, abs=1e-12) for row in rows)
+
+
+def test_the_list_of_a_programme_that_ends(as_json, tmp_path):
+    out = tmp_path / "top.csv"
+    found = as_json("solve", "maintenance-observed", "--arms", "60", "--horizon", "4", "--out", out)
+    assert found["oracle"] == "fluid-priority"
+    assert len(rows_of(out)) == found["details"]["plays"] == 10
+
+
 def test_nothing_is_written_after_a_mistake(arms, restless, tmp_path):
     path, states = arms
-    out = tmp_path / "list.csv"
-    assert restless("rank", path, "--states", states, "--plays", "1", "--exclude", "x", "--out", out)[0] == 2
-    code, _, err = restless("solve", path, "--plays", "2", "--out", tmp_path / "indices.csv")
-    assert code == 2
-    assert "the policy has no indices to write" in err
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["arms.csv", "states.csv"]
+    out, files = tmp_path / "list.csv", ["arms.csv", "states.csv"]
+    for words in (
+        ("rank", path, "--states", states, "--plays", "1", "--exclude", "x", "--out", out),
+        ("solve", path, "--plays", "7", "--out", out, "--indices", tmp_path / "indices.csv"),
+        ("solve", "paper-1", "--out", out),
+        ("solve", path, "--states", path, "--plays", "1", "--out", out),
+    ):
+        code, printed, err = restless(*words)
+        assert (code, printed, err.count("\n")) == (2, "", 1)
+    assert sorted(file.name for file in tmp_path.iterdir()) == files

@@ -201,7 +201,8 @@ def test_learners_that_refuse_and_foreign_folders(restless, tmp_path):
     assert err.count("\n") == 1
 
 
-def test_without_a_learner_the_default_plays(restless):
-    code, out, _ = restless("paper-1", "--horizon", "500", "--runs", "2", "--json")
+@pytest.mark.parametrize(("problem", "spec"), [("paper-1", "likelihood-ucb"), ("collapsing", "posterior")])
+def test_without_a_learner_the_default_plays(restless, problem, spec):
+    code, out, _ = restless(problem, "--horizon", "200", "--runs", "2", "--json")
     assert code == 0
-    assert [entry["spec"] for entry in json.loads(out)["learners"]] == ["likelihood-ucb"]
+    assert [entry["spec"] for entry in json.loads(out)["learners"]] == [spec]

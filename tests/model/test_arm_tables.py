@@ -5,6 +5,7 @@ import pytest
 
 from restless_bandits import Arm, Problem, ProblemError
 from restless_bandits._internal import tables
+from tests.optional import needed
 
 PATIENTS = {
     "name": ["ana", "ben", "cy"],
@@ -41,7 +42,7 @@ def close(one, other):
 def test_every_format(tmp_path, patients, monkeypatch):
     path = tmp_path / "arms.csv"
     path.write_text(csv_of(PATIENTS))
-    pyarrow, parquets = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow, parquets = needed("pyarrow"), needed("pyarrow.parquet")
     table, parquet = pyarrow.table(PATIENTS), tmp_path / "arms.parquet"
     parquets.write_table(table, parquet)
     for source in (PATIENTS, path, str(path), table, parquet):
@@ -104,10 +105,10 @@ def test_the_range_of_a_slot():
         ({"p_passive_1_0": [0.5, 0.4, 0.4]}, "row 2: the sum of p_passive_1_0 to p_passive_1_1 is 1.1; it must be 1"),
         ({"reward_1": ["1", "", "x"]}, "row 1: reward_1 is missing; give a number"),
         ({"reward_1": ["1", "x", "1"]}, "row 1: reward_1 is 'x', which is no finite number; give a number"),
-        ({"name": ["ana", "ben", "ana"]}, "row 2: name is 'ana', which an earlier row has too"),
+        ({"name": ["ana", "ben", "ana"]}, "row 2: name is 'ana', as in an earlier row; give each arm once"),
         ({"name": ["ana", None, "cy"]}, "row 1: name is missing; give a text"),
         ({"count": [1, -2, 1]}, "row 1: count is -2; it must be a whole number of at least 1"),
-        ({"initial": [0, 0, 3]}, "initial[2] is 3; it must be a state from 0 to 1"),
+        ({"initial": [0, 0, 3]}, "row 2: initial is 3; it must be a state from 0 to 1"),
         ({"p_resting_0_1": [0, 0, 0]}, "has a column 'p_resting_0_1'; write p_passive_0_1"),
     ],
 )
@@ -116,6 +117,14 @@ def test_mistakes(change, sentence):
     with pytest.raises(ProblemError) as error:
         Problem.from_table(table, plays=1)
     assert sentence in str(error.value)
+
+
+def test_sums_along_another_axis():
+    chain = {"p_passive_0_0": [0.9], "p_passive_0_1": [0.5], "p_passive_1_0": [0.1], "p_passive_1_1": [0.5]}
+    with pytest.raises(ProblemError, match=r"sum of p_passive_0_0 to p_passive_0_1 is 1.4; it must be 1; the sums"):
+        Problem.from_table(chain | {"reward_0": [0], "reward_1": [1]}, plays=1)
+    with pytest.raises(ProblemError, match=r"transitions\[0\] sums to 1.4, not 1; its columns do, so exchange"):
+        Arm([[0.9, 0.5], [0.1, 0.5]], [0, 1])
 
 
 def test_other_mistakes(tmp_path):

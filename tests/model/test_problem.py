@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,6 +28,9 @@ def test_the_documented_example():
 
 
 class TestArm:
+    def test_the_signature_shows_the_parameters(self):
+        assert list(inspect.signature(rb.Arm).parameters)[:2] == ["transitions", "rewards"]
+
     def test_laws_are_powers_with_a_row_for_never_seen(self):
         table = Arm(GOOD, [1, 0]).state_distributions(3)
         assert table.shape == (4, 3, 2)

@@ -221,7 +221,7 @@ class TestLimits:
     def test_says_what_it_takes_before_it_takes_it(self):
         lines = []
         exact(Problem.builtin("paper-1"), report=lines.append)
-        assert lines[-1] == "caps 36, 11: 184 joint beliefs, 0.0 MB"
+        assert lines[-1] == "truncations 36, 11: 184 joint beliefs, 0.0 MB"
 
     def test_threads_do_not_change_the_answer(self):
         problem = Problem.builtin("lms-suburban-l")
@@ -235,7 +235,7 @@ class TestLimits:
             exact(problem, tolerance=0)
         with pytest.raises(ProblemError, match="memory is 0"):
             exact(problem, memory=0)
-        with pytest.raises(ProblemError, match="even with the shortest caps there are 90 joint beliefs"):
+        with pytest.raises(ProblemError, match="even with the shortest truncations there are 90 joint beliefs"):
             exact(Problem.random(30, 3, seed=1), memory=1000)
         with pytest.raises(ProblemError, match="choices a slot"):
             exact(Problem.random(30, 2, seed=1, plays=15))

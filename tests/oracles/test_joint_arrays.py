@@ -36,7 +36,7 @@ def compiled_sweep(joint, iterate, shift, side, distributions=None):
 @pytest.mark.parametrize("side", [-1, 0, 1])
 def test_bits_equal_those_of_the_compiled_sweep(arms, states, plays, truncation, side):
     problem = rb.Problem.random(n_arms=arms, n_states=states, seed=5, plays=plays)
-    # Short caps, so that the distance of truncated distributions matters; different ones, so that order matters.
+    # Short truncations, so that the distance of truncated distributions matters; different ones, so that order matters.
     joint = joint_beliefs(problem, [truncation + i for i in range(arms)])
     assert joint.distributions.tv_error.max() > 0.0
     sweep = ArraySweep(joint)

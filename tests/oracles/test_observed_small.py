@@ -7,6 +7,7 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits import Problem
+from restless_bandits.model.layout import Layout
 from restless_bandits.oracles.observed import ObservedArms, solve_counts, solve_joint
 from restless_bandits.oracles.observed.planners import (
     affordable_optimum,
@@ -15,7 +16,7 @@ from restless_bandits.oracles.observed.planners import (
     observed_relaxation,
     solve_observed,
 )
-from restless_bandits.policies.observed import Layout, PriorityPolicy
+from restless_bandits.policies.observed import PriorityPolicy
 
 
 def joint_chain(problem, policy):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from restless_bandits import Problem, ProblemError, rank
+from restless_bandits.oracles import arms_of_policy
 from restless_bandits.oracles.observed.planners import observed_policy
 
 
@@ -40,6 +41,51 @@ def test_names_plays_and_exclusions(problem):
     assert sorted(more.names) == sorted(problem.names)
     assert "q19-05" in more.names
     assert more.to_csv().splitlines()[0] == "rank,name,state,index"
+
+
+def test_states_in_a_table(problem, tmp_path):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    names, states = list(problem.names), [i % 3 for i in range(29)]
+    expected = rank(problem, states).names
+    frame = pandas.DataFrame({"name": names[::-1], "state": states[::-1]})
+    path = tmp_path / "states.csv"
+    frame.to_csv(path)
+    table = pyarrow.table({"name": names, "state": states})
+    for given in (frame, path, table, table.to_reader(), table["state"], frame["state"].iloc[::-1]):
+        assert rank(problem, given).names == expected
+
+
+def test_few_names_in_a_message():
+    chains = np.full((3000, 2, 2, 2), 0.5)
+    problem = Problem.from_arrays(chains, [0, 1], names=[f"patient {i}" for i in range(3000)], plays=1)
+    with pytest.raises(ProblemError, match=r"there is no arm 'xyz'; choose from patient 0, .*, …$") as error:
+        rank(problem, [0] * 3000, exclude=["xyz"])
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("oracle", ["lp-index", "id", "lp-update", "exact", "best-arm"])
+def test_the_arms_of_a_policy(problem, oracle):
+    small = problem.only([0, 1, 2, 3, 4], plays=2)
+    policy, states = observed_policy(small, oracle), [2, 0, 1, 1, 0]
+    found = arms_of_policy(small, policy, states)
+    if oracle != "id":
+        assert tuple(sorted(found.arms.tolist())) == policy(states)
+    assert arms_of_policy(small, policy, states).names == found.names
+    score = policy.score if oracle in ("lp-index", "best-arm") else observed_policy(small, "lp-index").score
+    assert found.scores.tolist() == [score[3 * arm + states[arm]] for arm in found.arms]
+    assert found.scores[0] >= found.scores[1]
+
+
+def test_the_arms_of_a_policy_before_any_state_is_known(problem):
+    policy = observed_policy(problem, "whittle")
+    start = np.concatenate([group.start for group in problem.groups])
+    expected = np.repeat((start * policy.score.reshape(-1, 3)).sum(axis=1), problem.kind_counts)
+    found = arms_of_policy(problem, policy)
+    assert found.states is None
+    assert found.arms.tolist() == np.argsort(-expected, kind="stable")[:4].tolist()
+    assert found.scores == pytest.approx(expected[found.arms])
+    with pytest.raises(ProblemError, match="listed where all states are observed"):
+        arms_of_policy(problem, Problem.builtin("paper-1"))
 
 
 def test_fewer_arms_may_be_pulled():

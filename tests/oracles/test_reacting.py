@@ -40,7 +40,9 @@ def reacting_arms(draw, n_states=None, ends=(0.0, 1.0), memory=0.9):
     pays, rests = (np.round(rng.uniform(*ends, n), 3) for _ in range(2))
     given = {"passive_rewards": rests if draw(st.booleans()) else None, "setup_cost": draw(st.sampled_from([0.0, 0.2]))}
     initial = draw(st.sampled_from([None, 0, (rng.dirichlet(np.ones(n))).tolist()]))
-    return rb.Arm(passive, pays, active_transitions=active, initial=initial, reward_range=ends, **given)
+    return rb.Arm(
+        passive, pays, active_transitions=active, initial=initial, reward_law="bernoulli", reward_range=ends, **given
+    )
 
 
 def as_lists(arm):
@@ -89,10 +91,12 @@ class TestExact:
         arms, tables = [], []
         for _ in range(2):
             passive, active = (0.3 / 2 + 0.7 * rng.dirichlet(np.ones(2), size=2) for _ in range(2))
-            arm = rb.Arm(passive, rng.uniform(*ends, 2), active_transitions=active, reward_range=ends)
+            arm = rb.Arm(
+                passive, rng.uniform(*ends, 2), active_transitions=active, reward_law="bernoulli", reward_range=ends
+            )
             laws = arm.state_distributions(120)
             arms.append(arm)
-            tables.append(rb.TableArm(laws[1:], arm.rewards, reward_range=ends))
+            tables.append(rb.TableArm(laws[1:], arm.rewards, reward_law="bernoulli", reward_range=ends))
         ours, theirs = (oracles.exact(rb.Problem(some)) for some in (arms, tables))
         assert ours.gain == pytest.approx(theirs.gain, abs=1e-9)
 
@@ -155,6 +159,17 @@ class TestEveryOracle:
         # Two like arms, and a change that costs more than it can gain: the policy never changes.
         assert found.gain == pytest.approx(0.5, abs=1e-9)
         assert evaluate(rb.Problem(arms), found.policy).gain == pytest.approx(0.5, abs=1e-9)
+
+    @pytest.mark.parametrize("name", ["exact", "whittle", "relaxation", "best-arm"])
+    def test_an_arm_of_one_state_that_pays_nothing_allows_no_pull(self, name):
+        one = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]],
+                     passive_rewards=[0.6, 0.1], setup_cost=0.1)  # fmt: skip
+        two = rb.Arm([[0.8, 0.2], [0.3, 0.7]], [0.8, 0], active_transitions=[[0.5, 0.5], [0.2, 0.8]],
+                     passive_rewards=[0.5, 0])  # fmt: skip
+        problem = rb.Problem([one, two, rb.Arm([[1]], [0])])
+        # Pulls do not pay here: at rest the arms earn 0.8 · 0.6 + 0.2 · 0.1 and 0.6 · 0.5.
+        assert oracles.oracle(name)(problem).gain == pytest.approx(0.8, abs=1e-9)
+        assert oracles.exact(rb.Problem([one, two])).upper < 0.73
 
     @pytest.mark.parametrize("name", ["guha"])
     def test_oracles_of_one_paper_refuse_by_name(self, name):

@@ -9,6 +9,9 @@ import difflib
 import re
 from collections.abc import Iterable
 
+MOST_SHOWN = 50
+"""Known words that a message lists."""
+
 
 class ProblemError(ValueError):
     """An invalid problem, or an invalid request about a problem."""
@@ -52,7 +55,7 @@ def harmless(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint naming the nearest known word, or all known words if none is near.
+    """Return a hint naming the nearest known word, or the known words if none is near.
 
     >>> did_you_mean("papr-1", ["paper-1", "queue-5"])
     "did you mean 'paper-1'?"
@@ -62,7 +65,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     if near:
         return f"did you mean {by_lower[near[0]]!r}?"
-    return "choose from " + ", ".join(known)
+    return "choose from " + ", ".join(known[:MOST_SHOWN]) + (", …" if len(known) > MOST_SHOWN else "")
 
 
 def check_known(word: object, known: Iterable[str], complaint: str) -> None:

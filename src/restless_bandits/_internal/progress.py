@@ -120,11 +120,11 @@ class ProgressWatch:
 
     def __init__(self, length: int, report: Report, clock: Callable[[], float] | None = None) -> None:
         self._pace, self._report, self._clock = Pace(length), report, clock or time.monotonic
-        self._started, self._next, self._told = self._clock(), FIRST_ESTIMATE_SECONDS, False
+        self._started, self._next, self._shown = self._clock(), FIRST_ESTIMATE_SECONDS, False
 
     def at(self, done: int, what: str, times: Callable[[], int] = lambda: 1) -> None:
         """Record the progress; ``times`` is the number of repetitions known so far."""
-        if self._told:
+        if self._shown:
             return
         passed = self._clock() - self._started
         if passed > self._next or done & (done - 1) == 0:
@@ -133,4 +133,4 @@ class ProgressWatch:
             self._next = 2 * passed
             if line := warning(times() * self._pace.total, what):
                 self._report(line)
-                self._told = True
+                self._shown = True

@@ -35,7 +35,7 @@ class StoredAgent(AgentCore):
         A stored spec names the learner of an event: ``trust_modules`` is the option of ``learners.learner``.
         """
 
-        def told(key: str) -> Any:
+        def one_or_all(key: str) -> Any:
             return event[key][0] if self.task.plays == 1 else event[key]
 
         kind = event["kind"]
@@ -49,9 +49,9 @@ class StoredAgent(AgentCore):
             entry.asked = asked
             return asked == chosen
         if kind == "tell":
-            self.tell(told("states"), told("rewards"), told("arms"), slot=event["slot"])
+            self.tell(one_or_all("states"), one_or_all("rewards"), one_or_all("arms"), slot=event["slot"])
         elif kind == "lost":
-            self.tell(arm=told("arms"), slot=event["slot"], lost=True, pulled=event.get("pulled", True))
+            self.tell(arm=one_or_all("arms"), slot=event["slot"], lost=True, pulled=event.get("pulled", True))
         elif kind == "skip":
             self.skip(event["slots"])
         elif kind == "plan":

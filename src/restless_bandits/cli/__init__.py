@@ -29,7 +29,7 @@ def main() -> None:
         # The calling process closed the stream: its text must not go to stdout, nor to a file that takes its number.
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:
-        sys.exit(_told("cannot print the answer: standard output is closed", UNPRINTED))
+        sys.exit(_failed("cannot print the answer: standard output is closed", UNPRINTED))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal without the character ≤ shows a question mark, not a traceback; stderr does so by default.
         sys.stdout.reconfigure(errors="replace")
@@ -63,7 +63,7 @@ def _run() -> int:
             # Flushed here, because the interpreter would report a closed reader at its end.
             sys.stdout.flush()
     except ProblemError as error:
-        return _told(str(error), BAD_INPUT)
+        return _failed(str(error), BAD_INPUT)
     except (StoppedError, KeyboardInterrupt):
         say("Interrupted without an answer; run the command again to start anew")
         return INTERRUPTED
@@ -75,7 +75,7 @@ def _run() -> int:
         if error.filename is not None or error.errno not in NOWHERE_TO_WRITE:
             raise
         _drop_output()
-        return _told(f"cannot print the answer: {error.strerror}", UNPRINTED)
+        return _failed(f"cannot print the answer: {error.strerror}", UNPRINTED)
     except Exception as error:
         # Typer uses its own or the installed Click; the attributes here are common to usage errors of both.
         if not hasattr(error, "format_message"):
@@ -90,10 +90,10 @@ def _usage(error: Any) -> int:
         return int(error.exit_code)
     where = getattr(getattr(error, "ctx", None), "command_path", "restless")
     message = " ".join(error.format_message().split()).removesuffix(".")
-    return _told(f"{message}; {where} --help shows the options", BAD_INPUT)
+    return _failed(f"{message}; {where} --help shows the options", BAD_INPUT)
 
 
-def _told(sentence: str, code: int) -> int:
+def _failed(sentence: str, code: int) -> int:
     if len(sentence) > LONGEST_SENTENCE:
         sentence = sentence[: LONGEST_SENTENCE // 2] + " ... " + sentence[-LONGEST_SENTENCE // 2 :]
     say(f"Error: {sentence}")

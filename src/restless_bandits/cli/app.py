@@ -17,7 +17,14 @@ from restless_bandits.cli.evaluate import evaluate
 from restless_bandits.cli.fit import fit
 from restless_bandits.cli.logs import takes_log
 from restless_bandits.cli.options import JsonOption, PieceOption, ProblemArgument, whole_number
-from restless_bandits.cli.problems import ArmsOption, KindsOption, ObservedOption, PlaysOption, read_problem
+from restless_bandits.cli.problems import (
+    ArmsOption,
+    KindsOption,
+    ObservedOption,
+    PlaysOption,
+    check_output,
+    read_problem,
+)
 from restless_bandits.cli.rank import rank
 from restless_bandits.cli.replay import replay
 from restless_bandits.cli.reproduce import reproduce
@@ -52,7 +59,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="restless",
     cls=_Commands,
-    help="Restless bandits: learn which of several drifting arms to pull, when only the pulled arm is observed.",
+    help="Restless bandits: plan or learn which of several changing arms to pull, seen when pulled or all observed.",
     epilog="PROBLEM is a built-in name or a TOML file. Each command's --help shows an example, and each takes --json. "
     "To begin with: restless solve paper-1",
     pretty_exceptions_enable=False,
@@ -193,7 +200,21 @@ def solve(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Store the policy in this file, or the indices in FILE.csv.", metavar="FILE.npz"),
+        typer.Option(
+            help="Store the policy in this file, or list the arms to pull, by name, in FILE.csv.", metavar="FILE.npz"
+        ),
+    ] = None,
+    states: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table of the present states for the list, with columns name and state.",
+            metavar="FILE",
+            show_default="the distribution of slot 1",
+        ),
+    ] = None,
+    indices: Annotated[
+        Path | None,
+        typer.Option(help="Write the index of each kind of arm and state to this file.", metavar="FILE.csv"),
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -221,9 +242,17 @@ def solve(
 
     Example: restless solve paper-2 --oracle whittle
     """
-    from restless_bandits._internal.files import check_writable, same_file
-
+    listed = out if out is not None and out.suffix.lower() == ".csv" else None
+    check_output("--out", out, problem, states)
+    check_output("--indices", indices, problem, states, out)
     stated = _piece_of(read_problem(problem, arms, plays, observed, kinds), piece)
+    if states is not None and listed is None:
+        raise ProblemError("--states is for a list of arms; give --out FILE.csv too, or leave --states out")
+    if stated.observed != "all" and (listed or indices) is not None:
+        raise ProblemError(
+            f"a list of arms or of their indices is for arms that are all observed; give {problem} observed = 'all', "
+            "or --out a name that ends in .npz"
+        )
     from restless_bandits import oracles
     from restless_bandits.simulation import solving
 
@@ -239,18 +268,16 @@ def solve(
         options["discount"] = discount
     if horizon is not None:
         options["horizon"] = horizon
-    if out is not None:
-        check_writable(out)
-        if Path(problem).is_file() and same_file(out, problem):
-            raise ProblemError(f"--out is {out}, which is the problem itself; name another file")
+    present = None if states is None else oracles.present_states(stated, states)
     output.announce(solving.forecast(stated, chosen, options))
     solution = solving.solve(stated, chosen, report=output.progress, **options)
-    if out is not None:
-        if out.suffix == ".csv":
-            oracles.save_indices(stated, solution.policy, out)
-        else:
-            solution.policy.save(out)
-    output.solution(solution, problem, out, as_json)
+    if listed is not None:
+        oracles.arms_of_policy(stated, solution.policy, present, discount).save(listed)
+    elif out is not None:
+        solution.policy.save(out)
+    if indices is not None:
+        oracles.save_indices(stated, solution.policy, indices, discount=discount)
+    output.solution(solution, problem, out, indices, as_json)
 
 
 @app.command()

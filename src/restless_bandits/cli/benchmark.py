@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 TRACKS = ("index", "planning", "learning-pulled", "learning-observed", "logs")
 SUBMISSIONS = Path("benchmark/submissions")
 
-benchmark_app = typer.Typer(
-    rich_markup_mode=None, no_args_is_help=True, help="Compare policies and learners on common instances."
-)
+benchmark_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 PolicyOption = Annotated[
     str | None, typer.Option(help="An oracle, random, counted, or module:function.", metavar="NAME")
@@ -39,6 +37,14 @@ HeldOutOption = Annotated[
 ]
 AnswerOption = Annotated[float, typer.Option(help="Seconds for an answer.", metavar="S", min=0.01)]
 RunLimitOption = Annotated[float, typer.Option(help="Seconds for a run.", metavar="S", min=0.01)]
+
+
+@benchmark_app.callback()
+def benchmark() -> None:
+    """Compare policies and learners on common instances.
+
+    Example: restless benchmark run index --policy whittle
+    """
 
 
 @benchmark_app.command("tracks")

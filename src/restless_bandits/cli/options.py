@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from restless_bandits.cli import completion
-from restless_bandits.registry import ALIASES, DEFAULT, DEFAULT_OBSERVED, ENGINES, LEARNERS, learner_names
+from restless_bandits.registry import (
+    ALIASES,
+    DEFAULT,
+    DEFAULT_OBSERVED,
+    DEFAULT_REACTING,
+    ENGINES,
+    LEARNERS,
+    learner_names,
+)
 
 ProblemArgument = Annotated[
     str,
@@ -21,8 +29,8 @@ LearnerOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SPEC",
-        help=f"name or name:key=value,…, once for each learner; {DEFAULT} if none, or {DEFAULT_OBSERVED} for arms that "
-        "are all observed. Names: "
+        help=f"name or name:key=value,…, once for each learner; if none, {DEFAULT}, {DEFAULT_REACTING} for arms that "
+        f"react, or {DEFAULT_OBSERVED} for arms that are all observed. Names: "
         + ", ".join([*LEARNERS.own, *ALIASES])
         + ", those of installed plug-ins, or package.module:Class.",
         autocompletion=completion.one_of(learner_names),

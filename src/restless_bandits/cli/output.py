@@ -266,10 +266,13 @@ def _bound_lines(found: Bounds) -> list[str]:
     return lines
 
 
-def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> None:
+def solution(found: Solution, name: str, out: Path | None, indices: Path | None, as_json: bool) -> None:
     title = found.problem.name or name
+    listed = out is not None and out.suffix.lower() == ".csv"
+    files = {"list" if listed else "policy": out, "indices": indices}
+    named = {what: str(path) for what, path in files.items() if path is not None}
     if as_json:
-        emit(found.as_dict(None if out is None else str(out)) | {"problem": title})
+        emit(found.as_dict(named.get("policy")) | {"list": None, "indices": None} | named | {"problem": title})
         return
     table = new_table("", "", title=f"{title}, {found.oracle}")
     table.show_header = False
@@ -288,8 +291,8 @@ def solution(found: Solution, name: str, out: Path | None, as_json: bool) -> Non
     if found.why is not None:
         table.add_row("oracle", plain_text(found.why))
     table.add_row("seconds", f"{found.seconds:.3g}")
-    if out is not None:
-        table.add_row("indices" if out.suffix == ".csv" else "policy", plain_text(str(out)))
+    for what, path in named.items():
+        table.add_row(what, plain_text(path))
     show(table)
     tell(found.remark)
 

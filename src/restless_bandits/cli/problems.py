@@ -66,3 +66,18 @@ def read_problem(
         observed=cast(Literal["all", "pulled"], observed or "all"),
         name=Path(name).name,
     )
+
+
+def check_output(option: str, out: Path | None, *others: str | Path | None) -> None:
+    """Refuse a file that cannot be written, that is one of the others, or whose name promises another format."""
+    from restless_bandits._internal.files import check_writable, same_file
+
+    if out is None:
+        return
+    check_writable(out)
+    # A built-in problem may share its name with a file to write.
+    files = [one for one in others if isinstance(one, Path) or (one is not None and Path(one).is_file())]
+    if any(same_file(out, one) for one in files):
+        raise ProblemError(f"{option} is {out}, which another part of the command names too; name another file")
+    if is_table(out.name) and out.suffix.lower() != ".csv":
+        raise ProblemError(f"{option} is {out}, and tables are written as CSV; name a file that ends in .csv")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restless_bandits._internal.errors import ProblemError
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.options import JsonOption, ProblemArgument
-from restless_bandits.cli.problems import ArmsOption, KindsOption, PlaysOption, read_problem
+from restless_bandits.cli.problems import ArmsOption, KindsOption, PlaysOption, check_output, read_problem
 
 if TYPE_CHECKING:
     from restless_bandits.oracles.observed.ranking import Ranking
@@ -47,13 +46,9 @@ def rank(
 
     Example: restless rank arms.csv --states states.csv --plays 1000 --out list.csv
     """
-    from restless_bandits._internal.files import check_writable, same_file
     from restless_bandits.oracles.observed.ranking import rank as ranked
 
-    if out is not None:
-        check_writable(out)
-        if same_file(out, states) or same_file(out, problem):
-            raise ProblemError(f"--out is {out}, which is read too; name another file")
+    check_output("--out", out, states, problem)
     stated = read_problem(problem, arms, plays, None, kinds)
     excluded = [name.strip() for names in exclude or () for name in names.split(",") if name.strip()]
     found = ranked(stated, states, exclude=excluded, oracle=oracle, horizon=horizon)
@@ -63,7 +58,7 @@ def rank(
 
 
 def _show(found: Ranking, out: Path | None, as_json: bool) -> None:
-    rows = list(zip(found.names, found.states.tolist(), found.scores.tolist(), strict=True))
+    rows = list(found.rows())
     if as_json:
         listed = [{"name": name, "state": state, "index": score} for name, state, score in rows]
         output.emit({"problem": found.problem.name, "arms": listed, "out": None if out is None else str(out)})

@@ -15,9 +15,11 @@ import typer
 from restless_bandits._internal.errors import ProblemError, harmless, shortened
 from restless_bandits.cli import completion, options, output
 from restless_bandits.cli.problems import ArmsOption, KindsOption, ObservedOption, PlaysOption, read_problem
-from restless_bandits.registry import COMPARATORS, DEFAULT, DEFAULT_OBSERVED
+from restless_bandits.registry import COMPARATORS, DEFAULT_OBSERVED
 
 if TYPE_CHECKING:
+    from restless_bandits.learning.learners import Learner
+    from restless_bandits.model.problem import Problem
     from restless_bandits.simulation import SimulationResult
 
 PLAY_A_SLOT = (
@@ -75,7 +77,7 @@ def simulate(
         with show_progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
                 stated,
-                learner or (DEFAULT if stated.observed == "pulled" else DEFAULT_OBSERVED),
+                learner or _default(stated),
                 horizon,
                 runs=runs,
                 seed=seed,
@@ -97,6 +99,14 @@ def simulate(
             _show(stop.result, problem, as_json)
         raise typer.Exit(output.INTERRUPTED) from None
     _show(result, problem, as_json)
+
+
+def _default(problem: Problem) -> Learner | str:
+    if problem.observed == "all":
+        return DEFAULT_OBSERVED
+    from restless_bandits.learning.learners import default_learner
+
+    return default_learner(problem.task())
 
 
 @cache

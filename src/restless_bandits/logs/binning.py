@@ -294,7 +294,7 @@ def best_cuts(counts: Array, begin: Sequence[int], least: float) -> tuple[int, .
     sums[:, 1:, 1:] = counts.cumsum(axis=1).cumsum(axis=2)
     mass = np.concatenate([[0.0], counts.sum(axis=(0, 2)).cumsum()])
 
-    def told(trials: IntArray) -> Array:
+    def information(trials: IntArray) -> Array:
         ends = np.pad(trials, ((0, 0), (1, 1)), constant_values=((0, 0), (0, cells)))
         moves = np.diff(np.diff(sums[:, ends[:, :, None], ends[:, None, :]], axis=2), axis=3)
         alone = _entropy(moves.sum(axis=3), 2) + _entropy(moves.sum(axis=2), 2)
@@ -302,7 +302,7 @@ def best_cuts(counts: Array, begin: Sequence[int], least: float) -> tuple[int, .
         return np.where(np.diff(mass[ends], axis=1).min(axis=1) < least, -math.inf, gained)
 
     def best(trials: list[list[int]]) -> list[int]:
-        return trials[int(told(np.array(trials)).argmax())]
+        return trials[int(information(np.array(trials)).argmax())]
 
     def climbed(cuts: list[int]) -> list[int]:
         while True:

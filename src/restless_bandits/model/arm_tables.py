@@ -58,8 +58,9 @@ def read_table(
             raise ProblemError("rewards belong to the kinds of arms; leave out rewards and passive_rewards")
         return _of_kinds(columns, kinds, names, counts, initial)
     if "kind" in table.names and not any(PROBABILITY.fullmatch(name) for name in table.names):
-        raise ProblemError(f"{columns.called} names kinds of arms; give the arms of these kinds as kinds")
+        raise ProblemError(f"{columns.called} names kinds of arms; give the arms of these kinds as kinds, or --kinds")
     n = columns.n_states()
+    columns.check_initial(initial, n)
     given = {"reward": rewards, "passive_reward": passive_rewards}
     passive = columns.chains("passive", n)
     active = columns.chains("active", n) if any(name.startswith("p_active_") for name in table.names) else passive
@@ -150,6 +151,12 @@ class _Columns:
             row = int(wrong.argmax())
             raise ProblemError(f"{self.table.place(row)}: {name} is {numbers[row]:.12g}; {remedy}")
 
+    def check_initial(self, initial: IntArray | None, n_states: int) -> None:
+        """Refuse an initial state that the arms do not have."""
+        if initial is not None:
+            remedy = f"it must be a state from 0 to {n_states - 1}"
+            self.refuse("initial", initial.astype(np.float64), initial >= n_states, remedy)
+
     def texts(self, name: str) -> list[str]:
         cells = listed(self.cells(name))
         found = cells if set(map(type, cells)) == {str} else ["" if is_missing(c) else arm_name(c) for c in cells]
@@ -167,7 +174,9 @@ class _Columns:
         if len(set(found)) < len(found):
             first: dict[str, int] = {}
             row = next(row for row, name in enumerate(found) if first.setdefault(name, row) != row)
-            raise ProblemError(f"{self.table.place(row)}: {column} is {found[row]!r}, which an earlier row has too")
+            raise ProblemError(
+                f"{self.table.place(row)}: {column} is {found[row]!r}, as in an earlier row; give each arm once"
+            )
         return found
 
     def n_states(self) -> int:
@@ -191,13 +200,17 @@ class _Columns:
                 if z not in absent:
                     found[:, s, z] = column = self.numbers(words[z])
                     self.refuse(words[z], column, (column < 0) | (column > 1), "a probability must lie between 0 and 1")
-            total = found[:, s].sum(axis=1)
-            label = f"the sum of p_{action}_{s}_0 to p_{action}_{s}_{n - 1}"
             if absent:
-                self.refuse(label, total, total > 1 + PRINTED_TOLERANCE, "it must be at most 1")
+                total = found[:, s].sum(axis=1)
+                self.refuse(_sum(action, s, n), total, total > 1 + PRINTED_TOLERANCE, "it must be at most 1")
                 found[:, s, absent[0]] = np.maximum(1 - total, 0.0)
-            else:
-                self.refuse(label, total, np.abs(total - 1) > PRINTED_TOLERANCE, "it must be 1")
+        totals = found.sum(axis=2)
+        wrong = np.abs(totals - 1) > PRINTED_TOLERANCE
+        if wrong.any():
+            remedy, state = "it must be 1", int(wrong.any(axis=0).argmax())
+            if (np.abs(found.sum(axis=1) - 1) <= PRINTED_TOLERANCE).all():
+                remedy += "; the sums over the first state are, so exchange the two states in the names of the columns"
+            self.refuse(_sum(action, state, n), totals[:, state], wrong[:, state], remedy)
         return found
 
     def rewards(self, word: str, n: int, means: npt.ArrayLike | None) -> Array:
@@ -217,6 +230,10 @@ class _Columns:
         if not named and word != "reward":
             return np.zeros((self.n_rows, n))
         return np.stack([self.numbers(f"{word}_{s}") for s in range(n)], axis=1)
+
+
+def _sum(action: str, state: int, n_states: int) -> str:
+    return f"the sum of p_{action}_{state}_0 to p_{action}_{state}_{n_states - 1}"
 
 
 def _of_kinds(
@@ -240,9 +257,7 @@ def _of_kinds(
         names = words
     chosen = list(known.values())
     _check_alike(chosen)
-    if initial is not None:
-        no_state = "the kind has no such state"
-        columns.refuse("initial", initial.astype(np.float64), initial >= chosen[0].n_states, no_state)
+    columns.check_initial(initial, chosen[0].n_states)
     start: Array | IntArray | None = initial
     if initial is None and not all(kind.is_stationary_at_start for kind in chosen):
         start = np.stack([kind.initial_distribution for kind in chosen])[rows]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import inspect
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -274,7 +276,7 @@ class Arm(BaseArm):
 
         def __new__(cls, *_: Any, **given: Any) -> Self:
             """Refuse unknown keywords before Python complains of missing ones."""
-            own = [one.name for one in dataclasses.fields(cls) if one.name not in ("_start", "in_costs")]
+            own = [one.name for one in dataclasses.fields(cls) if one.init]
             refuse_keywords("Arm", given, [*own, "costs", "cost_range", "passive_costs"])
             return super().__new__(cls)
 
@@ -471,8 +473,8 @@ class Arm(BaseArm):
         """Return ``laws[τ][s]`` for τ = 0..length: the distribution of the state τ slots after a pull that saw s, by
         powers of the chain.
 
-        An arm with an unknown initial state has one more row, s = n_states, for an arm never pulled; a reacting arm
-        always has.
+        An arm with an unknown initial state has one more row, s = n_states, for an arm never pulled; an arm that reacts
+        or has a set-up cost always has, because its initial state is no pull.
         """
         stack = powers = markov.powers(self.chain, length)
         if self.reacts:
@@ -480,7 +482,7 @@ class Arm(BaseArm):
         if self.initial is None and self._start is None:
             unseen = np.broadcast_to(self.stationary, (length + 1, 1, self.n_states))
             stack = np.concatenate([stack, unseen], axis=1)
-        elif self.initial is None or self.reacts:
+        elif self.initial is None or self.reacts or self.setup_cost:
             stack = np.concatenate([stack, (self.initial_distribution @ powers)[:, None]], axis=1)
         return stack
 
@@ -500,6 +502,11 @@ class Arm(BaseArm):
         arrays = [(word, getattr(self, word)) for word in ("transitions", "active_transitions")]
         arrays += [(word, value) for word, value in self.stated().items() if word.startswith("passive")]
         return self._shown(", ".join(f"{word}={array.tolist()}" for word, array in arrays if array is not None))
+
+
+if not TYPE_CHECKING:
+    # By default Python shows the signature of ``__new__``.
+    Arm.__signature__ = inspect.signature(functools.partial(Arm.__init__, None))
 
 
 @dataclass(frozen=True, eq=False)

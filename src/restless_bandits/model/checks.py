@@ -70,7 +70,11 @@ def check_distributions(distributions: Array, what: str) -> None:
     refuse_first(what, distributions, outside, "is {:.12g}; a probability must lie between 0 and 1")
     sums = distributions.sum(axis=-1)
     wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
-    refuse_first(what, sums, wrong, "sums to {:.12g}, not 1; make its probabilities add up to one")
+    remedy = "make its probabilities add up to one"
+    square = distributions.ndim == 2 and distributions.shape[0] == distributions.shape[1]
+    if square and (np.abs(distributions.sum(axis=0) - 1.0) <= ROW_SUM_TOLERANCE).all():
+        remedy = "its columns do, so exchange rows and columns"
+    refuse_first(what, sums, wrong, f"sums to {{:.12g}}, not 1; {remedy}")
 
 
 def refuse_keywords(what: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -69,22 +69,22 @@ class Comparison:
     bound: Array
 
     @property
-    def shares(self) -> Array:
-        """The measured values, less a rounding allowance, as shares of the allowed values."""
+    def ratios(self) -> Array:
+        """The measured values, less a rounding allowance, as ratios to the allowed values."""
         above = np.maximum(self.measured - ROUNDING, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares: Array = np.where(above > 0.0, above / self.bound, 0.0)
-        return shares
+            ratios: Array = np.where(above > 0.0, above / self.bound, 0.0)
+        return ratios
 
     @property
     def worst(self) -> float:
-        """The largest share."""
-        return float(self.shares.max(initial=0.0))
+        """The largest ratio."""
+        return float(self.ratios.max(initial=0.0))
 
     @property
     def worst_at(self) -> int:
-        """The elapsed slots with the largest share."""
-        return int(self.elapsed[self.shares.argmax()])
+        """The elapsed slots with the largest ratio."""
+        return int(self.elapsed[self.ratios.argmax()])
 
     @property
     def holds(self) -> bool:

@@ -38,7 +38,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,8 @@ from restless_bandits.model.kinds import (
     names_of,
     read_arrays,
 )
+from restless_bandits.model.layout import Layout
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.problem_files import (
     ARM_KEYS,
     CHANGE_KEYS,
@@ -453,10 +455,10 @@ class Problem:
 
     def normalized(self) -> Problem:
         """Return the same problem with rewards as shares of ``reward_range``: the problem itself for (0, 1)."""
-        return self if self.reward_range == ZERO_TO_ONE else self._shares
+        return self if self.reward_range == ZERO_TO_ONE else self._normalized
 
     @cached_property
-    def _shares(self) -> Problem:
+    def _normalized(self) -> Problem:
         common, at_rest = self.reward_range, self.pays_at_rest
         if isinstance(self.kinds, ArrayKinds):
             return self._like(self.kinds.normalized_to(common, at_rest=at_rest))
@@ -658,13 +660,15 @@ class Problem:
         """Return the part of the problem that a learner may know: the shape, and the items that ``reveal`` names.
 
         ``mixing`` reveals, for each arm, the slots until its distribution is within 1/√horizon of the stationary
-        distribution.
+        distribution. Of observed arms the task is an ``ObservedTask``, of the same interface.
         """
         horizon = check_horizon(horizon)
         refuse_unsupported(self, "task")
         wanted = {reveal} if isinstance(reveal, str) else set(reveal)
         for word in sorted(wanted):
             check_known(word, REVEALABLE, "cannot reveal")
+        if self.observed == "all":
+            return cast(Task, self._observed_task(horizon, wanted))
         mixing: tuple[int | None, ...] | None = None
         if "mixing" in wanted:
             if horizon is None:
@@ -686,6 +690,27 @@ class Problem:
             reward_ranges=tuple(arm.reward_range for arm in self.arms),
             in_costs=self.in_costs,
             **(self._task_features() if self.features else {}),
+        )
+
+    def _observed_task(self, horizon: int | None, wanted: set[str]) -> ObservedTask:
+        if "mixing" in wanted:
+            raise ProblemError("mixing times are for arms that are seen when pulled; leave mixing out of reveal")
+        means = np.concatenate(
+            [np.stack([g.passive_rewards, g.active_rewards], axis=2).reshape(-1, 2) for g in self.groups]
+        )
+        low, high = self.reward_range
+        return ObservedTask(
+            Layout.of(self),
+            self.plays,
+            self.names,
+            at_most=self.at_most,
+            horizon=None if horizon is None else int(horizon),
+            rewards=means if "rewards" in wanted else None,
+            # An arm without pay at rest earns zero there, which may lie outside of the range of its rewards.
+            reward_range=(min(low, float(means.min())), max(high, float(means.max()))),
+            problem=self if "problem" in wanted else None,
+            kind_names=tuple(names_of(self.kinds)) if len(self.kinds) < self.n_arms else (),
+            in_costs=self.in_costs,
         )
 
     def _task_features(self) -> dict[str, Any]:

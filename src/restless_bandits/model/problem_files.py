@@ -91,6 +91,7 @@ def parse_problem(text: str, origin: str) -> tuple[dict[str, Any], list[dict[str
             for key in made.keys() & arm.keys():
                 raise ProblemError(f"{where}: {key} follows from deadline; leave {key} out")
             arm.update(made)
+            arm.setdefault("reward_law", "fixed")  # the payments for a unit and at a deadline are certain
         # The contract of problem files: a missing law is bernoulli, also for other ranges.
         if not {"reward_law", "reward_spread", "costs"} & arm.keys():
             arm["reward_law"] = "bernoulli"

@@ -398,7 +398,7 @@ class Record:
         """
         other = _FrozenRecord.__new__(_FrozenRecord)
         inside = other.__dict__
-        inside.update(self.__dict__, plan_lengths=_FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
+        inside.update(self.__dict__, plan_lengths=FrozenLengths(self.plan_lengths), notes=frozen_note(self.notes))
         if self.unseen:
             inside["unseen"] = MappingProxyType(dict(self.unseen))
         if rewards is not None:
@@ -565,7 +565,7 @@ class _FrozenRecord(Record):
         raise AttributeError(f"a learner may not change {name} of its record; memory goes into the notes of its plan")
 
 
-class _FrozenLengths(Sequence[int]):
+class FrozenLengths(Sequence[int]):
     """The lengths of past plans, read-only: not copied, since a run may have many thousands."""
 
     def __init__(self, lengths: Sequence[int]) -> None:

@@ -60,24 +60,30 @@ SUPPORT: Mapping[str, Entry] = {
     "demo": Entry("the demo of the service", REACTING),
     "task": Entry("a learner", REACTING),
     "check": Entry("a diagnosis", OBSERVED),
-    "plots": Entry("a picture of indices or of estimates"),
     "theory": Entry("the theory of the Restless-UCB paper"),
 }
 
 
 ALL_OBSERVED = frozenset(
     {"exact", "auto", "whittle", "relaxation", "myopic", "best-arm", "lp-index", "id", "lp-update"}
-    | {"planning", "evaluate", "simulate"}
+    | {"planning", "bound", "evaluate", "simulate"}
 )
 """The entries that support ``OBSERVED`` for problems with ``observed = "all"``."""
+NO_SETUP_COSTS = frozenset({"task"})
+"""The entries that support the same problems, except for set-up costs."""
 FIXED_PLAYS = frozenset({"gym", "benchmark"})
 """The entries that support the same problems, except for a choice of the number of plays in each slot."""
+
+INSTEAD: Mapping[str, str] = {"at_most": ", and add an arm of one state that pays 0 for each play"}
+"""What states the same as a feature, in the sentence of a refusal."""
 
 
 def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
     """Return the features that an entry supports in problems with a value of ``observed``."""
     if observed == "all" and entry in ALL_OBSERVED:
         return OBSERVED
+    if observed == "all" and entry in NO_SETUP_COSTS:
+        return OBSERVED - {"setup_cost"}
     if observed == "all" and entry in FIXED_PLAYS:
         return OBSERVED - {"at_most"}
     return SUPPORT[entry].features if entry in SUPPORT else UNCONTROLLED
@@ -96,7 +102,7 @@ def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
             for name, one in SUPPORT.items()
             if asked.group and one.group == asked.group and supported(name, observed).issuperset(problem.features)
         ]
-        remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
+        remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out{INSTEAD.get(missing, '')}"
         raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -43,9 +43,10 @@ class Task:
     """The part of a problem that a learner may know: its shape, never its chains.
 
     ``rewards``, ``mixing`` and ``problem`` are present only for a learner that declares a need for them. A task is
-    valid once made: an invalid task raises ``ProblemError``.
+    valid once made: an invalid task raises ``ProblemError``. Of observed arms the task is an ``ObservedTask``.
     """
 
+    observed: ClassVar[str] = "pulled"
     n_states: tuple[int, ...]
     plays: int
     reward_laws: tuple[RewardLaw, ...]

@@ -23,7 +23,7 @@ from restless_bandits.oracles.evaluation import Evaluation, evaluate
 from restless_bandits.oracles.exact import exact
 from restless_bandits.oracles.guha import guha
 from restless_bandits.oracles.myopic import myopic
-from restless_bandits.oracles.observed.ranking import save_indices
+from restless_bandits.oracles.observed.ranking import arms_of_policy, present_states, save_indices
 from restless_bandits.oracles.relaxation import relaxation, relaxation_bound
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.oracles.whittle import ArmIndex, gittins_index, whittle, whittle_index
@@ -37,6 +37,7 @@ __all__ = [
     "Evaluation",
     "Oracle",
     "Solution",
+    "arms_of_policy",
     "auto",
     "best_arm",
     "bracketed",
@@ -48,6 +49,7 @@ __all__ = [
     "myopic",
     "oracle",
     "policy",
+    "present_states",
     "relaxation",
     "relaxation_bound",
     "save_indices",

@@ -11,6 +11,7 @@ from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
@@ -25,7 +26,6 @@ from restless_bandits.oracles.explicit_chains import (
     explore,
 )
 from restless_bandits.oracles.normalization import rounding_of
-from restless_bandits.policies.observed import Layout
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
 from restless_bandits.processes.beliefs import JointBeliefs, has_lost_row, joint_beliefs, truncations_for
 from restless_bandits.processes.resting_pay import without_resting_pay

@@ -1,27 +1,27 @@
 """The optimum with a proof: value iteration over joint beliefs, bracketing the true μ*.
 
-A joint belief is what is known of all arms; pulling arms turns it into another one, with known chances, so the
+A joint belief is what is known of all arms; pulling arms turns it into another one, with known probabilities, so the
 problem is a Markov decision process. For any function v of the belief, with T the one-step optimality operator,
 
     min (Tv − v) ≤ μ* ≤ max (Tv − v).
 
-Value iteration drives both sides together. Beliefs are capped (see ``beliefs``), and v is read as a function on all
-true beliefs: each has the value of the belief it is cut to. The law of a true belief differs from that of its cap by
-at most the belief's deviation in total variation, so the least and the most that a law so near can make of an action
-bound what the action truly makes. With these, belief by belief, the bracket is one of the true μ*. (The cruder bound
-sup‖P^τ − P^L‖₁ × (1 + span v) for all beliefs at once also holds and is several times wider.) The greedy policy for v
-earns at least the lower end.
+Value iteration drives both sides together. Beliefs are truncated (see ``beliefs``), and v is read as a function on all
+true beliefs: each has the value of the belief it is cut to. The distribution of a true belief differs from that of its
+truncation by at most the belief's total-variation error, so the least and the most value of an action under
+distributions so near bound its true value. With these, belief by belief, the bracket is one of the true μ*. (The cruder
+bound sup‖P^τ − P^L‖₁ × (1 + span v) for all beliefs at once also holds and is several times wider.) The greedy policy
+for v earns at least the lower end.
 
-Caps are chosen by levels: coarse caps first, the solution carried over to finer ones as a warm start, until the
+Truncations are chosen by levels: coarse ones first, the solution carried over to finer ones as a warm start, until the
 bracket is as narrow as asked for or the next level would not fit into memory. There, the worst belief of all is too
-hard a judge: capped beliefs are visited rarely. So the last level is iterated twice more, with the most and with the
-least that laws within the deviations can make of each action. Both operators are nonexpansive and shift with constants,
-so their brackets close too, and what the caps may change now counts as often as it happens. The answer then says that
-it is limited, its ends improved by the relaxation and the best fixed arm where those are better.
+hard a judge: truncated beliefs are visited rarely. So the last level is iterated twice more, with the most and with the
+least value of each action under distributions within the errors. Both operators are nonexpansive and shift with
+constants, so their brackets close too, and what truncation may change now counts as often as it happens. The answer
+then says that it is limited, its ends improved by the relaxation and the best fixed arm where those are better.
 
-The gain does not depend on the start if the one-step law of every arm has one recurrent class and that one is
-aperiodic: pulling the arms one after the other, long enough each, leads with positive chance from every belief to one
-and the same. Otherwise the problem may be *multichain*, and is solved from its start (see ``_explicit``).
+The gain does not depend on the start if the one-step chain of every arm has one recurrent class and that class
+is aperiodic: pulling the arms one after the other, long enough each, leads with positive probability from every belief
+to one and the same. Otherwise the problem may be *multichain*, and is solved from its start (see ``explicit_chains``).
 """
 
 from __future__ import annotations
@@ -66,65 +66,65 @@ from restless_bandits.processes.beliefs import (
 )
 
 BYTES_PER_BELIEF = 18
-"""Two value functions and an action."""
+"""Bytes of two value functions and an action."""
 MEMORY = 600_000_000
 MOST_OUTCOMES = 270_000_000
-"""Outcomes of actions, over all joint beliefs, that a sweep takes in if nobody says otherwise: about a second."""
+"""The default limit on outcomes of actions, over all joint beliefs, in a sweep: about a second."""
 MOST_SWEPT_OUTCOMES = 20_000_000_000
-"""Outcomes of actions taken in, over all sweeps, after which the bracket reached so far is given: about a minute."""
+"""The default limit on outcomes of actions over all sweeps, then the present bracket is final: about a minute."""
 MOST_SWEEPS = 20_000
-"""Sweeps of one level after which it ends: of small tables of chains that hardly move."""
+"""The largest number of sweeps of a level; small tables of chains that hardly move reach the limit."""
 MOST_UNASKED, FEWEST_UNASKED, UNASKED_OF_A_SIDE = 40, 8, 10
 UNASKED_WORK, MOST_UNASKED_WORK = 100_000_000, 1_000_000_000
-"""When it is first asked whether the rest of the work will do: after the less work, and so many sweeps as the larger
-work allows between a most, for either end another, and a fewest."""
+"""The work before the first forecast whether the rest suffices, and bounds on the sweeps before the forecast; either
+end of a limited bracket has an upper bound of its own."""
 FIRST_TABLE = 1_000_000
-"""Joint beliefs of the first table: where its residual stalls, a larger one is not tried."""
+"""Joint beliefs of the first table; if the residual of the first table stalls, no larger table is tried."""
 FIRST_TV_ERROR = 1e-3
 SECONDS_PER_OUTCOME = 3e-9
-"""Of one core, measured on the built-in problems: what they take is between half and three times what it comes to."""
+"""Seconds of one core, measured on the built-in problems; true times are between half and three times the estimate."""
 NEEDED_TV_ERROR = 1e-11
-"""The deviation of capped laws that the default bracket comes to need."""
+"""The total-variation error of truncated beliefs at the width of the default bracket."""
 CERTIFYING_TV_ERROR = 1e-6
-"""One that leaves room for a certificate: brackets of first levels are some ten times as wide as their deviation."""
+"""An error that leaves room for a certificate: brackets of first levels are about ten times as wide as their error."""
 SECONDS_PER_ARMS_SQUARED = 1e-9
 LIMITED_SWEEPS = 3
-"""Sweeps that a table takes which is too short for its problem: one, and one for either end."""
+"""Passes over a table that is too short for its problem: the first, and a pass for either end."""
 PILOT = 3_000
-"""Joint beliefs of a table that is iterated to see how many sweeps it takes: some hundredths of a second."""
+"""Joint beliefs of the table that is iterated to count sweeps: some hundredths of a second."""
 SHARE_OF_SWEEPS = 0.6
-"""How many of these a solution by levels takes, the coarser of which do a part of the work of the last."""
+"""The share of these sweeps in a solution by levels: coarser levels do a part of the work of the last level."""
 MOST_COUNTED_ARMS, MOST_COUNTED_CHOICES = 20, 1000
-"""Beyond these counting joint beliefs alone would take long."""
+"""Limits beyond which counting joint beliefs alone would take long."""
 SMALL = 200_000
-"""Joint beliefs below which threads and levels in between cost more than they save."""
+"""Joint beliefs below which threads and intermediate levels cost more time than they save."""
 
 LARGEST_ARRAY_SWEEP = 30_000
-"""Outcomes of all actions in all joint beliefs up to which a sweep is made with NumPy."""
+"""The largest number of outcomes, over all actions and joint beliefs, for a sweep with NumPy."""
 MOST_ARRAY_WORK, ARRAY_OVERHEAD = 20_000_000, 5_000
-"""Outcomes that a process takes in with NumPy before it compiles the sweep, and what a sweep costs beside them: about
-as much time as compiling takes. Both ways give the same bits."""
+"""Outcomes that a process sweeps with NumPy before the sweep is compiled, about the time of compiling, and the overhead
+of a sweep in outcomes. Both ways give the same bits."""
 REPORT_SECONDS = 3.0
-"""How often a long level says how far it is."""
+"""The interval of progress reports of a long level."""
 
 MULTICHAIN = (
     "multichain: an arm has several recurrent classes or a period, so the optimum may depend on the initial states"
 )
 MULTICHAIN_TV_ERROR, MULTICHAIN_TRUNCATION, MULTICHAIN_TABLE = 1e-15, 4096, 20_000_000
 SECONDS_EXPLORED = 2e-5
-"""Of one core, for an outcome of a joint belief of a multichain problem."""
+"""Seconds of one core for an outcome of a joint belief of a multichain problem."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the exact oracle will about take, known before it starts."""
+    """The estimated cost of an exact solution, known before its start."""
 
     beliefs: float
-    """Joint beliefs for a bracket of the default width; infinity where they are too many to be counted."""
+    """Joint beliefs for a bracket of the default width; infinity if there are too many to count."""
     seconds: float
-    """Of one core, with no more of them than fit into memory."""
+    """Seconds of one core, with as many joint beliefs as fit into memory."""
     certifies: bool
-    """Whether those that fit are enough for a certificate."""
+    """Whether the joint beliefs that fit suffice for a certificate."""
 
     @property
     def memory(self) -> float:
@@ -133,23 +133,23 @@ class Cost:
 
 
 def joint_beliefs_needed(problem: Problem) -> float:
-    """Return about how many joint beliefs an exact solution takes; infinity where counting alone would take long."""
+    """Return about the number of joint beliefs of an exact solution; infinity if counting alone would take long."""
     many = problem.n_arms > MOST_COUNTED_ARMS
     if many or math.comb(problem.n_arms, problem.plays) > MOST_COUNTED_CHOICES:
         return math.inf
-    return _caps_and_size(problem, NEEDED_TV_ERROR)[1]
+    return _truncations_and_size(problem, NEEDED_TV_ERROR)[1]
 
 
 def cost(problem: Problem) -> Cost:
-    """Return what ``exact`` will about take.
+    """Return the estimated cost of ``exact``.
 
-    A sweep takes time in proportion to joint beliefs and to the outcomes of what can be pulled. How many it takes shows
-    on a table that is short enough to be iterated at once.
+    The time of a sweep is proportional to the joint beliefs and to the outcomes of all actions. The number of sweeps is
+    measured on a table that is short enough to be iterated at once.
     """
     refuse_unsupported(problem, "exact")
     needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem.n_states, problem.plays)
     largest = _memory_to_use(problem) // BYTES_PER_BELIEF
-    # Short caps make short rows, each of which takes time that grows with the square of the arms.
+    # Short truncations make short rows, and the time of a row grows with the square of the number of arms.
     row = SECONDS_PER_ARMS_SQUARED * problem.n_arms**2 / (2 * max(problem.n_states) + 1)
     limited = LIMITED_SWEEPS * min(needed, largest) * outcomes * (SECONDS_PER_OUTCOME + row)
     if math.isinf(needed):
@@ -162,13 +162,13 @@ def cost(problem: Problem) -> Cost:
         ]
         needed = JointBeliefs.count(sizes, problem.n_states, problem.plays)
         return Cost(needed, SECONDS_EXPLORED * min(needed, MOST_BELIEFS) * outcomes, needed <= MULTICHAIN_TABLE)
-    certifies = _caps_and_size(problem, CERTIFYING_TV_ERROR)[1] <= largest
+    certifies = _truncations_and_size(problem, CERTIFYING_TV_ERROR)[1] <= largest
     seconds = SECONDS_PER_OUTCOME * min(needed, largest) * outcomes * _sweeps_of_a_pilot(problem)
     return Cost(needed, seconds if certifies else max(seconds, limited), certifies)
 
 
 class _Sweep(NamedTuple):
-    """What one step of value iteration found: the range of Tv − v, and the bracket of the gain."""
+    """The results of a step of value iteration: the range of Tv − v, and the bracket of the gain."""
 
     least: float
     most: float
@@ -189,10 +189,10 @@ class _Sweep(NamedTuple):
 
 
 class TruncationLevel:
-    """Value iteration on one set of capped joint beliefs."""
+    """Value iteration on one set of truncated joint beliefs."""
 
     array_work: ClassVar[int] = 0
-    """What this process has done with NumPy so far, see ``MOST_ARRAY_WORK``."""
+    """The work of this process with NumPy so far, see ``MOST_ARRAY_WORK``."""
 
     def __init__(
         self,
@@ -226,16 +226,16 @@ class TruncationLevel:
 
     @property
     def rounding(self) -> float:
-        """What a residual can hardly fall below, as sums of values are rounded."""
+        """The least residual to expect, as sums of values are rounded."""
         return float(64 * np.finfo(float).eps * (1.0 + np.abs(self.iterate.values).max(initial=0.0)))
 
     def proved(self, side: int = 0) -> tuple[End, End]:
-        """Return the ends of the bracket that the present values prove, with what rounding may put them off by.
+        """Return the ends of the bracket that the present values prove, each with its rounding.
 
-        In one more sweep, in which every law may be off by its rounding as well as by its cap: entries within a share ε
-        of themselves put a law off by at most ε in total variation, after it is scaled to sum one. What is left is the
-        rounding of the sweep: the sums of laws, of m outcomes of at most ``plays`` factors each, times the largest
-        value that is summed, and a few operations on the result.
+        In one more sweep every distribution may be off by its rounding as well as by its truncation. Entries within a
+        share ε of themselves put a distribution, scaled to sum one, off by at most ε in total variation. The rest is
+        the rounding of the sweep: sums over m outcomes of at most ``plays`` factors each, times the largest value that
+        is summed, and a few operations on the result.
         """
         distributions = self.joint.distributions
         wider, defect = distributions.tv_error.copy(), 0.0
@@ -255,10 +255,10 @@ class TruncationLevel:
     def iterate_until(
         self, enough: Callable[[_Sweep], float], work: float = MOST_SWEPT_OUTCOMES, side: int = 0
     ) -> _Sweep:
-        """Iterate until the residual is as small as is enough; give up where the work left will not do for that.
+        """Iterate until the residual is small enough, or stop where the remaining work does not suffice for that.
 
-        With a side the least (−1) or the most (1) that laws within the deviations allow, a bound there. Whether the
-        work will do is asked after a number of sweeps that doubles, from how the residual fell since the last time.
+        With a side: the least (−1) or the most (1) that distributions within the errors allow, a bound there. After a
+        number of sweeps that doubles, the fall of the residual since the last time tells whether the work suffices.
         """
         outcomes = self.joint.size * self.outcomes
         most, sweeps = min(MOST_SWEEPS, work / outcomes), 1
@@ -284,7 +284,7 @@ class TruncationLevel:
         return found
 
     def sweep(self, shift: float, side: int, distributions: JointDistributions | None = None) -> _Sweep:
-        """One step, after which ``iterate`` holds the next values and the greedy choice for the present ones."""
+        """Take a step, after which ``iterate`` holds the next values and the greedy choice for the present values."""
         self.updates += self.joint.size
         if self._array_sweep is not None and self._compiling_is_dearer:
             array_sweep = self._array_sweep if distributions is None else ArraySweep(self.joint, distributions)
@@ -317,19 +317,19 @@ def exact(
     problem
         Any problem; arms may be chains or tables, absorbing, negatively correlated or periodic.
     tolerance
-        How narrow the bracket should become, as a share of the range of rewards where that is not (0, 1). A large
-        problem stops at what fits into memory.
+        The width of the bracket to aim for, as a share of the range of rewards if the range is not (0, 1). Memory
+        limits the bracket of a large problem.
     memory
-        Bytes that the tables may take; by default what a minute or two can work through, at most 0.6 GB and half of
-        what is free. More of it narrows the bracket of a large problem and takes longer.
+        The limit on the bytes of the tables; by default enough for a minute or two of work, at most 0.6 GB and half of
+        the free memory. More memory narrows the bracket of a large problem and takes longer.
     work
-        Outcomes of actions that value iteration may take in, about 3e8 a second on one core, by default a minute's;
-        then, or as soon as that will not do for the tolerance, the bracket reached so far is given. The result does not
-        depend on the clock.
+        The limit on outcomes of actions in value iteration, about 3e8 a second on one core, by default a minute of
+        work. At the limit, or as soon as the limit is too low for the tolerance, the present bracket is the result. The
+        result does not depend on the clock.
     threads
-        Threads for large tables; all cores by default. The result does not depend on it.
+        Threads for large tables; all cores by default. The result does not depend on the number.
     report
-        Called with a line of text before each level, its caps, joint beliefs and memory, and every few seconds.
+        Called with a line of text before each level (truncations, joint beliefs and memory) and every few seconds.
 
     """
     started = time.perf_counter()
@@ -360,13 +360,13 @@ def exact(
             enough = max(0.3 * tolerance, min(1e-3, 1e-2 * found.truncation_error))
             level.iterate_until(lambda _: enough, 0.5 * work, side=1)
             high = lowest(high, level.proved(1)[1])
-            # Last, because the policy and the values that are kept must be those that the lower end is proved for.
+            # Last, because the lower end is proved for the policy and the values of the last iteration.
             level.iterate_until(lambda _: enough, 0.5 * work, side=-1)
             low = level.proved(-1)[0]
-    how = f"value iteration on {level.joint.size:,} joint beliefs, caps {', '.join(map(str, log[-1]['caps']))}"
+    how = f"value iteration on {level.joint.size:,} joint beliefs, truncations {', '.join(map(str, log[-1]['caps']))}"
     action = level.iterate.action
     if always:
-        # The optimum is proved, and so are these arms, but not the choices that were iterated.
+        # The proof holds for the optimum and for these arms, but not for the iterated choices.
         low, high = fixed, bound
         averages = np.array([arm_average(arm) for arm in problem.arms])
         best = int(averages[level.joint.actions].sum(axis=1).argmax())
@@ -400,20 +400,20 @@ def _solve_by_levels(
     threads: int,
     report: Report | None,
 ) -> tuple[TruncationLevel, _Sweep, list[dict[str, Any]], float]:
-    """Solve with finer and finer caps, each started from the one before.
+    """Solve with finer and finer truncations, each started from the one before.
 
-    Returns the last level, a log of all, and the work that is left.
+    Returns the last level, its last sweep, a log of all levels, and the remaining work.
     """
 
     def enough(found: _Sweep) -> float:
-        # Narrow, or limited by capping and not by iteration.
+        # Narrow, or limited by truncation and not by iteration.
         return max(tolerance - found.truncation_error, 0.3 * tolerance, 0.2 * found.truncation_error)
 
     largest = memory // BYTES_PER_BELIEF
-    smallest = _caps_and_size(problem, 1.0)[1]
+    smallest = _truncations_and_size(problem, 1.0)[1]
     if smallest > largest:
         raise ProblemError(
-            f"even with the shortest caps there are {smallest:,} joint beliefs, too many for "
+            f"even with the shortest truncations there are {smallest:,} joint beliefs, too many for "
             f"{largest * BYTES_PER_BELIEF / 1e9:.3g} GB; raise memory, or use whittle and relaxation"
         )
     first = min(largest, max(smallest, FIRST_TABLE))
@@ -423,10 +423,10 @@ def _solve_by_levels(
     log: list[dict[str, Any]] = []
     while True:
         assert tv_error is not None
-        truncations, size = _caps_and_size(problem, tv_error)
+        truncations, size = _truncations_and_size(problem, tv_error)
         if report is not None:
             megabytes = size * BYTES_PER_BELIEF / 1e6
-            report(f"caps {', '.join(map(str, truncations))}: {size:,} joint beliefs, {megabytes:,.1f} MB")
+            report(f"truncations {', '.join(map(str, truncations))}: {size:,} joint beliefs, {megabytes:,.1f} MB")
         coarser, joint = joint, joint_beliefs(problem, truncations)
         if coarser is not None and values is not None:
             values = coarser.refine(values, joint)
@@ -435,7 +435,7 @@ def _solve_by_levels(
         work -= level.updates * level.outcomes
         log.append({"caps": truncations, "beliefs": size, "sweeps": level.updates // size, "width": found.width})
         stalled = found.residual > max(enough(found), level.rounding, found.truncation_error)
-        tv_error = _next_deviation(problem, tv_error, found, tolerance, largest)
+        tv_error = _next_tv_error(problem, tv_error, found, tolerance, largest)
         if found.width <= tolerance or stalled or tv_error is None or work <= 0:
             return level, found, log, max(work, 0.0)
         values = level.iterate.values
@@ -443,12 +443,12 @@ def _solve_by_levels(
 
 
 def _meets(arm: AnyArm) -> bool:
-    """Whether pulls lead an arm from every belief to one and the same state: then no gain depends on the start."""
+    """Whether pulls lead an arm from every belief to one and the same state; then no gain depends on the start."""
     return forgets_when_pulled(arm) if has_lost_row(arm) else markov.is_ergodic(arm.one_step)
 
 
-def _caps_and_size(problem: Problem, tv_error: float) -> tuple[list[int], int]:
-    """The caps at which the laws of each arm are within a deviation of what they stand for, and the joint beliefs."""
+def _truncations_and_size(problem: Problem, tv_error: float) -> tuple[list[int], int]:
+    """The truncation of each arm for a total-variation error, and the number of joint beliefs."""
     truncations = [truncation_for(arm, tv_error) for arm in problem.arms]
     sizes = []
     for arm, truncation in zip(problem.arms, truncations, strict=True):
@@ -458,37 +458,37 @@ def _caps_and_size(problem: Problem, tv_error: float) -> tuple[list[int], int]:
 
 
 def _finest_that_fits(problem: Problem, coarse: float, fine: float, largest: int) -> float:
-    """The smallest deviation between two whose caps fit; ``coarse`` does."""
-    if _caps_and_size(problem, fine)[1] <= largest:
+    """The smallest error between two whose truncations fit; the truncations of ``coarse`` do."""
+    if _truncations_and_size(problem, fine)[1] <= largest:
         return fine
     low, high = math.log(fine), math.log(coarse)
     for _ in range(40):
         middle = 0.5 * (low + high)
-        fits = _caps_and_size(problem, math.exp(middle))[1] <= largest
+        fits = _truncations_and_size(problem, math.exp(middle))[1] <= largest
         low, high = (low, middle) if fits else (middle, high)
     return math.exp(high)
 
 
-def _next_deviation(problem: Problem, tv_error: float, found: _Sweep, tolerance: float, largest: int) -> float | None:
-    """The deviation of the next level, or None where no finer one helps or fits."""
+def _next_tv_error(problem: Problem, tv_error: float, found: _Sweep, tolerance: float, largest: int) -> float | None:
+    """The total-variation error of the next level, or None where no smaller one helps or fits."""
     if found.truncation_error <= 0.2 * tolerance:
         return None
-    truncations, size = _caps_and_size(problem, tv_error)
+    truncations, size = _truncations_and_size(problem, tv_error)
     finer = max(1e-16, 0.3 * tv_error * tolerance / found.truncation_error)
-    if _caps_and_size(problem, finer)[1] > SMALL:
+    if _truncations_and_size(problem, finer)[1] > SMALL:
         # A level in between costs little and leaves fewer sweeps for the large one.
         finer = max(finer, tv_error**1.6)
     finer = _finest_that_fits(problem, tv_error, finer, largest)
     # In a large table a few more beliefs would cost another solution and gain next to nothing.
-    better, better_size = _caps_and_size(problem, finer)
+    better, better_size = _truncations_and_size(problem, finer)
     return finer if better != truncations and (size <= SMALL or better_size > 1.05 * size) else None
 
 
 def _sweeps_of_a_pilot(problem: Problem) -> float:
-    """About how many sweeps of its last level a solution takes, those of coarser levels counted by their size."""
-    if _caps_and_size(problem, 1.0)[1] > PILOT:
+    """The approximate number of sweeps of the last level, with sweeps of coarser levels counted by their size."""
+    if _truncations_and_size(problem, 1.0)[1] > PILOT:
         return float(max(truncation_for(arm, NEEDED_TV_ERROR) for arm in problem.arms))
-    truncations, size = _caps_and_size(problem, _finest_that_fits(problem, 1.0, FIRST_TV_ERROR, PILOT))
+    truncations, size = _truncations_and_size(problem, _finest_that_fits(problem, 1.0, FIRST_TV_ERROR, PILOT))
     with ThreadPoolExecutor(1) as pool:
         level = TruncationLevel(problem.arms, joint_beliefs(problem, truncations), None, pool, 1)
     found = level.iterate_until(lambda _: NEEDED_TV_ERROR)
@@ -498,12 +498,12 @@ def _sweeps_of_a_pilot(problem: Problem) -> float:
 
 
 def _outcomes(n_states: Sequence[int], plays: int) -> int:
-    """What may be seen of all that can be pulled in a joint belief."""
+    """The number of outcomes of all actions in a joint belief."""
     return JointBeliefs.count([1] * len(n_states), n_states, plays)
 
 
 def _memory_to_use(problem: Problem) -> int:
-    """What the tables take if nobody says: not more than can be worked through, nor than half of what is free."""
+    """The default memory of the tables: limited by the work, and by half of the free memory."""
     memory = min(MEMORY, BYTES_PER_BELIEF * (MOST_OUTCOMES // _outcomes(problem.n_states, problem.plays)))
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -515,12 +515,13 @@ def _memory_to_use(problem: Problem) -> int:
 def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Solution:
     """Solve a multichain problem from its initial states.
 
-    Caps are taken where laws equal their limits to the last digits; what caps and rounding leave open is bounded.
+    Truncations are taken where distributions equal their limits to the last digits; the bracket includes the effects
+    of truncation and rounding.
     """
     truncations = [truncation_for(arm, MULTICHAIN_TV_ERROR, MULTICHAIN_TRUNCATION) for arm in problem.arms]
     joint = joint_beliefs(problem, truncations)
     try:
-        # Laws that still move at the longest cap leave nothing to be proved.
+        # Distributions that still move at the longest truncation prove nothing.
         if joint.size > MULTICHAIN_TABLE or max(arm.tv_error.max() for arm in joint.arms) > 1e-12:
             raise TooLargeError
         errors = distribution_errors(problem.arms, joint.arms)

@@ -17,7 +17,7 @@ from restless_bandits.policies.policies import TIE
 from restless_bandits.processes.beliefs import JointBeliefs, JointDistributions
 
 
-class _Capped(NamedTuple):
+class _Truncated(NamedTuple):
     """The joint beliefs in which the distribution of an action's outcomes is known within a distance only."""
 
     places: IntArray
@@ -37,7 +37,7 @@ class _Action(NamedTuple):
     """The probability of what is seen of the arms pulled, without ``inner``."""
     inner: Array | None
     """The factor of the arm that runs fastest in the table, where the action pulls that arm."""
-    capped: _Capped
+    truncated: _Truncated
 
 
 class ArraySweep:
@@ -55,18 +55,18 @@ class ArraySweep:
         values, improved, action = iterate
         top, optimistic, chosen_q = (np.full(len(values), -np.inf) for _ in range(3))
         chosen_least = np.empty(len(values))
-        for number, (reward, after, probability, inner, capped) in enumerate(self._actions):
+        for number, (reward, after, probability, inner, truncated) in enumerate(self._actions):
             reached = values[after]
             q = reward.copy()
             for o in range(len(reached)):
                 weight = probability[o] * reached[o]
                 q += weight if inner is None else weight * inner[o]
             high, low = q, q
-            if len(capped.places):
-                payoffs = capped.payoffs + reached[:, capped.places]
+            if len(truncated.places):
+                payoffs = truncated.payoffs + reached[:, truncated.places]
                 high, low = q.copy(), q.copy()
-                high[capped.places] += _most_gained(capped.probabilities, payoffs, capped.distance)
-                low[capped.places] -= _most_gained(capped.probabilities, -payoffs, capped.distance)
+                high[truncated.places] += _most_gained(truncated.probabilities, payoffs, truncated.distance)
+                low[truncated.places] -= _most_gained(truncated.probabilities, -payoffs, truncated.distance)
             np.maximum(optimistic, high, out=optimistic)
             value = q if side == 0 else high if side > 0 else low
             np.maximum(top, value, out=top)
@@ -109,8 +109,8 @@ def _action(joint: JointBeliefs, distributions: JointDistributions, beliefs: Int
                 probability[o] *= seen
     places = np.flatnonzero(distance > 0.0)
     probabilities = (probability * inner if pulls_fastest else probability)[:, places]
-    capped = _Capped(places, distance[places], probabilities, np.repeat(payoffs, len(places), axis=1))
-    return _Action(reward, after, probability, inner if pulls_fastest else None, capped)
+    truncated = _Truncated(places, distance[places], probabilities, np.repeat(payoffs, len(places), axis=1))
+    return _Action(reward, after, probability, inner if pulls_fastest else None, truncated)
 
 
 def _most_gained(probabilities: Array, payoffs: Array, distance: Array) -> Array:

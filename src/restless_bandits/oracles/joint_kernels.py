@@ -135,7 +135,7 @@ def sweep_rows(
 
     row_belief, row_after = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
     row_distribution, row_deviation = np.empty((n_states[inner], width)), np.empty(width)
-    capped = False
+    truncated = False
     # Waiting turns most beliefs into their successor in the row, which gives contiguous reads; a loop corrects the
     # other beliefs.
     contiguous = not in_block[inner]
@@ -145,7 +145,7 @@ def sweep_rows(
         row_belief[d], row_after[d], row_deviation[d] = b, passive[inner, b], tv_error[inner, b]
         for k in range(n_states[inner]):
             row_distribution[k, d] = distribution[inner, b, k]
-        capped = capped or row_deviation[d] > 0.0
+        truncated = truncated or row_deviation[d] > 0.0
         if not contiguous or row_after[d] != d + 1:
             odd[n_odd] = d
             n_odd += 1
@@ -226,7 +226,7 @@ def sweep_rows(
                 for j in range(n_odd):
                     q[odd[j]] = odd_q[j]
 
-            if fixed_deviation > 0.0 or (pulls_inner and capped):
+            if fixed_deviation > 0.0 or (pulls_inner and truncated):
                 for d in range(width):
                     spread = fixed_deviation + (row_deviation[d] if pulls_inner else 0.0)
                     if spread > 0.0:

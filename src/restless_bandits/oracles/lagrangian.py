@@ -160,7 +160,7 @@ class _StartedArm:
         self.beliefs = beliefs = hidden_process(arm, truncation)
         every_row = np.arange(len(beliefs.numbers))[:, None]
         self._grid = beliefs.locate(every_row, np.arange(1, truncation + 1)[None, :])
-        # Laws that still move at the longest cap prove nothing from the start.
+        # Distributions that still move at the longest truncation prove nothing from the start.
         self._parts = None if beliefs.tv_error.max() > 1e-12 else self._written_out()
 
     def _written_out(self) -> EndComponents:
@@ -309,6 +309,11 @@ def relaxation_bound(problem: AnyProblem) -> float:
     problem = as_problem(problem)
     problem.require_steady("a bound")
     refuse_unsupported(problem, "bound")
+    if problem.observed == "all":
+        # Imported on demand: problems that are seen when pulled need none of these modules.
+        from restless_bandits.oracles.observed.planners import observed_relaxation
+
+        return observed_relaxation(problem).bound
     reduced = without_resting_pay(problem)
     bound = upper_of(reduced.problem, relax(reduced.problem.normalized()).above) + reduced.rate
     return bound if reduced.problem is problem else bound + reduced.error + 2 * UNIT * (abs(bound) + abs(reduced.rate))

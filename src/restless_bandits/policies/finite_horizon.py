@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.policies.observed import CountedPolicy, Layout, PriorityPolicy
+from restless_bandits.model.layout import Layout
+from restless_bandits.policies.observed import CountedPolicy, PriorityPolicy
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,9 @@ class HorizonPolicy(CountedPolicy):
         if len(given) != 1:
             raise ProblemError("the policy depends on the slot; ask it as policy(states, slot), slots count from 1")
         return self.at(check_int("slot", given[0], 1))(states)
+
+    def arms_in(self, slot: int, states: IntArray) -> IntArray:
+        return self.at(slot).arms(states)
 
     def pulls(self, numbers: IntArray) -> IntArray:
         raise ProblemError("the policy depends on the slot; ask policy.at(slot)")

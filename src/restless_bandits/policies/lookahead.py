@@ -17,7 +17,8 @@ import scipy
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.policies.observed import CountedPolicy, Layout
+from restless_bandits.model.layout import Layout
+from restless_bandits.policies.observed import CountedPolicy
 
 LOOKAHEAD_SLOTS = 20
 

@@ -16,87 +16,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits._internal.errors import ProblemError, shortened
+from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.layout import Layout
 from restless_bandits.policies.policies import TIE, Policy
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """The places of a problem: the number of states and the number of arms of each kind."""
-
-    n_states: IntArray
-    counts: IntArray
-
-    @classmethod
-    def of(cls, problem: Problem) -> Self:
-        sizes = [np.full(group.n_kinds, group.n_states) for group in problem.groups]
-        return cls(np.concatenate(sizes), np.asarray(problem.kind_counts, dtype=np.int64))
-
-    @property
-    def n_arms(self) -> int:
-        return len(self.first)
-
-    @property
-    def size(self) -> int:
-        """The number of places."""
-        return int(self.n_states.sum())
-
-    @cached_property
-    def offset(self) -> IntArray:
-        """The place of each kind's state 0."""
-        return np.cumsum(self.n_states) - self.n_states
-
-    @cached_property
-    def first(self) -> IntArray:
-        """The place of each arm's state 0."""
-        return self.offset if (self.counts == 1).all() else np.repeat(self.offset, self.counts)
-
-    @cached_property
-    def sizes(self) -> IntArray:
-        """The number of states of each arm."""
-        return self.n_states if (self.counts == 1).all() else np.repeat(self.n_states, self.counts)
-
-    def checked(self, states: npt.ArrayLike) -> IntArray:
-        """Return the states of all arms as an array."""
-        given = np.asarray(states)
-        if given.shape != (self.n_arms,) or given.dtype.kind not in "iu":
-            raise ProblemError(f"states is {shortened(states)}; give the state of each of {self.n_arms} arms")
-        wrong = (given < 0) | (given >= self.sizes)
-        if wrong.any():
-            arm = int(wrong.argmax())
-            raise ProblemError(f"arm {arm} has no state {given[arm]}; its states are 0 to {self.sizes[arm] - 1}")
-        return given.astype(np.int64)
-
-    def numbers(self, states: IntArray) -> IntArray:
-        """Return the number of arms in each place."""
-        return np.bincount(self.first + states, minlength=self.size)
-
-    def lowest(self, states: IntArray, pulls: IntArray) -> IntArray:
-        """Return the arms to pull, ascending: of each place as many as ``pulls`` holds, those of lowest number."""
-        places = self.first + states
-        partial = (pulls > 0) & (pulls < np.bincount(places, minlength=self.size))
-        chosen = (pulls > 0)[places]
-        some = np.flatnonzero(partial[places])
-        if len(some):
-            order = some[np.argsort(places[some], kind="stable")]
-            begin = np.flatnonzero(np.diff(places[order], prepend=-1))
-            within = np.arange(len(order)) - np.repeat(begin, np.diff(begin, append=len(order)))
-            chosen[order] = within < pulls[places[order]]
-        return np.flatnonzero(chosen)
-
-    def to_arrays(self) -> dict[str, Any]:
-        return {"n_states": self.n_states, "counts": self.counts}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        sizes, counts = arrays["n_states"], arrays["counts"]
-        if sizes.shape != counts.shape or sizes.dtype != np.int64 or counts.dtype != np.int64:
-            raise ValueError("kinds are no numbers of states and of arms")
-        if not len(sizes) or min(sizes.min(), counts.min()) < 1:
-            raise ValueError("a kind has no states or no arms")
-        return cls(sizes, counts)
 
 
 class ObservedPolicy(Policy):
@@ -115,6 +38,10 @@ class ObservedPolicy(Policy):
     def arms(self, states: IntArray) -> IntArray:
         """Return the arms to pull in ascending order."""
         raise NotImplementedError
+
+    def arms_in(self, slot: int, states: IntArray) -> IntArray:
+        """Return the arms to pull in a slot in ascending order: what the simulator and ``Agent`` pull."""
+        return self.arms(states)
 
     def choose(self, last_states: IntArray, elapsed: IntArray) -> IntArray:
         raise ProblemError("a policy for observed arms needs the present states of all arms; ask it as policy(states)")
@@ -191,6 +118,46 @@ class PriorityPolicy(CountedPolicy):
         plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
         second = _table(arrays, "tie_break", layout) if "tie_break" in arrays else None
         return cls(layout, _table(arrays, "score", layout), plays, floor, second)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UniformPolicy(ObservedPolicy):
+    """Pull arms drawn uniformly in each slot. The draws depend on the seed and the slot alone."""
+
+    layout: Layout
+    plays: int
+    seed: int
+
+    def __call__(self, states: npt.ArrayLike, *given: Any) -> int | tuple[int, ...]:  # type: ignore[override]
+        """Return the arm to pull in a slot, or a tuple of arms: ``policy(states, slot)``."""
+        if len(given) != 1:
+            raise ProblemError("the policy depends on the slot; ask it as policy(states, slot), slots count from 1")
+        chosen = self.arms_in(check_int("slot", given[0], 1), self.layout.checked(states)).tolist()
+        return chosen[0] if self.plays == 1 else tuple(chosen)
+
+    def arms(self, states: IntArray) -> IntArray:
+        raise ProblemError("the policy depends on the slot; ask policy.arms_in(slot, states)")
+
+    def arms_in(self, slot: int, states: IntArray) -> IntArray:
+        chosen = self._generator(slot).choice(len(states), self.plays, replace=False, shuffle=False)
+        return np.sort(chosen.astype(np.int64))
+
+    def pulls_in(self, slot: int, numbers: IntArray) -> IntArray:
+        """Return the number of arms to pull in each place, where the numbers of arms in the places step."""
+        drawn = self._generator(slot).multivariate_hypergeometric(numbers, self.plays, method="marginals")
+        return np.asarray(drawn, dtype=np.int64)
+
+    def _generator(self, slot: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, slot])
+
+    def to_arrays(self) -> dict[str, Any]:
+        return self.layout.to_arrays() | {"plays": np.array(self.plays), "seed": np.array(self.seed)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        layout = Layout.from_arrays(arrays)
+        plays = check_int("plays", arrays["plays"].tolist(), 0, layout.n_arms)
+        return cls(layout, plays, check_int("seed", arrays["seed"].tolist(), 0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,8 +15,11 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import IntArray
+from restless_bandits.model.observed_record import ObservedRecord
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.record import N_BINS, Record, elapsed_bin
 from restless_bandits.model.tasks import Task
+from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.policies.policies import Policy
 
 
@@ -60,6 +63,13 @@ class CountDoubled(Rule):
 
 
 @dataclass(frozen=True)
+class VisitsDoubled(Rule):
+    """When the counted steps from some state of a kind of observed arms, under some action, are more than twice those
+    before the plan.
+    """
+
+
+@dataclass(frozen=True)
 class SeenIn(Rule):
     """When an arm is observed in a given state."""
 
@@ -91,12 +101,15 @@ class Plan:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_plan(plan: Plan, task: Task, who: str) -> None:
+def check_plan(plan: Plan, task: Task | ObservedTask, who: str) -> None:
     """Raise ``ProblemError`` for a plan that cannot be followed: a value of another type, or a plan with unknown
     arms.
     """
     if not isinstance(plan, Plan) or not isinstance(plan.policy, Policy) or not isinstance(plan.until, Rule):
         raise ProblemError(f"{who} answered with {plan!r}; it must be a Plan of a policy and a rule")
+    if isinstance(task, ObservedTask):
+        _check_observed_plan(plan, task, who)
+        return
     sizes = plan.policy.n_states
     if sizes is not None and sizes != task.n_states:
         raise ProblemError(f"{who} plans for arms of {sizes} states, but there are arms of {task.n_states}")
@@ -111,6 +124,40 @@ def check_plan(plan: Plan, task: Task, who: str) -> None:
             raise ProblemError(
                 f"{who} waits for state {part.state} of arm {arm}, which has {task.n_states[arm]} states"
             )
+
+
+def _check_observed_plan(plan: Plan, task: ObservedTask, who: str) -> None:
+    policy, mine = plan.policy, task.layout
+    if not isinstance(policy, ObservedPolicy):
+        raise ProblemError(
+            f"{who} plans with a {type(policy).__name__}, but all states are observed; give a policy of the present "
+            "states, such as a PriorityPolicy"
+        )
+    for part in _parts(plan.until):
+        if not isinstance(part, Slots | Forever | VisitsDoubled):
+            raise ProblemError(
+                f"{who} waits for {type(part).__name__}, which is for arms that are seen when pulled; give Slots, "
+                "VisitsDoubled or Forever"
+            )
+    same = policy.layout is mine or (
+        np.array_equal(policy.layout.n_states, mine.n_states)
+        and np.array_equal(policy.layout.kind_of_arm, mine.kind_of_arm)
+    )
+    if not same:
+        raise ProblemError(f"{who} plans for other arms; make its policy with task.layout")
+    if policy.plays != task.plays:
+        raise ProblemError(f"{who} plans to pull {policy.plays} arms a slot, but there are {task.plays} to pull")
+
+
+def observed_end(rule: Rule, visits: IntArray) -> tuple[int, IntArray]:
+    """Return a rule for observed arms as the most slots of its plan, and the visits that end the plan.
+
+    ``visits`` are the counted steps by place and action before the plan; without a rule on visits the array is empty.
+    """
+    parts = _parts(rule)
+    slots = min((part.count for part in parts if isinstance(part, Slots)), default=NEVER)
+    doubled = any(isinstance(part, VisitsDoubled) for part in parts)
+    return slots, 2 * visits + 1 if doubled else visits[:0]
 
 
 NEVER = 1 << 62
@@ -154,6 +201,19 @@ def _rows(pairs: list[tuple[int, int]]) -> IntArray:
 
 
 _NO_ROWS: IntArray = np.zeros((0, 2), dtype=np.int64)
+
+
+class ObservedRuleWatch:
+    """Follows a rule through a plan for observed arms, a slot at a time: the same as the compiled engine."""
+
+    def __init__(self, rule: Rule, record: ObservedRecord) -> None:
+        self._start = record.slots
+        self._slots, self._end_visits = observed_end(rule, record.visits)
+
+    def met(self, record: ObservedRecord) -> bool:
+        """Whether the plan ends, once the states that follow a slot of the plan are entered."""
+        over = record.slots - self._start >= self._slots
+        return over or bool(len(self._end_visits) and (record.visits >= self._end_visits).any())
 
 
 class RuleWatch:

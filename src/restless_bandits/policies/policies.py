@@ -426,7 +426,7 @@ class _SmallJoint:
         self.beliefs = beliefs
 
     @cached_property
-    def ahead(self) -> list[tuple[list[list[float]], list[int], list[int], list[float]]]:
+    def successors(self) -> list[tuple[list[list[float]], list[int], list[int], list[float]]]:
         """Distributions, successor beliefs without and with an observation, and rewards of each arm."""
         return [
             (arm.distribution.tolist(), arm.passive.tolist(), arm.after_pull.tolist(), arm.reward[:, 1].tolist())
@@ -457,7 +457,7 @@ class _SmallJoint:
 
     def value(self, joint: list[int], action: list[int]) -> float:
         """The reward of an action and the mean bias after it."""
-        ahead = self.ahead
+        ahead = self.successors
         after = [passive[b] for (_, passive, _, _), b in zip(ahead, joint, strict=True)]
         total = 0.0
         for outcome in itertools.product(*(range(len(ahead[i][2])) for i in action)):

@@ -262,7 +262,7 @@ def _forgetting_shape(n_states: int, truncation: int) -> HiddenProcess:
 
 
 def remembering_beliefs(distributions: Array, arm: Arm) -> HiddenProcess:
-    """Beliefs (s, τ ≤ cap) that are constant from the truncation on, whether or not their chain has forgotten s by
+    """Beliefs (s, τ ≤ truncation), constant from the truncation on, whether or not their chain has forgotten s by
     then.
 
     ``distributions[τ - 1]`` are the distributions up to the truncation. Their distance from the true distributions
@@ -343,11 +343,6 @@ def has_lost_row(arm: AnyArm) -> bool:
     arm or the cost of its next pull.
     """
     return any(feature != "passive_rewards" for feature in arm.features)
-
-
-def starting_row(arm: AnyArm) -> int:
-    """Return the row of a table in which an arm starts: a known initial state is no pull of an arm that reacts."""
-    return arm.n_states if arm.initial is None or has_lost_row(arm) else arm.initial
 
 
 def _distributions_after_pulls(arm: AnyArm, length: int) -> Array:

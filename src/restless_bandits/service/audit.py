@@ -154,11 +154,11 @@ def _audit_snapshot(agent_state: ServiceAgent, snapshot: Snapshot, planner: Plan
         return f"cannot be loaded: {error}"
     # Another processor may round results computed from the record differently.
     tolerance = 1e-6 if found.foreign else 0.0
-    differs = first_difference(_plain(stored), _plain(agent_state), tolerance)
+    differs = first_difference(_json_form(stored), _json_form(agent_state), tolerance)
     return None if differs is None else f"differs from the replay of the log: {differs}"
 
 
-def _plain(agent_state: ServiceAgent) -> Any:
+def _json_form(agent_state: ServiceAgent) -> Any:
     return json.loads(json.dumps(agent_state.to_dict()))
 
 

@@ -482,10 +482,10 @@ def _path(name: str) -> str:
 
 def _encoded(body: Json) -> bytes:
     # Non-finite numbers are sent unchanged, so that the service refuses them by their value.
-    return json.dumps(body, separators=(",", ":"), default=_plain).encode()
+    return json.dumps(body, separators=(",", ":"), default=_to_json).encode()
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Convert NumPy numbers and arrays for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()

@@ -33,7 +33,6 @@ class ChainWorld:
                 f"{subject} needs chains, and a table of distributions is none; give problems made of Arm"
             )
         problem.require_drawn()
-        problem.require_drawn()
         self.problem = problem
         self._pieces = {piece.first: piece.problem for piece in problem.pieces}
         self._every = np.arange(problem.n_arms)

@@ -102,7 +102,7 @@ class DaskPool:
         self._client: Any = None
         self._count = itertools.count()
         self._sent: dict[object, distributed.Future] = {}
-        self._playing: dict[asyncio.Task[None], Future[list[PlayedRun]]] = {}
+        self._running: dict[asyncio.Task[None], Future[list[PlayedRun]]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._hushed = contextlib.ExitStack()
         if self._address is not None:
@@ -219,8 +219,8 @@ class DaskPool:
 
     def _begin(self, promised: Future[list[PlayedRun]], job: SimulationJob, numbers: list[int]) -> None:
         task = asyncio.create_task(self._keep(promised, job, numbers))
-        self._playing[task] = promised
-        task.add_done_callback(lambda done: self._playing.pop(done, None))
+        self._running[task] = promised
+        task.add_done_callback(lambda done: self._running.pop(done, None))
 
     async def _keep(self, promised: Future[list[PlayedRun]], job: SimulationJob, numbers: list[int]) -> None:
         try:
@@ -283,19 +283,19 @@ class DaskPool:
                 self._threads, why = sum(running.values()), "has had no worker"
             except (OSError, TimeoutError):
                 self._threads, why = 0, "has not answered"
-            if self._threads or not self._playing:
+            if self._threads or not self._running:
                 seen = time.monotonic()
             elif time.monotonic() - seen >= WORKERLESS_SECONDS:
                 error = ProblemError(
                     f"{self._scheduler} {why} for {WORKERLESS_SECONDS:g} s; "
                     "finished runs are kept; check the cluster and run the same again"
                 )
-                for promised in list(self._playing.values()):
+                for promised in list(self._running.values()):
                     _break(promised, error)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _end(self) -> None:
-        tasks = [*self._playing, *([self._watch] if self._watch is not None else [])]
+        tasks = [*self._running, *([self._watch] if self._watch is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -225,7 +225,7 @@ class Run:
         self._outcomes = kernels.without_changes(self.totals), kernels.without_changes(self.trace)
         # Two numbers for each count; the system allocates only the used pages.
         size = len(record.flat_visits)
-        self._tally = np.zeros(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+        self._rule_counts = np.zeros(size, dtype=np.int64), np.empty(size, dtype=np.int64)
 
     @property
     def done(self) -> bool:
@@ -234,7 +234,7 @@ class Run:
     def play(self, plan: Plan) -> None:
         """Play a plan to its end, or to the horizon."""
         record = self.record
-        ending = kernels.without_changes(kernels.Ending(*RuleTable.of(plan.until), *self._tally))
+        ending = kernels.without_changes(kernels.Ending(*RuleTable.of(plan.until), *self._rule_counts))
         choice, flat, joint = _choice(plan.policy, self.world.problem, at_start=self.previous_action < 0)
         priced, started = self._priced, record.slots
         game = (self._arms, self._memory, choice, flat, joint or priced, priced, ending, *self._outcomes)

@@ -26,7 +26,7 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.support import REACTING
 from restless_bandits.model.tasks import Task
-from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
+from restless_bandits.oracles.observed.rollout import ObservedRun, ObservedWorld, play_observed
 from restless_bandits.policies.plans import Plan
 from restless_bandits.policies.policies import Policy
 from restless_bandits.registry import FINITE_ORACLES
@@ -34,6 +34,7 @@ from restless_bandits.simulation import world_kernels as kernels
 from restless_bandits.simulation.comparator import exact_if_small
 from restless_bandits.simulation.engine import GapTable, Run, World, play_run
 from restless_bandits.simulation.feedback_delays import PROMPT, FeedbackDelays, play_answered
+from restless_bandits.simulation.observed_engine import LearnerRun, learn_observed
 from restless_bandits.simulation.results import Outcomes
 
 MOST_RUNS = 1_000_000
@@ -88,13 +89,13 @@ def play_runs(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
 
 
 def _play_observed(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun]:
-    """Play runs of a policy on observed arms."""
-    world, policy = _observed_world(job.problem), _observed_plan(job.problem, job.learner, job.horizon)
+    """Play runs of a policy or of a learner on observed arms."""
+    world = _observed_world(job.problem)
     checkpoints = np.array(job.checkpoints, dtype=np.int64)
     played = []
     for number in numbers:
         started = time.perf_counter()
-        run = play_observed(policy, world, checkpoints, seed=job.seed, run=number)
+        run = _observed_run(job, world, checkpoints, number)
         seconds = np.array([time.perf_counter() - started])
         lengths = np.array(run.record.plan_lengths, dtype=np.int64)
         pulls = np.add.reduceat(run.record.pulls, job.problem.kind_firsts)
@@ -103,6 +104,16 @@ def _play_observed(job: SimulationJob, numbers: Sequence[int]) -> list[PlayedRun
         outcome = Outcomes(run.totals.at[None], pulls[None], seconds, (lengths,))
         played.append(PlayedRun(number, outcome, None))
     return played
+
+
+def _observed_run(
+    job: SimulationJob, world: ObservedWorld, checkpoints: IntArray, number: int
+) -> ObservedRun | LearnerRun:
+    coordinates = {"seed": job.seed, "run": number}
+    if isinstance(job.learner, Informed):
+        policy = _observed_policy(job.problem, job.learner, job.horizon)
+        return play_observed(policy, world, checkpoints, **coordinates)
+    return learn_observed(job.learner, world, job.horizon, checkpoints, **coordinates)
 
 
 def pull_columns(problem: Problem) -> Sequence[str]:
@@ -131,15 +142,14 @@ def check_playable(problem: Problem, learner: Learner, horizon: int, answers: Fe
             )
         if trace:
             raise ProblemError("trace is for arms that are seen when pulled; leave it out")
-        _observed_plan(problem, learner, horizon)
+        if isinstance(learner, Informed):
+            _observed_policy(problem, learner, horizon)
+        else:
+            learner.task(problem, horizon)
 
 
 @lru_cache(maxsize=8)
-def _observed_plan(problem: Problem, learner: Learner, horizon: int) -> Policy:
-    if not isinstance(learner, Informed):
-        raise ProblemError(
-            f"{learner.label} cannot play arms that are all observed; give a policy such as lp-index, whittle or id"
-        )
+def _observed_policy(problem: Problem, learner: Informed, horizon: int) -> Policy:
     if learner.oracle in FINITE_ORACLES:
         oracle = oracles.find_oracle(learner.oracle)
         assert oracle.plan is not None

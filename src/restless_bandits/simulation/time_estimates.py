@@ -42,11 +42,11 @@ class TimeEstimate:
     def __init__(self, all_results: Sequence[JobResults], width: int, report: Report | None) -> None:
         self._books, self._width, self._report = all_results, width, report
         self._tried: dict[int, float] = {}
-        self._told = False
+        self._shown = False
         self._started = time.monotonic()
 
     def look(self) -> None:
-        if self._told:
+        if self._shown:
             return
         passed = time.monotonic() - self._started
         seconds = [self._seconds_a_run(n, passed) for n in range(len(self._books))]
@@ -64,7 +64,7 @@ class TimeEstimate:
             self._report(line)
         elif known[n] > MINUTE:
             warnings.warn(line, RuntimeWarning, stacklevel=2)
-        self._told = True
+        self._shown = True
 
     def _seconds_a_run(self, n: int, passed: float) -> float | None:
         """The seconds of a run of a cell, or None if not known yet."""

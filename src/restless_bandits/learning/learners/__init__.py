@@ -19,7 +19,7 @@ from restless_bandits.learning.learners.simple import UCB1, Informed, RoundRobin
 from restless_bandits.learning.learners.thompson import ThompsonSampling
 from restless_bandits.learning.learners.weak import DSEE, RCA
 from restless_bandits.model.tasks import Task
-from restless_bandits.registry import ALIASES, DEFAULT, LEARNERS, ORACLES, untrusted
+from restless_bandits.registry import ALIASES, DEFAULT, DEFAULT_REACTING, LEARNERS, ORACLES, untrusted
 
 __all__ = [
     "ALIASES",
@@ -86,8 +86,10 @@ def learner(spec: str, *, trust_modules: bool = True) -> Learner:
 
 
 def default_learner(task: Task) -> Learner:
-    """Return the default learner of a task: the learner with the least measured regret."""
-    return learner(DEFAULT)
+    """Return the default learner of a task: of the learners that play its arms, the one with the least measured
+    regret.
+    """
+    return learner(DEFAULT_REACTING if task.features else DEFAULT)
 
 
 def _check_registered(what: str, value: Any) -> None:

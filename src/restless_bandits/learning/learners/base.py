@@ -24,6 +24,8 @@ import numpy as np
 from restless_bandits._internal.errors import ProblemError, check_known, shortened
 from restless_bandits._internal.validation import LARGEST_INTEGER, Array
 from restless_bandits.model.arms import AnyArm, Arm, TableArm
+from restless_bandits.model.observed_record import ObservedRecord
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.support import UNCONTROLLED
@@ -31,6 +33,8 @@ from restless_bandits.model.tasks import Task
 from restless_bandits.policies.plans import Plan, check_plan
 from restless_bandits.registry import ALIASES, LEARNERS, home_of
 
+PULLED = frozenset({"pulled"})
+ALL = frozenset({"all"})
 DEEPEST = 10
 """Brackets in each other; a list of matrices has three."""
 
@@ -42,6 +46,10 @@ class Learner:
     name: ClassVar[str] = "learner"
     plans_often: ClassVar[bool] = False
     """Whether a run has so many plans that planning takes most of the time: simulations then prefer processes."""
+    pools_kinds: ClassVar[bool] = True
+    """Whether plans for observed arms read no states of single arms: the numbers of arms in each state may then step
+    in place of the arms.
+    """
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -65,15 +73,23 @@ class Learner:
         """
         return UNCONTROLLED
 
-    def check(self, task: Task) -> None:
+    @property
+    def observed(self) -> frozenset[str]:
+        """What this learner plays: ``pulled``, arms that are seen when pulled, or ``all``, observed arms, or both."""
+        return PULLED
+
+    def check(self, task: Any) -> None:
         """Raise ``ProblemError`` if this learner cannot play this task."""
 
     def caution(self, task: Task, problem: Problem | None = None) -> str | None:
         """Return a caution about the play of a task, or None; ``problem`` is given if known."""
         return None
 
-    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
-        """Return the next plan, given all observations."""
+    def plan(self, record: Any, task: Any, rng: np.random.Generator) -> Plan:
+        """Return the next plan, given all observations.
+
+        Record and task are a ``Record`` and a ``Task``, of observed arms an ``ObservedRecord`` and an ``ObservedTask``.
+        """
         raise NotImplementedError
 
     def task(self, problem: Problem, horizon: int | None) -> Task:
@@ -110,12 +126,19 @@ class Learner:
 
 def check_features(learner: Learner, task: Task) -> None:
     """Raise ``ProblemError`` if a learner does not support a feature of a task's arms."""
+    asked = vars(learner).get("_asked") or learner.name
+    if task.observed not in learner.observed:
+        arms = {"all": "arms that are all observed", "pulled": "arms that are seen when pulled"}[task.observed]
+        raise ProblemError(
+            f"{asked} cannot play {arms}; learners that play such arms are {', '.join(_learners_of(task))}"
+        )
+    if task.observed == "all":
+        return
     missing = next((word for word in task.features if word not in learner.features), None)
     if missing is not None:
         having = task.reacts.index(True) if missing == "active_transitions" else None
         subject = "an arm" if having is None else f"arm {task.names[having]!r}"
         others = ", ".join(_learners_of(task))
-        asked = vars(learner).get("_asked") or learner.name
         raise ProblemError(
             f"{subject} has {missing}, and {asked} plays uncontrolled arms only; learners that play such arms "
             f"are {others}"
@@ -134,25 +157,33 @@ def _learners_of(task: Task) -> list[str]:
             continue
         made = kind(**{key: parse_option(value) for key, _, value in options})
         told = all(getattr(task, need) is not None for need in made.needs)
-        if told and made.features.issuperset(task.features):
+        plays = task.observed in made.observed
+        if told and plays and (task.observed == "all" or made.features.issuperset(task.features)):
             found.append(name)
     return found
 
 
-def checked_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+def checked_plan(
+    learner: Learner, record: Record | ObservedRecord, task: Task | ObservedTask, rng: np.random.Generator
+) -> Plan:
     """Return the learner's next plan, checked against the task.
 
     The learner gets rewards as shares of a common range of all arms: see ``Task.shared``.
     """
     told, rewards = task.shared(), None
-    if told is not task:
+    if isinstance(record, ObservedRecord) and isinstance(task, ObservedTask):
+        if told is not task:
+            rewards = task.normalized_sums(record.flat_rewards, record.paid)
+    elif isinstance(record, Record) and isinstance(told, Task) and isinstance(task, Task) and told is not task:
         rewards = told.sums(task.normalized_sums(record.flat_rewards, record.flat_seen), record.flat_seen)
     plan = learner.plan(record.frozen(rewards), told, rng)
     check_plan(plan, task, learner.name)
     return plan
 
 
-def next_plan(learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+def next_plan(
+    learner: Learner, record: Record | ObservedRecord, task: Task | ObservedTask, rng: np.random.Generator
+) -> Plan:
     """Return the learner's next plan, and keep its notes in the record."""
     plan = checked_plan(learner, record, task, rng)
     record.remember(plan.notes)

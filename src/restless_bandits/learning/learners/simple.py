@@ -14,11 +14,14 @@ import numpy as np
 from restless_bandits import oracles
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import positive
-from restless_bandits.learning.learners.base import Learner
+from restless_bandits.learning.learners.base import ALL, PULLED, Learner
+from restless_bandits.model.observed_record import ObservedRecord
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import REACTING
 from restless_bandits.model.tasks import Task
+from restless_bandits.policies.observed import UniformPolicy
 from restless_bandits.policies.plans import Forever, Plan, Slots
 from restless_bandits.policies.policies import Cycle, EmpiricalUCB
 
@@ -35,6 +38,20 @@ class RoundRobin(Learner):
 
     def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
         return Plan(Cycle(task.plays), until=Forever())
+
+
+@dataclass(frozen=True)
+class RandomArms(Learner):
+    """Pull observed arms drawn uniformly in each slot: what a program without any rule earns."""
+
+    name: ClassVar[str] = "random"
+
+    @property
+    def observed(self) -> frozenset[str]:
+        return ALL
+
+    def plan(self, record: ObservedRecord, task: ObservedTask, rng: np.random.Generator) -> Plan:
+        return Plan(UniformPolicy(task.layout, task.plays, int(rng.integers(1 << 62))), until=Forever())
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,10 @@ class Informed(Learner):
         oracles.find_oracle(self.oracle)
 
     @property
+    def observed(self) -> frozenset[str]:
+        return PULLED | ALL
+
+    @property
     def needs(self) -> frozenset[str]:
         return frozenset({"problem"})
 
@@ -85,12 +106,12 @@ class Informed(Learner):
     def features(self) -> frozenset[str]:
         return REACTING
 
-    def check(self, task: Task) -> None:
+    def check(self, task: Task | ObservedTask) -> None:
         # An oracle unsuitable for the problem raises now and not in the middle of a run.
         for piece in () if task.problem is None else task.problem.pieces:
             oracles.find_oracle(self.oracle).accepts(piece.problem)
 
-    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    def plan(self, record: Record | ObservedRecord, task: Task | ObservedTask, rng: np.random.Generator) -> Plan:
         if task.problem is None:
             raise ProblemError(f"{self.label} must be told the problem; make its task with reveal=['problem']")
         pieces, slot = task.problem.pieces, record.slots + 1

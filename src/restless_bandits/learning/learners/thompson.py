@@ -33,6 +33,8 @@ Of arms that react to pulls, or pay at rest, this prior has all chains as its su
 chain for slots with a pull and one for slots without, each row with a flat prior. Draws go on by a random walk on the
 scale of logits (see ``estimation.reacting_kernels``). Pay at rest is never observed and known from the task. A plan
 lasts ``GROWTH`` of the slots so far, and ``oracle=auto`` is Whittle's index.
+
+Of observed arms ``posterior`` draws every row from its posterior: see ``observed_posterior``.
 """
 
 from __future__ import annotations
@@ -49,14 +51,17 @@ import numpy as np
 from restless_bandits import oracles
 from restless_bandits._internal.compiling import njit
 from restless_bandits._internal.errors import ProblemError, shortened
-from restless_bandits._internal.validation import Array, IntArray, check_int, probability
+from restless_bandits._internal.validation import Array, IntArray, check_int, positive, probability
 from restless_bandits.learning.estimation import sampling
-from restless_bandits.learning.learners.base import Learner, present_problem, require_choice
+from restless_bandits.learning.learners.base import ALL, PULLED, Learner, present_problem, require_choice
+from restless_bandits.learning.learners.observed_posterior import plan_on_draw
 from restless_bandits.learning.learners.planning_arms import policy_on, present_arms, reacting_arms, reacting_policy
 from restless_bandits.learning.learners.violations import warn_of_violations
 from restless_bandits.model import markov
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.checks import MOST_SLOTS
+from restless_bandits.model.observed_record import ObservedRecord
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import BIN_EDGES, EXACT_ELAPSED, N_BINS, Record, elapsed_bin
 from restless_bandits.model.support import REACTING, UNCONTROLLED
@@ -107,6 +112,8 @@ class ThompsonSampling(Learner):
         ``finite``, the support, or ``continuous``, all birth-death chains, without use of ``support`` and ``pool``.
     doubling
         The rule for a doubled count: ``reached``, at twice its old value, or ``strict``, above twice its old value.
+    concentration
+        Of observed arms: draws are from Dirichlet distributions of so many times the parameters of the posterior.
 
     """
 
@@ -119,6 +126,7 @@ class ThompsonSampling(Learner):
     oracle: str = "whittle"
     prior: str = "finite"
     doubling: str = "reached"
+    concentration: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "support", _checked_support(self.support))
@@ -126,6 +134,7 @@ class ThompsonSampling(Learner):
         require_choice(self, "schedule", self.schedule, ("both", "doubling"))
         require_choice(self, "doubling", self.doubling, ("reached", "strict"))
         check_int("ts: pool", self.pool, 0, MOST_SLOTS)
+        positive("ts: concentration", self.concentration)
         require_choice(self, "rewards", self.rewards, ("learned", "known"))
         if oracles.find_oracle(self.oracle).ordered and self.rewards != "known":
             raise ProblemError(
@@ -136,8 +145,12 @@ class ThompsonSampling(Learner):
     def features(self) -> frozenset[str]:
         return REACTING if self.prior == "continuous" else UNCONTROLLED
 
-    def check(self, task: Task) -> None:
-        if self.prior == "continuous":
+    @property
+    def observed(self) -> frozenset[str]:
+        return PULLED | ALL if self.prior == "continuous" else PULLED
+
+    def check(self, task: Task | ObservedTask) -> None:
+        if isinstance(task, ObservedTask) or self.prior == "continuous":
             return
         grid = isinstance(self.support, int) or not isinstance(self.support[0], tuple)
         for name, n_states in zip(task.names, task.n_states, strict=True):
@@ -153,7 +166,12 @@ class ThompsonSampling(Learner):
             drawn = self.problem(task, Record.of(task), [0] * task.n_arms, _known_rewards(task))
             oracles.find_oracle(self.oracle).accepts(drawn)
 
-    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    def plan(self, record: Record | ObservedRecord, task: Task | ObservedTask, rng: np.random.Generator) -> Plan:
+        if isinstance(record, ObservedRecord) or isinstance(task, ObservedTask):
+            assert isinstance(record, ObservedRecord)
+            assert isinstance(task, ObservedTask)
+            learned = self.rewards == "learned"
+            return plan_on_draw(record, task, rng, concentration=self.concentration, learned=learned)
         if task.features:
             return self._plan_for_reacting_arms(record, task, rng)
         if self.prior == "continuous":

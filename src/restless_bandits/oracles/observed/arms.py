@@ -13,8 +13,8 @@ import numpy as np
 
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.kinds import KindGroup
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import Problem
-from restless_bandits.policies.observed import Layout
 
 
 @dataclass(frozen=True, eq=False)

@@ -238,7 +238,7 @@ def _width(problem: Problem) -> float:
 def _remarks(problem: Problem, found: ObservedRelaxation) -> str:
     """What a reader should know of the arms: those without an index, and those with several recurrent classes."""
     remarks = []
-    violating = sum(int(((sweep.state < 0) & np.isfinite(sweep.subsidy)).any(axis=1).sum()) for sweep in found.sweeps)
+    violating = int((~found.indexable).sum())
     multichain = sum(int(sweep.discounted.sum()) for sweep in found.sweeps)
     if violating:
         remarks.append(f"{violating} of {len(problem.kind_counts)} kinds of arms not indexable")
@@ -363,7 +363,8 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
         gains = {name: short_gain(problem, _policy(problem, name, None)) for name in ("lp-index", "whittle")}
         best = max(gains, key=lambda name: gains[name])
         return best, f"{best}, the better of lp-index and whittle in a simulation"
-    return "lp-index", f"lp-index, as {states:.3g} joint states are too many for exact"
+    shown = f"{states:.3g}" if states < 1e300 else "more than 1e300"
+    return "lp-index", f"lp-index, as {shown} joint states are too many for exact"
 
 
 def _by_fluid_test(problem: Problem, arms: ObservedArms) -> tuple[str, str]:

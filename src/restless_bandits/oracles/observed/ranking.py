@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,13 @@ from restless_bandits._internal.files import save_file
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
 from restless_bandits.model.arm_tables import read_states
 from restless_bandits.model.kinds import names_of
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.finite import next_priority
-from restless_bandits.oracles.observed.planners import POLICIES
-from restless_bandits.policies.observed import Layout, PriorityPolicy
+from restless_bandits.oracles.observed.planners import POLICIES, lagrangian_priority
+from restless_bandits.policies.finite_horizon import HorizonPolicy
+from restless_bandits.policies.observed import ObservedPolicy, PriorityPolicy, RandomizedPolicy
 from restless_bandits.policies.policies import Policy
 
 
@@ -32,10 +35,10 @@ class Ranking:
     problem: Problem
     arms: IntArray
     """The numbers of the arms."""
-    states: IntArray
-    """The present states of these arms."""
+    states: IntArray | None
+    """The present states of these arms, None where they are not known."""
     scores: Array
-    """The indices of these states."""
+    """The indices of these states; expected indices in slot 1 where the states are not known."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -48,8 +51,12 @@ class Ranking:
 
     def to_csv(self) -> str:
         """Return the list as CSV with the columns rank, name, state and index."""
-        columns = range(1, len(self) + 1), self.names, self.states.tolist(), self.scores.tolist()
-        return csv_text(("rank", "name", "state", "index"), zip(*columns, strict=True))
+        return csv_text(("rank", "name", "state", "index"), ((rank, *row) for rank, row in enumerate(self.rows(), 1)))
+
+    def rows(self) -> Iterator[tuple[str, int | None, float]]:
+        """Return the name, the state and the index of each arm."""
+        states = [None] * len(self) if self.states is None else self.states.tolist()
+        return zip(self.names, states, self.scores.tolist(), strict=True)
 
     def save(self, path: str | Path) -> None:
         """Write the list to a CSV file, atomically."""
@@ -71,7 +78,7 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def rank(
     problem: AnyProblem,
-    states: Mapping[str, int] | npt.ArrayLike | str | Path,
+    states: Mapping[str, int] | npt.ArrayLike | str | Path | Any,
     *,
     plays: int | None = None,
     exclude: Iterable[str | int] = (),
@@ -85,9 +92,10 @@ def rank(
     problem
         A problem with ``observed="all"``, or its name or path.
     states
-        The present states of all arms: by name, in the order of the arms, or the path of a table with the columns
-        ``name`` and ``state``. By name, an excluded arm needs no state. An arm of n states with a set-up cost is in
-        state n + s if its state is s and it was pulled in the last slot.
+        The present states of all arms: by name, in the order of the arms, or a table with the columns ``name`` and
+        ``state``: the path of a file, a data frame, or an object with the Arrow stream interface. By name, an excluded
+        arm needs no state. An arm of n states with a set-up cost is in state n + s if its state is s and it was pulled
+        in the last slot.
     plays
         The number of arms to pull in every slot, for which the indices are computed; by default that of the problem.
     exclude
@@ -109,12 +117,8 @@ def rank(
         problem = problem.with_plays(plays)
     allowed = np.ones(problem.n_arms, dtype=np.bool_)
     allowed[_numbers(problem, exclude)] = False
-    present = read_states(states) if isinstance(states, str | Path) else states
-    if isinstance(present, Mapping):
-        present = _states_by_name(problem, present, allowed)
     layout = Layout.of(problem)
-    here = layout.checked(present)
-    places = layout.first + here
+    here = present_states(problem, states, allowed)
     if horizon is None:
         policy, ranks = _priority(problem, oracle)
     elif oracle != "lp-index":
@@ -122,32 +126,69 @@ def rank(
     else:
         policy = next_priority(problem, layout.numbers(here), horizon)
         ranks = _ranks(policy)
+    places = layout.first + here
     allowed &= policy.score[places] > policy.floor
     candidates = np.flatnonzero(allowed)
     if len(candidates) < problem.plays and not problem.at_most:
         raise ProblemError(
             f"{len(candidates)} arms are left, fewer than plays = {problem.plays}; exclude fewer, or give fewer plays"
         )
-    # Of one place the arms of lowest number come first.
-    keys = ranks[places[candidates]] * problem.n_arms + candidates
-    some = np.argpartition(keys, problem.plays - 1)[: problem.plays] if len(keys) > problem.plays > 0 else slice(None)
-    keys = np.sort(keys[some])[: problem.plays]
-    chosen = keys % problem.n_arms
+    chosen = candidates[_first(ranks[places[candidates]], problem.plays)]
     return Ranking(problem, chosen, here[chosen], policy.score[places[chosen]])
 
 
-def save_indices(problem: Problem, policy: Policy, path: str | Path) -> None:
-    """Write the indices of a policy to a CSV file: a row for each kind of arm and state, in the order of priority."""
-    if not isinstance(policy, PriorityPolicy):
-        raise ProblemError(
-            f"the policy has no indices to write to {path}; give the oracle lp-index, or a file that ends in .npz"
-        )
-    layout, order, names = policy.layout, policy.order, list(names_of(problem.kinds))
+def arms_of_policy(problem: Problem, policy: Policy, states: Any = None, discount: float | None = None) -> Ranking:
+    """Return the arms that a policy pulls next, in the order of its index or of the Lagrangian index.
+
+    Without ``states``, as ``rank`` takes them, the list has the arms of the highest expected index in slot 1.
+    """
+    if not isinstance(policy, ObservedPolicy):
+        raise ProblemError("arms are listed where all states are observed; give a problem with observed = 'all'")
+    rule, layout = index_rule(problem, policy, discount), Layout.of(problem)
+    if states is None:
+        start = np.concatenate([group.start.reshape(-1) for group in problem.groups])
+        of_kinds = np.add.reduceat(start * rule.score, layout.offset)
+        scores = np.repeat(of_kinds, layout.counts)
+        candidates = np.flatnonzero(scores > rule.floor)
+        chosen = candidates[_first(-scores[candidates], problem.plays)]
+        return Ranking(problem, chosen, None, scores[chosen])
+    here = present_states(problem, states)
+    if isinstance(policy, RandomizedPolicy):
+        # The same wishes in every call.
+        pulled = policy.arms(here, np.random.default_rng(0))
+    else:
+        pulled = (rule if isinstance(policy, HorizonPolicy) else policy).arms(here)
+    places = layout.first[pulled] + here[pulled]
+    order = _first(_ranks(rule)[places], len(pulled))
+    return Ranking(problem, pulled[order], here[pulled[order]], rule.score[places[order]])
+
+
+def index_rule(problem: Problem, policy: Policy, discount: float | None = None) -> PriorityPolicy:
+    """Return the priority of places of a policy: its own, that of slot 1, or the Lagrangian index if it has none."""
+    if isinstance(policy, HorizonPolicy):
+        return policy.at(1)
+    return policy if isinstance(policy, PriorityPolicy) else lagrangian_priority(problem, discount)
+
+
+def save_indices(problem: Problem, policy: Policy, path: str | Path, *, discount: float | None = None) -> None:
+    """Write the index of each kind of arm and state to a CSV file, in the order of priority."""
+    rule = index_rule(problem, policy, discount)
+    layout, order, names = rule.layout, rule.order, list(names_of(problem.kinds))
     kinds = np.repeat(np.arange(len(layout.n_states)), layout.n_states)[order]
     states = order - layout.offset[kinds]
     named = [names[kind] for kind in kinds.tolist()]
-    columns = range(1, len(order) + 1), named, states.tolist(), policy.score[order].tolist()
+    columns = range(1, len(order) + 1), named, states.tolist(), rule.score[order].tolist()
     save_file(path, csv_text(("rank", "name", "state", "index"), zip(*columns, strict=True)).encode())
+
+
+def _first(keys: Array | IntArray, most: int) -> IntArray:
+    """Return the places of the lowest keys in ascending order; of equal keys the first places."""
+    if 0 < most < len(keys):
+        worst = np.partition(keys, most - 1)[most - 1]
+        some = np.flatnonzero(keys <= worst)
+    else:
+        some = np.arange(len(keys))
+    return some[np.argsort(keys[some], kind="stable")][:most]
 
 
 @lru_cache(maxsize=4)
@@ -162,6 +203,19 @@ def _ranks(policy: PriorityPolicy) -> IntArray:
     ranks = np.empty(policy.layout.size, dtype=np.int64)
     ranks[policy.order] = np.arange(policy.layout.size)
     return ranks
+
+
+def present_states(problem: Problem, states: Any, needed: BoolArray | None = None) -> IntArray:
+    """Return the states of all arms in the order of the arms, from what ``rank`` takes as states.
+
+    By name, an arm that is not ``needed`` may be left out.
+    """
+    table = isinstance(states, str | Path) or hasattr(states, "columns")
+    table |= hasattr(states, "__arrow_c_stream__") and not hasattr(states, "to_numpy")
+    found = read_states(states) if table else states
+    if isinstance(found, Mapping):
+        found = _states_by_name(problem, found, np.ones(problem.n_arms, dtype=np.bool_) if needed is None else needed)
+    return Layout.of(problem).checked(found)
 
 
 def _states_by_name(problem: Problem, states: Mapping[str, int], allowed: BoolArray) -> IntArray:

@@ -22,6 +22,7 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.arms import AnyArm
 from restless_bandits.model.draw_kernels import PAYS_BETA, PAYS_END, PAYS_MEAN
 from restless_bandits.model.kinds import ArrayKinds
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import beta_shapes
 from restless_bandits.oracles.observed import rollout_kernels as kernels
@@ -29,7 +30,6 @@ from restless_bandits.policies.finite_horizon import HorizonPolicy
 from restless_bandits.policies.lookahead import LookaheadPolicy
 from restless_bandits.policies.observed import (
     CountedPolicy,
-    Layout,
     ObservedPolicy,
     PriorityPolicy,
     RandomizedPolicy,
@@ -168,8 +168,8 @@ def _drawn_like(kind: AnyArm, means: Array) -> tuple[Array, Array, Array, Array,
 
 
 @dataclass
-class ObservedRecord:
-    """The counts of a run on observed arms."""
+class PolicyRecord:
+    """The counts of a run of a policy on observed arms."""
 
     pulls: IntArray
     """Pulls of each arm; of each kind, at its first arm, where the numbers of arms step."""
@@ -191,7 +191,7 @@ class ObservedRun:
         self.world, self.checkpoints = world, checkpoints
         content = world.problem.content
         self._words, self._rng = world_words(seed, content, run), world_generator(seed, content, run)
-        self.record = ObservedRecord(np.zeros(world.layout.n_arms, dtype=np.int64))
+        self.record = PolicyRecord(np.zeros(world.layout.n_arms, dtype=np.int64))
         self.totals = ObservedTotals(np.zeros((len(checkpoints), 3)))
         self._sums = np.zeros(2)
 
@@ -223,13 +223,13 @@ class ObservedRun:
         arms, draws = world.arms, world.draws
         state = world.first_states(self._rng).astype(np.uint16)
         if isinstance(policy, PriorityPolicy | HorizonPolicy):
-            search = _search(layout.n_arms, layout.size)
+            search = rank_search(layout.n_arms, layout.size)
             pulls = np.zeros(layout.n_arms, dtype=np.int32)
             plain = not len(draws.pays) and bool((layout.n_states == 2).all()) and bool((layout.counts == 1).all())
 
             def by_rank(slots: int) -> None:
                 for one, length in self._stretches(policy, slots):
-                    ranks, floor = _ranked(one)
+                    ranks, floor = place_ranks(one)
                     given = (state, ranks, floor, one.plays, search, length, self._sums, pulls)
                     if plain:
                         kernels.play_two_states_by_rank(self._words, arms.cumulative, arms.reward, *given)
@@ -275,7 +275,7 @@ class ObservedRun:
         return play
 
 
-def _ranked(policy: PriorityPolicy) -> tuple[Any, int]:
+def place_ranks(policy: PriorityPolicy) -> tuple[Any, int]:
     """The ranks of places, and the lowest rank that may be pulled."""
     size = policy.layout.size
     ranks = np.zeros(size, dtype=np.int32)
@@ -283,7 +283,7 @@ def _ranked(policy: PriorityPolicy) -> tuple[Any, int]:
     return ranks, size - len(policy.allowed)
 
 
-def _search(n_arms: int, size: int) -> kernels.RankSearch:
+def rank_search(n_arms: int, size: int) -> kernels.RankSearch:
     """The memory of the search of the highest ranks."""
     shift = max(1, (size - 1).bit_length() // 2)
     coarse, fine = np.zeros((size >> shift) + 1, dtype=np.int64), np.zeros(1 << shift, dtype=np.int64)

@@ -38,7 +38,7 @@ class ArmArrays(NamedTuple):
 
 
 class RewardDraws(NamedTuple):
-    """Random rewards: how they are drawn by place, and their parameters by place and action, see ``_paid``.
+    """Random rewards: how they are drawn by place, and their parameters by place and action, see ``paid_reward``.
 
     The arrays are empty if all rewards are their means.
     """
@@ -62,7 +62,7 @@ class RankSearch(NamedTuple):
 
 
 @helper
-def _paid(pays: int, u: float, low: float, width: float, first: float, second: float) -> float:
+def paid_reward(pays: int, u: float, low: float, width: float, first: float, second: float) -> float:
     """A drawn reward: one of the two ends, the upper with the probability ``first``, or a beta variable."""
     if pays == PAYS_BETA:
         return low + width * beta_variable(u, first, second)
@@ -70,7 +70,7 @@ def _paid(pays: int, u: float, low: float, width: float, first: float, second: f
 
 
 @inlined
-def _cut(search: RankSearch, before: int, plays: int) -> tuple[int, int]:
+def lowest_rank(search: RankSearch, before: int, plays: int) -> tuple[int, int]:
     """Return the lowest rank among the ``plays`` highest, and the last arm of this rank to take.
 
     The lowest rank moves little from slot to slot: the ranks around ``before``, the last one, are searched first, and
@@ -120,7 +120,7 @@ def _cut(search: RankSearch, before: int, plays: int) -> tuple[int, int]:
 
 
 @helper
-def _next_state(cumulative: Array, place: int, steps: int, u: float) -> int:
+def next_state(cumulative: Array, place: int, steps: int, u: float) -> int:
     """The next state: the number of cumulative probabilities that a draw reaches."""
     following = 0
     for k in range(steps):
@@ -156,7 +156,7 @@ def play_by_rank(
         rank[i] = ranks[offset[i] + state[i]]
     cut = 0
     for _ in range(slots):
-        cut, last = _cut(search, cut, plays)
+        cut, last = lowest_rank(search, cut, plays)
         if cut < floor:
             cut, last = floor, n_arms
         mean, realised = 0.0, 0.0
@@ -168,11 +168,11 @@ def play_by_rank(
             if random and breadth[2 * place + pulled] != 0.0:
                 u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
                 at = 2 * place + pulled
-                realised += _paid(pays[place], u, low[at], breadth[at], first[at], second[at])
+                realised += paid_reward(pays[place], u, low[at], breadth[at], first[at], second[at])
             elif random:
                 realised += reward[2 * place + pulled]
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
-            s = _next_state(cumulative, row[i] + (2 * s + pulled) * width[i], int(width[i]), u)
+            s = next_state(cumulative, row[i] + (2 * s + pulled) * width[i], int(width[i]), u)
             state[i] = s
             rank[i] = ranks[offset[i] + s]
         sums[0] += realised if random else mean
@@ -204,7 +204,7 @@ def play_two_states_by_rank(
         rank[i] = ranks[2 * i + state[i]]
     cut = 0
     for _ in range(slots):
-        cut, last = _cut(search, cut, plays)
+        cut, last = lowest_rank(search, cut, plays)
         if cut < floor:
             cut, last = floor, n_arms
         mean = 0.0
@@ -239,11 +239,11 @@ def step_pulled(
         if random and breadth[2 * place + a] != 0.0:
             u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
             at = 2 * place + a
-            realised += _paid(pays[place], u, low[at], breadth[at], first[at], second[at])
+            realised += paid_reward(pays[place], u, low[at], breadth[at], first[at], second[at])
         elif random:
             realised += reward[2 * place + a]
         u, s0, s1, s2, s3 = draw(s0, s1, s2, s3)
-        state[i] = _next_state(cumulative, row[i] + (2 * s + a) * width[i], int(width[i]), u)
+        state[i] = next_state(cumulative, row[i] + (2 * s + a) * width[i], int(width[i]), u)
     sums[0] += realised if random else mean
     sums[1] += mean
     words[0], words[1], words[2], words[3] = s0, s1, s2, s3

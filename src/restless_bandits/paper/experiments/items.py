@@ -113,7 +113,7 @@ class Work:
         """A guess at the seconds of a run, by the book's identity."""
         self._expected = 0
         self._timed: list[float] = []
-        self._told = -math.inf
+        self._shown = -math.inf
 
     def group(self) -> Callable[[SimulationJob, float], JobResults]:
         """Begin a group of cells that are played side by side; what is returned enters one.
@@ -150,9 +150,9 @@ class Work:
         self.say(f"{job_results.job.problem.name}, {job_results.job.label}, T = {job_results.job.horizon}")
 
     def say(self, what: str) -> None:
-        if self._progress is None or time.monotonic() - self._told < 0.1:
+        if self._progress is None or time.monotonic() - self._shown < 0.1:
             return
-        self._told = time.monotonic()
+        self._shown = time.monotonic()
         done = sum(self._timed)
         average = done / len(self._timed) if self._timed else TIMED_SECONDS
         total = done + (self._expected - len(self._timed)) * average

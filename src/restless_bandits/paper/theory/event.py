@@ -87,7 +87,7 @@ def event_probability(problem: Problem, horizon: int) -> float:
             probability *= _row_probability(row, m, rad)
         if arm.reward_law == "bernoulli":
             for mean in normalized_rewards(arm.rewards, arm.reward_range):
-                probability *= _interval(m, float(mean), *_limits(m, float(mean), rad))
+                probability *= _interval(m, float(mean), *_counts_within(m, float(mean), rad))
     return probability
 
 
@@ -143,7 +143,7 @@ def _rows(arm: AnyArm) -> list[Array]:
     return [chain[k, max(0, k - 1) : k + 2] for k in range(arm.n_states)]
 
 
-def _limits(m: int, p: float, rad: float) -> tuple[int, int]:
+def _counts_within(m: int, p: float, rad: float) -> tuple[int, int]:
     """The least and the largest count whose share is within the radius."""
     return math.ceil(m * (p - rad) - ROUNDING), math.floor(m * (p + rad) + ROUNDING)
 
@@ -158,7 +158,7 @@ def _row_probability(row: Array, m: int, rad: float) -> float:
     """The probability that all shares of a multinomial draw are within the radius of their means."""
     from scipy import stats
 
-    limits = [_limits(m, float(p), rad) for p in row]
+    limits = [_counts_within(m, float(p), rad) for p in row]
     if len(row) == 1:
         return 1.0
     if len(row) == 2:

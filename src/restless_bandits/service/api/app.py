@@ -75,9 +75,9 @@ def build(
     """Return the whole service as an ASGI application; ``stop()`` ends open streams and unfinished bodies."""
     quotas = quotas or Quotas()
     access = BridgeThreads("access", ACCESS_THREADS)
-    doorkeeper, meter = TokenAuthenticator(tokens, access), Meter(writer)
+    authenticator, meter = TokenAuthenticator(tokens, access), Meter(writer)
     streams = Streams(writer, quotas.streams, quotas.page)
-    sessions = Sessions(doorkeeper, quotas.sessions, quotas.token_sessions)
+    sessions = Sessions(authenticator, quotas.sessions, quotas.token_sessions)
     bridge = LoopBridge()
     reader = AgentReader(writer, bridge, quotas.estimates)
     streams.at_stop.append(reader.close)
@@ -93,11 +93,11 @@ def build(
     _play_routes(app, writer, bridge)
     _read_routes(app, writer, reader, streams, meter, access)
     if page:
-        app.router.routes.extend(page_routes(writer, doorkeeper, sessions, streams, codes or Codes()))
+        app.router.routes.extend(page_routes(writer, authenticator, sessions, streams, codes or Codes()))
     setattr(app, "openapi", lambda: _described(app))  # noqa: B010
     routes = RouteTable(route.path for route in app.routes if isinstance(route, Route))
     return ServiceMiddleware(
-        app, writer, doorkeeper, sessions, AllowedHosts(known_hosts), quotas, meter, routes, bridge, streams
+        app, writer, authenticator, sessions, AllowedHosts(known_hosts), quotas, meter, routes, bridge, streams
     )
 
 

@@ -70,8 +70,8 @@ class Sessions:
     tokens.
     """
 
-    def __init__(self, doorkeeper: TokenAuthenticator, most: int, most_of_token: int) -> None:
-        self._doorkeeper, self._most, self._most_of_token = doorkeeper, most, most_of_token
+    def __init__(self, authenticator: TokenAuthenticator, most: int, most_of_token: int) -> None:
+        self._authenticator, self._most, self._most_of_token = authenticator, most, most_of_token
         self._sessions: dict[bytes, LoginSession] = {}
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class Sessions:
         session = self._sessions.get(_hash(name))
         if session is None:
             return None
-        if session.until <= time.monotonic() or await self._doorkeeper.role(session.token) is None:
+        if session.until <= time.monotonic() or await self._authenticator.role(session.token) is None:
             self.end(name)
             return None
         return "read"

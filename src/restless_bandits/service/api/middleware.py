@@ -65,17 +65,17 @@ class ServiceMiddleware:
         self,
         app: App,
         writer: Any,
-        doorkeeper: TokenAuthenticator,
+        authenticator: TokenAuthenticator,
         sessions: Sessions,
-        names: AllowedHosts,
+        allowed_hosts: AllowedHosts,
         quotas: Quotas,
         meter: Meter,
         routes: RouteTable,
         bridge: LoopBridge,
         streams: Streams,
     ) -> None:
-        self.app, self._writer, self._doorkeeper, self._sessions = app, writer, doorkeeper, sessions
-        self._names, self._limits, self._meter, self._routes = names, quotas, meter, routes
+        self.app, self._writer, self._authenticator, self._sessions = app, writer, authenticator, sessions
+        self._allowed_hosts, self._quotas, self._meter, self._routes = allowed_hosts, quotas, meter, routes
         self._bridge = bridge
         self.streams = streams
         self._busy = 0
@@ -95,11 +95,11 @@ class ServiceMiddleware:
         route = self._routes.label(path)
         try:
             self._busy += 1
-            if self._busy > self._limits.clients:
+            if self._busy > self._quotas.clients:
                 raise ServiceError(503, "too many requests are in progress; try again", retry_after=1.0)
             size = await self._admit(scope, path)
-            if size > self._limits.body:
-                raise too_large(self._limits.body)
+            if size > self._quotas.body:
+                raise too_large(self._quotas.body)
             head, _, action = path.rpartition("/")
             if action in HOT and scope["method"] == "POST" and head.startswith("/agents/") and "/" not in head[8:]:
                 message = messages.read(HOT[action], await self._body(receive))
@@ -144,8 +144,8 @@ class ServiceMiddleware:
                     raise ServiceError(400, "the request has two Host headers; send one")
                 host = value
             elif key == b"content-length":
-                size = int(value) if value.isdigit() and len(value) < 20 else self._limits.body + 1
-        if host not in self._names:
+                size = int(value) if value.isdigit() and len(value) < 20 else self._quotas.body + 1
+        if host not in self._allowed_hosts:
             raise ServiceError(
                 400, "the name in the Host header is not allowed; start the service with --allow-host NAME"
             )
@@ -157,7 +157,7 @@ class ServiceMiddleware:
         session = session_in(scope) if authorization is None and method == "GET" else None
         role_of: RoleOf = _nobody
         if token is not None:
-            role_of = functools.partial(self._doorkeeper.role, token)
+            role_of = functools.partial(self._authenticator.role, token)
         elif session is not None:
             role_of = functools.partial(self._sessions.role, session)
         role = await role_of()
@@ -202,8 +202,8 @@ class ServiceMiddleware:
             message = await (self._part(receive) if more else receive())
             size += len(message.get("body", b""))
             more = message.get("more_body", False)
-            if size > self._limits.body:
-                raise too_large(self._limits.body)
+            if size > self._quotas.body:
+                raise too_large(self._quotas.body)
             return message
 
         return measured

@@ -27,11 +27,11 @@ from restless_bandits.model.arms import Arm
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
-from restless_bandits.oracles import Solution, whittle, whittle_index
+from restless_bandits.oracles import Solution, exact, whittle, whittle_index
 from restless_bandits.policies import plans
 from restless_bandits.service.storage.store import Store, open_store
 from restless_bandits.service.storage.stored_plans import unpacked
-from restless_bandits.simulation.solving import forecast, solve
+from restless_bandits.simulation.solving import forecast
 
 MOST_BINS = 400
 KEPT_PLANS, KEPT_MARKS, KEPT_SUMMARIES = 100, 100, 16
@@ -371,7 +371,7 @@ def best(problem: Problem) -> Solution:
     """Solve a small problem exactly, a larger problem by Whittle's index, with a proved bracket."""
     try:
         if forecast(problem, "exact") is None:
-            return solve(problem, "exact", tolerance=TOLERANCE)
+            return exact(problem, tolerance=TOLERANCE)
     except ProblemError:
         pass
     return whittle(problem)

@@ -150,12 +150,12 @@ class Page:
     def __init__(
         self,
         writer: CommandProcessor,
-        doorkeeper: TokenAuthenticator,
+        authenticator: TokenAuthenticator,
         sessions: Sessions,
         streams: Streams,
         codes: Codes,
     ) -> None:
-        self._writer, self._doorkeeper, self._sessions = writer, doorkeeper, sessions
+        self._writer, self._authenticator, self._sessions = writer, authenticator, sessions
         self._streams, self._codes = streams, codes
         self._aside = BridgeThreads("page", PAGE_THREADS)
         self._analysis = DashboardExecutor(writer, self._aside)
@@ -192,7 +192,7 @@ class Page:
 
     async def login_form(self, request: Request) -> Response:
         token = self._codes.take(request.query_params.get("code", ""))
-        if token is not None and await self._doorkeeper.role(token) is not None:
+        if token is not None and await self._authenticator.role(token) is not None:
             return self._entered(request, token)
         return self._html("login.html", message="")
 
@@ -202,7 +202,7 @@ class Page:
         body = await request.body()
         fields = parse_qs(body[: 2 * LONGEST_TOKEN].decode("latin-1"))
         token = fields.get("token", [""])[0].strip()
-        if not token or len(token) > LONGEST_TOKEN or await self._doorkeeper.role(token) is None:
+        if not token or len(token) > LONGEST_TOKEN or await self._authenticator.role(token) is None:
             return self._html("login.html", 401, message="This token is not known.")
         return self._entered(request, token)
 
@@ -388,10 +388,10 @@ def _json(answer: Any) -> Response:
 
 
 def routes(
-    writer: CommandProcessor, doorkeeper: TokenAuthenticator, sessions: Sessions, streams: Streams, codes: Codes
+    writer: CommandProcessor, authenticator: TokenAuthenticator, sessions: Sessions, streams: Streams, codes: Codes
 ) -> list[BaseRoute]:
     """Return the routes of the dashboard."""
-    return Page(writer, doorkeeper, sessions, streams, codes).routes()
+    return Page(writer, authenticator, sessions, streams, codes).routes()
 
 
 __all__ = ["Codes", "Page", "routes"]

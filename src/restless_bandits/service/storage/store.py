@@ -31,6 +31,9 @@ from restless_bandits.service.storage.tokens import Tokens
 BUSY_TIMEOUT_SECONDS = 5.0
 """Seconds to wait for another process with a write lock on the same SQLite file."""
 
+CLOSE_TIMEOUT_SECONDS = 0.25
+"""Seconds to wait at the close for a blocked writer."""
+
 IN_EACH_OTHERS_WAY = ("40001", "40P01")
 """PostgreSQL error codes of a serialization failure and of a deadlock."""
 LONGEST_WAL = 8_000
@@ -144,12 +147,12 @@ class StoreFile:
         found = self._path.stat()
         self._identity, self._size = _identity(found), found.st_size
         self._log_identity: tuple[int, int] | None = None
-        self._lost: StoreError | None = None
+        self._failure: StoreError | None = None
 
     def check(self) -> None:
         """Raise ``StoreError`` if the file is missing, replaced or truncated."""
-        if self._lost is not None:
-            raise self._lost
+        if self._failure is not None:
+            raise self._failure
         try:
             found = self._path.stat()
         except OSError as error:
@@ -170,8 +173,8 @@ class StoreFile:
         with contextlib.suppress(OSError):
             found = _identity(self._log.stat())
         if self._log_identity not in (None, found):
-            self._lost = self._error(f"has lost {self._log.name}, which held the last commits")
-            raise self._lost
+            self._failure = self._error(f"has lost {self._log.name}, which held the last commits")
+            raise self._failure
         self._log_identity = found
 
     def _is_whole(self, size: int) -> bool:
@@ -209,7 +212,7 @@ class Store:
 
     def close(self) -> None:
         # A blocked writer, for example on a disk without response, keeps its connection until the end of the process.
-        if self._busy.acquire(timeout=BUSY_TIMEOUT_SECONDS):
+        if self._busy.acquire(timeout=CLOSE_TIMEOUT_SECONDS):
             self._let_go()
             self._busy.release()
         self.engine.dispose()

@@ -42,10 +42,10 @@ def packed(plan: Plan) -> tuple[str, bytes]:
     arrays = {name: np.asarray(array) for name, array in _arrays_of(plan.policy).items()}
     head = {
         "format": FORMAT,
-        "policy": _plain(plan.policy, _OF_NUMBERS) if not arrays else [type(plan.policy).__name__, {}],
+        "policy": _as_pair(plan.policy, _OF_NUMBERS) if not arrays else [type(plan.policy).__name__, {}],
         "arrays": [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()],
         "until": [
-            _plain(rule, _RULES) for rule in (plan.until.rules if isinstance(plan.until, AnyOf) else [plan.until])
+            _as_pair(rule, _RULES) for rule in (plan.until.rules if isinstance(plan.until, AnyOf) else [plan.until])
         ],
         "notes": plain_notes(plan.notes),
     }
@@ -88,7 +88,7 @@ def _arrays_of(policy: Policy) -> dict[str, Any]:
     return policy.to_arrays() if type(policy) in _OF_ARRAYS else {}
 
 
-def _plain(thing: Any, known: tuple[type, ...]) -> list[Any]:
+def _as_pair(thing: Any, known: tuple[type, ...]) -> list[Any]:
     if type(thing) not in known or not is_dataclass(thing) or isinstance(thing, type):
         raise ProblemError(f"a plan with a {type(thing).__name__} cannot be stored; use a learner whose plans can")
     return [type(thing).__name__, asdict(thing)]

@@ -16,10 +16,11 @@ from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.random_streams import answer_generator, world_generator
 from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.model.arms import Arm
+from restless_bandits.model.layout import Layout
 from restless_bandits.model.problem import Problem
 from restless_bandits.model.rewards import normalized_rewards
 from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
-from restless_bandits.policies.observed import Layout, PriorityPolicy
+from restless_bandits.policies.observed import PriorityPolicy
 from restless_bandits.simulation.benchmark.instances import DISCOUNT_TOLERANCE, Instance, Reference
 from restless_bandits.simulation.benchmark.messages import (
     PROTOCOL,
@@ -226,14 +227,14 @@ class _RewardTable:
     def __init__(self, problem: Problem) -> None:
         most = max(problem.n_states)
         self._active, self._passive = np.zeros((2, problem.n_arms, most))
-        self._shares = np.zeros((problem.n_arms, most))
+        self._normalized = np.zeros((problem.n_arms, most))
         for number, arm in enumerate(problem.arms):
             if not isinstance(arm, Arm) or arm.reward_law not in REWARD_LAWS or arm.setup_cost:
                 raise ProblemError(
                     f"arm {arm.name!r} has no place in an instance; give chains with fixed or bernoulli rewards"
                 )
             self._active[number, : arm.n_states] = arm.rewards
-            self._shares[number, : arm.n_states] = normalized_rewards(arm.rewards, arm.reward_range)
+            self._normalized[number, : arm.n_states] = normalized_rewards(arm.rewards, arm.reward_range)
             if arm.passive_rewards is not None:
                 self._passive[number, : arm.n_states] = arm.passive_rewards
         self._random = np.array([arm.reward_law == "bernoulli" for arm in problem.arms])
@@ -250,7 +251,7 @@ class _RewardTable:
         """Draw the rewards of the arms pulled; the draws of a slot are as many whatever is pulled."""
         if not self._random.any():
             return self._listed(self._active[arms, states[arms]])
-        wins = rng.random(len(states))[arms] < self._shares[arms, states[arms]]
+        wins = rng.random(len(states))[arms] < self._normalized[arms, states[arms]]
         ends = np.where(wins, self._high[arms], self._low[arms])
         return self._listed(np.where(self._random[arms], ends, self._active[arms, states[arms]]))
 

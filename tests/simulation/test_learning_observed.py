@@ -1,0 +1,94 @@
+"""Runs of learners on observed arms: the engine against a player in plain Python, storage, kinds, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+
+import restless_bandits as rb
+from restless_bandits.model.observed_record import COUNTED, OF_ARMS, ObservedRecord
+from restless_bandits.oracles.observed.rollout import ObservedWorld
+from restless_bandits.simulation.observed_engine import learn_observed
+from tests.simulation.observed_arms import drawn, played_by_hand, ragged
+
+LEARNERS = ["posterior", "posterior:rewards=known", "certainty-equivalent", "random"]
+PROBLEMS = {"two states": drawn(), "three": drawn(5, 3, plays=1), "at most": drawn(at_most=True), "ragged": ragged()}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_engine_plays_what_a_player_in_python_plays(learner, name):
+    problem, player = PROBLEMS[name], rb.learner(learner)
+    by_hand, path = played_by_hand(player, problem, 150)
+    run = learn_observed(player, ObservedWorld(problem), 150, np.array([40, 150]), seed=0, run=0)
+    for column in (*COUNTED, *OF_ARMS):
+        assert np.array_equal(getattr(run.record, column), getattr(by_hand, column)), column
+    assert run.record.plan_lengths == by_hand.plan_lengths
+    assert {len(arms) for arms in path} == {problem.plays} or problem.at_most
+    assert int(run.record.visits.sum()) == 150 * problem.n_arms
+
+
+def test_a_record_survives_storage_and_refuses_nonsense():
+    problem = PROBLEMS["ragged"]
+    record, _ = played_by_hand(rb.learner("posterior"), problem, 60)
+    task = problem.task()
+    again = ObservedRecord.from_arrays(task, record.to_arrays(), json.loads(json.dumps(dict(record.notes))))
+    for column in (*COUNTED, *OF_ARMS):
+        assert np.array_equal(getattr(again, column), getattr(record, column))
+    assert (again.slots, again.plan_lengths, again.observed) == (60, record.plan_lengths, True)
+    wrong = record.to_arrays() | {"visits": record.visits + 1}
+    with pytest.raises(ValueError, match="steps do not fit"):
+        ObservedRecord.from_arrays(task, wrong, {})
+
+
+def test_a_step_from_or_to_an_unseen_state_is_not_counted():
+    record = ObservedRecord.of(drawn(2, plays=1).task())
+    record.observe([0, 1])
+    record.act(np.array([1]))
+    record.pay(np.array([0.5, np.nan]))
+    record.observe([-1, 0])
+    record.act(np.array([0]))
+    record.pay(np.array([0.25, 1.0]))
+    record.observe([1, 1])
+    assert record.counts(0).sum() == 0
+    assert record.counts(1)[1, 1, 0] == 1
+    assert record.counts(1)[0, 0, 1] == 1
+    assert record.visits.sum() == 2
+    assert record.paid.tolist() == [1, 0, 0, 0, 1, 0, 0, 0]
+    assert record.flat_rewards.tolist() == [0.5, 0, 0, 0, 1.0, 0, 0, 0]
+
+
+def test_many_arms_of_a_kind_step_by_numbers_and_are_counted():
+    problem = drawn(3, 3, plays=40, count=50)
+    world = ObservedWorld(problem)
+    assert world.by_counts
+    run = learn_observed(rb.learner("posterior"), world, 100, np.array([100]), seed=1, run=0)
+    assert run.by_counts
+    assert run.record.visits.sum() == run.record.paid.sum() == run.record.flat_counts.sum() == 100 * 150
+    assert run.record.pulls.sum() == 100 * 40
+    assert run.record.flat_rewards.sum() == pytest.approx(run.totals.at[-1, 0])
+    # The frequencies of the steps are those of the kinds' chains.
+    group = problem.groups[0]
+    for kind in range(3):
+        counts = run.record.counts(kind)
+        rows = counts.sum(axis=2)
+        for action, chains in enumerate((group.passive, group.active)):
+            seen = rows[:, action] > 200
+            found = counts[seen, action] / rows[seen, action, None]
+            assert np.abs(found - chains[kind][seen]).max() < 5 * 0.5 / np.sqrt(rows[seen, action].min())
+
+
+def test_results_are_stored_resumed_and_the_same_in_every_pool(tmp_path):
+    problem = drawn(reward_law="bernoulli")
+    first = rb.simulate(problem, LEARNERS, 60, runs=2, out=tmp_path / "runs", comparator=1.0)
+    more = rb.simulate(problem, LEARNERS, 60, runs=4, out=tmp_path / "runs", comparator=1.0)
+    assert (more.seconds[:, :2] == first.seconds).all()
+    anew = rb.simulate(problem, LEARNERS, 60, runs=4, comparator=1.0, engine="processes", jobs=2)
+    assert (more.realised_reward == anew.realised_reward).all()
+
+
+def test_learners_of_other_arms_are_refused_in_a_sentence():
+    with pytest.raises(rb.ProblemError, match=r"likelihood-ucb cannot play arms that are all observed; .* posterior"):
+        rb.simulate(drawn(), "likelihood-ucb", 10)
+    with pytest.raises(rb.ProblemError, match=r"random cannot play arms that are seen when pulled; .*likelihood-ucb"):
+        rb.simulate("paper-1", "random", 10)
