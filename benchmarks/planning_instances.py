@@ -297,8 +297,8 @@ def restart_remark(kept: Mapping[str, Any]) -> str:
     sign = "positive" if gains["restart"] > gains["rest"] else "negative"
     return (
         "The published index of the last state of `restart-5` has another sign. Without a subsidy, a restart in the\n"
-        f"last state alone earns {gains['restart']:.6f} a slot, and no restart at all {gains['rest']:.6f}, so the index "
-        f"is {sign}."
+        f"last state alone earns {gains['restart']:.6f} a slot, and no restart at all {gains['rest']:.6f}, so the "
+        f"index is {sign}."
     )
 
 
