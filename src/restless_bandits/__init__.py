@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from restless_bandits.oracles import Solution as Solution
     from restless_bandits.oracles.diagnosis import Diagnosis as Diagnosis
     from restless_bandits.oracles.diagnosis import check as check
+    from restless_bandits.oracles.observed.occupancy import Occupancy as Occupancy
+    from restless_bandits.oracles.observed.occupancy import occupancy as occupancy
     from restless_bandits.oracles.observed.ranking import Ranking as Ranking
     from restless_bandits.oracles.observed.ranking import rank as rank
     from restless_bandits.paper import theory as theory
@@ -80,6 +82,7 @@ _NAMES = {
     "model.tasks": "Task",
     "oracles": "Solution",
     "oracles.diagnosis": "Diagnosis check",
+    "oracles.observed.occupancy": "Occupancy occupancy",
     "oracles.observed.ranking": "Ranking rank",
     "policies": "IndexPolicy JointPolicy Policy load_policy",
     "service.client": "Client",

@@ -7,6 +7,7 @@ import restless_bandits as rb
 from restless_bandits.learning.estimation import Mode
 from restless_bandits.logs import distribution_checks, fitting
 from tests.logs.logs import BEYOND, THREE, logged, paths
+from tests.optional import needed
 
 
 def test_lags_are_a_list():
@@ -200,7 +201,7 @@ def test_rewards_by_hand():
 
 
 def test_picture_of_laws():
-    figure = pytest.importorskip("matplotlib.figure")
+    figure = needed("matplotlib.figure")
     arm = rb.data.fit(logged(THREE, paths(THREE, 600, seed=15), seed=16), lags=[1, 4]).arms[0]
     ax = rb.plots.laws(arm, ax=figure.Figure().subplots())
     curves = [line for line in ax.lines if line.get_marker() == "None" and len(line.get_xdata()) > 2]

@@ -6,6 +6,7 @@ import pytest
 import restless_bandits as rb
 from restless_bandits.model.record import Record
 from tests.logs.logs import THREE, logged, paths
+from tests.optional import needed
 
 
 def test_values_on_an_edge_are_better():
@@ -137,7 +138,7 @@ def test_shades():
 
 
 def test_picture_of_a_log():
-    figure = pytest.importorskip("matplotlib.figure")
+    figure = needed("matplotlib.figure")
     trace = rb.data.trace([10, 11, 13, 10, 12], list("aaabb"), state=[0, 1, 1, 0, 1])
     ax = rb.plots.log(trace, ax=figure.Figure().subplots())
     (image,) = ax.images

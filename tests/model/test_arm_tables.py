@@ -5,6 +5,7 @@ import pytest
 
 from restless_bandits import Arm, Problem, ProblemError
 from restless_bandits._internal import tables
+from tests.optional import needed
 
 PATIENTS = {
     "name": ["ana", "ben", "cy"],
@@ -41,7 +42,7 @@ def close(one, other):
 def test_every_format(tmp_path, patients, monkeypatch):
     path = tmp_path / "arms.csv"
     path.write_text(csv_of(PATIENTS))
-    pyarrow, parquets = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow, parquets = needed("pyarrow"), needed("pyarrow.parquet")
     table, parquet = pyarrow.table(PATIENTS), tmp_path / "arms.parquet"
     parquets.write_table(table, parquet)
     for source in (PATIENTS, path, str(path), table, parquet):

@@ -9,6 +9,7 @@ from restless_bandits.oracles.observed import ObservedArms, relax_observed, swee
 from restless_bandits.oracles.observed.planners import observed_policy, observed_relaxation
 from restless_bandits.oracles.observed.rollout import Budget, mean_rewards
 from restless_bandits.policies.lookahead import rounded
+from tests.optional import needed
 
 
 def advantages(chains, rewards, subsidies, discount=1.0):
@@ -142,7 +143,7 @@ class TestIndependentSolvers:
 
     @pytest.mark.parametrize("discount", [1.0, 0.99])
     def test_another_package(self, discount):
-        peer = pytest.importorskip("markovianbandit", reason="the package markovianbandit-pkg is not installed")
+        peer = needed("markovianbandit")
         rng, verdicts = np.random.default_rng(15), []
         for number in range(60):
             chains, rewards = drawn(rng, 3 + number % 5)

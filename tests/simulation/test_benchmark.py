@@ -353,7 +353,7 @@ def test_entrants_of_the_package(name, kind, word, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.skipif(os.name == "nt", reason="there are no signals of POSIX; run the tests on Linux")
 def test_ctrl_c_keeps_finished_runs(tmp_path):
     command = [
         sys.executable,

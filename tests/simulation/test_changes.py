@@ -16,6 +16,7 @@ from restless_bandits.model import markov
 from restless_bandits.model.problem import Piece
 from restless_bandits.simulation import Comparator, simulate
 from tests import reference
+from tests.optional import needed
 
 FALSE_ALARM = 1e-6
 PAPER = rb.Problem.builtin("paper-1")
@@ -267,7 +268,7 @@ class TestElsewhere:
         assert walked.states[:, 0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
 
     def test_environments_change_in_every_episode(self):
-        pytest.importorskip("gymnasium")
+        needed("gymnasium")
         env = rb.gym.RestlessBanditEnv(self.SUDDEN, horizon=10)
         for _ in range(2):
             env.reset(seed=1)

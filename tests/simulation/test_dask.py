@@ -18,12 +18,11 @@ import restless_bandits as rb
 from restless_bandits.cli import main
 from restless_bandits.learning.learners import RestlessUCB
 from restless_bandits.simulation import scheduler, simulate
+from tests.optional import needed
 from tests.simulation.test_runner import assert_same
 
-psutil = pytest.importorskip("psutil", reason="there is no psutil; pip install psutil")
-dask_pool = pytest.importorskip(
-    "restless_bandits.simulation.dask_pool", reason="there is no Dask; pip install 'restless-bandits[dask]'"
-)
+psutil = needed("psutil")
+dask_pool = needed("restless_bandits.simulation.dask_pool")
 
 # One worker for all of them: the cluster takes seconds to start.
 

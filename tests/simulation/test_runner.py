@@ -25,6 +25,7 @@ from restless_bandits.simulation import (
 from restless_bandits.simulation import jobs as jobs_module
 from restless_bandits.simulation.engine import World, play_run
 from restless_bandits.simulation.runner import checkpoint_slots
+from tests.optional import needed
 
 FALSE_ALARM = 1e-6
 SPECS = ["restless-ucb:m=60", "round-robin", "ucb1", "myopic"]
@@ -427,14 +428,14 @@ class TestResult:
         assert "ucb1" in shown
 
     def test_pandas(self, found):
-        pytest.importorskip("pandas")
+        needed("pandas")
         table = found.to_pandas()
         assert len(table) == found.regret().size
         picked = table[(table.learner == "ucb1") & (table.run == 2) & (table.checkpoint == 300)]
         assert picked.regret.item() == found.regret()[1, 2, -1]
 
     def test_xarray(self, found):
-        pytest.importorskip("xarray")
+        needed("xarray")
         data = found.to_xarray()
         picked = data.regret.sel(learner="ucb1", run=2, checkpoint=300).item()
         assert picked == found.regret()[1, 2, -1]

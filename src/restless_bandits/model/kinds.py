@@ -252,10 +252,6 @@ class ArrayKinds(Sequence[Arm]):
     def features(self) -> frozenset[str]:
         return frozenset(word for word, given in self._given.items() if given.any())
 
-    def first_with(self, feature: str) -> Arm:
-        """Return the first kind that has a feature."""
-        return self[int(self._given[feature].argmax())]
-
     def name(self, number: int) -> str:
         return f"arm {number + 1}" if self.names is None else self.names[number]
 

@@ -345,11 +345,6 @@ def has_lost_row(arm: AnyArm) -> bool:
     return any(feature != "passive_rewards" for feature in arm.features)
 
 
-def starting_row(arm: AnyArm) -> int:
-    """Return the row of a table in which an arm starts: a known initial state is no pull of an arm that reacts."""
-    return arm.n_states if arm.initial is None or has_lost_row(arm) else arm.initial
-
-
 def _distributions_after_pulls(arm: AnyArm, length: int) -> Array:
     """Return ``[τ - 1, s, k]`` for the rows of an arm for which a pull and a slot without a pull differ.
 

@@ -21,6 +21,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 from restless_bandits._internal.errors import ProblemError
@@ -84,6 +85,8 @@ class CommandProcessor:
         self.planner = Planner(self._read_plan, patient=patient, trust_modules=trust_modules)
         self._queue: queue.SimpleQueue[Request | Wakeup | None] = queue.SimpleQueue()
         self._deferred: dict[str, list[Request]] = {}
+        self._executing: list[Request] = []
+        """The requests of the present group, which a writer stuck on a disk never completes."""
         self._snapshots: queue.SimpleQueue[tuple[ServiceAgent, dict[str, Any]] | Literal["tidy"] | None] = (
             queue.SimpleQueue()
         )
@@ -106,7 +109,7 @@ class CommandProcessor:
             self._threads.append(thread)
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Complete the accepted requests and stop. Requests still deferred after the timeout are refused."""
+        """Complete the accepted requests and stop. Requests without an answer after the timeout are refused."""
         with self._accepting:
             self._stopping = True
         deadline = time.monotonic() + timeout
@@ -118,9 +121,13 @@ class CommandProcessor:
         self.planner.stop()
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
-        for jobs in list(self._deferred.values()):
-            for job in jobs:
-                refuse(job, stopping())
+        for job in [*self._executing, *chain.from_iterable(list(self._deferred.values()))]:
+            refuse(job, stopping())
+        with contextlib.suppress(queue.Empty):
+            while True:
+                left = self._queue.get_nowait()
+                if isinstance(left, Request):
+                    refuse(left, stopping())
 
     def submit(self, agent: str, operations: Sequence[Operation]) -> Future[list[Answer]]:
         """Return a future of the answers to operations on an agent: all or none, completed when on disk."""
@@ -255,6 +262,7 @@ class CommandProcessor:
                     jobs.append(found)
                 size += len(found.operations) if isinstance(found, Request) else 1
             if jobs:
+                self._executing = jobs
                 self._carry_out(jobs)
 
     def _carry_out(self, jobs: list[Request], tries: int = 3) -> None:
@@ -358,6 +366,10 @@ class CommandProcessor:
                     raise unknown(name)
                 job.answers = job.read(agent_state)
                 return
+            if not self.planner.kernels.done():
+                tells = sum(isinstance(operation, Tell) for operation in job.operations)
+                if tells and (agent_state is None or agent_state.may_test_for_changes(tells)):
+                    raise WaitError(self.planner.kernels, "kernels are being loaded")
             if (
                 agent_state is not None
                 and agent_state.pending

@@ -18,7 +18,7 @@ from restless_bandits.model.chain_powers import multiply, power_of
 
 LEVELS = 12
 """Lattices of chains: on the l-th every angle takes one of 2^l values."""
-LEAST_CHANCE = 1e-300
+LEAST_PROBABILITY = 1e-300
 DAMPING = 0.1
 """Information added to every logit before a score is divided by the information."""
 
@@ -50,7 +50,7 @@ def log_likelihood(chain: Array, observations: Observations) -> float:
         s = states[c]
         for k in range(n):
             if seen[c, k] and abs(k - s) <= elapsed[c]:
-                value += seen[c, k] * math.log(max(power[s, k], LEAST_CHANCE))
+                value += seen[c, k] * math.log(max(power[s, k], LEAST_PROBABILITY))
     return value
 
 

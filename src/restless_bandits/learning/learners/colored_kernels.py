@@ -269,14 +269,14 @@ def _sweep(
         rows.inner_stride[previous_action],
         rows.ties,
     )
-    estimate, half, least_chance, most_chance, reward = balls
+    estimate, half, least_probability, most_probability, reward = balls
     n_arms = n_states.shape[0]
     inner = rows.inner[previous_action]
     width = table.radix[previous_action, inner]
     inner_states = n_states[inner]
     # Below ``bulk`` waiting adds ``inner_states``; from ``bulk`` on the number is constant.
     bulk = inner_states * (truncations[inner] - 1)
-    inner_least, inner_most = least_chance[inner, :width], most_chance[inner, :width]
+    inner_least, inner_most = least_probability[inner, :width], most_probability[inner, :width]
     target_stride = table.strides[previous_action, inner]
     largest = 0
     for j in range(n_arms):
@@ -310,7 +310,7 @@ def _sweep(
             elif states == 2:
                 belief = colour[r, j]
                 r1, ahead = reward[j, 1], reward[j, 0] - reward[j, 1]
-                lowest, highest = least_chance[j, belief], most_chance[j, belief]
+                lowest, highest = least_probability[j, belief], most_probability[j, belief]
                 other = base + outcome_stride[j]
                 # Unsigned positions avoid the check for negative numbers, which would prevent vectorised loops.
                 if inner_stride[j] == 1:

@@ -194,9 +194,9 @@ def right_edge(samples: Samples, drawn: Array, top: float, goal: float) -> float
 
 
 @njit
-def ridge(samples: Samples, log_chance: float, start: float) -> tuple[float, float]:
+def ridge(samples: Samples, log_probability: float, start: float) -> tuple[float, float]:
     """``peak`` as a function of the logarithm of a redraw probability."""
-    return peak(samples, redrawn(samples.waits, math.exp(log_chance)), start)
+    return peak(samples, redrawn(samples.waits, math.exp(log_probability)), start)
 
 
 @njit

@@ -72,6 +72,11 @@ class Sweep:
             found[rows[real], self.state[real, turn]] = self.subsidy[real, turn]
         return found
 
+    @property
+    def turning_back(self) -> BoolArray:
+        """The arms of which a state turns back to pulling, which are not indexable."""
+        return np.asarray((np.isfinite(self.subsidy) & (self.state < 0)).any(axis=1))
+
     def violations(self, n_states: int) -> Array:
         """Return the longest stretch of subsidies, for each arm, after which a resting state turns back to pulling."""
         worst = np.zeros(self.n_arms)

@@ -100,7 +100,7 @@ class ClaimFinding:
     horizon: float | None = None
     """From which T on it holds, or at which T not yet."""
     p: float | None = None
-    """The chance of such an outcome where there is nothing to find; None for what is computed and not estimated."""
+    """The probability of such an outcome without an effect; None for computed values, which are not estimated."""
     tried: int = 1
     """Instances on which a lemma was tried."""
 
@@ -199,7 +199,7 @@ def combine(claim: Claim, protocol: str, findings: Sequence[ClaimFinding]) -> Ve
 
 
 def at_level(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:
-    """Leave undecided what chance may have brought about, at ``LEVEL`` for all findings together."""
+    """Leave undecided all findings that may be random, at ``LEVEL`` for all findings together."""
     adjusted = iter(holm([one.p for one in findings if one.p is not None]))
     return [
         replace(one, outcome=UNDECIDED, horizon=None)

@@ -31,6 +31,9 @@ from restless_bandits.service.storage.tokens import Tokens
 BUSY_TIMEOUT_SECONDS = 5.0
 """Seconds to wait for another process with a write lock on the same SQLite file."""
 
+CLOSE_TIMEOUT_SECONDS = 0.25
+"""Seconds to wait at the close for a blocked writer."""
+
 IN_EACH_OTHERS_WAY = ("40001", "40P01")
 """PostgreSQL error codes of a serialization failure and of a deadlock."""
 LONGEST_WAL = 8_000
@@ -209,7 +212,7 @@ class Store:
 
     def close(self) -> None:
         # A blocked writer, for example on a disk without response, keeps its connection until the end of the process.
-        if self._busy.acquire(timeout=BUSY_TIMEOUT_SECONDS):
+        if self._busy.acquire(timeout=CLOSE_TIMEOUT_SECONDS):
             self._let_go()
             self._busy.release()
         self.engine.dispose()

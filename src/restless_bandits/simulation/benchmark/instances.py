@@ -161,12 +161,6 @@ def instances_of(track: str) -> tuple[Instance, ...]:
     return tuple(read_instance(path, track) for path in sorted((FOLDER / track).glob("*.toml")))
 
 
-def find_instance(track: str, name: str) -> Instance:
-    known = {instance.name: instance for instance in instances_of(track)}
-    check_known(name, known, f"track {track} has no instance")
-    return known[name]
-
-
 def read_instance(path: Path, track: str) -> Instance:
     """Return the instance of a TOML file."""
     try:
