@@ -27,7 +27,7 @@ from restless_bandits.policies.plans import Plan, observed_end
 from restless_bandits.simulation import observed_kernels as kernels
 
 NO_RANKS = np.zeros(0, dtype=np.int32)
-NO_TABLE = kernels.JointTable(
+NO_TABLE = kernels.ChoiceTable(
     np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 0), dtype=np.int64)
 )
 
@@ -130,11 +130,11 @@ class LearnerRun:
         return play
 
 
-def _joint_table(policy: JointStatePolicy) -> kernels.JointTable:
+def _joint_table(policy: JointStatePolicy) -> kernels.ChoiceTable:
     sizes = policy.layout.sizes
     stride = np.cumprod(np.append(sizes[1:], 1)[::-1])[::-1]
     choice = np.ascontiguousarray(policy.choice.reshape(-1), dtype=np.int64)
-    return kernels.JointTable(np.ascontiguousarray(stride), choice, policy.actions.astype(np.int64))
+    return kernels.ChoiceTable(np.ascontiguousarray(stride), choice, policy.actions.astype(np.int64))
 
 
 def _pulls(policy: ObservedPolicy, slot: int, numbers: IntArray) -> IntArray:

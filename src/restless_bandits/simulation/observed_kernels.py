@@ -51,7 +51,7 @@ class ArmMemory(NamedTuple):
     pulls: IntArray
 
 
-class JointTable(NamedTuple):
+class ChoiceTable(NamedTuple):
     """A policy over the joint states of a few arms; empty for another policy."""
 
     stride: IntArray
@@ -70,7 +70,7 @@ def learn_slots(
     ranks: Ranks,
     floor: int,
     plays: int,
-    joint: JointTable,
+    joint: ChoiceTable,
     search: RankSearch,
     memory: ArmMemory,
     counting: Counting,
