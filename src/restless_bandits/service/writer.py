@@ -212,7 +212,7 @@ class CommandProcessor:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
         with self._reading() as session:
             session.count_agents()
-        unreadable, ahead = sorted(self._cache.unreadable), sorted(list(self._ahead))
+        unreadable, ahead = sorted(self._cache.unreadable), sorted(self._ahead)
         return {
             "status": "degraded" if unreadable or ahead or self.clock.jump else "ok",
             "unreadable": unreadable,

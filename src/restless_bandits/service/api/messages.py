@@ -252,7 +252,7 @@ class EventsReply(Reply):
 
 
 class HealthReply(Reply):
-    """The health of the service: its status, agents with damaged logs or ahead of the clock, and a jump of the clock."""
+    """The health of the service: its status, agents with damaged logs or ahead of the clock, jumps of the clock."""
 
     status: str
     unreadable: list[str]

@@ -150,7 +150,7 @@ class StoreFile:
         self._failure: StoreError | None = None
 
     def check(self) -> None:
-        """Raise ``StoreError`` if the file is missing, replaced or truncated; after a truncation, at every later check."""
+        """Raise ``StoreError`` if the file is missing, replaced or truncated; a truncated file stays refused."""
         if self._failure is not None:
             raise self._failure
         try:
