@@ -112,7 +112,7 @@ class TestClock:
         assert a.read()["slots"] == slot
         assert a.ask()["slot"] == slot
         health = a.writer.health()
-        assert (health["status"], health["ahead"]) == ("degraded", ["a"])
+        assert (health["status"], health["ahead_of_clock"]) == ("degraded", ["a"])
         assert a.writer.stats()["agents_ahead"] == 1
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         assert "ahead of the clock" in caplog.text
@@ -129,7 +129,7 @@ class TestClock:
             a.tell(decision, state=0, reward=1.0)
             a.time += clock.slot_length(length)
             a.read()
-            assert a.writer.health()["ahead"] == []
+            assert a.writer.health()["ahead_of_clock"] == []
 
     def test_a_clock_is_followed_in_steps(self):
         wall, passed = [5 * SECOND], [0]

@@ -470,7 +470,7 @@ class ServiceAgent:
         """Return the number of slots that are over by the clock and not yet passed by the agent."""
         return max(0, self._slot_by_clock(now) - 1 - self.core.slots)
 
-    def ahead(self, now: int) -> int:
+    def ahead_of_clock(self, now: int) -> int:
         """Return the microseconds until the clock reaches the last slot; positive after a clock that was ahead."""
         return 0 if self.length is None else max(0, self.made + (self.core.slots - 1) * self.length - now)
 

@@ -91,7 +91,7 @@ class CommandProcessor:
             queue.SimpleQueue()
         )
         self._ready: OrderedDict[int, Snapshot] = OrderedDict()
-        self._ahead: set[str] = set()
+        self._ahead_of_clock: set[str] = set()
         """Agents whose slots are ahead of the clock: an earlier clock was wrong, or this one is."""
         self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
@@ -196,7 +196,7 @@ class CommandProcessor:
             "agents_in_memory": len(self._cache),
             "clock_jump_seconds": self.clock.jump / 1e6,
             "agents_unreadable": len(self._cache.unreadable),
-            "agents_ahead": len(self._ahead),
+            "agents_ahead": len(self._ahead_of_clock),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._deferred.values()))),
         }
 
@@ -205,18 +205,18 @@ class CommandProcessor:
 
         ``status`` is ``degraded`` in three cases. The log of an agent is damaged: ``unreadable`` lists such agents, and
         other agents are not affected. The wall clock jumped by ``clock_jump`` seconds, and the jump is ignored. Or the
-        slots of the agents ``ahead`` are ahead of the clock by more than ``clock.LONGEST_JUMP``.
+        slots of the agents ``ahead_of_clock`` are ahead of the clock by more than ``clock.LONGEST_JUMP``.
         """
         alive = bool(self._threads) and self._threads[0].is_alive()
         if not alive:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
         with self._reading() as session:
             session.count_agents()
-        unreadable, ahead = sorted(self._cache.unreadable), sorted(self._ahead)
+        unreadable, early = sorted(self._cache.unreadable), sorted(self._ahead_of_clock)
         return {
-            "status": "degraded" if unreadable or ahead or self.clock.jump else "ok",
+            "status": "degraded" if unreadable or early or self.clock.jump else "ok",
             "unreadable": unreadable,
-            "ahead": ahead,
+            "ahead_of_clock": early,
             "clock_jump": self.clock.jump / 1e6,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
@@ -420,16 +420,16 @@ class CommandProcessor:
 
     def _compare_with_clock(self, name: str, agent_state: ServiceAgent | None, now: int) -> None:
         """Register an agent that stays in a slot for long, because its slots are ahead of the clock."""
-        ahead = 0 if agent_state is None else agent_state.ahead(now)
-        if ahead <= clock.LONGEST_JUMP:
-            self._ahead.discard(name)
-        elif name not in self._ahead:
-            self._ahead.add(name)
+        lead = 0 if agent_state is None else agent_state.ahead_of_clock(now)
+        if lead <= clock.LONGEST_JUMP:
+            self._ahead_of_clock.discard(name)
+        elif name not in self._ahead_of_clock:
+            self._ahead_of_clock.add(name)
             LOG.error(
                 "the slots of agent %r are %.0f seconds ahead of the clock of this machine, and the agent stays in its "
                 "slot until then; correct the clock, or make another agent if the clock is correct now",
                 name,
-                ahead / clock.UNITS["s"],
+                lead / clock.UNITS["s"],
             )
 
     def _operate(self, agent_state: ServiceAgent, operation: Operation, now: int, session: Session) -> Answer:

@@ -256,7 +256,7 @@ class HealthReply(Reply):
 
     status: str
     unreadable: list[str]
-    ahead: list[str]
+    ahead_of_clock: list[str]
     clock_jump: float
 
 
