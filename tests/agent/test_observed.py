@@ -19,6 +19,10 @@ LEARNERS = (
     "posterior:rewards=known",
     "certainty-equivalent",
     "random",
+    "tsde",
+    "wiql",
+    "wibql",
+    "ucwhittle",
     "informed:oracle=lp-index",
 )
 PROBLEMS = {"two states": drawn(), "at most": drawn(at_most=True), "ragged": ragged()}
@@ -58,8 +62,10 @@ def play(agent, world, slots, *, hide=0.0, told=True):
     return path
 
 
-@pytest.mark.parametrize("spec", LEARNERS)
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [(spec, name) for spec in LEARNERS for name in PROBLEMS if name != "ragged" or "wi" not in spec[:3]],
+)
 def test_the_agent_makes_the_choices_of_the_simulator(spec, name):
     problem, player = PROBLEMS[name], rb.learner(spec)
     _, path = played_by_hand(player, problem, 80)
@@ -72,9 +78,10 @@ def test_the_agent_makes_the_choices_of_the_simulator(spec, name):
     assert agent.record.plan_lengths == run.record.plan_lengths[:-1]
 
 
-def test_a_saved_agent_and_its_history_decide_identically(tmp_path):
+@pytest.mark.parametrize("spec", ["posterior", "random", "tsde", "ucwhittle", "wibql"])
+def test_a_saved_agent_and_its_history_decide_identically(spec, tmp_path):
     problem = drawn()
-    agent = agent_of(problem, history=tmp_path / "h.jsonl")
+    agent = agent_of(problem, spec, history=tmp_path / "h.jsonl")
     world = World(problem)
     play(agent, world, 23, hide=0.2)
     agent.ask([None, *world.states[1:].tolist()], exclude=[7])
@@ -87,7 +94,7 @@ def test_a_saved_agent_and_its_history_decide_identically(tmp_path):
     assert paths[0] == paths[1]
     # The history goes on where it ended.
     assert [event["kind"] for event in agent.history(since=1)][:2] == ["ask", "tell"]
-    with pytest.raises(rb.ProblemError, match="saved by another process|holds another agent"):
+    with pytest.raises(rb.ProblemError, match="holds another agent"):
         agent_of(problem).save(tmp_path / "a.json")
 
 
@@ -203,9 +210,7 @@ def test_what_was_really_pulled_counts():
 
 def test_arms_come_and_go_and_a_new_arm_knows_its_kind():
     kinds = ["a", "b"] * 4
-    agent = rb.Agent(
-        arms=[f"p{k}" for k in range(8)], observed="all", n_states=2, plays=2, kinds=kinds, rewards=[1, 0], seed=1
-    )
+    agent = rb.Agent(arms=[f"p{k}" for k in range(8)], observed="all", n_states=2, plays=2, kinds=kinds, seed=1)
     rng = np.random.default_rng(0)
     for _ in range(30):
         agent.ask(rng.integers(0, 2, 8).tolist())
@@ -216,7 +221,7 @@ def test_arms_come_and_go_and_a_new_arm_knows_its_kind():
     agent.ask([0] * 9)
     agent.retire_arm("p0")
     for _ in range(20):
-        chosen = agent.ask({name: 0 for name in agent.in_service})
+        chosen = agent.ask(dict.fromkeys(agent.in_service, 0))
         assert 0 not in chosen
     assert np.isnan(agent.belief()[0]).all()
     with pytest.raises(rb.ProblemError, match="'p0' is out of service; leave it out"):

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from restless_bandits._internal.errors import ProblemError, check_known
+from restless_bandits._internal.errors import ProblemError, check_known, shortened
 from restless_bandits._internal.html_tables import html_table
 from restless_bandits.agent.agent_files import AgentFiles, explained
 from restless_bandits.agent.core import DEFAULT_LATE_SLOTS
@@ -285,7 +285,9 @@ def _observed_agent(learner: Any, task: Any, about: dict[str, Any]) -> ObservedA
 def _task_of(task: Task | ObservedTask | None, arms: Any, about: dict[str, Any]) -> Task:
     """Return the task, given as such or by its arms."""
     if arms is None:
-        if not isinstance(task, Task):
+        if task is not None and not isinstance(task, Task):
+            raise ProblemError(f"task is {shortened(task)}; give a Task, as problem.task(...) makes one")
+        if task is None:
             raise ProblemError('an agent needs arms; give arms=["a", "b"] with n_states, or task=problem.task()')
         if about:
             raise ProblemError(f"{next(iter(about))} is for an agent made with arms=; a task says it itself")

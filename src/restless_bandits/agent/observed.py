@@ -89,7 +89,7 @@ class ObservedAgent:
             raise ProblemError(f"content is {shortened(content)}; give problem.content, or leave it out")
         self._serving: BoolArray = np.ones(task.n_arms, dtype=np.bool_)
         self.record = ObservedRecord.of(task)
-        self._learner = self._checked_learner(default_learner(task) if learner is None else learner)  # type: ignore[arg-type]
+        self._learner = self._checked_learner(default_learner(task) if learner is None else learner)
         self._missing: IntArray = np.zeros(0, dtype=np.int64)
         self._beliefs: Array = np.zeros((0, int(task.layout.n_states.max())))
         self._plan: Plan | None = None
