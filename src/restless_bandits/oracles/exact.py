@@ -149,6 +149,9 @@ def cost(problem: Problem) -> Cost:
     measured on a table that is short enough to be iterated at once.
     """
     refuse_unsupported(problem, "exact")
+    reduced = without_resting_pay(problem).problem
+    if reduced is not problem:
+        problem = reduced.normalized()
     needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem.n_states, problem.plays)
     largest = _memory_to_use(problem) // BYTES_PER_BELIEF
     # Short truncations make short rows, and the time of a row grows with the square of the number of arms.
