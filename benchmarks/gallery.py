@@ -22,6 +22,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDER = DOCS / "images"
 PAPER = rb.Problem.builtin("paper-1")
 QUEUE = rb.Problem.builtin("queue-5")
+THREE_STATES = rb.Problem.builtin("three-states")
 
 
 def regret(ax: Axes) -> None:
@@ -49,6 +50,22 @@ def belief_states(ax: Axes) -> None:
 def index(ax: Axes) -> None:
     plots.index_map(PAPER, ax=ax)
     ax.set_title("Whittle index on paper-1")
+
+
+def state_indices(ax: Axes) -> None:
+    plots.state_indices(rb.Problem.random_reacting(10, 4, kind="health", seed=1), ax=ax)
+    ax.set_title("Ten patients of four states, who react to calls")
+
+
+def gains(ax: Axes) -> None:
+    lines = plots.gain_lines(THREE_STATES, [10, 30, 100, 300, 1000], ["whittle", "id", "lp-update"])
+    plots.gains(lines, ax=ax)
+    ax.set_title("three-states: 40 % of the arms are pulled")
+
+
+def occupancy(ax: Axes) -> None:
+    plots.occupancy(rb.occupancy(THREE_STATES.with_arms(1000), "whittle", 30, seed=1), ax=ax)
+    ax.set_title("three-states, 1000 arms: Whittle's index falls into a cycle")
 
 
 def transitions(ax: Axes) -> None:
@@ -96,6 +113,9 @@ PICTURES: dict[str, tuple[tuple[Callable[[Axes], None], ...], tuple[float, float
     "belief": ((belief,), (7.6, 2.8)),
     "belief-states": ((belief_states,), (7.6, 2.8)),
     "index": ((index,), (7.6, 2.4)),
+    "state-indices": ((state_indices,), (7.6, 3.0)),
+    "gains": ((gains,), (7.6, 3.0)),
+    "occupancy": ((occupancy,), (7.6, 2.8)),
     "transitions": ((transitions,), (9.0, 3.2)),
     "maintenance": ((visits, machine), (7.6, 4.4)),
     "running-times": ((running_times,), (6.4, 2.8)),

@@ -184,18 +184,16 @@ USES = {
 }
 OTHER_PULLS = "says nothing of the states that these pulls would have made; fit the log, and"
 REFUSED = {
-    ("the default learner", "observed"): "has observed = 'all', which a learner does not support",
     (
         "a learner of the paper",
         "reacting",
     ): "arm 'a' has active_transitions, and likelihood-ucb plays uncontrolled arms",
     ("a learner of the paper", "observed"): "likelihood-ucb cannot play arms that are all observed",
-    ("agent", "observed"): "has observed = 'all', which a learner does not support",
+    ("agent", "observed"): "task is ObservedTask",
     ("service", "observed"): "there is no field 'observed'",
     ("replay", "reacting"): OTHER_PULLS + " simulate",
     ("replay", "observed"): OTHER_PULLS + " simulate",
     ("evaluate a log", "reacting"): OTHER_PULLS + " evaluate",
-    ("evaluate a log", "observed"): OTHER_PULLS + " evaluate",
     ("restless solve --discount", "uncontrolled"): "a discount is for problems with observed = 'all'",
     ("restless solve --discount", "reacting"): "a discount is for problems with observed = 'all'",
     ("at most", "uncontrolled"): "has at_most = True, which the oracle exact does not support",

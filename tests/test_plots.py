@@ -199,16 +199,83 @@ class TestIndexMap:
         plots.index_map(table, ax=ax)
         assert ax.get_xlabel() == "slots since last seen τ"
 
-    @pytest.mark.parametrize("setup_cost", [0.0, 0.1])
-    def test_arms_that_are_always_seen(self, ax, setup_cost):
-        arm = rb.Arm(
-            [[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]], setup_cost=setup_cost
-        )
-        (table,) = plots.index_tables(rb.Problem([arm], observed="all"))
-        assert table.index.shape == (len(table.rows), 1)
-        assert table.rows[:2] == ("state 0", "state 1")
-        plots.index_map(table, ax=ax)
-        assert ax.get_xlabel() == ""
+    def test_arms_that_are_always_seen_have_another_picture(self, ax):
+        problem = rb.Problem.builtin("three-states")
+        with pytest.raises(rb.ProblemError, match="does not depend on τ; take state_index_table"):
+            plots.index_tables(problem)
+        assert plots.index_map(problem, ax=ax).get_xlabel() == "state"
+
+
+class TestStateIndices:
+    def test_kinds_by_their_highest_index(self, ax):
+        pair = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [0, 0.1], name="pair")
+        problem = rb.Problem([pair, *rb.load_problem("three-states").kinds], observed="all")
+        table = plots.state_index_table(problem)
+        assert table.names == ("cyclic", "pair")
+        assert table.index[0] == pytest.approx([0.37401552, 0.181994233, -0.02115716], abs=5e-9)
+        # A pull changes nothing: the index is the reward.
+        assert table.index[1] == pytest.approx([0, 0.1, np.nan], abs=1e-9, nan_ok=True)
+        plots.state_indices(table, ax=ax)
+        assert [text.get_text() for text in ax.texts] == ["0.37", "0.18", "-0.02", "0.00", "0.10"]
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == ["cyclic", "pair"]
+        lagrangian = plots.state_index_table(problem, "lp-index")
+        assert lagrangian.label == "Lagrangian index"
+        assert lagrangian.index[lagrangian.names.index("pair"), 2:] == pytest.approx([np.nan], nan_ok=True)
+
+    def test_very_many_arms(self, ax):
+        problem = rb.Problem.random_reacting(500, kind="health", seed=1)
+        table = plots.state_index_table(problem)
+        highest = table.index.max(axis=1)
+        assert (np.diff(highest) <= 0).all()
+        plots.state_indices(table, ax=ax)
+        drawn = np.asarray(ax.get_images()[0].get_array())
+        assert drawn.shape == (plots.MOST_ROWS, 2)
+        assert (drawn[0].max(), drawn[-1].max()) == (highest[0], highest[-1])
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == ["1", "500"]
+
+    def test_set_up_costs_and_arms_without_an_index(self, ax):
+        arm = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]], setup_cost=0.1)
+        plots.state_indices(rb.Problem([arm], observed="all"), ax=ax)
+        assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1", "0, pulled", "1, pulled"]
+        passive = [[0.005, 0.793, 0.202], [0.027, 0.558, 0.415], [0.736, 0.249, 0.015]]
+        active = [[0.718, 0.254, 0.028], [0.347, 0.097, 0.556], [0.015, 0.956, 0.029]]
+        odd = rb.Arm(passive, [0.699, 0.362, 0.715], active_transitions=active, name="odd")
+        plots.state_indices(rb.Problem([odd], observed="all"), ax=ax)
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == ["odd (not indexable)"]
+
+    def test_mistakes(self):
+        with pytest.raises(rb.ProblemError, match="there is no index 'id'; choose from whittle, lp-index, myopic"):
+            plots.state_index_table(rb.Problem.builtin("three-states"), "id")
+        with pytest.raises(rb.ProblemError, match="give a problem with observed = 'all'"):
+            plots.state_index_table(rb.Problem.builtin("paper-1"))
+
+
+def test_gains_against_the_number_of_arms(ax):
+    problem = rb.Problem.builtin("three-states")
+    lines = plots.gain_lines(problem, [10, 100], ["exact", "whittle"])
+    assert [line.label for line in lines] == ["bound of any policy", "exact", "whittle"]
+    bound, exact, whittle = lines
+    assert bound.gain == pytest.approx([0.12380017] * 2, abs=1e-8)
+    assert exact.gain[0] == pytest.approx(rb.solve(problem.with_arms(10)).gain / 10)
+    assert (exact.stderr[0], bool(whittle.stderr.min() > 0)) == (0.0, True)
+    assert whittle.gain[0] <= exact.gain[0] + 5 * whittle.stderr[0]
+    plots.gains(lines, ax=ax)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["bound of any policy", "exact", "whittle"]
+    assert ax.get_lines()[-1].get_ydata() == pytest.approx(bound.gain)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["10", "100"]
+    with pytest.raises(rb.ProblemError, match="give observed = 'all'"):
+        plots.gain_lines(rb.Problem.builtin("paper-1"), [10])
+
+
+def test_occupancy(ax):
+    data = rb.occupancy(rb.Problem.builtin("three-states").with_arms(1000), "whittle", 20, state=1)
+    plots.occupancy(data, ax=ax)
+    drawn = ax.get_lines()
+    assert drawn[0].get_ydata() == pytest.approx(data.simulated[:, 0])
+    assert drawn[1].get_ydata() == pytest.approx(data.fluid[:, 0])
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["state 0", "state 1", "state 2", "fluid path"]
+    plots.occupancy(rb.occupancy("three-states", "id", 5), ax=ax)
 
 
 def test_transitions_of_arms_that_react(ax):

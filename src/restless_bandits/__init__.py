@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from restless_bandits import testing as testing
     from restless_bandits._internal.errors import ProblemError as ProblemError
     from restless_bandits.agent.agent import Agent as Agent
+    from restless_bandits.agent.observed import ObservedAgent as ObservedAgent
     from restless_bandits.learning import learners as learners
     from restless_bandits.learning.estimation import Estimate as Estimate
     from restless_bandits.learning.estimation import NotIdentified as NotIdentified
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from restless_bandits.oracles import Solution as Solution
     from restless_bandits.oracles.diagnosis import Diagnosis as Diagnosis
     from restless_bandits.oracles.diagnosis import check as check
+    from restless_bandits.oracles.observed.occupancy import Occupancy as Occupancy
+    from restless_bandits.oracles.observed.occupancy import occupancy as occupancy
     from restless_bandits.oracles.observed.ranking import Ranking as Ranking
     from restless_bandits.oracles.observed.ranking import rank as rank
     from restless_bandits.paper import theory as theory
@@ -67,7 +70,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "_internal.errors": "ProblemError",
-    "agent": "Agent",
+    "agent": "Agent ObservedAgent",
     "learning.estimation": "Estimate NotIdentified estimate",
     "learning.learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling "
     "default_learner learner",
@@ -80,6 +83,7 @@ _NAMES = {
     "model.tasks": "Task",
     "oracles": "Solution",
     "oracles.diagnosis": "Diagnosis check",
+    "oracles.observed.occupancy": "Occupancy occupancy",
     "oracles.observed.ranking": "Ranking rank",
     "policies": "IndexPolicy JointPolicy Policy load_policy",
     "service.client": "Client",

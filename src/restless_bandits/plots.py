@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, check_known, shortened
 from restless_bandits._internal.optional_dependencies import missing_extra
-from restless_bandits._internal.validation import Array, IntArray, check_int
+from restless_bandits._internal.validation import Array, BoolArray, IntArray, check_int
 from restless_bandits.model import markov
 from restless_bandits.model.arms import Arm
+from restless_bandits.model.kinds import names_of
 from restless_bandits.model.problem import Problem
 from restless_bandits.simulation.results import SimulationResult
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from restless_bandits.learning.estimation import Estimate
     from restless_bandits.logs import ArmFit, Trace
+    from restless_bandits.oracles.observed.occupancy import Occupancy
     from restless_bandits.simulation.walks import Walk
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
@@ -292,7 +294,7 @@ def belief(data: Walk | Sequence[BeliefPath], *, arm: int | str | None = None, a
 
 @dataclass(frozen=True, eq=False)
 class IndexTable:
-    """Whittle's index of an arm: ``index[s, τ - 1]``, or a single column for an arm that is always seen.
+    """Whittle's index of an arm that is seen when pulled: ``index[s, τ - 1]``.
 
     The rows after the states are for an arm never observed, if the arm can be unobserved, and for an arm whose last
     pull was not answered, if that differs.
@@ -302,35 +304,36 @@ class IndexTable:
     index: Array
     rows: tuple[str, ...]
     indexable: bool
-    observed: bool = False
-    """Whether the arm is always seen."""
 
 
 def index_tables(problem: Problem, tau_max: int = 12) -> list[IndexTable]:
-    """Return the data of ``index_map`` for a problem: a table for each kind of arm."""
+    """Return the data of ``index_map`` for a problem whose arms are seen when pulled: a table for each kind of arm."""
     problem.require_steady("a picture of indices")
+    if problem.observed == "all":
+        raise ProblemError("all states are observed, so an index does not depend on τ; take state_index_table")
     from restless_bandits.oracles import whittle_index
 
     tables = []
     for arm in problem.kinds:
-        found = whittle_index(arm, observed=problem.observed, length=tau_max)
+        found = whittle_index(arm, length=tau_max)
         rows = [f"state {s}" for s in range(arm.n_states)]
-        if found.observed and arm.setup_cost:
-            rows += [f"{row}, just pulled" for row in rows]
-        elif found.lost_row:
+        if found.lost_row:
             rows += ["never seen", "answer lost"]
-        elif not found.observed and arm.initial is None:
+        elif arm.initial is None:
             rows.append("never seen")
-        tables.append(IndexTable(arm.name, found.table[: len(rows)], tuple(rows), found.indexable, found.observed))
+        tables.append(IndexTable(arm.name, found.table[: len(rows)], tuple(rows), found.indexable))
     return tables
 
 
 def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int = 12, ax: Axes | None = None) -> Axes:
-    """Draw Whittle's index by last observed state and elapsed slots, or by state, as a heat map of one arm or of all.
+    """Draw Whittle's index by last observed state and elapsed slots as a heat map of one arm or of all.
 
-    Arms stand below each other on a common scale of colours: the arm to pull has the brighter cell.
+    Arms stand below each other on a common scale of colours: the arm to pull has the brighter cell. The picture of a
+    problem whose states are all observed is that of ``state_indices``.
     """
     if isinstance(data, Problem):
+        if data.observed == "all":
+            return state_indices(data, ax=ax)
         data = index_tables(data, tau_max)
     tables = [data] if isinstance(data, IndexTable) else data
     ax = _axes(ax)
@@ -338,10 +341,7 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
     n_rows, length = index.shape
     image = _cells(ax, index, 1, cmap="cividis")
     if length <= 15 and n_rows <= 16:
-        middle = (index.min() + index.max()) / 2
-        for (row, column), value in np.ndenumerate(index):
-            colour = "black" if value > middle else "white"
-            ax.text(column + 1, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
+        _write_values(ax, index, 1)
     labels: list[str] = []
     for table in tables:
         if labels:
@@ -355,11 +355,154 @@ def index_map(data: Problem | IndexTable | Sequence[IndexTable], *, tau_max: int
     ax.tick_params(length=0)
     if len(tables) == 1:
         ax.set_ylabel(name)
-    if tables[0].observed:
-        ax.set_xticks([])
-    else:
-        ax.set_xlabel("slots since last seen τ")
+    ax.set_xlabel("slots since last seen τ")
     ax.figure.colorbar(image, ax=ax, label="Whittle index", pad=0.02)
+    return ax
+
+
+INDEX_LABELS = {"whittle": "Whittle index", "lp-index": "Lagrangian index", "myopic": "reward of a pull now"}
+MOST_ROWS = 40
+"""Rows of a picture of indices by state; of more kinds of arms so many are drawn, without names."""
+
+
+@dataclass(frozen=True, eq=False)
+class StateIndexTable:
+    """An index by kind of arm and state, the kind with the highest index first."""
+
+    label: str
+    names: tuple[str, ...]
+    index: Array
+    """The index: (kind, state), NaN where a kind lacks a state."""
+    indexable: BoolArray
+    """Whether each kind is indexable."""
+    pulled_from: int
+    """The first column of states after a slot with a pull, which arms with a set-up cost have; else the columns."""
+
+
+def state_index_table(problem: Problem, oracle: str = "whittle") -> StateIndexTable:
+    """Return the data of ``state_indices`` for a problem whose states are all observed.
+
+    ``oracle`` is ``whittle``, ``lp-index`` for the Lagrangian index, or ``myopic``.
+    """
+    from restless_bandits.oracles.observed.planners import observed_policy, observed_relaxation
+    from restless_bandits.policies.observed import PriorityPolicy
+
+    check_known(oracle, INDEX_LABELS, "there is no index")
+    if problem.observed != "all":
+        raise ProblemError("an index by state is of arms that are all observed; give a problem with observed = 'all'")
+    policy = observed_policy(problem, oracle)
+    assert isinstance(policy, PriorityPolicy)
+    sizes = policy.layout.n_states
+    index = np.full((len(sizes), int(sizes.max())), np.nan)
+    index[np.arange(index.shape[1]) < sizes[:, None]] = policy.score
+    order = np.argsort(-np.nanmax(index, axis=1), kind="stable")
+    names, indexable = list(names_of(problem.kinds)), observed_relaxation(problem).indexable
+    doubled = "setup_cost" in problem.features and len({arm.n_states for arm in problem.kinds}) == 1
+    half = index.shape[1] // (2 if doubled else 1)
+    return StateIndexTable(INDEX_LABELS[oracle], tuple(names[i] for i in order), index[order], indexable[order], half)
+
+
+def state_indices(data: Problem | StateIndexTable, *, oracle: str = "whittle", ax: Axes | None = None) -> Axes:
+    """Draw an index by kind of arm and state as a heat map, for arms that are all observed.
+
+    The arms to pull have the brightest cells at their present states. Of more than 40 kinds evenly spaced rows are
+    drawn.
+    """
+    table = state_index_table(data, oracle) if isinstance(data, Problem) else data
+    ax = _axes(ax)
+    many, states = table.index.shape
+    rows = np.unique(np.linspace(0, many - 1, min(MOST_ROWS, many)).round().astype(np.int64))
+    image = _cells(ax, table.index[rows], 0, cmap="cividis")
+    if len(rows) <= 16 and states <= 15:
+        _write_values(ax, table.index[rows], 0)
+    if many > len(rows):
+        ax.set_yticks([0, len(rows) - 1], ["1", f"{many:,}"])
+        ax.set_ylabel("kinds of arms by their highest index")
+    else:
+        marks = ["" if table.indexable[row] else " (not indexable)" for row in rows]
+        ax.set_yticks(range(many), [f"{name}{mark}" for name, mark in zip(table.names, marks, strict=True)])
+    ticks = range(0, states, -(-states // 20))
+    ax.set_xticks(ticks, [str(s) if s < table.pulled_from else f"{s - table.pulled_from}, pulled" for s in ticks])
+    ax.tick_params(length=0)
+    ax.set_xlabel("state")
+    ax.figure.colorbar(image, ax=ax, label=table.label, pad=0.02)
+    return ax
+
+
+@dataclass(frozen=True, eq=False)
+class GainLine:
+    """The gain of a policy, a slot and arm, for several numbers of arms; or the bound of every policy."""
+
+    label: str
+    arms: IntArray
+    gain: Array
+    stderr: Array
+    """Standard errors, 0 where the gain is computed."""
+    is_bound: bool = False
+
+
+def gain_lines(
+    problem: Problem, arms: Sequence[int], oracles: Sequence[str] = ("whittle", "lp-index", "id")
+) -> list[GainLine]:
+    """Return the data of ``gains``: the bound of the relaxation first, then a line for each oracle.
+
+    The problem, whose states are all observed, is stated again for each number of arms, in its own proportions.
+    """
+    from restless_bandits.oracles.observed.planners import observed_relaxation
+    from restless_bandits.simulation.solving import solve
+
+    if problem.observed != "all":
+        raise ProblemError("gains by the number of arms are of arms that are all observed; give observed = 'all'")
+    stated = [problem.with_arms(number) for number in arms]
+    numbers = np.array([one.n_arms for one in stated])
+    bounds = np.array([observed_relaxation(one).bound for one in stated]) / numbers
+    lines = [GainLine("bound of any policy", numbers, bounds, np.zeros(len(stated)), is_bound=True)]
+    for oracle in oracles:
+        found = [solve(one, oracle) for one in stated]
+        gain = np.array([np.nan if one.gain is None else one.gain for one in found]) / numbers
+        lines.append(GainLine(oracle, numbers, gain, np.array([one.gain_stderr or 0.0 for one in found]) / numbers))
+    return lines
+
+
+def gains(lines: Sequence[GainLine], *, ax: Axes | None = None) -> Axes:
+    """Draw gains a slot and arm against the number of arms, beside the bound of any policy, from ``gain_lines``.
+
+    Bars are two standard errors to either side of a simulated gain.
+    """
+    ax = _axes(ax)
+    policies = [line for line in lines if not line.is_bound]
+    for n, line in enumerate(policies):
+        colour, mark = _style(line.label, n)
+        ax.errorbar(line.arms, line.gain, yerr=2 * line.stderr, color=colour, marker=mark, capsize=2, label=line.label)
+    for line in lines:
+        if line.is_bound:
+            ax.plot(line.arms, line.gain, color="black", linestyle="--", linewidth=1.2, label=line.label)
+    numbers = sorted({int(number) for line in lines for number in line.arms})
+    ax.set_xscale("log")
+    ax.set_xticks(numbers, [_short(number) for number in numbers])
+    ax.minorticks_off()
+    ax.set(xlabel="arms", ylabel="gain a slot and arm")
+    _legend_beside(ax)
+    return ax
+
+
+def occupancy(data: Occupancy, *, ax: Axes | None = None) -> Axes:
+    """Draw the fractions of arms in each state over time: dots for a simulated run, lines for the fluid path.
+
+    ``rb.occupancy`` returns the data.
+    """
+    ax = _axes(ax)
+    slots = np.arange(1, len(data.simulated) + 1)
+    for state, fractions in enumerate(data.simulated.T):
+        colour, mark = _style("", state)
+        ax.plot(slots, fractions, mark, color=colour, markersize=3, label=f"state {state}")
+        if data.fluid is not None:
+            ax.plot(slots, data.fluid[:, state], color=colour, linewidth=1)
+    if data.fluid is not None:
+        ax.plot([], [], color="0.3", linewidth=1, label="fluid path")
+    ax.set(xlabel="slot", ylabel="fraction of arms", ylim=(0, None))
+    ax.set_title(f"{data.policy}, {data.n_arms:,} arms")
+    _legend_beside(ax)
     return ax
 
 
@@ -475,6 +618,15 @@ def _cells(ax: Axes, values: Array, first: int, **look: Any) -> AxesImage:
     ax.grid(visible=False)
     extent = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
     return ax.imshow(values, aspect="auto", interpolation="nearest", extent=extent, **look)
+
+
+def _write_values(ax: Axes, values: Array, first: int) -> None:
+    """Write the numbers of a table into its cells; the middles of its columns are ``first`` and so on."""
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            colour = "black" if value > middle else "white"
+            ax.text(column + first, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
 
 
 def _error_bars(ax: Axes, places: npt.ArrayLike, values: Array, ends: Array, colour: str, label: str) -> None:

@@ -169,6 +169,18 @@ def test_mistakes(arms, restless, tmp_path, words, sentence):
     assert sentence in err
 
 
+def test_excluded_arms_in_a_table(arms, as_json, tmp_path, restless):
+    path, states = arms
+    away = tmp_path / "away.csv"
+    away.write_text("name,why\np0,ill\np2,moved\n")
+    given = ("rank", path, "--states", states, "--plays", "2")
+    found = as_json(*given, "--exclude", away, "--exclude", "p4")["arms"]
+    assert found == as_json(*given, "--exclude", "p0,p2,p4")["arms"]
+    away.write_text("who\np0\n")
+    code, _, err = restless(*given, "--exclude", away)
+    assert (code, "away.csv has no column name; add it" in err) == (2, True)
+
+
 def rows_of(path):
     with path.open() as file:
         return list(csv.DictReader(file))

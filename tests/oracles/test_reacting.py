@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import restless_bandits as rb
 from restless_bandits import oracles
 from restless_bandits.oracles.evaluation import evaluate
+from restless_bandits.oracles.exact import cost
 from restless_bandits.oracles.whittle import gittins_index, whittle_index
 from restless_bandits.processes.beliefs import table_of
-from restless_bandits.processes.resting_pay import pays_nothing_at_rest, resting_pay
+from restless_bandits.processes.resting_pay import pays_nothing_at_rest, resting_pay, without_resting_pay
 from tests.reference import reacting_gain, subsidised_advantage
 
 ORACLES = ("exact", "whittle", "relaxation", "myopic", "best-arm", "auto")
@@ -121,6 +122,31 @@ class TestResting:
         with pytest.raises(rb.ProblemError, match="several recurrent classes"):
             oracles.exact(rb.Problem([arm, arm.named("other")]))
 
+    def test_the_estimated_cost_is_that_of_the_equivalent_problem(self):
+        problem = rb.Problem.builtin("cpap")
+        # Solved in a fifth of a second: the sweeps depend on the pay at rest.
+        assert cost(problem) == cost(without_resting_pay(problem).problem.normalized())
+        assert cost(problem).seconds < 1
+
+    def test_widths_are_shares_of_the_stated_range(self):
+        """Arms that forget slowly have a pay at rest that widens the range of the equivalent rewards a hundredfold."""
+        rng, arms = np.random.default_rng(1), []
+        for n in (2, 3):
+            passive = 0.98 * np.eye(n) + 0.02 * rng.dirichlet(np.ones(n), n)
+            active = rng.dirichlet(np.ones(n), n)
+            pays, rests = rng.random((2, n))
+            arms.append(rb.Arm(passive, pays, active_transitions=active, passive_rewards=rests))
+        problem = rb.Problem(arms)
+        low, high = without_resting_pay(problem).problem.reward_range
+        assert high - low > 100
+        # Rounding alone is 1e-9 here.
+        assert oracles.exact(problem).width < 2e-9
+        loose = oracles.exact(problem, tolerance=1e-3)
+        assert loose.certified
+        assert loose.width <= 1e-3
+        for found in (oracles.oracle(name)(problem) for name in ORACLES):
+            assert found.certified == (found.upper - found.gain <= 1e-4)
+
 
 class TestEveryOracle:
     @given(st.data())
@@ -159,6 +185,17 @@ class TestEveryOracle:
         # Two like arms, and a change that costs more than it can gain: the policy never changes.
         assert found.gain == pytest.approx(0.5, abs=1e-9)
         assert evaluate(rb.Problem(arms), found.policy).gain == pytest.approx(0.5, abs=1e-9)
+
+    @pytest.mark.parametrize("name", ["exact", "whittle", "relaxation", "best-arm"])
+    def test_an_arm_of_one_state_that_pays_nothing_allows_no_pull(self, name):
+        one = rb.Arm([[0.9, 0.1], [0.4, 0.6]], [1, 0], active_transitions=[[0.3, 0.7], [0.1, 0.9]],
+                     passive_rewards=[0.6, 0.1], setup_cost=0.1)  # fmt: skip
+        two = rb.Arm([[0.8, 0.2], [0.3, 0.7]], [0.8, 0], active_transitions=[[0.5, 0.5], [0.2, 0.8]],
+                     passive_rewards=[0.5, 0])  # fmt: skip
+        problem = rb.Problem([one, two, rb.Arm([[1]], [0])])
+        # Pulls do not pay here: at rest the arms earn 0.8 · 0.6 + 0.2 · 0.1 and 0.6 · 0.5.
+        assert oracles.oracle(name)(problem).gain == pytest.approx(0.8, abs=1e-9)
+        assert oracles.exact(rb.Problem([one, two])).upper < 0.73
 
     @pytest.mark.parametrize("name", ["guha"])
     def test_oracles_of_one_paper_refuse_by_name(self, name):

@@ -14,10 +14,15 @@ import socket
 import threading
 import time
 
+import pytest
+
 import restless_bandits as rb
 from restless_bandits._internal import workers
 from restless_bandits.service import planning
 from restless_bandits.service.api import server as servers
+from restless_bandits.service.operations import Ask, ServiceError
+from restless_bandits.service.storage import store as storage
+from restless_bandits.service.storage.session import Session
 from tests.service.clients import GUARD, Process
 
 WITHIN = 5.0
@@ -152,7 +157,30 @@ def test_the_waits_of_a_stop_are_within_its_limit():
     # The writer stops beside the requests; the pools of plans and of the dashboard end before and after them.
     pools = 3
     assert servers.WRITING < servers.ANSWERING
-    assert servers.ANSWERING + pools * workers.END_TIMEOUT_SECONDS < WITHIN
+    waits = servers.ANSWERING, pools * workers.END_TIMEOUT_SECONDS, storage.CLOSE_TIMEOUT_SECONDS
+    assert sum(waits) < WITHIN
+
+
+def test_a_writer_that_does_not_come_back_leaves_no_request_without_an_answer(kept, monkeypatch):
+    a = kept()
+    a.create()
+    stuck, over = threading.Event(), threading.Event()
+
+    def wait(*_):
+        stuck.set()
+        over.wait(GUARD)
+
+    monkeypatch.setattr(Session, "add_events", wait)
+    executing = a.writer.submit("a", [Ask("1")])
+    assert stuck.wait(GUARD)
+    queued = a.writer.submit("b", [Ask("1")])
+    a.writer.stop(0.1)
+    a.store.close()
+    for future in (executing, queued):
+        with pytest.raises(ServiceError, match="stopping") as refused:
+            future.result(0)
+        assert refused.value.status == 503
+    over.set()
 
 
 def test_a_planner_that_stopped_starts_no_worker(monkeypatch):

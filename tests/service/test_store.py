@@ -13,6 +13,7 @@ import pytest
 
 from restless_bandits._internal import background
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits.learning.change_detection import LEAST_OBSERVATIONS
 from restless_bandits.service import agent, agent_cache, agent_core, planning
 from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.agent_cache import snapshot_of
@@ -157,7 +158,8 @@ class TestTheFile:
 
     def test_cut_off(self, a):
         a.store.tidy()
-        a.read()
+        # The close of a connection copies what was written ahead into the rest of the file.
+        a.patch(add_arm="z" * 150)
         with a.where.open("r+b") as file:
             file.truncate(5000)
         self.check_refused(a, "is shorter than it was")
@@ -522,6 +524,26 @@ class TestPlanning:
         assert [future.result(30)[2]["slot"] for future in waiting] == [2] * 9
         assert len(promises) == 9, "each was made once"
         assert audit(a.store).same
+
+    def test_who_waits_for_kernels_keeps_nobody_from_going_on(self, kept):
+        """A missing kernel is compiled for many seconds, and not by the thread that executes all requests."""
+        a = kept()
+        a.create()
+        for i in range(LEAST_OBSERVATIONS - 1):
+            a.tell(a.ask(), state=i % 2, reward=1.0)
+        a.reopen()
+        a.writer.planner.kernels.result(30)
+        kernels = a.writer.planner.kernels = Future()
+        decision = a.ask()
+        waiting = a.writer.submit("a", [Tell(decision["decision"], state=1, reward=1.0)])
+        behind = a.writer.submit("a", [Ask("behind")])
+        b = a.writer.submit("b", [Create("b", ["x", "y"], learner="ucb1"), Ask("1")]).result(30)[1]
+        assert a.writer.submit("b", [Tell(b["decision"], state=1, reward=1.0)]).result(30)[0]["used"]
+        assert not waiting.done()
+        assert not behind.done()
+        kernels.set_result(None)
+        assert waiting.result(30)[0]["used"]
+        assert behind.result(30)[0]["slot"] == LEAST_OBSERVATIONS + 1
 
     def test_agents_that_differ_in_their_task_only_have_plans_of_their_own(self, kept):
         a = kept()

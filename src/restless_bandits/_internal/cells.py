@@ -89,8 +89,8 @@ def listed(cells: Cells) -> list[Any]:
     return list(cells) if convert is None else list(convert())
 
 
-def arms_of(cells: Cells, place: Place) -> tuple[IntArray, list[str]]:
-    """Return arms by numbers, and the name of each number, in order of appearance."""
+def arms_of(cells: Cells, place: Place, word: str = "arm") -> tuple[IntArray, list[str]]:
+    """Return arms (or kinds, by the word) by numbers, and the name of each number, in order of appearance."""
     if hasattr(cells, "dictionary_encode"):
         encoded = cells.combine_chunks().dictionary_encode()
         different, rows = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
@@ -100,14 +100,15 @@ def arms_of(cells: Cells, place: Place) -> tuple[IntArray, list[str]]:
             codes = {cell: code for code, cell in enumerate(dict.fromkeys(cells))}
         except TypeError:
             row, cell = next((i, cell) for i, cell in enumerate(cells) if isinstance(cell, list | dict))
-            raise ProblemError(f"{place(row)}: arm is {shortened(cell)}, which is no name; give one") from None
+            raise ProblemError(f"{place(row)}: {word} is {shortened(cell)}, which is no name; give one") from None
         different, rows = list(codes), np.fromiter(map(codes.__getitem__, cells), np.int64, len(cells))
     numbers: dict[str, int] = {}
     number_of = np.empty(len(different), dtype=np.int64)
     for code, cell in enumerate(different):
         name = "" if is_missing(cell) else arm_name(cell)
         if not name:
-            raise ProblemError(f"{place(int(np.argmax(rows == code)))}: arm is missing; name it or leave the line out")
+            at = place(int(np.argmax(rows == code)))
+            raise ProblemError(f"{at}: {word} is missing; name it or leave the line out")
         number_of[code] = numbers.setdefault(name, len(numbers))
     return number_of[rows], list(numbers)
 

@@ -16,7 +16,7 @@ import typer
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.files import check_writable, same_file, save_file
 from restless_bandits.cli import output
-from restless_bandits.cli.logs import Log, ShapeOption, numbers
+from restless_bandits.cli.logs import ByOption, Log, ObservedOption, ShapeOption, numbers
 from restless_bandits.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def fit(
     report: Annotated[
         Path | None, typer.Option(metavar="FIT.html", help="Write the full report, with pictures, as one page.")
     ] = None,
+    observed: ObservedOption = None,
+    by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a problem to logged observations, and report how well the problem explains them.
@@ -65,6 +67,8 @@ def fit(
     _check_outputs(log.path, {"--out": out, "--plot": plot, "--report": report})
     if season is None and phases is not None:
         raise ProblemError("--phases needs a season; add --season 24h, or leave --phases out")
+    if season is not None and (observed, by) != (None, None):
+        raise ProblemError("a season is for arms that no pull changes; leave --season, or --observed and --by, out")
     if season is not None and plot is not None:
         raise ProblemError("--plot draws one chain for each arm, and a season has one for each phase; leave one out")
     trace = log.read()
@@ -81,6 +85,7 @@ def fit(
         files = {path: problems[one].problem.to_toml().encode() for one, path in named.items()}
         written["out"] = [str(path) for path in named.values()] or None
     else:
+        asked |= {"observed": observed, "by": by}
         found = logs.fit(trace, **asked)
         files = {} if out is None else {out: found.problem.to_toml().encode()}
         if plot is not None:
@@ -149,25 +154,42 @@ def _fit_lines(found: Fit) -> list[str]:
 def _chain_lines(found: Fit, arm: ArmFit) -> list[str]:
     places = ".4f" if found.trace.reward_range == (0.0, 1.0) else ".5g"
     share = "no consecutive slots" if not arm.steps else f"{arm.jump_share:.2%} of {arm.steps} steps jump"
-    lines = [f"arm {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
+    what = "arm"
+    if arm.group is not None:
+        what, share = ("arm" if found.by == "arm" else "kind"), f"{arm.steps} steps"
+        share = f"{len(arm.group.arms)} arms, {share}" if found.by != "arm" else share
+    lines = [f"{what} {arm.name!r}: {arm.looks} observations, {share}, rewards {arm.reward_law}"]
     head = "  ".join(f"{'to ' + str(arm.states[0] + k):^15}" for k in range(len(arm.rewards)))
     lines.append(f"  state       reward       {head}".rstrip())
-    lines += _row_lines(arm, arm.transitions, arm.standard_errors, places)
+    group = arm.group
+    resting = (arm.rewards, arm.reward_errors) if group is None else (group.rewards[0], group.reward_errors[0])
+    lines += _row_lines(arm, arm.transitions, arm.standard_errors, places, resting)
     if arm.active_transitions is not None and arm.active_standard_errors is not None:
         lines.append("  the same after a pull:")
-        lines += _row_lines(arm, arm.active_transitions, arm.active_standard_errors, places)
+        pulled = (arm.rewards, arm.reward_errors)
+        lines += _row_lines(arm, arm.active_transitions, arm.active_standard_errors, places, pulled)
     return lines
 
 
-def _row_lines(arm: ArmFit, chain: Array, standard_errors: Array, places: str) -> list[str]:
+def _row_lines(
+    arm: ArmFit, chain: Array, standard_errors: Array, places: str, rewards: tuple[Array, Array]
+) -> list[str]:
+    """Return the rows of a chain, with the rewards and their errors; a row without errors is not from the log."""
     lines = []
     for s, row in enumerate(chain):
         errors = standard_errors[s]
         digits = max(4, *(1 - math.floor(math.log10(error)) for error in errors if error > 0), 0)
         cells = zip(row, errors, strict=True)
-        moves = "  ".join(f"{p:.{digits}f} ± {error:.{digits}f}" if p > 0 else f"{'0':^15}" for p, error in cells)
-        paid = f"{arm.rewards[s]:{places}}"
-        reward = paid + (f" ± {arm.reward_errors[s]:{places}}" if arm.reward_errors[s] > 0 else "")
+        moves = "  ".join(
+            f"{f'({p:.{digits}f})':^15}"
+            if math.isnan(error)
+            else f"{p:.{digits}f} ± {error:.{digits}f}"
+            if p > 0
+            else f"{'0':^15}"
+            for p, error in cells
+        )
+        paid = f"{rewards[0][s]:{places}}"
+        reward = paid + (f" ± {rewards[1][s]:{places}}" if rewards[1][s] > 0 else "")
         lines.append(f"  {arm.states[0] + s:5d}  {reward:15s}  {moves}")
     return lines
 

@@ -23,7 +23,7 @@ TraceArgument = Annotated[
     Path,
     typer.Argument(
         metavar="LOG",
-        help="CSV, JSON lines (.jsonl) or Parquet, columns time, arm, state or value; perhaps reward, action.",
+        help="CSV, JSON lines (.jsonl) or Parquet, columns time, arm, state or value; perhaps reward, action, kind.",
     ),
 ]
 ColumnsOption = Annotated[
@@ -61,6 +61,22 @@ RangeOption = Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Lowes
 SlotOption = Annotated[
     str | None,
     typer.Option(metavar="LENGTH", help="The length of a slot: 1h, 15min, 30s, or a number in the unit of the times."),
+]
+ObservedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="With a column action: the states of all arms were seen in each slot, or those of pulled arms.",
+        show_default="all if each arm has a line in each slot",
+    ),
+]
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="Observed arms that share their chains: those of a kind, each arm alone, or all.",
+        show_default="kind if there is such a column, else arm",
+    ),
 ]
 ShapeOption = Annotated[str, typer.Option(metavar="SHAPE", help="Chains: birth-death, or free (any moves).")]
 

@@ -8,13 +8,15 @@
 ``tables`` opens a log of any format, ``reading`` extracts columns of numbers by ``cells``, ``slots`` counts their
 times, and ``traces`` makes a trace, each with errors for invalid data. ``fitting`` makes a problem of a trace,
 ``checks`` tests the model against the log, ``replaying`` plays learners against the log, and ``offpolicy`` estimates
-the values of policies other than the logger's. docs/how-to/own-data.md is the guide.
+the values of policies other than the logger's. docs/how-to/own-data.md is the guide. Modules ``observed_…`` are for
+logs in which all arms were seen.
 """
 
 from restless_bandits.logs.checks import Finding
 from restless_bandits.logs.clocks import Clock
 from restless_bandits.logs.distribution_checks import LawCheck
 from restless_bandits.logs.fitting import ArmFit, Fit, fit
+from restless_bandits.logs.observed_offpolicy import ObservedOffPolicy
 from restless_bandits.logs.offpolicy import OffPolicy, evaluate_policy
 from restless_bandits.logs.replaying import Replay, ReplayedLearner, replay
 from restless_bandits.logs.report import report
@@ -28,6 +30,7 @@ __all__ = [
     "Finding",
     "Fit",
     "LawCheck",
+    "ObservedOffPolicy",
     "OffPolicy",
     "Replay",
     "ReplayedLearner",

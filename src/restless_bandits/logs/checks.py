@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,20 +172,25 @@ def _reward_parts(states: IntArray, rewards: Array, n: int) -> IntArray:
 
 
 def findings_of(trace: Trace, comparisons: Sequence[Finding] = (), season: Season | None = None) -> tuple[Finding, ...]:
-    """Return the results of all tests with enough data, with the given comparisons by τ, adjusted for their number.
-
-    Rejections come first, sorted by effect, except for ``LAST``.
-    """
+    """Return the results of all tests with enough data, with the given comparisons by τ: see ``ranked``."""
     arms = [steps_of(trace, arm, season) for arm in range(trace.n_arms)]
     found = [finding for arm, steps in enumerate(arms) for finding in _tests_of_arm(trace, arm, steps, season)]
     found += [*comparisons, *_dependence(arms)]
+    return ranked(found, LAST)
+
+
+def ranked(found: Sequence[Finding], last: Mapping[str, int]) -> tuple[Finding, ...]:
+    """Return the tests with enough data, adjusted for their number: rejections first, sorted by effect.
+
+    ``last`` has numbers of kinds that follow the others, as consequences or without a particular alternative.
+    """
     made = [finding for finding in found if math.isfinite(finding.p_value)]
     adjusted = [
         dataclasses.replace(finding, adjusted=p)
         for finding, p in zip(made, holm([f.p_value for f in made]), strict=True)
     ]
     quiet = [dataclasses.replace(one, remedy="") for one in adjusted if not one.rejects]
-    loud = sorted((one for one in adjusted if one.rejects), key=lambda one: (LAST.get(one.kind, 0), -one.effect))
+    loud = sorted((one for one in adjusted if one.rejects), key=lambda one: (last.get(one.kind, 0), -one.effect))
     return (*loud, *quiet)
 
 

@@ -15,7 +15,8 @@ from restless_bandits import oracles
 from restless_bandits._internal.random_streams import check_generator
 from restless_bandits._internal.validation import Array, check_int
 from restless_bandits.logs.fitting import Fit
-from restless_bandits.logs.offpolicy import CONFIDENCE, MOST_DRAWS, REDRAW, followed
+from restless_bandits.logs.model_values import CONFIDENCE, MOST_DRAWS, REDRAW
+from restless_bandits.logs.offpolicy import followed
 from restless_bandits.logs.posterior_problems import posterior_problems
 from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.evaluation import arm_average

@@ -7,8 +7,12 @@ the chain conditional on no jumps, the nearest birth-death chain in the sense of
 chain, from the moves between consecutive slots alone, with the same prior: (count + 1) / (total + states), standard
 errors √(p(1 − p) / (total + states)). For two states, logged in every slot, both are the same.
 
-*Actions.* A log with actions is of arms that react to pulls. Each arm has two chains without an order of states, from
-all observations that no unseen pull separates: see ``estimation.reacting``. ``shape`` and ``lags`` then have no
+*Observed arms.* A log with actions, and with a line of every arm in every slot, is of arms that are all observed. Each
+kind, or each arm, has the rows of a pull and of a rest from counts: see ``observed_counts``, and for the tests
+``observed_checks``.
+
+*Actions.* Another log with actions is of arms that react to pulls. Each arm has two chains without an order of states,
+from all observations that no unseen pull separates: see ``estimation.reacting``. ``shape`` and ``lags`` then have no
 meaning, and no test is made. Lines of rests have the rewards at rest; without such lines arms at rest pay nothing.
 
 ``laws`` and ``checks`` test the chains against the log.
@@ -46,18 +50,20 @@ from restless_bandits.learning.estimation import (
 )
 from restless_bandits.logs.checks import Finding, findings_of, rejection, shown_probability, summaries
 from restless_bandits.logs.distribution_checks import LawCheck, is_selective, law_checks
+from restless_bandits.logs.observed_checks import observed_findings
+from restless_bandits.logs.observed_counts import LEAST_SPREAD, ObservedGroup, Steps, counted, groups_of, steps_between
 from restless_bandits.logs.seasons import Season
 from restless_bandits.logs.traces import Trace
 from restless_bandits.model import markov
 from restless_bandits.model.arms import Arm
 from restless_bandits.model.findings import Findings
-from restless_bandits.model.problem import Problem
+from restless_bandits.model.problem import OBSERVATIONS, Problem
 from restless_bandits.model.rewards import RewardLaw
 
 SHAPES = ("birth-death", "free")
+MOST_DOUBTS = 20
+"""The largest number of notes about rows that a log does not tell."""
 Mask = npt.NDArray[np.bool_]
-LEAST_SPREAD = 1e-3
-"""The least distance of a fitted spread from 0 and 1, where the beta distribution does not exist."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +89,8 @@ class ArmFit(ArmEstimate):
     laws: tuple[LawCheck, ...]
     passive_rewards: Array | None = None
     """Of an arm that reacts: the mean reward of each state in slots without a pull, None if unknown."""
+    group: ObservedGroup | None = None
+    """Of observed arms: the counts of the arm, or of a kind of arms."""
 
     @property
     def jump_share(self) -> float:
@@ -126,6 +134,7 @@ class ArmFit(ArmEstimate):
             "modes": [dataclasses.asdict(mode) for mode in self.modes],
             "laws": [distribution.as_dict() for distribution in self.laws],
             **(self._reacting_part() if self.active_transitions is not None else {}),
+            **(self.group.as_dict() if self.group is not None else {}),
         }
 
     def _reacting_part(self) -> dict[str, Any]:
@@ -145,6 +154,14 @@ class Fit:
     """Remarks for users of the problem: jumps, ambiguities, arms with few observed states."""
     tests: tuple[Finding, ...] = ()
     """All performed tests, rejections first: see ``checks``."""
+    by: str = "arm"
+    """What ``arms`` holds: an entry for each ``arm``, for each ``kind`` of observed arms, or for ``all`` of them."""
+
+    @property
+    def arm_kinds(self) -> dict[str, str]:
+        """The kind of each arm of an observed log by name: with ``problem`` the arms of ``Problem.from_table``."""
+        names = self.trace.names
+        return {names[arm]: one.name for one in self.arms if one.group for arm in one.group.arms.tolist()}
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -160,6 +177,7 @@ class Fit:
             "trace": self.trace.source,
             "problem": self.problem.name,
             "shape": self.shape,
+            **({"by": self.by} if self.arms[0].group is not None else {}),
             "observations": len(self.trace),
             "first_slot": int(self.trace.times[0]),
             "last_slot": int(self.trace.times[-1]),
@@ -191,6 +209,8 @@ def fit(
     strict: bool = True,
     tests: bool = True,
     announce: Report | None = None,
+    observed: Literal["all", "pulled"] | None = None,
+    by: Literal["kind", "arm", "all"] | None = None,
 ) -> Fit:
     """Fit a problem to a trace.
 
@@ -206,13 +226,28 @@ def fit(
         The problem's name; by default the file's name without its ending.
     strict
         Raise ``NotIdentified`` if the log does not identify the transitions of an arm; the exception has the estimate.
+        Rows of observed arms that the log does not tell are notes instead.
     tests
         Test the model against the log.
     announce
         A function for a line with the expected duration, if long.
+    observed
+        Of a log with actions: whether the states of ``all`` arms were seen in every slot, or those of ``pulled`` arms.
+        By default all if the log has a line for each arm in each slot from the arm's first to its last line.
+    by
+        What shares a chain among observed arms: a ``kind`` (the default for a log with a column kind), each ``arm``
+        (the default for others), or ``all`` arms.
 
     """
     check_fit_options(shape, lags)
+    if trace.actions is None and not observed is by is None:
+        raise ProblemError("the log has no column action, so observed and by have no meaning; name the column")
+    if observed is not None:
+        check_known(observed, OBSERVATIONS, "observed is")
+    if trace.actions is not None and (trace.is_all_observed if observed is None else observed == "all"):
+        return _fit_observed(trace, by, name, tests)
+    if by not in (None, "arm"):
+        raise ProblemError(f"by is {by!r}, and arms that are seen when pulled are fitted one by one; leave it out")
     if trace.actions is not None:
         pairs = tuple(_fit_reacting_arm(trace, arm, strict) for arm in range(trace.n_arms))
         return Fit(_reacting_problem(trace, pairs, name), pairs, "free", trace, _reacting_notes(trace, pairs))
@@ -287,6 +322,100 @@ def _fit_reacting_arm(trace: Trace, arm: int, strict: bool) -> ArmFit:
     )
 
 
+def _fit_observed(trace: Trace, by: str | None, name: str | None, tests: bool) -> Fit:
+    """Fit the kinds, or the arms, of a log of observed arms."""
+    of_arm, names, by = groups_of(trace, by)
+    steps = steps_between(trace)
+    if not len(steps):
+        raise ProblemError("no arm has lines in two consecutive slots, so no step is known; log more, or give --slot")
+    groups = counted(trace, steps, of_arm, names)
+    arms = tuple(_observed_fit(trace, group, by) for group in groups)
+    tested = observed_findings(trace, steps, of_arm, groups, by) if tests else ()
+    made = [
+        Arm(
+            one.transitions,
+            one.rewards,
+            active_transitions=one.active_transitions,
+            passive_rewards=one.passive_rewards,
+            name=one.name,
+            count=len(group.arms),
+            reward_law=one.reward_law,
+            reward_spread=one.reward_spread,
+            reward_range=trace.reward_range,
+        )
+        for one, group in zip(arms, groups, strict=True)
+    ]
+    pulls = _pulls_by_slot(trace)
+    stem = trace.source.rpartition(".")[0] or trace.source
+    problem = Problem(
+        made,
+        plays=max(1, round(float(pulls.mean()))),
+        observed="all",
+        name=stem if name is None else name,
+        source=_observed_source(trace),
+        findings=Findings(rejection(tested), tuple(summaries(tested))),
+    )
+    notes = _observed_notes(trace, steps, arms, by, pulls)
+    return Fit(problem, arms, "free", trace, notes, tested, by)
+
+
+def _observed_source(trace: Trace) -> str:
+    return (
+        f"Fitted to {trace.source or 'a trace'}: {len(trace)} observations in slots {trace.times[0]} to "
+        f"{trace.times[-1]}, chains of pulls and of rests."
+    )
+
+
+def _observed_fit(trace: Trace, group: ObservedGroup, by: str) -> ArmFit:
+    chains, errors = group.chains, group.errors
+    doubts = tuple(group.doubts("arm" if by == "arm" else "kind"))
+    mode = ReactingMode(chains[0], errors[0], 0.0, chains[1], errors[1])
+    return ArmFit(
+        name=group.name,
+        observations=int(group.totals.sum()),
+        modes=(mode,),
+        rewards=group.rewards[1],
+        reward_errors=group.reward_errors[1],
+        identified=group.is_seen,
+        not_identified=doubts,
+        states=(0, trace.n_states - 1),
+        looks=group.lines,
+        reward_law=group.reward_law,
+        reward_spread=group.reward_spread,
+        steps=int(group.totals.sum()),
+        jumps=0,
+        unused=group.lines - len(group.arms) - int(group.totals.sum()),
+        selective=False,
+        laws=(),
+        passive_rewards=group.rewards[0],
+        group=group,
+    )
+
+
+def _observed_notes(trace: Trace, steps: Steps, arms: Sequence[ArmFit], by: str, pulls: IntArray) -> tuple[str, ...]:
+    what = {"kind": "each kind", "arm": "each arm"}.get(by, "all arms together")
+    notes = [f"all arms are observed: counts of steps after a pull and after a rest, for {what}"]
+    if not steps.actions.any() or steps.actions.all():
+        missing = "pull" if not steps.actions.any() else "rest"
+        notes.append(f"the log has no step after a {missing}, so it tells nothing of the effect of a pull")
+    if pulls.min() < pulls.max():
+        notes.append(
+            f"the log has {pulls.min()} to {pulls.max()} pulls a slot, and plays is their mean, "
+            f"{max(1, round(float(pulls.mean())))}; set plays if it is another"
+        )
+    spans = len(trace) // max(1, trace.n_arms)
+    if not trace.is_all_observed:
+        unused = sum(arm.unused for arm in arms)
+        notes.append(f"{unused} lines follow a slot without a line of their arm, and are no steps")
+    elif spans < len(pulls):
+        notes.append(f"arms came or left: an arm has lines in {spans} of {len(pulls)} slots on average")
+    doubts = [sentence for arm in arms for sentence in arm.not_identified]
+    notes += doubts[:MOST_DOUBTS]
+    if len(doubts) > MOST_DOUBTS:
+        notes.append(f"and {len(doubts) - MOST_DOUBTS} more rows of which the log tells too little")
+    return tuple(notes)
+
+
 def _pulls_by_slot(trace: Trace) -> IntArray:
     """The number of pulls in each slot of a log with actions, unseen pulls included."""
     assert trace.actions is not None
@@ -297,7 +426,7 @@ def _pulls_by_slot(trace: Trace) -> IntArray:
 
 
 def _reacting_problem(trace: Trace, arms: Sequence[ArmFit], name: str | None) -> Problem:
-    """Return the problem of fitted arms that react; all states are observed if the log has a line for each."""
+    """Return the problem of fitted arms that react, whose states are seen when pulled."""
     pulls = _pulls_by_slot(trace)
     made = [
         Arm(
@@ -317,9 +446,8 @@ def _reacting_problem(trace: Trace, arms: Sequence[ArmFit], name: str | None) ->
         f"{trace.times[-1]}, chains of pulls and of rests."
     )
     stem = trace.source.rpartition(".")[0] or trace.source
-    observed: Literal["all", "pulled"] = "all" if len(trace) == trace.n_arms * len(pulls) else "pulled"
     about: dict[str, Any] = {"name": stem if name is None else name, "source": source}
-    return Problem(made, plays=max(1, int(pulls.max())), observed=observed, **about)
+    return Problem(made, plays=max(1, int(pulls.max())), **about)
 
 
 def _reacting_notes(trace: Trace, arms: Sequence[ArmFit]) -> tuple[str, ...]:

@@ -17,10 +17,9 @@ The model's value is for a pull in every slot for ever; a log with slots without
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,6 +32,8 @@ from restless_bandits._internal.validation import Array, check_int
 from restless_bandits.learning.learners import Learner, learner
 from restless_bandits.learning.learners.simple import Informed
 from restless_bandits.logs.fitting import Fit, fit
+from restless_bandits.logs.model_values import CONFIDENCE, DRAWS, FEWEST_DRAWS, MOST_DRAWS, REDRAW, Modelled
+from restless_bandits.logs.observed_offpolicy import ObservedOffPolicy, evaluate_observed
 from restless_bandits.logs.posterior_problems import posterior_problems
 from restless_bandits.logs.traces import OTHER_PULLS, Trace
 from restless_bandits.logs.weighting import NO_PROBABILITIES, Weighted, mean_of_log, weigh
@@ -47,54 +48,16 @@ from restless_bandits.simulation.engine import Run, World, play_run
 from restless_bandits.simulation.results import EXPECTED
 
 LEARNS = "a learner depends on more than weights can follow"
-DRAWS, FEWEST_DRAWS, MOST_DRAWS = 100, 10, 10_000
-CONFIDENCE = 0.95
 SLOTS, LONGER, LONGEST = 20_000, 4, 16
 """Slots of a policy on each drawn problem, and the factors of their extension while simulation noise matters."""
 RANDOM_SHARE = 0.1
 """The largest share of the simulation in the spread, as a variance."""
 MOST_HORIZON = 10_000
 """The default horizon of a learner for longer logs."""
-REDRAW, WEIGH = 11, 12
-"""Numbers of the streams of random draws."""
+WEIGH = 12
+"""The number of the stream of random draws of weighting."""
 
 Given = Policy | Learner | Oracle | str | Callable[[Problem], Policy]
-
-
-@dataclass(frozen=True, eq=False)
-class Modelled:
-    """The fitted model's value of a policy."""
-
-    gains: Array
-    """Reward a slot on each drawn problem."""
-    above: Array
-    """The same less the gain there of the best fixed arm of the fit."""
-    confidence: float
-    reward_range: tuple[float, float]
-
-    @property
-    def gain(self) -> float:
-        return float(self.gains.mean())
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        low, high = self._around(self.gains)
-        return max(low, self.reward_range[0]), min(high, self.reward_range[1])
-
-    @property
-    def above_best_arm(self) -> float:
-        return float(self.above.mean())
-
-    @property
-    def above_interval(self) -> tuple[float, float]:
-        return self._around(self.above)
-
-    def _around(self, drawn: Array) -> tuple[float, float]:
-        from scipy import stats
-
-        n = len(drawn)
-        reach = float(stats.t.ppf(0.5 + self.confidence / 2, n - 1) * drawn.std(ddof=1)) * math.sqrt(1 + 1 / n)
-        return float(drawn.mean()) - reach, float(drawn.mean()) + reach
 
 
 MODEL_ASSUMES = (
@@ -186,8 +149,10 @@ def evaluate_policy(
     seed: int = 0,
     report: Report | None = None,
     announce: Report | None = None,
-) -> OffPolicy:
-    """Return the values of policies, from a log of the pulled arms alone.
+    observed: Literal["all", "pulled"] | None = None,
+    by: Literal["kind", "arm", "all"] | None = None,
+) -> OffPolicy | ObservedOffPolicy:
+    """Return the values of policies, from a log of the pulled arms alone, or of observed arms.
 
     Parameters
     ----------
@@ -206,11 +171,17 @@ def evaluate_policy(
         The confidence level of all intervals, and the seed of draws.
     report, announce
         Functions for a line before each policy, and for a line with the expected duration, if long.
+    observed, by
+        Of a log with actions: as for ``fit``. Arms that are all observed have values of their own: see
+        ``observed_offpolicy``. Policies are then oracles of such problems, and ``random`` for pulls at random.
 
     """
     draws, seed = check_int("draws", draws, FEWEST_DRAWS, MOST_DRAWS), check_int("seed", seed, 0)
     if not 0.5 <= confidence < 1:
         raise ProblemError(f"confidence is {confidence!r}; give a number from 0.5 to below 1, such as 0.95")
+    if trace.actions is not None and (trace.is_all_observed if observed is None else observed == "all"):
+        given: dict[str, Any] = {"draws": draws, "confidence": confidence, "seed": seed, "report": report}
+        return evaluate_observed(trace, policies, by=by, observed=observed, **given)
     trace.refuse_actions(f"{OTHER_PULLS}; fit the log, and evaluate policies on the fitted problem")
     _refuse_whole_logs(trace)
     found = fit(trace, shape=shape, announce=announce)

@@ -1,10 +1,10 @@
 """A log as columns of numbers; an error names the first invalid entry.
 
-The columns are ``time``, ``arm``, ``state`` or ``value``, and optionally ``reward``, ``probability`` and ``action``,
-with an entry for every observation. A log may use other names, or have a column for each arm (*wide*) instead of a line
-for each observation (*long*); further columns are ignored. Lines without a state, value or reward are no observations,
-and neither are empty cells of a wide log; with a column ``action`` such a line of a pull is a pull without an
-observation. ``traces`` interprets the numbers.
+The columns are ``time``, ``arm``, ``state`` or ``value``, and optionally ``reward``, ``probability``, ``action`` and,
+with actions, ``kind``, with an entry for every observation. A log may use other names, or have a column for each arm
+(*wide*) instead of a line for each observation (*long*); further columns are ignored. Lines without a state, value or
+reward are no observations, and neither are empty cells of a wide log; with a column ``action`` such a line of a pull is
+a pull without an observation. ``traces`` interprets the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from restless_bandits._internal.errors import ProblemError, check_known, did_you
 from restless_bandits._internal.tables import Table, in_memory, table_in_memory, table_of
 from restless_bandits._internal.validation import BoolArray
 
-LOG_COLUMNS = ("time", "arm", "state", "value", "reward", "probability", "action")
+LOG_COLUMNS = ("time", "arm", "state", "value", "reward", "probability", "action", "kind")
 MEASURED = ("state", "value")
 ALL = "*"
 """In place of a column name: all columns without another role."""
@@ -44,6 +44,8 @@ class Columns:
     place: Place
     source: str = ""
     """The name of the file."""
+    kinds: tuple[str, ...] = ()
+    """The names of the kinds, by the numbers of the column ``kind``."""
     zone: str = ""
     """The zone of clock times, which are then in UTC; empty without a zone."""
     notes: tuple[str, ...] = ()
@@ -123,6 +125,10 @@ def _chosen(table: Table, named: Mapping[str, Sequence[str]], wide: str | None) 
                 raise ProblemError(f"{table.called} has two columns {role!r}; keep one")
             if there and there[0] not in single.values():
                 single[role] = there[0]
+    if "kind" in single and "action" not in single:
+        if "kind" in named:
+            raise ProblemError(f"kinds are for logs with actions, and {table.called} has no column 'action'; name it")
+        del single["kind"]
     for role in ("time",) if wide is not None else ("time", "arm"):
         if role not in single:
             needs = "it needs time, arm, and state or value" if wide is None else "it needs one beside those of arms"
@@ -198,8 +204,12 @@ def _columns(table: Table, chosen: _Chosen, notes: list[str]) -> Columns:
         }
         return _melted(times, role, [(name, by_name[name]) for name in _in_order(list(by_name))], table, about)
     numbers, names = arms_of(single.pop("arm"), table.place)
+    of_kinds: dict[str, npt.NDArray[Any]] = {}
+    if "kind" in single:
+        of_kinds["kind"], kinds = arms_of(single.pop("kind"), table.place, "kind")
+        about["kinds"] = tuple(kinds)
     others = {name: numbers_of(name, column, table.place) for name, column in single.items()}
-    return _long({"time": times, "arm": numbers, **others}, names, table, about)
+    return _long({"time": times, "arm": numbers, **of_kinds, **others}, names, table, about)
 
 
 def _at_column(table: Table, column: int) -> Place:

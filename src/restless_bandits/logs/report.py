@@ -6,8 +6,6 @@ the template.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +14,11 @@ from restless_bandits._internal.charts import Axis, ChartLine, Point, chart, ras
 from restless_bandits._internal.progress import Report
 from restless_bandits._internal.templates import render
 from restless_bandits._internal.validation import IntArray
-from restless_bandits.logs.checks import Finding, calendar_groups, shown_probability
+from restless_bandits.logs.checks import calendar_groups
 from restless_bandits.logs.expected_gain import ExpectedGain, best_fixed, expected_gain, interval
 from restless_bandits.logs.fitting import ArmFit, Fit
+from restless_bandits.logs.observed_report import observed_report
+from restless_bandits.logs.report_parts import about, test_rows, when
 from restless_bandits.logs.seasonal import SeasonFit
 from restless_bandits.logs.traces import Trace
 from restless_bandits.model import markov
@@ -46,7 +46,8 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
     found
         A fit, or a fit with a season, whose phases the page then shows too.
     draws, seed
-        The number of problems drawn for the uncertainty of the gain (by default 50, fewer for many arms), and the seed.
+        The number of problems drawn for the uncertainty of the gain (by default 50, fewer for many or observed arms),
+        and the seed.
     announce
         A function for a line before work that may take some seconds.
 
@@ -54,6 +55,8 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
     season = found if isinstance(found, SeasonFit) else None
     plain = season.plain if season else found
     assert isinstance(plain, Fit)
+    if plain.arms[0].group is not None:
+        return observed_report(plain, draws=draws, seed=seed, announce=announce)
     plain.trace.refuse_actions("the page shows one chain for each arm; leave --report out")
     if announce is not None and plain.problem.n_arms > 1:
         announce("report: what a player could gain, on problems that explain the log")
@@ -61,7 +64,7 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
     trace = plain.trace
     first, last = int(trace.times[0]), int(trace.times[-1])
     known = trace.clock is not None and trace.clock.origin is not None
-    span = f"{_when(trace, first)} to {_when(trace, last)}" if known else f"slots {first} to {last}"
+    span = f"{when(trace, first)} to {when(trace, last)}" if known else f"slots {first} to {last}"
     phase, occupancy = _occupancy(plain)
     low, high = interval(gain.above) if gain else (0.0, 0.0)
     return render(
@@ -81,7 +84,7 @@ def report(found: Fit | SeasonFit, *, draws: int | None = None, seed: int = 0, a
         occupancy=occupancy,
         chain=_chain,
         memory=_memory,
-        test_rows=_test_rows,
+        test_rows=test_rows,
         best_by_phase=_best_by_phase(season) if season else [],
         intervals=_intervals(gain) if gain else "",
         notes=[*trace.notes, *plain.notes],
@@ -100,13 +103,9 @@ def _log(trace: Trace, first: int, last: int) -> Markup:
     return raster("", trace.names[:rows], trace.shades(RASTER_COLUMNS)[:rows], slots, row=high, about=about)
 
 
-def _when(trace: Trace, slot: int) -> str:
-    return str(slot) if trace.clock is None or trace.clock.origin is None else trace.clock.show(slot)
-
-
 def _day(trace: Trace, slot: int) -> str:
     """The date of a slot, or the time of a short slot."""
-    return _when(trace, slot)[:10] if trace.clock is not None and trace.clock.seconds >= 60 else _when(trace, slot)
+    return when(trace, slot)[:10] if trace.clock is not None and trace.clock.seconds >= 60 else when(trace, slot)
 
 
 def _phases(found: Fit) -> tuple[IntArray, list[str], str]:
@@ -146,18 +145,10 @@ def _chain(arm: ArmFit) -> tuple[list[str], list[list[str]]]:
     heads = ["state", "reward", *(f"to {arm.states[0] + k}" for k in range(len(arm.rewards)))]
     rows = []
     for state, moves in enumerate(arm.transitions):
-        reward = _about(float(arm.rewards[state]), float(arm.reward_errors[state]))
-        cells = (_about(float(p), float(arm.standard_errors[state, k])) if p > 0 else "0" for k, p in enumerate(moves))
+        reward = about(float(arm.rewards[state]), float(arm.reward_errors[state]))
+        cells = (about(float(p), float(arm.standard_errors[state, k])) if p > 0 else "0" for k, p in enumerate(moves))
         rows.append([str(arm.states[0] + state), reward, *cells])
     return heads, rows
-
-
-def _about(value: float, error: float) -> str:
-    """A number with its standard error, to two digits of the error."""
-    if not error > 0:
-        return f"{value:.4g}"
-    digits = min(6, max(0, 1 - math.floor(math.log10(error))))
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def _memory(arm: ArmFit) -> Markup | str:
@@ -184,13 +175,6 @@ def _memory(arm: ArmFit) -> Markup | str:
     y = Axis("", ticks=[(share, f"{share:g}") for share in (0.0, 0.5, 1.0)], ends=(0.0, 1.0))
     about = f"{arm.name}: the share of observations in the same state some slots later, observed and by the chain"
     return chart("in the same state", lines, x, y, LOOKS, 170.0, about)
-
-
-def _test_rows(tests: Iterable[Finding]) -> list[list[str]]:
-    return [
-        [test.kind, test.arm or "all", f"{test.effect:.2f}", shown_probability(test.adjusted)[2:].lstrip("= ")]
-        for test in tests
-    ]
 
 
 def _best_by_phase(found: SeasonFit) -> list[list[str]]:

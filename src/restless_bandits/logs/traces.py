@@ -6,7 +6,8 @@ A log is a table with a line for every observation of an arm: ``time`` (the slot
 no line, or an empty cell. Lines may come in any order.
 
 *Actions.* A log of arms that react to pulls has a column ``action``: 1 for a pull, 0 for a rest. A line of a pull
-without a state is a pull that was not seen. Slots without a line of an arm are rests.
+without a state is a pull that was not seen. Slots without a line of an arm are rests. A column ``kind`` names the kind
+of the line's arm: arms of a kind are taken to share their chains.
 
 *States from values.* Edges are common to all arms: a state has the same meaning for every arm, see ``binning``. A value
 on an edge belongs to the better side. The best state holds the highest values, or the lowest with ``low_is_better``.
@@ -77,6 +78,8 @@ class Trace:
     """Whether the arm was pulled in each line (1) or not (0), if logged: the arms may react to pulls."""
     unseen: tuple[IntArray, IntArray] | None = None
     """With ``actions``: the slots and arms of pulls without an observation."""
+    kinds: tuple[IntArray, tuple[str, ...]] | None = None
+    """The kind of each arm by number, and the names of the kinds, if logged."""
 
     def __post_init__(self) -> None:
         for column in (self.times, self.arms, self.states, self.rewards, self.probabilities, self.actions):
@@ -125,6 +128,17 @@ class Trace:
         assert self.actions is not None
         assert self.unseen is not None
         return self.actions[self._rows[arm]], self.unseen[0][self.unseen[1] == arm]
+
+    @cached_property
+    def is_all_observed(self) -> bool:
+        """Whether the log has the state of every arm in every slot from the arm's first to its last line."""
+        if self.actions is None or self.unseen is None or len(self.unseen[0]):
+            return False
+        span = int(self.times[-1] - self.times[0]) + 1
+        if len(self) == self.n_arms * span:
+            return True
+        ends = np.array([self.times[rows[[0, -1]]] for rows in self._rows])
+        return bool((self.actions == 0).any()) and len(self) == int((ends[:, 1] - ends[:, 0] + 1).sum())
 
     def refuse_actions(self, why: str) -> None:
         """Raise for a log with actions, whose arms may react to pulls."""
@@ -216,7 +230,7 @@ def read_trace(
         them packed by gzip or not, or Parquet (``.parquet``, needs pyarrow); or a frame of pandas or polars, an object
         with the Arrow stream interface, or a mapping from names to columns.
     columns
-        The names of the columns time, arm, state, value, reward, probability and action, if different:
+        The names of the columns time, arm, state, value, reward, probability, action and kind, if different:
         ``{"time": "time_hour", "arm": "origin", "value": "late"}``. Several names for value or state, or ``"*"`` for
         all others, declare a column for each arm. ``Trace.notes`` names the columns not used.
     wide
@@ -256,6 +270,7 @@ def trace(
     reward: npt.ArrayLike | None = None,
     probability: npt.ArrayLike | None = None,
     action: npt.ArrayLike | None = None,
+    kind: Sequence[Any] | npt.NDArray[Any] | None = None,
     slot: float | str | None = None,
     duplicates: str = "refuse",
     states: States = None,
@@ -270,7 +285,7 @@ def trace(
     <Trace: 3 observations of 1 arm, 2 states, slots 0 to 2>
     """
     given = {"time": time, "arm": arm, "state": state, "value": value, "reward": reward}
-    given |= {"probability": probability, "action": action}
+    given |= {"probability": probability, "action": action, "kind": kind}
     read = columns_in_memory(given)
     return _trace(read, (states, edges, low_is_better), rewards, reward_range, (slot, duplicates))
 
@@ -322,6 +337,7 @@ def _trace(
         said,
         columns.numbers.get("action"),
         unseen,
+        _kinds(columns),
     )
 
 
@@ -338,6 +354,26 @@ def _without_unseen_pulls(
     numbers = {name: column[rows] for name, column in columns.numbers.items()}
     seen = replace(columns, numbers=numbers, place=lambda row: place(int(rows[row])))
     return seen, times[rows], (times[lost], columns.numbers["arm"][lost])
+
+
+def _kinds(columns: Columns) -> tuple[IntArray, tuple[str, ...]] | None:
+    """The kind of each arm by number, and the names of the kinds; an arm of two kinds is refused."""
+    kinds = columns.numbers.get("kind")
+    if kinds is None:
+        return None
+    arms = columns.numbers["arm"]
+    of_arm = np.zeros(len(columns.names), dtype=np.int64)
+    of_arm[arms[::-1]] = kinds[::-1]
+    wrong = np.flatnonzero(of_arm[arms] != kinds)
+    if wrong.size:
+        row = int(wrong[0])
+        arm, one, other = columns.names[arms[row]], columns.kinds[kinds[row]], columns.kinds[of_arm[arms[row]]]
+        raise ProblemError(
+            f"{columns.place(row)}: arm {arm!r} is of kind {one!r} here and of kind {other!r} elsewhere; give an arm "
+            "one kind"
+        )
+    present, numbers = np.unique(of_arm, return_inverse=True)
+    return numbers, tuple(columns.kinds[kind] for kind in present.tolist())
 
 
 def _probabilities(columns: Columns) -> Array | None:

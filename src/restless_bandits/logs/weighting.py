@@ -70,6 +70,8 @@ class Weighted:
     """The mean ratio: 1 up to randomness, for correct probabilities."""
     reason: str | None = None
     """The reason for a missing number."""
+    unit: str = "pull"
+    """What is weighted: a pull, or a line of a log of observed arms."""
 
     @property
     def assumes(self) -> str:
@@ -81,10 +83,10 @@ class Weighted:
         """How the number came about."""
         if self.gain is None:
             return self.reason or ""
-        pulls = "1 pull" if self.window == 1 else f"{self.window} pulls"
+        pulls = f"1 {self.unit}" if self.window == 1 else f"{self.window} {self.unit}s"
         return (
-            f"windows of {pulls}, in which {self.effective:.0f} pulls count effectively; what was known before them "
-            f"changes the mean by about {self.left:+.1g}, by the fitted model, which the interval allows for"
+            f"windows of {pulls}, in which {self.effective:.0f} {self.unit}s count effectively; what was known before "
+            f"them changes the mean by about {self.left:+.1g}, by the fitted model, which the interval allows for"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -74,6 +74,9 @@ NO_SETUP_COSTS = frozenset({"task"})
 FIXED_PLAYS = frozenset({"gym", "benchmark"})
 """The entries that support the same problems, except for a choice of the number of plays in each slot."""
 
+INSTEAD: Mapping[str, str] = {"at_most": ", and add an arm of one state that pays 0 for each play"}
+"""What states the same as a feature, in the sentence of a refusal."""
+
 
 def supported(entry: str, observed: str = "pulled") -> frozenset[str]:
     """Return the features that an entry supports in problems with a value of ``observed``."""
@@ -99,7 +102,7 @@ def refuse_unsupported(problem: Problem | AnyArm, entry: str) -> None:
             for name, one in SUPPORT.items()
             if asked.group and one.group == asked.group and supported(name, observed).issuperset(problem.features)
         ]
-        remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out"
+        remedy = f"take {' or '.join(others)}" if others else f"leave {missing} out{INSTEAD.get(missing, '')}"
         raise ProblemError(f"{_place(problem, missing)}, which {asked.subject} does not support; {remedy}")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from restless_bandits._internal.errors import ConflictError, ProblemError, shortened
 from restless_bandits.agent.feedback import reward_of
+from restless_bandits.learning.change_detection import LEAST_OBSERVATIONS
 from restless_bandits.model.tasks import Task
 from restless_bandits.service.agent_core import (
     Event,
@@ -86,6 +87,8 @@ class ServiceAgent:
         self._open: dict[int, None] = {slot.slot: None for slot in core.open}
         self._recent: dict[str, Event] = {}
         self.snapshot_seq = 0
+        self.snapshot_refused = False
+        """Whether the store holds a snapshot that does not fit the log."""
 
     @classmethod
     def create(cls, number: int, given: Create, seed: int, now: int, planner: Planner, quotas: Quotas) -> Self:
@@ -466,6 +469,14 @@ class ServiceAgent:
     def _behind(self, now: int) -> int:
         """Return the number of slots that are over by the clock and not yet passed by the agent."""
         return max(0, self._slot_by_clock(now) - 1 - self.core.slots)
+
+    def ahead_of_clock(self, now: int) -> int:
+        """Return the microseconds until the clock reaches the last slot; positive after a clock that was ahead."""
+        return 0 if self.length is None else max(0, self.made + (self.core.slots - 1) * self.length - now)
+
+    def may_test_for_changes(self, tells: int) -> bool:
+        """Return whether a request with this number of tells may test arms for changes, by compiled kernels."""
+        return self.totals.told + tells * self.core.task.plays >= LEAST_OBSERVATIONS
 
     def may_fail_half_way(self, operations: int, now: int) -> bool:
         """Return whether a request with this number of operations may be refused after a partial change."""

@@ -103,6 +103,10 @@ class AgentCache:
         else:
             agent_state = None
         self._agents[name] = agent_state = agent_state or self._loaded(row, group.session)
+        if agent_state.snapshot_refused:
+            # Here, because the thread of a long load only reads.
+            group.session.remove_snapshot(row.id)
+            agent_state.snapshot_refused = False
         return agent_state
 
     def _loaded(self, row: AgentRow, session: Session) -> ServiceAgent:
@@ -111,7 +115,8 @@ class AgentCache:
         if coming is None:
             kept = session.snapshot(row.id)
             size, seq = (0, 0) if kept is None else (len(kept.content), kept.seq)
-            if size <= QUICK_BYTES and row.seq - seq <= QUICK_EVENTS:
+            # The events of a log may need kernels, and a compilation would delay all other requests.
+            if self._planner.kernels.done() and size <= QUICK_BYTES and row.seq - seq <= QUICK_EVENTS:
                 return self._load(row, session)
             coming = self._coming[row.name] = Future()
             # A daemon thread, because the process must not wait for a load at its end.
@@ -197,10 +202,7 @@ class AgentCache:
         if kept is not None:
             LOG.warning("agent %r is rebuilt from its whole log, and its snapshot is thrown away", row.name)
             self._counts["snapshots_refused"] += 1
-            if planner is self._planner:
-                session.remove_snapshot(row.id)
-            else:
-                agent_state.snapshot_seq = 0  # A loader thread only reads; the next snapshot replaces the refused one.
+            agent_state.snapshot_refused = True
         return agent_state
 
     def _unreadable_for(self, row: AgentRow, reason: str) -> ServiceError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +49,8 @@ class NextGroupError(Exception):
 
 
 def refuse(job: Request, error: BaseException) -> None:
-    if not job.future.done():
+    """Complete a request with an error, unless another thread has completed the request."""
+    with contextlib.suppress(InvalidStateError):
         job.future.set_exception(error)
 
 

@@ -79,6 +79,8 @@ class Planner:
         self._used: OrderedDict[str, StoredPlan] = OrderedDict()
         self._tries: dict[str, int] = {}
         self._known: OrderedDict[str, StoredPlan] = OrderedDict()
+        self.kernels: Future[None] = Future()
+        """Completed by ``warm_up``: requests then compile nothing in this process."""
         self.took: OrderedDict[str, float] = OrderedDict()
         """Seconds between submission and completion of recent plans of this process, by digest."""
 
@@ -151,11 +153,14 @@ class Planner:
 
     def warm_up(self) -> None:
         """Load the kernels into this process; a worker compiles missing kernels and keeps the result on disk."""
-        if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
-            with contextlib.suppress(Exception):  # After a failure in the worker, the call below compiles the kernels.
-                self._submit(warm_up).result()
-        if not self._stopped:
-            warm_up()
+        try:
+            if not all(is_kept(kernel) for kernel in (split_ratios, score_gains)):
+                with contextlib.suppress(Exception):  # After a failure in the worker, this process compiles below.
+                    self._submit(warm_up).result()
+            if not self._stopped:
+                warm_up()
+        finally:
+            self.kernels.set_result(None)
 
     def _note_time(self, promise: Promise, seconds: float) -> None:
         if promise.cancelled() or promise.exception() is not None:

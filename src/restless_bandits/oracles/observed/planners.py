@@ -238,7 +238,7 @@ def _width(problem: Problem) -> float:
 def _remarks(problem: Problem, found: ObservedRelaxation) -> str:
     """What a reader should know of the arms: those without an index, and those with several recurrent classes."""
     remarks = []
-    violating = sum(int(((sweep.state < 0) & np.isfinite(sweep.subsidy)).any(axis=1).sum()) for sweep in found.sweeps)
+    violating = int((~found.indexable).sum())
     multichain = sum(int(sweep.discounted.sum()) for sweep in found.sweeps)
     if violating:
         remarks.append(f"{violating} of {len(problem.kind_counts)} kinds of arms not indexable")

@@ -80,11 +80,16 @@ class ObservedRelaxation:
         """Return Whittle's index, flat over (kind, state); a priority where a kind is not indexable."""
         return arms.flat(sweep.indices(g.n_states) for sweep, g in zip(self.sweeps, arms.groups, strict=True))
 
+    @property
+    def indexable(self) -> BoolArray:
+        """Whether each kind is indexable."""
+        return ~np.concatenate([sweep.turning_back for sweep in self.sweeps])
+
     def tie_break(self, arms: ObservedArms) -> Array:
         """Return the order of places of one Lagrangian index: Whittle's index, the subsidy where there is none."""
         parts = []
         for sweep, group in zip(self.sweeps, arms.groups, strict=True):
-            back = np.any((sweep.state < 0) & np.isfinite(sweep.subsidy), axis=1, keepdims=True)
+            back = sweep.turning_back[:, None]
             parts.append(np.where(back, self.subsidy, sweep.indices(group.n_states)))
         return arms.flat(parts)
 

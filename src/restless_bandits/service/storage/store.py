@@ -31,6 +31,9 @@ from restless_bandits.service.storage.tokens import Tokens
 BUSY_TIMEOUT_SECONDS = 5.0
 """Seconds to wait for another process with a write lock on the same SQLite file."""
 
+CLOSE_TIMEOUT_SECONDS = 0.25
+"""Seconds to wait at the close for a blocked writer."""
+
 IN_EACH_OTHERS_WAY = ("40001", "40P01")
 """PostgreSQL error codes of a serialization failure and of a deadlock."""
 LONGEST_WAL = 8_000
@@ -147,7 +150,7 @@ class StoreFile:
         self._failure: StoreError | None = None
 
     def check(self) -> None:
-        """Raise ``StoreError`` if the file is missing, replaced or truncated."""
+        """Raise ``StoreError`` if the file is missing, replaced or truncated; a truncated file stays refused."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -157,7 +160,9 @@ class StoreFile:
         if _identity(found) != self._identity:
             raise self._error("is another file than the one that was opened")
         if found.st_size < self._size and not self._is_whole(found.st_size):
-            raise self._error("is shorter than it was")
+            # The next checkpoint makes the file longer again, and not whole.
+            self._failure = self._error("is shorter than it was")
+            raise self._failure
         self._size = found.st_size
 
     def expect_new_log(self) -> None:
@@ -209,7 +214,7 @@ class Store:
 
     def close(self) -> None:
         # A blocked writer, for example on a disk without response, keeps its connection until the end of the process.
-        if self._busy.acquire(timeout=BUSY_TIMEOUT_SECONDS):
+        if self._busy.acquire(timeout=CLOSE_TIMEOUT_SECONDS):
             self._let_go()
             self._busy.release()
         self.engine.dispose()
