@@ -73,7 +73,9 @@ def _show(found: Ranking, out: Path | None, as_json: bool) -> None:
     rows = list(found.rows())
     if as_json:
         listed = [{"name": name, "state": state, "index": score} for name, state, score in rows]
-        output.emit({"problem": found.problem.name, "arms": listed, "out": None if out is None else str(out)})
+        output.emit(
+            {"problem": getattr(found.problem, "name", ""), "arms": listed, "out": None if out is None else str(out)}
+        )
         return
     table = output.new_table("arm", "state", "index", title=f"{len(found)} of {found.problem.n_arms} arms")
     for name, state, score in rows[:SHOWN_ARMS]:

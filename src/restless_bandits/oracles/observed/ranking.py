@@ -19,6 +19,7 @@ from restless_bandits._internal.validation import Array, BoolArray, IntArray, ch
 from restless_bandits.model.arm_tables import read_states
 from restless_bandits.model.kinds import names_of
 from restless_bandits.model.layout import Layout
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.finite import next_priority
@@ -32,7 +33,7 @@ from restless_bandits.policies.policies import Policy
 class Ranking:
     """The arms to pull in the next slot, the most urgent first."""
 
-    problem: Problem
+    problem: Problem | ObservedTask
     arms: IntArray
     """The numbers of the arms."""
     states: IntArray | None
