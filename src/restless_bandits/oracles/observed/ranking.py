@@ -157,11 +157,9 @@ def arms_of_policy(problem: Problem, policy: Policy, states: Any = None, discoun
     here = present_states(problem, states)
     if isinstance(policy, HorizonPolicy):
         return rank(problem, here, horizon=policy.horizon)
-    if isinstance(policy, RandomizedPolicy):
-        # The same wishes in every call.
-        pulled = policy.arms(here, np.random.default_rng(0))
-    else:
-        pulled = policy.arms(here)
+    # The wishes of ``id`` are the same in every call.
+    rng = np.random.default_rng(0)
+    pulled = policy.arms(here, rng) if isinstance(policy, RandomizedPolicy) else policy.arms(here)
     places = layout.first[pulled] + here[pulled]
     order = _first(_ranks(rule)[places], len(pulled))
     return Ranking(problem, pulled[order], here[pulled[order]], rule.score[places[order]])
