@@ -14,6 +14,7 @@ from benchmarks import (
     head_to_head,
     offpolicy,
     pages,
+    planning_instances,
     reacting,
     scale,
     service,
@@ -149,3 +150,35 @@ def test_lifts_of_today_are_those_of_the_page(spec):
         for player in (reacting.RANDOM, reacting.INDEX, spec)
     )
     assert (found - worst) / (best - worst) == pytest.approx(kept, abs=0.02)
+
+
+class TestPlanningInstances:
+    def test_the_page_is_what_its_results_say(self):
+        page = planning_instances.PAGE.read_text(encoding="utf-8")
+        assert planning_instances.written(page) == page
+
+    @pytest.mark.parametrize("one", planning_instances.PUBLISHED, ids=lambda one: f"{one.instance} {one.quantity}")
+    def test_indices_and_bounds_of_today_are_those_of_the_page(self, one):
+        kept, today = pages.load(planning_instances.KEPT)[f"{one.instance} {one.quantity}"], one.computed()
+        assert today == pytest.approx(kept, abs=1e-11)
+        differing = {"`restart-5` index", "`three-states` bound", "`conveyor-8` bound"}
+        differing.add("`three-states` bound, rows as printed")
+        assert (one.units(today) > 0.5) == (f"{one.instance} {one.quantity}" in differing)
+
+    @pytest.mark.parametrize("name", planning_instances.CLOSED_FORMS)
+    def test_closed_forms(self, name):
+        (difference,) = planning_instances.CLOSED_FORMS[name]()
+        assert difference < 1e-12
+
+    def test_simulated_gains_are_published_ones(self):
+        """Six differences of independent runs are all below 4.5 standard errors with a probability of 1 − 4e-5."""
+        kept = pages.load(planning_instances.KEPT)
+        for (name, oracle, arms), (mean, error) in planning_instances.SIMULATED.items():
+            here = kept[f"{name} {oracle} {arms}"]
+            assert abs(here["gain"] - mean) < 4.5 * math.hypot(error, here["stderr"])
+
+    def test_a_run_of_today_is_that_of_the_page(self):
+        kept = pages.load(planning_instances.KEPT)["three-states whittle 100"]
+        assert planning_instances.solved("three-states", "whittle", 100)["gain"] == pytest.approx(
+            kept["gain"], rel=1e-9
+        )

@@ -194,7 +194,6 @@ REFUSED = {
     ("replay", "reacting"): OTHER_PULLS + " simulate",
     ("replay", "observed"): OTHER_PULLS + " simulate",
     ("evaluate a log", "reacting"): OTHER_PULLS + " evaluate",
-    ("evaluate a log", "observed"): OTHER_PULLS + " evaluate",
     ("restless solve --discount", "uncontrolled"): "a discount is for problems with observed = 'all'",
     ("restless solve --discount", "reacting"): "a discount is for problems with observed = 'all'",
     ("at most", "uncontrolled"): "has at_most = True, which the oracle exact does not support",

@@ -204,6 +204,11 @@ LEARNERS = Registry(
         "dsee": "restless_bandits.learning.learners.weak:DSEE",
         "round-robin": "restless_bandits.learning.learners.simple:RoundRobin",
         "ucb1": "restless_bandits.learning.learners.simple:UCB1",
+        "bonus-posterior": "restless_bandits.learning.learners.bonus_posterior:BonusPosterior",
+        "tsde": "restless_bandits.learning.learners.tsde:TSDE",
+        "ucwhittle": "restless_bandits.learning.learners.ucwhittle:UCWhittle",
+        "wiql": "restless_bandits.learning.learners.q_learning:WIQL",
+        "wibql": "restless_bandits.learning.learners.q_learning:WIBQL",
         "certainty-equivalent": "restless_bandits.learning.learners.observed_posterior:CertaintyEquivalent",
         "random": "restless_bandits.learning.learners.simple:RandomArms",
         "informed": "restless_bandits.learning.learners.simple:Informed",
@@ -215,6 +220,9 @@ DEFAULT = "likelihood-ucb"
 
 DEFAULT_REACTING = "posterior"
 """The default learner of arms that react, pay at rest or have a set-up cost (docs/learners.md)."""
+
+DEFAULT_OBSERVED_LEARNER = "bonus-posterior"
+"""The default learner of observed arms (docs/head-to-head.md)."""
 
 OBSERVED_ORACLES = ("lp-index", "id", "lp-update", "fluid-priority")
 """Oracles for arms that are all observed, and for no others."""

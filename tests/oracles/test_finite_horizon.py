@@ -5,26 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import scipy
+from benchmarks.planning_instances import bernoulli_arms
 
 import restless_bandits as rb
 from restless_bandits.oracles.observed import ObservedArms, finite
 from restless_bandits.oracles.observed.exact import JointSweep
 from restless_bandits.oracles.observed.rollout import ObservedWorld, horizon_rewards
-
-
-def bernoulli_arms(horizon, count):
-    """Arms of unknown success probability with a uniform prior: the state counts successes and failures."""
-    states = [(wins, trials + 2 - wins) for trials in range(horizon) for wins in range(1, trials + 2)]
-    place = {state: i for i, state in enumerate(states)}
-    active, mean = np.zeros((len(states), len(states))), np.zeros(len(states))
-    for (wins, losses), i in place.items():
-        mean[i] = wins / (wins + losses)
-        if (wins + 1, losses) in place:
-            active[i, place[wins + 1, losses]], active[i, place[wins, losses + 1]] = mean[i], 1 - mean[i]
-        else:
-            active[i, i] = 1
-    arm = rb.Arm(np.eye(len(states)), mean, active_transitions=active, initial=0, count=count, reward_law="fixed")
-    return rb.Problem([arm], plays=count // 3, observed="all")
 
 
 def random_problem(n_arms, plays, seed, n_states=2, **options):

@@ -161,6 +161,20 @@ class TestIndex:
         assert blocked.indices(60) == pytest.approx(plain.indices(60), abs=1e-11)
         assert blocked.base == pytest.approx(plain.base, abs=1e-13)
 
+    def test_blocked_sweeps_follow_states_that_turn_back(self, monkeypatch):
+        rng = np.random.default_rng(2)
+        chains = rng.dirichlet(np.full(6, 0.1), (100, 6, 2)) * 0.999 + 0.001 / 6
+        rewards = rng.random((100, 6, 2))
+        arms = chains[:, :, 1], chains[:, :, 0], rewards[:, :, 1], rewards[:, :, 0]
+        plain = sweep_arms(*arms)
+        assert ((plain.state < 0).sum(axis=1) > 0).sum() > 6
+        monkeypatch.setattr(index_module, "BLOCKED_FROM", 5)
+        monkeypatch.setattr(index_module, "UPDATES_PER_PRODUCT", 3)
+        blocked = sweep_arms(*arms)
+        assert (blocked.state == plain.state).all()
+        assert blocked.subsidy == pytest.approx(plain.subsidy, abs=1e-11)
+        assert blocked.slope == pytest.approx(plain.slope, abs=1e-11)
+
     def test_several_recurrent_classes_are_recognised(self):
         sweep = swept(stacked(np.eye(3), np.eye(3)), [[0, 0.1], [0, 0.5], [0, 0.9]])
         assert sweep.discounted.all()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from restless_bandits import Problem
+from restless_bandits import Arm, Problem
+from restless_bandits.oracles import whittle_index
 from restless_bandits.oracles.observed import ObservedArms, relax_observed, sweep_arms
 from restless_bandits.oracles.observed.planners import observed_policy, observed_relaxation
 from restless_bandits.oracles.observed.rollout import Budget, mean_rewards
@@ -53,8 +54,7 @@ def check_index(chains, rewards, discount):
     """Below its index a state is pulled, above it rests: within 1e-10, on both sides of every turn."""
     n, near = len(rewards), 1e-10
     sweep = swept(chains, rewards, discount)
-    if sweep.discounted[0]:
-        return False
+    assert not sweep.discounted[0]
     found = sweep.indices(n)[0]
     scale = near * max(1.0, np.abs(found).max())
     tiny = 1e-5 * scale
@@ -181,6 +181,40 @@ class TestPublished:
         assert found.bound / 1000 == pytest.approx(0.0125, abs=1e-12)
         expected = [1 / 40, 1 / 30, 1 / 20, 1 / 10, -1 / 40, -1 / 30, -1 / 20, -1 / 10]
         assert found.whittle_index(ObservedArms.of(problem)) == pytest.approx(expected, abs=1e-12)
+
+    def test_all_turns_of_an_arm_that_is_not_indexable(self):
+        """Hong, Xie, Chen, Wang (2024), the example of an arm without an index."""
+        chains = [
+            [[0.1902, 0.4156, 0.3942], [0.7796, 0.0903, 0.1301]],
+            [[0.5676, 0.4191, 0.0133], [0.1903, 0.1863, 0.6234]],
+            [[0.0191, 0.1097, 0.8712], [0.2901, 0.3901, 0.3198]],
+        ]
+        passive, active = np.array(chains).transpose(1, 0, 2)
+        arm = Arm(passive, [0.9631, 0.7963, 0.1057], active_transitions=active, passive_rewards=[0.458, 0.5308, 0.6873])
+        expected = {
+            None: [
+                (-0.3733123772189334, 1, 0),
+                (-0.034888708752714874, 2, 0),
+                (0.2486245675202899, 1, 1),
+                (0.3822222906555212, 0, 0),
+                (0.6047760036934434, 1, 0),
+            ],
+            0.9: [
+                (-0.2771041808457093, 1, 0),
+                (-0.12355858556596891, 2, 0),
+                (0.21351213489101545, 1, 1),
+                (0.4077701452803057, 0, 0),
+                (0.5231675264026269, 1, 0),
+            ],
+        }
+        for discount, turns in expected.items():
+            found = whittle_index(arm, observed="all", discount=discount)
+            assert not found.indexable
+            assert [turn[1:] for turn in found.turns] == [turn[1:] for turn in turns]
+            assert [turn[0] for turn in found.turns] == pytest.approx([turn[0] for turn in turns], abs=1e-12)
+            assert found.violation == pytest.approx(turns[2][0] - turns[0][0], abs=1e-12)
+            assert found.table[:, 0] == pytest.approx([turns[3][0], turns[4][0], turns[1][0]], abs=1e-12)
+            assert found.as_dict()["turns"] == found.turns
 
 
 class TestMistakesOfPrograms:

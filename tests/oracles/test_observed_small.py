@@ -127,6 +127,33 @@ class TestExact:
         assert found.certified
         assert found.gain == pytest.approx(1.05, abs=1e-8)
 
+    @pytest.mark.parametrize("family", ["sparse", "nearly deterministic", "absorbing", "rested", "slow"])
+    @pytest.mark.parametrize("plays", [1, 4])
+    def test_auto_is_certified(self, family, plays):
+        for seed in range(4):
+            rng, n = np.random.default_rng(seed), 2 + seed % 2
+            chains = rng.dirichlet(np.full(n, 0.1 if family == "sparse" else 1.0), (5, n, 2))
+            if family == "nearly deterministic":
+                chains = 0.999 * np.eye(n)[rng.integers(0, n, (5, n, 2))] + 0.001 / n
+            elif family == "absorbing":
+                chains[:, -1, 0] = np.eye(n)[-1]
+            elif family == "rested":
+                chains[:, :, 0] = np.eye(n)
+            elif family == "slow":
+                chains = 0.001 * chains + 0.999 * np.eye(n)[:, None]
+            rewards = rng.random((5, n, 2))
+            problem = Problem.from_arrays(chains, rewards, plays=plays, observed="all", at_most=seed > 1)
+            assert solve_observed(problem, "auto").certified
+
+    def test_a_choice_that_turns_late(self):
+        """Rested arms: the bracket stands still for dozens of sweeps before it closes."""
+        for seed in (0, 4, 7, 10, 23):
+            rng = np.random.default_rng(seed)
+            chains = rng.dirichlet([1, 1], (6, 2, 2))
+            chains[:, :, 0] = np.eye(2)
+            problem = Problem.from_arrays(chains, rng.random((6, 2, 2)), plays=3, observed="all", at_most=True)
+            assert solve_observed(problem, "exact").certified
+
     def test_sweeps_of_auto_do_not_depend_on_the_clock(self):
         problem = drawn(6, 4, 2, 2)
         assert affordable_optimum(problem).details["sweeps"] == affordable_optimum(problem).details["sweeps"]

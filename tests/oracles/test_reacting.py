@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import restless_bandits as rb
 from restless_bandits import oracles
 from restless_bandits.oracles.evaluation import evaluate
+from restless_bandits.oracles.exact import cost
 from restless_bandits.oracles.whittle import gittins_index, whittle_index
 from restless_bandits.processes.beliefs import table_of
-from restless_bandits.processes.resting_pay import pays_nothing_at_rest, resting_pay
+from restless_bandits.processes.resting_pay import pays_nothing_at_rest, resting_pay, without_resting_pay
 from tests.reference import reacting_gain, subsidised_advantage
 
 ORACLES = ("exact", "whittle", "relaxation", "myopic", "best-arm", "auto")
@@ -120,6 +121,31 @@ class TestResting:
         arm = rb.Arm.rested([[0.5, 0.5], [0.2, 0.8]], [1, 0], passive_rewards=[0.5, 0])
         with pytest.raises(rb.ProblemError, match="several recurrent classes"):
             oracles.exact(rb.Problem([arm, arm.named("other")]))
+
+    def test_the_estimated_cost_is_that_of_the_equivalent_problem(self):
+        problem = rb.Problem.builtin("cpap")
+        # Solved in a fifth of a second: the sweeps depend on the pay at rest.
+        assert cost(problem) == cost(without_resting_pay(problem).problem.normalized())
+        assert cost(problem).seconds < 1
+
+    def test_widths_are_shares_of_the_stated_range(self):
+        """Arms that forget slowly have a pay at rest that widens the range of the equivalent rewards a hundredfold."""
+        rng, arms = np.random.default_rng(1), []
+        for n in (2, 3):
+            passive = 0.98 * np.eye(n) + 0.02 * rng.dirichlet(np.ones(n), n)
+            active = rng.dirichlet(np.ones(n), n)
+            pays, rests = rng.random((2, n))
+            arms.append(rb.Arm(passive, pays, active_transitions=active, passive_rewards=rests))
+        problem = rb.Problem(arms)
+        low, high = without_resting_pay(problem).problem.reward_range
+        assert high - low > 100
+        # Rounding alone is 1e-9 here.
+        assert oracles.exact(problem).width < 2e-9
+        loose = oracles.exact(problem, tolerance=1e-3)
+        assert loose.certified
+        assert loose.width <= 1e-3
+        for found in (oracles.oracle(name)(problem) for name in ORACLES):
+            assert found.certified == (found.upper - found.gain <= 1e-4)
 
 
 class TestEveryOracle:

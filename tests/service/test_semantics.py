@@ -100,6 +100,37 @@ class TestClock:
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
         assert "jumped by" in caplog.text
 
+    def test_an_agent_that_played_under_a_clock_ahead_is_named(self, kept, caplog):
+        a = kept()
+        a.create(clock="1s")
+        a.time += 366 * 86400 * SECOND
+        slot = a.ask()["slot"]
+        a.tell(slot=slot, state=0, reward=1.0)
+        assert a.writer.health()["status"] == "ok"
+        a.time -= 366 * 86400 * SECOND
+        a.reopen()
+        assert a.read()["slots"] == slot
+        assert a.ask()["slot"] == slot
+        health = a.writer.health()
+        assert (health["status"], health["ahead_of_clock"]) == ("degraded", ["a"])
+        assert a.writer.stats()["agents_ahead"] == 1
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "ahead of the clock" in caplog.text
+        a.delete()
+        assert a.writer.submit("a", [Ask("1")]).exception(30).status == 404
+        assert a.writer.health()["status"] == "ok"
+
+    @pytest.mark.parametrize("length", ["1ms", "366d"])
+    def test_an_agent_in_the_slot_of_its_clock_is_not_ahead(self, kept, length):
+        a = kept()
+        a.create(clock=length)
+        for _ in range(3):
+            decision = a.ask()
+            a.tell(decision, state=0, reward=1.0)
+            a.time += clock.slot_length(length)
+            a.read()
+            assert a.writer.health()["ahead_of_clock"] == []
+
     def test_a_clock_is_followed_in_steps(self):
         wall, passed = [5 * SECOND], [0]
         bounded = clock.BoundedClock(lambda: wall[0], lambda: passed[0])

@@ -158,7 +158,8 @@ class TestTheFile:
 
     def test_cut_off(self, a):
         a.store.tidy()
-        a.read()
+        # The close of a connection copies what was written ahead into the rest of the file.
+        a.patch(add_arm="z" * 150)
         with a.where.open("r+b") as file:
             file.truncate(5000)
         self.check_refused(a, "is shorter than it was")

@@ -1,17 +1,32 @@
 """Runs of learners on observed arms: the engine against a player in plain Python, storage, kinds, refusals."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import restless_bandits as rb
+from restless_bandits.learning.learners import bonus_posterior
 from restless_bandits.model.observed_record import COUNTED, OF_ARMS, ObservedRecord
 from restless_bandits.oracles.observed.rollout import ObservedWorld
+from restless_bandits.policies.observed import UniformPolicy
 from restless_bandits.simulation.observed_engine import learn_observed
-from tests.simulation.observed_arms import drawn, played_by_hand, ragged
+from restless_bandits.testing import SEED, played_on_observed
+from tests.simulation.observed_arms import drawn, ragged
 
-LEARNERS = ["posterior", "posterior:rewards=known", "certainty-equivalent", "random"]
+LEARNERS = [
+    "bonus-posterior",
+    "bonus-posterior:rewards=known",
+    "posterior:concentration=2",
+    "tsde",
+    "ucwhittle:scale=.1",
+    "ucwhittle:form=extreme,rewards=known",
+    "wiql",
+    "wibql",
+    "certainty-equivalent:rewards=known",
+    "random",
+]
 PROBLEMS = {"two states": drawn(), "three": drawn(5, 3, plays=1), "at most": drawn(at_most=True), "ragged": ragged()}
 
 
@@ -19,8 +34,12 @@ PROBLEMS = {"two states": drawn(), "three": drawn(5, 3, plays=1), "at most": dra
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_engine_plays_what_a_player_in_python_plays(learner, name):
     problem, player = PROBLEMS[name], rb.learner(learner)
-    by_hand, path = played_by_hand(player, problem, 150)
-    run = learn_observed(player, ObservedWorld(problem), 150, np.array([40, 150]), seed=0, run=0)
+    if name == "ragged" and player.name in ("wiql", "wibql"):
+        with pytest.raises(rb.ProblemError, match="has tables of one size"):
+            player.task(problem, 150)
+        return
+    path, by_hand = played_on_observed(player, problem, 150)
+    run = learn_observed(player, ObservedWorld(problem), 150, np.array([40, 150]), seed=SEED, run=0)
     for column in (*COUNTED, *OF_ARMS):
         assert np.array_equal(getattr(run.record, column), getattr(by_hand, column)), column
     assert run.record.plan_lengths == by_hand.plan_lengths
@@ -28,9 +47,27 @@ def test_the_engine_plays_what_a_player_in_python_plays(learner, name):
     assert int(run.record.visits.sum()) == 150 * problem.n_arms
 
 
+def test_few_arms_are_planned_exactly_after_a_while(monkeypatch):
+    monkeypatch.setattr(bonus_posterior, "JOINT_SLOTS", 30)
+    monkeypatch.setattr(bonus_posterior, "BONUS_SLOTS", 20)
+    problem, player = drawn(3, 3, plays=1), rb.learner("bonus-posterior")
+    _, by_hand = played_on_observed(player, problem, 120)
+    run = learn_observed(player, ObservedWorld(problem), 120, np.array([120]), seed=SEED, run=0)
+    for column in (*COUNTED, *OF_ARMS):
+        assert np.array_equal(getattr(run.record, column), getattr(by_hand, column)), column
+
+
+def test_uniform_draws_pull_every_set_of_arms_alike():
+    policy = UniformPolicy(drawn(5, plays=2).task().layout, 2, seed=7)
+    drawn_pairs = Counter(tuple(policy.arms_in(slot, np.zeros(5, dtype=int)).tolist()) for slot in range(1, 5001))
+    assert len(drawn_pairs) == 10
+    # A chi-square statistic of 9 degrees of freedom is above 33.7 with probability 1e-4.
+    assert sum((count - 500) ** 2 / 500 for count in drawn_pairs.values()) < 33.7
+
+
 def test_a_record_survives_storage_and_refuses_nonsense():
     problem = PROBLEMS["ragged"]
-    record, _ = played_by_hand(rb.learner("posterior"), problem, 60)
+    _, record = played_on_observed(rb.learner("posterior"), problem, 60)
     task = problem.task()
     again = ObservedRecord.from_arrays(task, record.to_arrays(), json.loads(json.dumps(dict(record.notes))))
     for column in (*COUNTED, *OF_ARMS):

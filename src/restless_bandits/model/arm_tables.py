@@ -86,6 +86,15 @@ def read_states(source: Any) -> dict[str, int] | IntArray:
     return states if names is None else dict(zip(names, states.tolist(), strict=True))
 
 
+def read_names(source: Any) -> list[str]:
+    """Return the names of arms in a table with a column ``name`` or ``arm``."""
+    columns = _Columns.of(table_of(source, "table of names", "row", "name"), "the table of names")
+    names = columns.names()
+    if names is None:
+        raise columns.missing("name")
+    return names
+
+
 @dataclass(frozen=True, eq=False)
 class _Columns:
     """The columns of a table of arms, read on demand."""

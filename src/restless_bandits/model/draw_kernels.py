@@ -45,6 +45,16 @@ def _mixed(word: Word) -> tuple[float, Word]:
     return (np.int64(mixed >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0), word
 
 
+@njit
+def mark_uniformly(word: Word, plays: int, marked: npt.NDArray[np.bool_]) -> None:
+    """Mark so many different arms drawn uniformly, from a stream with a one-word state (Floyd's sampling)."""
+    marked[:] = False
+    for last in range(len(marked) - plays, len(marked)):
+        u, word = _mixed(word)
+        arm = min(int(u * (last + 1)), last)
+        marked[last if marked[arm] else arm] = True
+
+
 @helper
 def _log_gamma_variable(shape: float, word: Word) -> tuple[float, Word]:
     """Draw the logarithm of a gamma variable: Marsaglia, Tsang (2000), for shape + 1, times u^(1/shape)."""

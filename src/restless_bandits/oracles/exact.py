@@ -44,6 +44,7 @@ from restless_bandits._internal.validation import Array, positive
 from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm
 from restless_bandits.model.problem import Problem
+from restless_bandits.model.reward_units import difference_of
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.bracket import End, bracket, bracketed, fixed_arms, highest, lowest, relaxed
 from restless_bandits.oracles.enclosure import UNIT, distribution_errors
@@ -51,7 +52,7 @@ from restless_bandits.oracles.evaluation import arm_average, follow, forgets_whe
 from restless_bandits.oracles.explicit_chains import MOST_BELIEFS, TooLargeError, explore, hopeless, solve_multichain
 from restless_bandits.oracles.joint_arrays import ArraySweep
 from restless_bandits.oracles.joint_kernels import Iterate, sweep_rows
-from restless_bandits.oracles.normalization import solved_normalized
+from restless_bandits.oracles.normalization import as_stated, solving
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.policies.policies import JointPolicy
@@ -64,6 +65,7 @@ from restless_bandits.processes.beliefs import (
     joint_beliefs,
     truncation_for,
 )
+from restless_bandits.processes.resting_pay import without_resting_pay
 
 BYTES_PER_BELIEF = 18
 """Bytes of two value functions and an action."""
@@ -147,6 +149,9 @@ def cost(problem: Problem) -> Cost:
     measured on a table that is short enough to be iterated at once.
     """
     refuse_unsupported(problem, "exact")
+    reduced = without_resting_pay(problem).problem
+    if reduced is not problem:
+        problem = reduced.normalized()
     needed, outcomes = joint_beliefs_needed(problem), _outcomes(problem.n_states, problem.plays)
     largest = _memory_to_use(problem) // BYTES_PER_BELIEF
     # Short truncations make short rows, and the time of a row grows with the square of the number of arms.
@@ -300,7 +305,7 @@ class TruncationLevel:
         return _Sweep(min(least), max(most), min(lower), max(upper))
 
 
-@solved_normalized
+@solving
 def exact(
     problem: Problem,
     *,
@@ -332,7 +337,6 @@ def exact(
         Called with a line of text before each level (truncations, joint beliefs and memory) and every few seconds.
 
     """
-    started = time.perf_counter()
     positive("tolerance", tolerance)
     positive("work", work)
     if memory is not None:
@@ -343,8 +347,27 @@ def exact(
             f"{problem.n_arms} arms with {problem.plays} plays leave {choices} choices a slot, "
             "too many for the exact oracle; use whittle"
         )
+    reduced = without_resting_pay(problem)
+    # Pay at rest, moved into the rewards of pulls, widens the range of which tolerances are shares.
+    scale = difference_of(problem, 1.0) / difference_of(reduced.problem, 1.0)
+    found = _solve(reduced.problem.normalized(), tolerance, scale, memory, work, threads, report)
+    return as_stated(problem, reduced, found, max(CERTIFIED_WIDTH, tolerance))
+
+
+def _solve(
+    problem: Problem,
+    stated: float,
+    scale: float,
+    memory: int | None,
+    work: float,
+    threads: int | None,
+    report: Report | None,
+) -> Solution:
+    """Solve a normalized problem without pay at rest; ``scale`` times the stated tolerance is the tolerance."""
+    started = time.perf_counter()
+    tolerance, certified_width = stated * scale, CERTIFIED_WIDTH * scale
     if not all(map(_meets, problem.arms)):
-        return _solve_from_start(problem, tolerance, started)
+        return _solve_from_start(problem, tolerance, certified_width, started)
     memory = _memory_to_use(problem) if memory is None else memory
     threads = threads or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
@@ -352,7 +375,7 @@ def exact(
         level, found, log, work = _solve_by_levels(problem, tolerance, memory, work, pool, threads, report)
         limited, always = found.width > tolerance, False
         low, high = level.proved()
-        wide = limited or found.width > 0.5 * CERTIFIED_WIDTH
+        wide = limited or found.width > 0.5 * certified_width
         if wide:
             fixed, bound = fixed_arms(problem), relaxed(problem)
             always = limited and bound.above - fixed.below <= tolerance
@@ -374,16 +397,16 @@ def exact(
         names = ", ".join(problem.arms[i].name for i in level.joint.actions[best].tolist())
         how += f"; then always {names}, which the relaxation proves to be optimal"
     elif limited:
-        how += f"; too large or too slow for a bracket of {tolerance:g} within {memory / 1e9:.2g} GB"
+        how += f"; too large or too slow for a bracket of {stated:g} within {memory / 1e9:.2g} GB"
         how += f" and {given:.2g} outcomes"
     earned = low.below
-    if wide and high.above - low.below > CERTIFIED_WIDTH:
+    if wide and high.above - low.below > certified_width:
         low, high = highest(low, fixed), lowest(high, bound)
     lower, upper = bracket(problem, "exact", low, high)
     policy = JointPolicy(level.joint, action, level.iterate.values)
     # The policy's gain lies between what it is proved to earn and the upper end; a wide bracket leaves it open.
-    gain = max(lower, 0.5 * (earned + upper)) if upper - earned <= CERTIFIED_WIDTH else None
-    certified = upper - earned <= max(CERTIFIED_WIDTH, tolerance)
+    gain = max(lower, 0.5 * (earned + upper)) if upper - earned <= certified_width else None
+    certified = upper - earned <= max(certified_width, tolerance)
     if not certified:
         how += "; not certified"
     details = {"levels": log, "memory": level.joint.size * BYTES_PER_BELIEF}
@@ -512,7 +535,7 @@ def _memory_to_use(problem: Problem) -> int:
     return min(memory, free // 2) if free > 0 else memory
 
 
-def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Solution:
+def _solve_from_start(problem: Problem, tolerance: float, certified_width: float, started: float) -> Solution:
     """Solve a multichain problem from its initial states.
 
     Truncations are taken where distributions equal their limits to the last digits; the bracket includes the effects
@@ -541,7 +564,7 @@ def _solve_from_start(problem: Problem, tolerance: float, started: float) -> Sol
     if high.above - low.below > tolerance:
         high = lowest(high, relaxed(problem))
     lower, upper = bracket(problem, "exact", low, high)
-    certified = upper - lower <= max(CERTIFIED_WIDTH, tolerance)
+    certified = upper - lower <= max(certified_width, tolerance)
     how = f"{MULTICHAIN}; solved over {explored.size:,} joint beliefs with {answer.components} end components"
     details = {"beliefs": explored.size, "components": answer.components}
     seconds = time.perf_counter() - started

@@ -23,7 +23,7 @@ from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.reward_units import difference_of, gain_of
 from restless_bandits.model.rewards import ZERO_TO_ONE
 from restless_bandits.model.support import refuse_unsupported
-from restless_bandits.oracles.solution import Solution
+from restless_bandits.oracles.solution import CERTIFIED_WIDTH, Solution
 from restless_bandits.processes.resting_pay import UNIT, WithoutRestingPay, without_resting_pay
 
 SHARE_ROUNDING = 4 * 2.0**-53
@@ -107,15 +107,19 @@ def solved_normalized(
     @wraps(solve)
     def solved(problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Solution:
         reduced = without_resting_pay(problem)
-        found = solve(reduced.problem.normalized(), *args, **options)
-        if reduced.problem is problem:
-            return in_units(problem, found)
-        moved = replace(
-            in_units(reduced.problem, found), how=f"{found.how}; pay at rest moved into the rewards of pulls"
-        )
-        return with_resting_pay(problem, reduced, moved)
+        return as_stated(problem, reduced, solve(reduced.problem.normalized(), *args, **options))
 
     return solving(solved)
+
+
+def as_stated(
+    problem: Problem, reduced: WithoutRestingPay, found: Solution, tolerance: float = CERTIFIED_WIDTH
+) -> Solution:
+    """Return a solution of ``reduced.problem.normalized()`` as a solution of the problem."""
+    if reduced.problem is problem:
+        return in_units(problem, found)
+    moved = replace(in_units(reduced.problem, found), how=f"{found.how}; pay at rest moved into the rewards of pulls")
+    return with_resting_pay(problem, reduced, moved, tolerance)
 
 
 def solving(
@@ -142,20 +146,23 @@ def entry_of(function: Callable[..., Any]) -> str:
     return function.__module__.rpartition(".")[2].replace("_", "-")
 
 
-def with_resting_pay(problem: Problem, reduced: WithoutRestingPay, found: Solution) -> Solution:
-    """Return a solution of ``without_resting_pay(problem)`` as a solution of the problem."""
+def with_resting_pay(
+    problem: Problem, reduced: WithoutRestingPay, found: Solution, tolerance: float = CERTIFIED_WIDTH
+) -> Solution:
+    """Return a solution of ``without_resting_pay(problem)`` as a solution of the problem.
+
+    The rewards of the former may have a much wider range. A certificate is for ``tolerance`` as a share of the range
+    of the problem.
+    """
     if reduced.problem is problem:
         return found
     lower, upper = found.lower + reduced.rate, found.upper + reduced.rate
     wider = reduced.error + 2 * UNIT * (max(abs(lower), abs(upper)) + abs(reduced.rate))
-    return replace(
-        found,
-        problem=problem,
-        gain=None if found.gain is None else found.gain + reduced.rate,
-        lower=math.nextafter(lower - wider, -math.inf),
-        upper=math.nextafter(upper + wider, math.inf),
-        ratio=None,
-    )
+    lower, upper = math.nextafter(lower - wider, -math.inf), math.nextafter(upper + wider, math.inf)
+    gain = None if found.gain is None else found.gain + reduced.rate
+    least = lower if gain is None else min(lower, gain)
+    certified = found.certified and upper - least <= difference_of(problem, tolerance)
+    return replace(found, problem=problem, gain=gain, lower=lower, upper=upper, certified=certified, ratio=None)
 
 
 def policy_units(problem: Problem) -> float:

@@ -40,7 +40,7 @@ from restless_bandits.oracles.homotopy_kernels import whittle_homotopy
 from restless_bandits.oracles.index_kernels import DISCOUNTED_TOLERANCE, NEAR_ONE, FlatArms
 from restless_bandits.oracles.myopic import table_lengths
 from restless_bandits.oracles.normalization import normalized, solved_normalized
-from restless_bandits.oracles.observed.index import sweep_arms
+from restless_bandits.oracles.observed.index import Sweep, sweep_arms
 from restless_bandits.oracles.relaxation import lagrangian_policy
 from restless_bandits.oracles.solution import Oracle, Solution
 from restless_bandits.policies.policies import IndexPolicy
@@ -73,6 +73,12 @@ class ArmIndex:
     """Whether the arm is always seen: the table then has a row for each state and a single column."""
     lost_row: bool = False
     """Whether the last row is for an arm whose last pull was not answered, and the row before for one never seen."""
+    turns: tuple[tuple[float, int, int], ...] = ()
+    """All turns of an arm that is always seen and not indexable, by rising subsidies for resting.
+
+    A turn is the subsidy, the state, and the action in the state from this subsidy on; action 1 pulls. The table then
+    holds the last subsidy at which each state turns to rest.
+    """
 
     def columns(self, length: int | None = None) -> Array:
         """Return the table for τ = 1..length, cut or carried on: its last column holds for every longer wait."""
@@ -84,7 +90,12 @@ class ArmIndex:
         table = self.columns(length)
         about = {"violation": self.violation, "method": self.method}
         if self.observed:
-            return {"indexable": self.indexable, "index": table, **about}
+            return {
+                "indexable": self.indexable,
+                "index": table,
+                **about,
+                **({"turns": self.turns} if self.turns else {}),
+            }
         n = len(table) - 1 - self.lost_row
         found = {"indexable": self.indexable, "index": table[:n], "never_seen": table[n, 0]}
         return found | ({"lost": table[n + 1]} if self.lost_row else {}) | about
@@ -208,14 +219,15 @@ def observed_index(arm: AnyArm, discount: float | None) -> ArmIndex:
     """Return the index of each state of an arm that is always seen: a table with one column."""
     if not isinstance(arm, Arm):
         raise ProblemError(f"arm {arm.name!r} is a table of distributions, which is for arms seen when pulled")
-    process = observed_process(arm)
-    active, passive = (process.matrix(action)[None] for action in (1, 0))
+    if arm.setup_cost:
+        process = observed_process(arm)
+        chains, rewards = (process.matrix(1), process.matrix(0)), process.reward
+    else:
+        chains, rewards = (arm.active_chain, arm.chain), arm.mean_rewards
     swept = sweep_arms(
-        active, passive, process.reward[None, :, 1], process.reward[None, :, 0], discount=discount or 1.0
+        chains[0][None], chains[1][None], rewards[None, :, 1], rewards[None, :, 0], discount=discount or 1.0
     )
-    violation = float(swept.violations(process.size)[0])
-    index = swept.indices(process.size)[0][:, None]
-    return ArmIndex(index, violation == 0.0, violation, _sweep_method(bool(swept.discounted[0])), observed=True)
+    return _swept_indices(swept, len(rewards))[0]
 
 
 def whittle_indices(
@@ -233,19 +245,24 @@ def observed_indices(problem: Problem, discount: float | None = None) -> list[Ar
     """Return the index of each state for every kind of arm of a problem whose states are all observed."""
     if discount is not None:
         check_discount(discount)
-    found = []
+    found: list[ArmIndex] = []
     for group in problem.groups:
         chains, rewards = (group.active, group.passive), (group.active_rewards, group.passive_rewards)
         swept = sweep_arms(*chains, *rewards, discount=discount or 1.0)
-        index, violations = swept.indices(group.n_states), swept.violations(group.n_states).tolist()
-        for table, violation, multichain in zip(index, violations, swept.discounted.tolist(), strict=True):
-            how = _sweep_method(multichain)
-            found.append(ArmIndex(table[:, None], violation == 0.0, violation, how, observed=True))
+        found += _swept_indices(swept, group.n_states)
     return found
 
 
-def _sweep_method(multichain: bool) -> str:
-    return "sweep at a vanishing discount" if multichain else "sweep"
+def _swept_indices(swept: Sweep, n_states: int) -> list[ArmIndex]:
+    """Return the indices of arms that were swept together."""
+    index, violations = swept.indices(n_states), swept.violations(n_states).tolist()
+    found = []
+    for arm, (violation, multichain) in enumerate(zip(violations, swept.discounted.tolist(), strict=True)):
+        indexable = violation == 0.0
+        turns = () if indexable else swept.turns(arm)
+        method = "sweep at a vanishing discount" if multichain else "sweep"
+        found.append(ArmIndex(index[arm][:, None], indexable, violation, method, observed=True, turns=turns))
+    return found
 
 
 def _is_closed(arm: AnyArm) -> TypeGuard[Arm]:

@@ -21,6 +21,9 @@ from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.model.layout import Layout
 from restless_bandits.policies.policies import TIE, Policy
 
+SLOT_WORD = 0xD1342543DE82EF95
+"""An odd number that spreads the slots over the words of random streams."""
+
 
 class ObservedPolicy(Policy):
     """The interface of policies for observed arms; a new kind defines ``arms``."""
@@ -139,16 +142,16 @@ class UniformPolicy(ObservedPolicy):
         raise ProblemError("the policy depends on the slot; ask policy.arms_in(slot, states)")
 
     def arms_in(self, slot: int, states: IntArray) -> IntArray:
-        chosen = self._generator(slot).choice(len(states), self.plays, replace=False, shuffle=False)
-        return np.sort(chosen.astype(np.int64))
+        from restless_bandits.model.draw_kernels import mark_uniformly
+
+        marked = np.zeros(len(states), dtype=np.bool_)
+        mark_uniformly(np.uint64((self.seed + slot * SLOT_WORD) % (1 << 64)), self.plays, marked)
+        return np.flatnonzero(marked)
 
     def pulls_in(self, slot: int, numbers: IntArray) -> IntArray:
         """Return the number of arms to pull in each place, where the numbers of arms in the places step."""
-        drawn = self._generator(slot).multivariate_hypergeometric(numbers, self.plays, method="marginals")
-        return np.asarray(drawn, dtype=np.int64)
-
-    def _generator(self, slot: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, slot])
+        rng = np.random.default_rng([self.seed, slot])
+        return np.asarray(rng.multivariate_hypergeometric(numbers, self.plays, method="marginals"), dtype=np.int64)
 
     def to_arrays(self) -> dict[str, Any]:
         return self.layout.to_arrays() | {"plays": np.array(self.plays), "seed": np.array(self.seed)}

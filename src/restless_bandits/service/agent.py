@@ -470,6 +470,10 @@ class ServiceAgent:
         """Return the number of slots that are over by the clock and not yet passed by the agent."""
         return max(0, self._slot_by_clock(now) - 1 - self.core.slots)
 
+    def ahead_of_clock(self, now: int) -> int:
+        """Return the microseconds until the clock reaches the last slot; positive after a clock that was ahead."""
+        return 0 if self.length is None else max(0, self.made + (self.core.slots - 1) * self.length - now)
+
     def may_test_for_changes(self, tells: int) -> bool:
         """Return whether a request with this number of tells may test arms for changes, by compiled kernels."""
         return self.totals.told + tells * self.core.task.plays >= LEAST_OBSERVATIONS

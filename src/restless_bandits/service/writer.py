@@ -44,7 +44,7 @@ from restless_bandits.service.operations import (
     Skip,
     Tell,
 )
-from restless_bandits.service.planning import Planner, WaitError
+from restless_bandits.service.planning import Planner, WaitError, origin
 from restless_bandits.service.quotas import Quotas
 from restless_bandits.service.storage.session import Session, Snapshot
 from restless_bandits.service.storage.store import Store, StoreError, unavailable
@@ -91,6 +91,8 @@ class CommandProcessor:
             queue.SimpleQueue()
         )
         self._ready: OrderedDict[int, Snapshot] = OrderedDict()
+        self._ahead_of_clock: set[str] = set()
+        """Agents whose slots are ahead of the clock: an earlier clock was wrong, or this one is."""
         self._listeners = Listeners(store)
         self._counts: Counter[str] = Counter()
         self._times: defaultdict[str, float] = defaultdict(float)
@@ -194,26 +196,27 @@ class CommandProcessor:
             "agents_in_memory": len(self._cache),
             "clock_jump_seconds": self.clock.jump / 1e6,
             "agents_unreadable": len(self._cache.unreadable),
+            "agents_ahead": len(self._ahead_of_clock),
             "requests_waiting": self._queue.qsize() + sum(map(len, list(self._deferred.values()))),
         }
 
     def health(self) -> Answer:
         """Return the health report; raise ``ServiceError`` if the writer or the store does not work.
 
-        ``status`` is ``degraded`` in two cases. The log of an agent is damaged: ``unreadable`` lists such agents, and
-        other agents are not affected. Or the wall clock jumped by ``clock_jump`` seconds, and the jump is ignored.
+        ``status`` is ``degraded`` in three cases. The log of an agent is damaged: ``unreadable`` lists such agents, and
+        other agents are not affected. The wall clock jumped by ``clock_jump`` seconds, and the jump is ignored. Or the
+        slots of the agents ``ahead_of_clock`` are ahead of the clock by more than ``clock.LONGEST_JUMP``.
         """
-        from restless_bandits.service.planning import origin
-
         alive = bool(self._threads) and self._threads[0].is_alive()
         if not alive:
             raise ServiceError(503, "the writer does not run", retry_after=RETRY_AFTER)
         with self._reading() as session:
             session.count_agents()
-        unreadable = sorted(self._cache.unreadable)
+        unreadable, early = sorted(self._cache.unreadable), sorted(self._ahead_of_clock)
         return {
-            "status": "degraded" if unreadable or self.clock.jump else "ok",
+            "status": "degraded" if unreadable or early or self.clock.jump else "ok",
             "unreadable": unreadable,
+            "ahead_of_clock": early,
             "clock_jump": self.clock.jump / 1e6,
             "store": "sqlite" if self.store.is_sqlite else "postgresql",
             "version": origin()["release"],
@@ -361,6 +364,7 @@ class CommandProcessor:
         try:
             agent_state = self._cache.find(name, group)
             before = 0 if agent_state is None else agent_state.seq
+            self._compare_with_clock(name, agent_state, job.now)
             if job.read is not None:
                 if agent_state is None:
                     raise unknown(name)
@@ -413,6 +417,20 @@ class CommandProcessor:
             self._counts["failures"] += 1
             LOG.exception("a request to agent %r failed", name)
             job.error = as_refusal(error)
+
+    def _compare_with_clock(self, name: str, agent_state: ServiceAgent | None, now: int) -> None:
+        """Register an agent that stays in a slot for long, because its slots are ahead of the clock."""
+        lead = 0 if agent_state is None else agent_state.ahead_of_clock(now)
+        if lead <= clock.LONGEST_JUMP:
+            self._ahead_of_clock.discard(name)
+        elif name not in self._ahead_of_clock:
+            self._ahead_of_clock.add(name)
+            LOG.error(
+                "the slots of agent %r are %.0f seconds ahead of the clock of this machine, and the agent stays in its "
+                "slot until then; correct the clock, or make another agent if the clock is correct now",
+                name,
+                lead / clock.UNITS["s"],
+            )
 
     def _operate(self, agent_state: ServiceAgent, operation: Operation, now: int, session: Session) -> Answer:
         lookup = _lookup(agent_state, session)

@@ -16,11 +16,20 @@ from restless_bandits._internal.validation import Array, IntArray
 from restless_bandits.learning.learners.base import Learner, next_plan
 from restless_bandits.model.observed_record import ObservedRecord
 from restless_bandits.oracles.observed.rollout import ObservedTotals, ObservedWorld, place_ranks, rank_search
-from restless_bandits.policies.observed import CountedPolicy, ObservedPolicy, PriorityPolicy, UniformPolicy
+from restless_bandits.policies.observed import (
+    CountedPolicy,
+    JointStatePolicy,
+    ObservedPolicy,
+    PriorityPolicy,
+    UniformPolicy,
+)
 from restless_bandits.policies.plans import Plan, observed_end
 from restless_bandits.simulation import observed_kernels as kernels
 
 NO_RANKS = np.zeros(0, dtype=np.int32)
+NO_TABLE = kernels.ChoiceTable(
+    np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 0), dtype=np.int64)
+)
 
 
 class LearnerRun:
@@ -74,6 +83,8 @@ class LearnerRun:
         """Return a function that plays slots by steps of single arms, and returns whether the plan is over."""
         world, record = self.world, self.record
         ranks, floor = place_ranks(policy) if isinstance(policy, PriorityPolicy) else (NO_RANKS, 0)
+        joint = _joint_table(policy) if isinstance(policy, JointStatePolicy) else NO_TABLE
+        compiled = len(ranks) > 0 or len(joint.choice) > 0
         memory = kernels.ArmMemory(
             record.first_row,
             record.last_states,
@@ -86,11 +97,11 @@ class LearnerRun:
         def play(slots: int) -> bool:
             last, over = record.slots + slots, False
             while record.slots < last and not over:
-                if not len(ranks):
+                if not compiled:
                     record.last_pulled[:] = False
                     record.last_pulled[policy.arms_in(record.slots + 1, record.last_states)] = True
-                stretch = last - record.slots if len(ranks) else 1
-                given = (world.arms, world.draws, ranks, floor, policy.plays, self._search, memory, counting)
+                stretch = last - record.slots if compiled else 1
+                given = (world.arms, world.draws, ranks, floor, policy.plays, joint, self._search, memory, counting)
                 played, over = kernels.learn_slots(self._words, *given, stretch, self._sums)
                 record.slots += played
             return over
@@ -117,6 +128,13 @@ class LearnerRun:
             return over
 
         return play
+
+
+def _joint_table(policy: JointStatePolicy) -> kernels.ChoiceTable:
+    sizes = policy.layout.sizes
+    stride = np.cumprod(np.append(sizes[1:], 1)[::-1])[::-1]
+    choice = np.ascontiguousarray(policy.choice.reshape(-1), dtype=np.int64)
+    return kernels.ChoiceTable(np.ascontiguousarray(stride), choice, policy.actions.astype(np.int64))
 
 
 def _pulls(policy: ObservedPolicy, slot: int, numbers: IntArray) -> IntArray:

@@ -51,6 +51,17 @@ class ArmMemory(NamedTuple):
     pulls: IntArray
 
 
+class ChoiceTable(NamedTuple):
+    """A policy over the joint states of a few arms; empty for another policy."""
+
+    stride: IntArray
+    """The step of the joint state with the state of each arm."""
+    choice: IntArray
+    """The choice in each joint state."""
+    actions: IntArray
+    """1 for each arm to pull: a row for each choice."""
+
+
 @njit
 def learn_slots(
     words: Words,
@@ -59,6 +70,7 @@ def learn_slots(
     ranks: Ranks,
     floor: int,
     plays: int,
+    joint: ChoiceTable,
     search: RankSearch,
     memory: ArmMemory,
     counting: Counting,
@@ -68,8 +80,9 @@ def learn_slots(
     """Play slots in which the ``plays`` arms of highest rank are pulled; return their number and whether
     a limit of visits is reached.
 
-    ``ranks`` holds a rank for each place, or is empty: the arms marked in ``memory.pulled`` are then pulled. Arms of a
-    rank below ``floor`` are not pulled. ``sums`` grows by the realised and by the mean rewards.
+    ``ranks`` holds a rank for each place, or is empty: ``joint`` then chooses, and without it the arms marked in
+    ``memory.pulled`` are pulled. Arms of a rank below ``floor`` are not pulled. ``sums`` grows by the realised and by
+    the mean rewards.
     """
     offset, row, width, cumulative, reward = arms
     pays, low, breadth, first, second = draws
@@ -87,6 +100,12 @@ def learn_slots(
             cut, last = lowest_rank(search, cut, plays)
             if cut < floor:
                 cut, last = floor, n_arms
+        elif len(joint.choice) > 0:
+            code = 0
+            for i in range(n_arms):
+                code += joint.stride[i] * state[i]
+            for i in range(n_arms):
+                pulled[i] = joint.actions[joint.choice[code], i] == 1
         mean, realised = 0.0, 0.0
         for i in range(n_arms):
             a = int(rank[i] >= cut + (i > last)) if ranked else int(pulled[i])

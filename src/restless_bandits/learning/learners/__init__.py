@@ -18,8 +18,17 @@ from restless_bandits.learning.learners.restless_ucb import RestlessUCB
 from restless_bandits.learning.learners.simple import UCB1, Informed, RoundRobin
 from restless_bandits.learning.learners.thompson import ThompsonSampling
 from restless_bandits.learning.learners.weak import DSEE, RCA
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.tasks import Task
-from restless_bandits.registry import ALIASES, DEFAULT, DEFAULT_REACTING, LEARNERS, ORACLES, untrusted
+from restless_bandits.registry import (
+    ALIASES,
+    DEFAULT,
+    DEFAULT_OBSERVED_LEARNER,
+    DEFAULT_REACTING,
+    LEARNERS,
+    ORACLES,
+    untrusted,
+)
 
 __all__ = [
     "ALIASES",
@@ -85,10 +94,14 @@ def learner(spec: str, *, trust_modules: bool = True) -> Learner:
     return made
 
 
-def default_learner(task: Task) -> Learner:
+def default_learner(task: Task | ObservedTask) -> Learner:
     """Return the default learner of a task: of the learners that play its arms, the one with the least measured
-    regret.
+    regret. For observed arms it takes the rewards as known if the task reveals them.
     """
+    if isinstance(task, ObservedTask):
+        return learner(
+            DEFAULT_OBSERVED_LEARNER if task.rewards is None else f"{DEFAULT_OBSERVED_LEARNER}:rewards=known"
+        )
     return learner(DEFAULT_REACTING if task.features else DEFAULT)
 
 

@@ -7,8 +7,9 @@ independently, and a sweep is two products of matrices for each number of pulls.
 
 For every function v, min (Tv − v) ≤ optimum ≤ max (Tv − v), widened by the rounding of one sweep. So v may come from
 anywhere: sweeps start from the relative values of the relaxation and are extrapolated from the last sweeps (Anderson
-acceleration), and an extrapolation that widens the bracket is taken back. Where the bracket stops shrinking, further
-sweeps move half of the way. A problem whose optimum depends on the initial state leaves a bracket that does not close.
+acceleration). Where the bracket stops shrinking, further sweeps move half of the way; where it still does not shrink,
+plain sweeps go on from the values of the narrowest bracket. A problem whose optimum depends on the initial state leaves
+a bracket that does not close.
 With a discount β, the bracket is (1 − β) times the value from the start: v at the start plus the extremes of Tv − v.
 """
 
@@ -29,12 +30,12 @@ from restless_bandits.oracles.observed.arms import ObservedArms
 UNIT = 2.0**-53
 DAMPING = 0.5
 """The weight of the old values in a sweep, once the bracket stops shrinking."""
-STALLED_SWEEPS = 12
-"""Sweeps without a narrower bracket after which sweeps are damped, and four times as many after which they end."""
-REMEMBERED_SWEEPS = 8
+STALLED_SWEEPS, PLAIN_AFTER, PLAIN_SWEEPS = 12, 48, 3000
+"""Sweeps without a narrower bracket after which sweeps are damped, after which they are no longer extrapolated until
+the bracket shrinks again, and after which they end. A choice may turn only after a thousand damped sweeps.
+"""
+REMEMBERED_SWEEPS = 16
 """The sweeps from which the next values are extrapolated."""
-WIDENED = 2.0
-"""A bracket wider than the narrowest by this factor takes the extrapolation back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +55,8 @@ def joint_choices(n_arms: int, plays: int, *, at_most: bool = False) -> tuple[tu
     """Return all choices of arms, fewer than ``plays`` included if that is allowed."""
     sizes = range(plays + 1) if at_most else (plays,)
     found = [choice for size in sizes for choice in itertools.combinations(range(n_arms), size)]
-    # In the order of the arms' actions, so that neighbours agree on the first arms.
-    return tuple(sorted(found, key=lambda choice: [arm not in choice for arm in range(n_arms)]))
+    # In the order of the arms' actions, the last arm first, so that neighbours agree on the last arms.
+    return tuple(sorted(found, key=lambda choice: [arm not in choice for arm in reversed(range(n_arms))]))
 
 
 def joint_work(arms: ObservedArms) -> float:
@@ -320,18 +321,20 @@ def _iterated(
         low, high = base + float(step.min()) - widen, base + float(step.max()) + widen
         width = high - low
         stalled = 0 if width < 0.999 * narrowest else stalled + 1
-        ended = count == most or stalled == 4 * STALLED_SWEEPS or time.perf_counter() > deadline
+        # A bracket that is made of rounding shrinks no further.
+        longest = PLAIN_SWEEPS if width > 4 * widen else PLAIN_AFTER
+        ended = count == most or stalled >= longest or time.perf_counter() > deadline
         if width <= tolerance or ended:
             return value, choice, float(np.nextafter(low, -np.inf)), float(np.nextafter(high, np.inf)), count
-        if len(past) > 1 and width > WIDENED * narrowest:
+        if stalled == PLAIN_AFTER:
             value, past = best_after, []
         else:
             damping = DAMPING if stalled >= STALLED_SWEEPS else damping
             after = damping * value + (1 - damping) * after
             if width <= narrowest:
                 best_after = after
-            past = [*past[-REMEMBERED_SWEEPS:], (step - step.mean(), after)]
-            value = _extrapolated(past)
+            past = [*past[-REMEMBERED_SWEEPS:], (step - step.mean(), after)] if stalled < PLAIN_AFTER else []
+            value = _extrapolated(past) if past else after
         narrowest = min(narrowest, width)
         if discount == 1.0:
             value = value - value.flat[0]

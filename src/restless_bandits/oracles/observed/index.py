@@ -17,6 +17,7 @@ An arm some of whose policies have several recurrent classes has no single gain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -92,6 +93,12 @@ class Sweep:
                     worst[arm] = max(worst[arm], subsidy - rested_from[-1 - state])
         return worst
 
+    def turns(self, arm: int) -> tuple[tuple[float, int, int], ...]:
+        """Return the turns of an arm: the subsidy, the state, and the action from there on; action 1 pulls."""
+        real = np.isfinite(self.subsidy[arm])
+        listed = zip(self.subsidy[arm, real].tolist(), self.state[arm, real].tolist(), strict=True)
+        return tuple((subsidy, state, 0) if state >= 0 else (subsidy, -1 - state, 1) for subsidy, state in listed)
+
     def resting(self, subsidy: float, n_states: int) -> BoolArray:
         """Return which states rest at a subsidy, those that turn exactly there included: array (arm, state)."""
         found = np.zeros((self.n_arms, n_states), dtype=np.bool_)
@@ -164,23 +171,36 @@ def _swept(
 
     given = active, passive, active_rewards, passive_rewards, start
     arms = tuple(np.ascontiguousarray(part) for part in given)
-    most = 2 if n == 2 else n + 2
-    while True:
-        subsidy: Array = np.full((n_arms, most), np.inf)
-        state: IntArray = np.zeros((n_arms, most), dtype=np.int64)
-        slope: Array = np.zeros((n_arms, most))
-        base: Array = np.zeros(n_arms)
-        turns: IntArray = np.zeros(n_arms, dtype=np.int64)
-        outcome: IntArray = np.zeros(n_arms, dtype=np.int64)
-        swept = subsidy, state, slope, base, turns, outcome
-        if n == 2:
-            kernels.sweep_two_states(arms, discount, swept)
-        else:
-            kernels.sweep(arms, discount, swept)
-        if not (outcome == kernels.CYCLING).any() or most >= TURNS_PER_STATE * n:
-            # A circle of ties that even this many turns do not leave is left to the discount.
-            return (subsidy, state, slope, base), outcome != kernels.DONE
-        most = TURNS_PER_STATE * n
+    found, outcome = _by_kernel(kernels, arms, discount, 2 if n == 2 else n + 2)
+    cycling = outcome == kernels.CYCLING
+    if cycling.any():
+        # Arms with states that turn back. A circle of ties that even this many turns do not leave is left to the
+        # discount.
+        some = tuple(part[cycling] for part in arms)
+        again, outcome[cycling] = _by_kernel(kernels, some, discount, TURNS_PER_STATE * n)
+        found = _replaced(found, cycling, again)
+    return found, outcome != kernels.DONE
+
+
+def _by_kernel(kernels: Any, arms: tuple[Array, ...], discount: float, most: int) -> tuple[Swept, IntArray]:
+    """Return the turns of arms with room for ``most`` of each, cut to those that occur, and the outcomes."""
+    n_arms, n = arms[2].shape
+    subsidy: Array = np.full((n_arms, most), np.inf)
+    state: IntArray = np.zeros((n_arms, most), dtype=np.int64)
+    slope: Array = np.zeros((n_arms, most))
+    base: Array = np.zeros(n_arms)
+    turns: IntArray = np.zeros(n_arms, dtype=np.int64)
+    outcome: IntArray = np.zeros(n_arms, dtype=np.int64)
+    swept = subsidy, state, slope, base, turns, outcome
+    if n == 2:
+        kernels.sweep_two_states(arms, discount, swept)
+    else:
+        kernels.sweep(arms, discount, swept)
+    width = max(1, int(turns.max(initial=0)))
+    if width < most:
+        subsidy, slope = np.ascontiguousarray(subsidy[:, :width]), np.ascontiguousarray(slope[:, :width])
+        state = np.ascontiguousarray(state[:, :width])
+    return (subsidy, state, slope, base), outcome
 
 
 def _blocked(
@@ -219,18 +239,18 @@ def _one_blocked(
     # The relative value of state 0 is zero; its column carries the gain.
     matrix[:, 0], change[:, 0], occupied_by[0] = 1.0, 0.0, 1.0
     try:
-        solved = np.linalg.solve(matrix.T, np.concatenate([change, occupied_by[None]]).T).T
+        # Row k: the column of X of state k, and the occupation of state k.
+        rows = np.linalg.solve(matrix.T, np.concatenate([change, occupied_by[None]]).T)
     except np.linalg.LinAlgError:
         return [], 0.0, True
-    if not np.isfinite(solved).all() or np.abs(solved).max() > 1 / SINGULAR:
+    if not np.isfinite(rows).all() or np.abs(rows).max() > 1 / SINGULAR:
         return [], 0.0, True
-    answer, occupation = np.ascontiguousarray(solved[:n]), solved[n].copy()
-    columns, rows, gathered = np.empty((UPDATES_PER_PRODUCT, n)), np.empty((UPDATES_PER_PRODUCT, n)), 0
-    base = float(occupation @ active_rewards)
-    advantage, fall = active_rewards - passive_rewards + answer @ active_rewards, np.ones(n)
+    base = float(rows[:, n] @ active_rewards)
+    advantage, fall = active_rewards - passive_rewards + active_rewards @ rows[:, :n], np.ones(n)
     resting = np.zeros(n, dtype=np.bool_)
+    answers = _Answers(rows)
     turns: list[tuple[float, int, float]] = []
-    subsidy = 0.0
+    subsidy = at_rest = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         while True:
             open_to_turn = ((fall > 0) != resting) & (np.abs(fall) > FLAT)
@@ -246,18 +266,74 @@ def _one_blocked(
             subsidy += step
             advantage -= step * fall
             advantage[s] = 0.0
-            column = answer[:, s] - columns[:gathered].T @ rows[:gathered, s]
-            row = answer[s] - columns[:gathered, s] @ rows[:gathered]
-            sign = -1.0 if resting[s] else 1.0
-            ratio = 1.0 + sign * column[s]
-            if ratio < SINGULAR:
+            update = answers.turned(s, -1.0 if resting[s] else 1.0)
+            if update is None:
                 return turns, base, True
-            column *= sign / ratio
-            fall -= column * fall[s]
-            occupation -= sign / ratio * occupation[s] * row
-            columns[gathered], rows[gathered], gathered = column, row, gathered + 1
-            if gathered == UPDATES_PER_PRODUCT:
-                answer -= columns.T @ rows
-                gathered = 0
+            before = float(fall[s])
+            fall -= update[:n] * before
+            at_rest += float(update[n]) * before
             resting[s] = not resting[s]
-            turns.append((subsidy, s if resting[s] else -1 - s, float(occupation[resting].sum())))
+            turns.append((subsidy, s if resting[s] else -1 - s, at_rest))
+
+
+class _Answers:
+    """The columns of X for the states that have not turned, a row each; a matrix product applies many turns at once.
+
+    Columns of states that have turned are left as they are, and brought up to date where a state turns back.
+    """
+
+    def __init__(self, rows: Array) -> None:
+        self._rows, self._states = rows, np.arange(len(rows))
+        self._blocks: list[tuple[list[int], Array]] = []
+        """The turns that were applied: states and updates."""
+        self._left: dict[int, tuple[int, Array]] = {}
+        """Rows of states that have turned, with the number of blocks that were applied."""
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        n = self._rows.shape[1] - 1
+        self._place = np.full(n, -1)
+        self._place[self._states] = np.arange(len(self._states))
+        self._turned: list[int] = []
+        self._updates = np.empty((UPDATES_PER_PRODUCT, n + 1))
+        self._factors = np.empty((UPDATES_PER_PRODUCT, len(self._states)))
+
+    def turned(self, s: int, sign: float) -> Array | None:
+        """Turn a state and return the update of X and of the occupation by each unit; None for a singular matrix."""
+        if self._place[s] < 0:
+            self._take_up(s)
+        count, place = len(self._turned), self._place[s]
+        factors, updates = self._factors[:count], self._updates[:count]
+        column = self._rows[place] - factors[:, place] @ updates
+        ratio = 1.0 + sign * float(column[s])
+        if ratio < SINGULAR:
+            return None
+        self._factors[count] = self._rows[:, s] - updates[:, s] @ factors
+        update: Array = self._updates[count]
+        np.multiply(column, sign / ratio, out=update)
+        self._turned.append(s)
+        if len(self._turned) == UPDATES_PER_PRODUCT:
+            self._apply()
+        return update
+
+    def _apply(self) -> None:
+        """Apply the turns of a block to the states that have not turned in it."""
+        gone = np.isin(self._states, self._turned)
+        for place in np.flatnonzero(gone).tolist():
+            self._left[int(self._states[place])] = len(self._blocks), self._rows[place].copy()
+        count = len(self._turned)
+        updates = self._updates[:count]
+        self._rows = self._rows[~gone] - self._factors[:count, ~gone].T @ updates
+        self._states = self._states[~gone]
+        self._blocks.append((self._turned, updates))
+        self._begin_block()
+
+    def _take_up(self, s: int) -> None:
+        """Bring the column of a state that has turned before up to date."""
+        self._apply()
+        applied, column = self._left.pop(s)
+        for states, updates in self._blocks[applied:]:
+            for state, update in zip(states, updates, strict=True):
+                column -= column[state] * update
+        self._rows, self._states = np.concatenate([self._rows, column[None]]), np.append(self._states, s)
+        self._begin_block()

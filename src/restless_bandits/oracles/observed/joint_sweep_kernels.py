@@ -14,8 +14,7 @@ def _step_axis(chain: Array, value: Array, after: Array, left: int, n: int, righ
     for before in range(left):
         for s in range(n):
             row = (before * n + s) * right
-            for k in range(right):
-                after[row + k] = 0.0
+            after[row : row + right] = 0.0
             for z in range(n):
                 probability = chain[s, z]
                 if probability != 0.0:
@@ -25,37 +24,57 @@ def _step_axis(chain: Array, value: Array, after: Array, left: int, n: int, righ
 
 
 @njit
+def _step_first(
+    chain: Array, reward: Array, value: Array, paid: Array, c: int, best: Array, choice: IntArray, total: Array
+) -> None:
+    """Average values over the next state of the first arm, and keep the best totals and the choice behind them."""
+    n, right = len(reward), len(total)
+    for s in range(n):
+        for k in range(right):
+            total[k] = paid[k] + reward[s]
+        for z in range(n):
+            probability = chain[s, z]
+            if probability != 0.0:
+                for k in range(right):
+                    total[k] += probability * value[z * right + k]
+        for k in range(right):
+            better = total[k] > best[s * right + k]
+            best[s * right + k] = total[k] if better else best[s * right + k]
+            choice[s * right + k] = c if better else choice[s * right + k]
+
+
+@njit
 def sweep_joint(
     actions: IntArray, sizes: IntArray, chains: Array, rewards: Array, value: Array, best: Array, choice: IntArray
 ) -> None:
     """Write the best values after one slot and the choices that reach them, ties to the first choice.
 
-    ``actions[c, i]`` is the action of arm i in choice c; choices are in lexicographic order, so neighbours share the
-    work for the arms in which they agree. ``chains[i, a]`` and ``rewards[i, a]`` are those of arm i, padded with zeros.
+    ``actions[c, i]`` is the action of arm i in choice c; neighbours among the choices agree on the last arms and share
+    the work for them. ``chains[i, a]`` and ``rewards[i, a]`` are those of arm i, padded with zeros. The first arm comes
+    last, as its steps are the most frequent ones and those over the longest rows.
     """
     n_choices, n_arms = actions.shape
     size = len(value)
+    # Row i: values averaged over the steps of the arms from i on, and what these arms pay.
     partial = np.empty((n_arms + 1, size))
     paid = np.zeros((n_arms + 1, size))
-    partial[0] = value
+    total = np.empty(size // sizes[0])
+    partial[n_arms] = value
     best[:] = -np.inf
     for c in range(n_choices):
-        first = 0
+        last = n_arms - 1
         if c > 0:
-            while first < n_arms and actions[c, first] == actions[c - 1, first]:
-                first += 1
-        left = 1
-        for i in range(n_arms):
+            while last > 0 and actions[c, last] == actions[c - 1, last]:
+                last -= 1
+        right = 1
+        for i in range(n_arms - 1, 0, -1):
             n = sizes[i]
-            if i >= first:
+            if i <= last:
                 a = actions[c, i]
-                _step_axis(chains[i, a], partial[i], partial[i + 1], left, n, size // (left * n))
-                for before in range(left):
-                    for s in range(n):
-                        paid[i + 1, before * n + s] = paid[i, before] + rewards[i, a, s]
-            left *= n
-        for k in range(size):
-            total = partial[n_arms, k] + paid[n_arms, k]
-            if total > best[k]:
-                best[k] = total
-                choice[k] = c
+                _step_axis(chains[i, a], partial[i + 1], partial[i], size // (right * n), n, right)
+                for s in range(n):
+                    for k in range(right):
+                        paid[i, s * right + k] = paid[i + 1, k] + rewards[i, a, s]
+            right *= n
+        a, n = actions[c, 0], sizes[0]
+        _step_first(chains[0, a], rewards[0, a, :n], partial[1], paid[1], c, best, choice, total)

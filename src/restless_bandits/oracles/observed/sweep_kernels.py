@@ -41,7 +41,7 @@ def sweep(arms: tuple[Array, ...], discount: float, found: Turns) -> None:
     most = turn_at.shape[1]
     system, right = np.empty((n, n)), np.empty((n, n + 1))
     advantage, fall, resting = np.empty(n), np.empty(n), np.zeros(n, dtype=np.bool_)
-    column, row = np.empty(n), np.empty(n)
+    column, updates = np.empty(n + 1), np.empty((most, n + 1))
     for i in range(n_arms):
         for s in range(n):
             for k in range(n):
@@ -88,30 +88,29 @@ def sweep(arms: tuple[Array, ...], discount: float, found: Turns) -> None:
             for s in range(n):
                 advantage[s] -= step * fall[s]
             advantage[chosen] = 0.0
+            # Of X only the column of the chosen state is needed, so all turns so far are applied to this column alone.
+            column[:] = right[chosen]
+            for past in range(turn):
+                state = turn_state[i, past]
+                factor = column[state if state >= 0 else -1 - state]
+                if factor != 0.0:
+                    for k in range(n + 1):
+                        column[k] -= factor * updates[past, k]
             sign = -1.0 if resting[chosen] else 1.0
-            ratio = 1.0 + sign * right[chosen, chosen]
+            ratio = 1.0 + sign * column[chosen]
             if ratio < SINGULAR:
                 outcome[i] = MULTICHAIN
                 break
-            for k in range(n):
-                column[k] = right[chosen, k] * (sign / ratio)  # X[:, chosen]
-                row[k] = right[k, chosen]  # X[chosen, :]
-            before, occupied = fall[chosen], right[chosen, n]
-            for k in range(n):
-                fall[k] -= column[k] * before
-                factor = row[k]
-                if factor != 0.0:
-                    for s in range(n):
-                        right[k, s] -= factor * column[s]
-                    right[k, n] -= factor * (sign / ratio) * occupied
+            for k in range(n + 1):
+                updates[turn, k] = column[k] * (sign / ratio)
+            before = fall[chosen]
+            for s in range(n):
+                fall[s] -= updates[turn, s] * before
+            at_rest += updates[turn, n] * before
             turn_at[i, turn] = subsidy
             turn_state[i, turn] = -1 - chosen if resting[chosen] else chosen
-            resting[chosen] = not resting[chosen]
-            at_rest = 0.0
-            for k in range(n):
-                if resting[k]:
-                    at_rest += right[k, n]
             slope[i, turn] = at_rest
+            resting[chosen] = not resting[chosen]
             turns[i] = turn + 1
 
 

@@ -252,10 +252,11 @@ class EventsReply(Reply):
 
 
 class HealthReply(Reply):
-    """The health of the service: its status, the names of agents with damaged logs, and a jump of the clock."""
+    """The health of the service: its status, agents with damaged logs or ahead of the clock, jumps of the clock."""
 
     status: str
     unreadable: list[str]
+    ahead_of_clock: list[str]
     clock_jump: float
 
 

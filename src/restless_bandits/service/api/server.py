@@ -187,6 +187,8 @@ def configure_logs() -> None:
     if not root.handlers:
         root.addHandler(handler)
     root.setLevel(logging.WARNING)
+    # A warning for all bytes that are not HTTP would let anybody fill the disk.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 def http_protocol() -> type[asyncio.Protocol] | Literal["h11"]:

@@ -150,7 +150,7 @@ class StoreFile:
         self._failure: StoreError | None = None
 
     def check(self) -> None:
-        """Raise ``StoreError`` if the file is missing, replaced or truncated."""
+        """Raise ``StoreError`` if the file is missing, replaced or truncated; a truncated file stays refused."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -160,7 +160,9 @@ class StoreFile:
         if _identity(found) != self._identity:
             raise self._error("is another file than the one that was opened")
         if found.st_size < self._size and not self._is_whole(found.st_size):
-            raise self._error("is shorter than it was")
+            # The next checkpoint makes the file longer again, and not whole.
+            self._failure = self._error("is shorter than it was")
+            raise self._failure
         self._size = found.st_size
 
     def expect_new_log(self) -> None:
