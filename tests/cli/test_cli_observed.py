@@ -218,6 +218,12 @@ def test_the_list_of_a_programme_that_ends(as_json, tmp_path):
     found = as_json("solve", "maintenance-observed", "--arms", "60", "--horizon", "4", "--out", out)
     assert found["oracle"] == "fluid-priority"
     assert len(rows_of(out)) == found["details"]["plays"] == 10
+    states, ranked = tmp_path / "states.csv", tmp_path / "ranked.csv"
+    states.write_text("state\n" + "".join(f"{i % 3}\n" for i in range(60)))
+    given = ("maintenance-observed", "--arms", "60", "--horizon", "4", "--states", states)
+    as_json("solve", *given, "--out", out)
+    as_json("rank", *given, "--out", ranked)
+    assert out.read_text() == ranked.read_text()
 
 
 def test_nothing_is_written_after_a_mistake(arms, restless, tmp_path):
