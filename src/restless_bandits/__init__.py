@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from restless_bandits import testing as testing
     from restless_bandits._internal.errors import ProblemError as ProblemError
     from restless_bandits.agent.agent import Agent as Agent
+    from restless_bandits.agent.observed import ObservedAgent as ObservedAgent
     from restless_bandits.learning import learners as learners
     from restless_bandits.learning.estimation import Estimate as Estimate
     from restless_bandits.learning.estimation import NotIdentified as NotIdentified
@@ -69,7 +70,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "_internal.errors": "ProblemError",
-    "agent": "Agent",
+    "agent": "Agent ObservedAgent",
     "learning.estimation": "Estimate NotIdentified estimate",
     "learning.learners": "ColoredUCRL2 Learner LikelihoodDominance LikelihoodUCB RestlessUCB ThompsonSampling "
     "default_learner learner",

@@ -15,24 +15,31 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.random_streams import plan_generator, world_generator, world_words
 from restless_bandits.agent.agent import Agent
 from restless_bandits.learning.learners import Learner, same_learner
 from restless_bandits.learning.learners import learner as learner_of
+from restless_bandits.learning.learners.base import next_plan
+from restless_bandits.learning.learners.simple import Informed
 from restless_bandits.model.arms import Arm
+from restless_bandits.model.observed_record import ObservedRecord
 from restless_bandits.model.problem import Problem
-from restless_bandits.model.record import Record, frozen_note, plain_notes
+from restless_bandits.model.record import frozen_note, plain_notes
 from restless_bandits.model.tasks import REVEALABLE, Task
 from restless_bandits.oracles import Oracle, Solution, evaluate, exact, find_oracle
+from restless_bandits.oracles.observed.rollout import ObservedWorld
+from restless_bandits.oracles.observed.rollout_kernels import step_pulled
 from restless_bandits.oracles.solution import CERTIFIED_WIDTH
 from restless_bandits.policies.observed import ObservedPolicy
-from restless_bandits.policies.plans import Plan, check_plan
+from restless_bandits.policies.plans import ObservedRuleWatch, Plan, check_plan
 from restless_bandits.policies.policies import Policy
 from restless_bandits.simulation.engine import UnplayablePolicyError, World, play_run
+from restless_bandits.simulation.observed_engine import learn_observed
 from restless_bandits.simulation.walks import DrawnWorld, play_slot
 
 SEED = 1
@@ -65,7 +72,7 @@ def trial_problems() -> dict[str, Problem]:
 
 
 def observed_trial_problems() -> dict[str, Problem]:
-    """Return the small problems for tests of oracles whose states are all observed."""
+    """Return the small problems for tests of learners and oracles whose states are all observed."""
     rng = np.random.default_rng(SEED)
     chains, means = rng.dirichlet(np.ones(2), (3, 2, 2)), rng.random((3, 2, 2))
     return {
@@ -78,7 +85,8 @@ def observed_trial_problems() -> dict[str, Problem]:
 def check_learner(
     learner: Learner | type[Learner] | str, problems: Iterable[Problem] | None = None, *, horizon: int = 300
 ) -> None:
-    """Check a learner against the contract on a list of problems, by default ``trial_problems``.
+    """Check a learner against the contract on a list of problems, by default on those of ``trial_problems``, and on
+    those whose states are all observed.
 
     A learner
 
@@ -88,7 +96,8 @@ def check_learner(
       is in the notes of the last plan, as JSON values that no later plan drops;
     - pulls exactly ``plays`` existing arms;
     - continues identically after its agent is saved and loaded, at any slot;
-    - takes the same path in the simulator and in ``Agent``, whatever the horizon.
+    - takes the same path in the simulator and in ``Agent``, whatever the horizon; of observed arms in the simulator
+      and by a record and plans alone, a slot at a time.
     """
     if isinstance(learner, type) and issubclass(learner, Learner):
         learner = learner()
@@ -96,7 +105,11 @@ def check_learner(
     if not isinstance(player, Learner):
         raise BrokenPromise(f"{learner!r} is no learner: it does not derive from restless_bandits.Learner")
     _check_description(player)
-    for problem, task in _taken(player, problems, "play", partial(player.task, horizon=horizon)):
+    tried = [*trial_problems().values(), *observed_trial_problems().values()] if problems is None else problems
+    for problem, task in _taken(player, tried, "play", partial(player.task, horizon=horizon)):
+        if problem.observed == "all":
+            _check_observed_path(player, problem, horizon)
+            continue
         _check_path(player, problem, task, horizon)
         for short in (1, 2):
             taken, _ = _attempt(player, problem, "play", partial(player.task, horizon=short))
@@ -105,10 +118,10 @@ def check_learner(
 
 
 def _taken(
-    what: Learner | Oracle, problems: Iterable[Problem] | None, verb: str, take: Callable[[Problem], T]
+    what: Learner | Oracle, problems: Iterable[Problem], verb: str, take: Callable[[Problem], T]
 ) -> Iterator[tuple[Problem, T]]:
     """Yield the accepted problems, each with its result; at least one problem must be accepted."""
-    tried = list(trial_problems().values() if problems is None else problems)
+    tried = list(problems)
     refusals = []
     for problem in tried:
         made, refusal = _attempt(what, problem, verb, take)
@@ -181,6 +194,69 @@ def _check_path(player: Learner, problem: Problem, task: Task, horizon: int) -> 
         play_slot(agent, answer)
 
 
+def _check_observed_path(player: Learner, problem: Problem, horizon: int) -> None:
+    path, record = played_on_observed(_CheckedLearner(player, copy.deepcopy(player)), problem, horizon)
+    for arms in path:
+        _check_arms(player, problem, arms)
+    stops = {1, max(1, horizon // 5), max(1, 3 * horizon // 4)}
+    if played_on_observed(player, problem, horizon, stops)[0] != path:
+        _broken(player, f"does not survive save and load: on {problem} it goes on with other decisions")
+    if isinstance(player, Informed):
+        return
+    world = ObservedWorld(problem)
+    if world.by_counts and player.pools_kinds:
+        return  # The arms have no numbers in the simulator.
+    run = learn_observed(player, world, horizon, np.array([horizon]), seed=SEED, run=0)
+    if not _same_record(run.record, record):
+        _broken(player, f"takes another path in the simulator than a slot at a time, on {problem}")
+    for short in (1, 2):
+        played_on_observed(player, problem, short)
+
+
+def played_on_observed(
+    learner: Learner, problem: Problem, horizon: int, stops: Iterable[int] = ()
+) -> tuple[list[list[int]], ObservedRecord]:
+    """Play a learner on observed arms a slot at a time, on the draws of the simulator's run 0 of seed ``SEED``.
+
+    Returns the arms pulled in each slot, and the record. After ``stops`` the record is stored and read again.
+    """
+    task: Any = learner.task(problem, horizon)
+    world, record = ObservedWorld(problem), ObservedRecord.of(task)
+    words = world_words(SEED, problem.content, 0)
+    state = world.first_states(world_generator(SEED, problem.content, 0)).astype(np.uint16)
+    plan, watch, begun = None, None, 0
+    path, sums = [], np.zeros((horizon, 2))
+    for slot in range(1, horizon + 1):
+        record.observe(state)
+        if plan is None or watch is None or watch.met(record):
+            if plan is not None:
+                record.plan_lengths.append(record.slots - begun)
+            plan = next_plan(learner, record, task, plan_generator(SEED, problem.content, 0, record.plans))
+            watch, begun = ObservedRuleWatch(plan.until, record), record.slots
+        policy = plan.policy
+        assert isinstance(policy, ObservedPolicy)
+        arms = policy.arms_in(slot, record.last_states)
+        pulled = np.isin(np.arange(problem.n_arms), arms)
+        at = 2 * (world.layout.first + record.last_states) + pulled
+        if len(world.draws.pays):
+            raise ProblemError("the rewards of this problem are drawn; give a problem with reward_law = 'fixed'")
+        record.act(arms)
+        record.pay(world.reward[at])
+        step_pulled(words, world.arms, world.draws, state, pulled, sums[slot - 1])
+        path.append(arms.tolist())
+        if slot in stops:
+            record = ObservedRecord.from_arrays(task, record.to_arrays(), plain_notes(record.notes))
+    record.observe(state)
+    record.plan_lengths.append(record.slots - begun)
+    return path, record
+
+
+def _same_record(one: ObservedRecord, other: ObservedRecord) -> bool:
+    mine, theirs = one.to_arrays(), other.to_arrays()
+    same = all(np.array_equal(mine[name], theirs[name], equal_nan=name == "last_rewards") for name in mine)
+    return same and plain_notes(one.notes) == plain_notes(other.notes)
+
+
 def _saved_and_loaded(agent: Agent) -> Agent:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.json"
@@ -229,10 +305,18 @@ class _CheckedLearner(Learner):
         return self.inner.label
 
     @property
+    def needs(self) -> frozenset[str]:
+        return self.inner.needs
+
+    @property
     def features(self) -> frozenset[str]:
         return self.inner.features
 
-    def plan(self, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    @property
+    def observed(self) -> frozenset[str]:
+        return self.inner.observed
+
+    def plan(self, record: Any, task: Any, rng: np.random.Generator) -> Plan:
         plan = self._asked(self.inner, record, task, rng)
         where = f"in slot {record.slots + 1} of a run with {task.n_arms} arms"
         try:
@@ -254,7 +338,7 @@ class _CheckedLearner(Learner):
             _broken(self, f"loses notes: {lost} of its last plan are not in the one made {where}; hand them on")
         return plan
 
-    def _asked(self, learner: Learner, record: Record, task: Task, rng: np.random.Generator) -> Plan:
+    def _asked(self, learner: Learner, record: Any, task: Any, rng: np.random.Generator) -> Plan:
         """Ask with an equal record and generator; an error is explained."""
         given = record.copy()
         try:
@@ -265,7 +349,10 @@ class _CheckedLearner(Learner):
             except Exception:
                 _broken(self, f"fails in slot {record.slots + 1}: {_line(error)}")
             _broken(self, f"writes to its record in slot {record.slots + 1}: {_line(error)}")
-        if given.to_dict() != record.to_dict():
+        unchanged = (
+            _same_record(given, record) if isinstance(record, ObservedRecord) else given.to_dict() == record.to_dict()
+        )
+        if not unchanged:
             _broken(self, f"writes to its record in slot {record.slots + 1}; a plan's notes are the place to remember")
         return plan
 

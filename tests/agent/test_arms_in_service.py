@@ -25,6 +25,7 @@ SPECS = [
         name
         for name in learner_names()
         if name not in ("colored-ucrl2", "informed", "dominance-ucb", *OBSERVED_ORACLES)
+        and "pulled" in rb.learner(name).observed
     ),
     "colored-ucrl2:cap=4",
     "restless-ucb:rewards=known,m=3",

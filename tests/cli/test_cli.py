@@ -590,7 +590,7 @@ def test_stopped_before_there_is_an_answer(restless, monkeypatch, number, code):
 def test_a_policy_does_not_replace_its_problem(restless, markup):
     code, _, err = restless("solve", str(markup), "--out", str(markup))
     assert code == 2
-    assert "which is the problem itself; name another file" in err
+    assert "which another part of the command names too; name another file" in err
     assert markup.read_text(encoding="utf-8") == MARKUP
 
 

@@ -169,6 +169,18 @@ def test_mistakes(arms, restless, tmp_path, words, sentence):
     assert sentence in err
 
 
+def test_excluded_arms_in_a_table(arms, as_json, tmp_path, restless):
+    path, states = arms
+    away = tmp_path / "away.csv"
+    away.write_text("name,why\np0,ill\np2,moved\n")
+    given = ("rank", path, "--states", states, "--plays", "2")
+    found = as_json(*given, "--exclude", away, "--exclude", "p4")["arms"]
+    assert found == as_json(*given, "--exclude", "p0,p2,p4")["arms"]
+    away.write_text("who\np0\n")
+    code, _, err = restless(*given, "--exclude", away)
+    assert (code, "away.csv has no column name; add it" in err) == (2, True)
+
+
 def rows_of(path):
     with path.open() as file:
         return list(csv.DictReader(file))
@@ -206,6 +218,12 @@ def test_the_list_of_a_programme_that_ends(as_json, tmp_path):
     found = as_json("solve", "maintenance-observed", "--arms", "60", "--horizon", "4", "--out", out)
     assert found["oracle"] == "fluid-priority"
     assert len(rows_of(out)) == found["details"]["plays"] == 10
+    states, ranked = tmp_path / "states.csv", tmp_path / "ranked.csv"
+    states.write_text("state\n" + "".join(f"{i % 3}\n" for i in range(60)))
+    given = ("maintenance-observed", "--arms", "60", "--horizon", "4", "--states", states)
+    as_json("solve", *given, "--out", out)
+    as_json("rank", *given, "--out", ranked)
+    assert out.read_text() == ranked.read_text()
 
 
 def test_nothing_is_written_after_a_mistake(arms, restless, tmp_path):

@@ -8,7 +8,7 @@ from restless_bandits import Agent, ProblemError
 from restless_bandits._internal.random_streams import world_words
 from restless_bandits.registry import OBSERVED_ORACLES, learner_names
 from restless_bandits.simulation.engine import World, play_run
-from restless_bandits.testing import check_learner, trial_problems
+from restless_bandits.testing import check_learner, observed_trial_problems, trial_problems
 from tests import reference
 
 SPECS = [
@@ -16,6 +16,7 @@ SPECS = [
         name
         for name in learner_names()
         if name not in ("colored-ucrl2", "informed", "dominance-ucb", *OBSERVED_ORACLES)
+        and "pulled" in rb.learner(name).observed
     ),
     "colored-ucrl2:cap=4",
     "restless-ucb:rewards=known,radius=none,m=7",
@@ -24,6 +25,9 @@ SPECS = [
 ]
 
 PROBLEMS = trial_problems()
+OBSERVED = observed_trial_problems()
+ONLY_OBSERVED = [name for name in learner_names() if rb.learner(name).observed == {"all"}]
+OF_OBSERVED = [*ONLY_OBSERVED, "posterior", "tsde:rewards=known", "lp-index"]
 
 
 def plays(spec, problem):
@@ -75,6 +79,17 @@ def test_simulator_and_agent_take_the_same_path(spec, problem):
 @on_every_problem
 def test_keeps_every_promise(spec, problem):
     check_learner(spec, [problem], horizon=120)
+
+
+@pytest.mark.parametrize("spec", OF_OBSERVED)
+def test_keeps_every_promise_on_observed_arms(spec):
+    check_learner(spec, OBSERVED.values(), horizon=120)
+
+
+@pytest.mark.parametrize("spec", ONLY_OBSERVED)
+def test_learners_of_observed_arms_alone_refuse_the_others(spec):
+    with pytest.raises(ProblemError, match=f"{spec} cannot play arms that are seen when pulled; .* likelihood-ucb"):
+        check_learner(spec, PROBLEMS.values())
 
 
 @pytest.mark.parametrize("spec", SPECS)

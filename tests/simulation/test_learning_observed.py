@@ -12,7 +12,8 @@ from restless_bandits.model.observed_record import COUNTED, OF_ARMS, ObservedRec
 from restless_bandits.oracles.observed.rollout import ObservedWorld
 from restless_bandits.policies.observed import UniformPolicy
 from restless_bandits.simulation.observed_engine import learn_observed
-from tests.simulation.observed_arms import drawn, played_by_hand, ragged
+from restless_bandits.testing import SEED, played_on_observed
+from tests.simulation.observed_arms import drawn, ragged
 
 LEARNERS = [
     "bonus-posterior",
@@ -37,8 +38,8 @@ def test_the_engine_plays_what_a_player_in_python_plays(learner, name):
         with pytest.raises(rb.ProblemError, match="has tables of one size"):
             player.task(problem, 150)
         return
-    by_hand, path = played_by_hand(player, problem, 150)
-    run = learn_observed(player, ObservedWorld(problem), 150, np.array([40, 150]), seed=0, run=0)
+    path, by_hand = played_on_observed(player, problem, 150)
+    run = learn_observed(player, ObservedWorld(problem), 150, np.array([40, 150]), seed=SEED, run=0)
     for column in (*COUNTED, *OF_ARMS):
         assert np.array_equal(getattr(run.record, column), getattr(by_hand, column)), column
     assert run.record.plan_lengths == by_hand.plan_lengths
@@ -50,8 +51,8 @@ def test_few_arms_are_planned_exactly_after_a_while(monkeypatch):
     monkeypatch.setattr(bonus_posterior, "JOINT_SLOTS", 30)
     monkeypatch.setattr(bonus_posterior, "BONUS_SLOTS", 20)
     problem, player = drawn(3, 3, plays=1), rb.learner("bonus-posterior")
-    by_hand, _ = played_by_hand(player, problem, 120)
-    run = learn_observed(player, ObservedWorld(problem), 120, np.array([120]), seed=0, run=0)
+    _, by_hand = played_on_observed(player, problem, 120)
+    run = learn_observed(player, ObservedWorld(problem), 120, np.array([120]), seed=SEED, run=0)
     for column in (*COUNTED, *OF_ARMS):
         assert np.array_equal(getattr(run.record, column), getattr(by_hand, column)), column
 
@@ -66,7 +67,7 @@ def test_uniform_draws_pull_every_set_of_arms_alike():
 
 def test_a_record_survives_storage_and_refuses_nonsense():
     problem = PROBLEMS["ragged"]
-    record, _ = played_by_hand(rb.learner("posterior"), problem, 60)
+    _, record = played_on_observed(rb.learner("posterior"), problem, 60)
     task = problem.task()
     again = ObservedRecord.from_arrays(task, record.to_arrays(), json.loads(json.dumps(dict(record.notes))))
     for column in (*COUNTED, *OF_ARMS):

@@ -13,25 +13,24 @@ holds every event, and ``replay`` makes the same agent from the events.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from restless_bandits._internal.errors import ProblemError, shortened
-from restless_bandits._internal.files import check_writable, locked, read_file, save_file
+from restless_bandits._internal.errors import ProblemError, check_known, shortened
 from restless_bandits._internal.html_tables import html_table
+from restless_bandits.agent.agent_files import AgentFiles, explained
 from restless_bandits.agent.core import DEFAULT_LATE_SLOTS
 from restless_bandits.agent.core import make_plan as make_plan
 from restless_bandits.agent.feedback import Decision as Decision
 from restless_bandits.agent.history import Event, History, read_events
-from restless_bandits.agent.stored import FORMATS, KIND, StoredAgent
+from restless_bandits.agent.observed import OBSERVED_FORMAT, ObservedAgent
+from restless_bandits.agent.stored import FORMATS, StoredAgent
 from restless_bandits.learning.change_detection import ALARM_RATE
 from restless_bandits.learning.learners import Learner, default_learner
+from restless_bandits.model.observed_task import ObservedTask
+from restless_bandits.model.problem import OBSERVATIONS
 from restless_bandits.model.record import RECORD_HEADS, record_rows
 from restless_bandits.model.rewards import RewardLaw
 from restless_bandits.model.tasks import Task
@@ -51,6 +50,11 @@ class Agent(StoredAgent):
         The names of the arms, in place of a task, with ``n_states`` and the other arguments of ``Task.of_arms``:
         ``Agent("likelihood-ucb", arms=["a", "b"], n_states=3, cost_range=(0, 2000), state_names=["idle", "busy",
         "down"])``.
+    observed
+        ``pulled``, or ``all``: all states are seen before the choice, and the agent is an ``ObservedAgent``, which is
+        asked as ``ask(states=[...])``. A task of observed arms says so itself.
+    kinds, rewards, at_most
+        Of observed arms: as for ``ObservedTask.of_arms``.
     seed, run, content
         Coordinates of the random choices. With the coordinates of a simulated run (``content`` is ``problem.content``)
         the agent makes the choices of the run.
@@ -75,14 +79,24 @@ class Agent(StoredAgent):
 
     """
 
+    def __new__(cls, learner: Any = None, task: Any = None, *, observed: str = "pulled", **about: Any) -> Any:
+        """Return an agent; of observed arms an ``ObservedAgent``, which has another state and the same face."""
+        check_known(observed, OBSERVATIONS, "observed is")
+        if observed == "pulled" and not isinstance(learner, ObservedTask) and not isinstance(task, ObservedTask):
+            return super().__new__(cls)
+        return _observed_agent(learner, task, about)
+
     def __init__(
         self,
-        learner: Learner | str | Task | None = None,
-        task: Task | None = None,
+        learner: Learner | str | Task | ObservedTask | None = None,
+        task: Task | ObservedTask | None = None,
         *,
-        arms: Sequence[str | Mapping[str, Any]] | None = None,
+        arms: int | Sequence[str | Mapping[str, Any]] | None = None,
         n_states: int | None = None,
         observed: str = "pulled",
+        kinds: Sequence[int | str] | None = None,
+        rewards: Any = None,
+        at_most: bool | None = None,
         plays: int | None = None,
         reward_law: RewardLaw | None = None,
         reward_range: Sequence[float] | None = None,
@@ -114,12 +128,13 @@ class Agent(StoredAgent):
             "reacts": reacts,
             "horizon": horizon,
         }
-        task = _task_of(task, arms, {key: value for key, value in about.items() if value is not None})
-        if observed != "pulled":
-            raise ProblemError(f"observed is {shortened(observed)}; an agent sees the arms that are pulled")
+        for word, value in (("kinds", kinds), ("rewards", rewards), ("at_most", at_most)):
+            if value is not None:
+                raise ProblemError(f"{word} is for arms that are all observed; give observed='all', or leave it out")
+        of_arms = _task_of(task, arms, {key: value for key, value in about.items() if value is not None})
         super().__init__(
-            default_learner(task) if learner is None else learner,
-            task,
+            default_learner(of_arms) if learner is None else learner,  # type: ignore[arg-type]
+            of_arms,
             seed=seed,
             run=run,
             content=content,
@@ -130,7 +145,7 @@ class Agent(StoredAgent):
             memory=memory,
         )
         self._history: History | None = None
-        self._known: dict[str, str] = {}  # the mark of each file that it was loaded from or saved to, as it left it
+        self._files = AgentFiles()
         if history is not None:
             self.keep_history(history)
 
@@ -152,14 +167,7 @@ class Agent(StoredAgent):
         With ``overwrite=False`` the call refuses to replace another agent, or this agent in a state that another
         process saved since the last load or save here.
         """
-        data = self.to_dict()
-        content = json.dumps(data | {"digest": digest_of(data)}, separators=(",", ":")).encode()
-        check_writable(path)
-        with locked(path):
-            if not overwrite:
-                self._check_unchanged(path)
-            save_file(path, content)
-        self._known[os.path.realpath(path)] = _mark(content)
+        self._files.write(path, self.to_dict(), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, learner: Learner | None = None, trust_modules: bool = False) -> Agent:
@@ -171,20 +179,14 @@ class Agent(StoredAgent):
         A file may name registered learners and oracles only. ``trust_modules=True`` also accepts ``module:Class``,
         which imports the module and so runs its code: use the option only for files of trusted writers.
         """
-        content = read_file(path)
-        try:
-            data = json.loads(content)
-            if not isinstance(data, dict) or data.get("format") not in FORMATS:
-                raise ValueError
-        except (ValueError, RecursionError):
-            raise ProblemError(f"{path} is not a stored agent of this version; write one with Agent.save") from None
-        # Files of earlier versions have no digest.
-        if "digest" in data and data.pop("digest") != digest_of(data):
-            raise ProblemError(f"{path} is damaged: it does not hold what was written; go back to an earlier copy")
-        with _explained(path):
+        files = AgentFiles()
+        data = files.read(path, [*FORMATS, OBSERVED_FORMAT])
+        if data["format"] == OBSERVED_FORMAT:
+            return cast(Agent, ObservedAgent.load(path, learner=learner, trust_modules=trust_modules))
+        with explained(path):
             agent = cls.from_dict(data, learner, trust_modules=trust_modules)
             agent._submit()
-        agent._known[os.path.realpath(path)] = _mark(content)
+        agent._files = files
         return agent
 
     def keep_history(self, path: str | Path) -> None:
@@ -216,7 +218,9 @@ class Agent(StoredAgent):
         events, length, last = read_events(path)
         if not events or events[0]["kind"] != "create":
             raise ProblemError(f"{path} is not the history of an agent; keep one with Agent(..., history=path)")
-        with _explained(path):
+        if events[0]["agent"].get("format") == OBSERVED_FORMAT:
+            return cast(Agent, ObservedAgent.replay(path, learner=learner, trust_modules=trust_modules))
+        with explained(path):
             agent = cls.from_dict(events[0]["agent"], learner, trust_modules=trust_modules)
             agent._replaying = True
             differs = None
@@ -235,22 +239,6 @@ class Agent(StoredAgent):
         agent._history = History(path, len(events), length, last)
         return agent
 
-    def _check_unchanged(self, path: str | Path) -> None:
-        """Refuse to replace a file with content unknown to this agent."""
-        if not Path(path).exists():
-            return
-        present, known = read_file(path), self._known.get(os.path.realpath(path))
-        if known not in (None, _mark(present)):
-            found = "was saved by another process since this agent read or wrote it"
-        elif known is None and KIND.encode() in present[:100]:
-            found = "holds another agent"
-        else:
-            return
-        raise ProblemError(
-            f"{path} {found}, and saving would lose the observations of that agent; load it and go on from there, "
-            "save under another name, or give overwrite=True"
-        )
-
     def _log(self, kind: str, **content: Any) -> None:
         """Append an event to the history, if the agent keeps a history."""
         if self._history is not None:
@@ -261,9 +249,44 @@ class Agent(StoredAgent):
             self._log("learner", spec=learner.spec)
 
 
-def _task_of(task: Task | None, arms: Sequence[str | Mapping[str, Any]] | None, about: dict[str, Any]) -> Task:
+OBSERVED_WORDS = (
+    *("arms", "n_states", "plays", "kinds", "rewards", "reward_range", "cost_range", "state_names", "at_most"),
+    "horizon",
+)
+"""Arguments of ``Agent`` for observed arms."""
+
+
+def _observed_agent(learner: Any, task: Any, about: dict[str, Any]) -> ObservedAgent:
+    """Return an agent of observed arms, from the arguments of ``Agent``."""
+    if isinstance(learner, Task | ObservedTask):
+        if task is not None:
+            raise ProblemError("two tasks are given; give a learner and a task")
+        learner, task = None, learner
+    own = {word: about.pop(word) for word in ("seed", "run", "content", "history") if word in about}
+    given = {word: value for word, value in about.items() if value is not None}
+    foreign = next((word for word in given if word not in OBSERVED_WORDS), None)
+    if foreign is not None:
+        raise ProblemError(f"{foreign} is for arms that are seen when pulled, and all are observed; leave it out")
+    arms = given.pop("arms", None)
+    if arms is None:
+        if not isinstance(task, ObservedTask):
+            raise ProblemError(
+                'an agent of observed arms needs arms; give arms=["a", "b"] with n_states, or the task of a problem '
+                "with observed = 'all'"
+            )
+        if given:
+            raise ProblemError(f"{next(iter(given))} is for an agent made with arms=; a task says it itself")
+        return ObservedAgent(learner, task, **own)
+    if task is not None:
+        raise ProblemError("task and arms are given; give one of the two")
+    return ObservedAgent(learner, ObservedTask.of_arms(arms, **given), **own)
+
+
+def _task_of(task: Task | ObservedTask | None, arms: Any, about: dict[str, Any]) -> Task:
     """Return the task, given as such or by its arms."""
     if arms is None:
+        if task is not None and not isinstance(task, Task):
+            raise ProblemError(f"task is {shortened(task)}; give a Task, as problem.task(...) makes one")
         if task is None:
             raise ProblemError('an agent needs arms; give arms=["a", "b"] with n_states, or task=problem.task()')
         if about:
@@ -272,24 +295,3 @@ def _task_of(task: Task | None, arms: Sequence[str | Mapping[str, Any]] | None, 
     if task is not None:
         raise ProblemError("task and arms are given; give one of the two")
     return Task.of_arms(arms, **about)
-
-
-@contextlib.contextmanager
-def _explained(path: str | Path) -> Iterator[None]:
-    """Name the file in errors about invalid stored data."""
-    try:
-        yield
-    except ProblemError as error:
-        raise ProblemError(f"cannot load {path}: {error}") from None
-    except Exception as error:  # of a learner, maybe somebody else's, to which what is stored makes no sense
-        reason = f"it is damaged, or its learner fails on the content: {error!r}"
-        raise ProblemError(f"cannot load {path}: {reason}; go back to an earlier copy") from error
-
-
-def _mark(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def digest_of(data: dict[str, Any]) -> str:
-    """A checksum of all stored data, which detects damage that leaves plausible numbers."""
-    return _mark(json.dumps(data).encode())

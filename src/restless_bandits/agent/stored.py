@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from restless_bandits._internal.errors import ProblemError, check_known, shortened
 from restless_bandits._internal.validation import check_int, check_ints, to_jsonable
+from restless_bandits.agent.agent_files import KIND
 from restless_bandits.agent.core import DEFAULT_LATE_SLOTS, AgentCore, PendingPlan
 from restless_bandits.agent.delayed_feedback import FeedbackBuffer
 from restless_bandits.agent.history import Event
@@ -20,7 +21,6 @@ from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task, task_fields
 from restless_bandits.policies.plans import Plan
 
-KIND = "restless-bandits agent"
 FORMAT = f"{KIND}, version 3"
 FORMATS = (f"{KIND}, version 1", f"{KIND}, version 2", FORMAT)
 """Version 2 added delayed feedback, and version 3 arms that react to pulls, with pulls apart from observations."""

@@ -279,7 +279,9 @@ def solution(found: Solution, name: str, out: Path | None, indices: Path | None,
     table.columns[1].justify = "left"
     _, lower, upper, optimum = found.shown_ends
     table.add_row("cost" if found.problem.in_costs else "gain", _gain(found))
-    table.add_row("best possible", f"{lower:.12f} ≤ {optimum} ≤ {upper:.12f}  (width {found.width:.1e})")
+    # Twelve decimals of large numbers would be rounding errors.
+    digits = 12 if max(abs(lower), abs(upper)) < 1000 else 9
+    table.add_row("best possible", f"{lower:.{digits}f} ≤ {optimum} ≤ {upper:.{digits}f}  (width {found.width:.1e})")
     if found.problem.observed == "all" and found.problem.n_arms > 1:
         low, high = (end / found.problem.n_arms for end in (lower, upper))
         table.add_row("for each arm", f"{low:.12f} ≤ {optimum}/N ≤ {high:.12f}")

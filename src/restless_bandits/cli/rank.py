@@ -9,7 +9,7 @@ import typer
 
 from restless_bandits.cli import completion, output
 from restless_bandits.cli.options import JsonOption, ProblemArgument
-from restless_bandits.cli.problems import ArmsOption, KindsOption, PlaysOption, check_output, read_problem
+from restless_bandits.cli.problems import ArmsOption, KindsOption, PlaysOption, check_output, is_table, read_problem
 
 if TYPE_CHECKING:
     from restless_bandits.oracles.observed.ranking import Ranking
@@ -34,7 +34,10 @@ def rank(
         typer.Option(help="Slots left, the next one included, if the programme ends.", metavar="T"),
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="Names of arms that cannot be pulled now, with commas.", metavar="NAMES")
+        list[str] | None,
+        typer.Option(
+            help="Names of arms that cannot be pulled now, with commas, or a table of them.", metavar="NAMES|FILE"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the list to this file.", metavar="FILE.csv")] = None,
     arms: ArmsOption = None,
@@ -50,18 +53,29 @@ def rank(
 
     check_output("--out", out, states, problem)
     stated = read_problem(problem, arms, plays, None, kinds)
-    excluded = [name.strip() for names in exclude or () for name in names.split(",") if name.strip()]
+    excluded = [name for given in exclude or () for name in _names(given)]
     found = ranked(stated, states, exclude=excluded, oracle=oracle, horizon=horizon)
     if out is not None:
         found.save(out)
     _show(found, out, as_json)
 
 
+def _names(given: str) -> list[str]:
+    """Return the names of an option: with commas, or in a table."""
+    if is_table(given):
+        from restless_bandits.model.arm_tables import read_names
+
+        return read_names(given)
+    return [name.strip() for name in given.split(",") if name.strip()]
+
+
 def _show(found: Ranking, out: Path | None, as_json: bool) -> None:
     rows = list(found.rows())
     if as_json:
         listed = [{"name": name, "state": state, "index": score} for name, state, score in rows]
-        output.emit({"problem": found.problem.name, "arms": listed, "out": None if out is None else str(out)})
+        output.emit(
+            {"problem": getattr(found.problem, "name", ""), "arms": listed, "out": None if out is None else str(out)}
+        )
         return
     table = output.new_table("arm", "state", "index", title=f"{len(found)} of {found.problem.n_arms} arms")
     for name, state, score in rows[:SHOWN_ARMS]:

@@ -165,7 +165,7 @@ class ObservedRecord:
 
     def copy(self) -> ObservedRecord:
         """Return an independent copy."""
-        other = ObservedRecord.__new__(type(self))
+        other = ObservedRecord.__new__(ObservedRecord)
         other.__dict__.update(self.__dict__)
         for name in (*COUNTED, *OF_ARMS):
             setattr(other, name, getattr(self, name).copy())

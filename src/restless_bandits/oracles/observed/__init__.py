@@ -5,7 +5,7 @@
     relaxation.bound                    # no policy earns more a slot
     relaxation.whittle_index(arms)      # by kind and state
 
-Experimental: these functions take arrays. Problems, the command line and simulations follow.
+Experimental: these functions take arrays. ``rb.solve``, ``rb.rank`` and the command line take problems.
 """
 
 from restless_bandits.model.kinds import KindGroup

@@ -19,6 +19,7 @@ from restless_bandits._internal.validation import Array, BoolArray, IntArray, ch
 from restless_bandits.model.arm_tables import read_states
 from restless_bandits.model.kinds import names_of
 from restless_bandits.model.layout import Layout
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.problem import AnyProblem, Problem, as_problem
 from restless_bandits.model.support import refuse_unsupported
 from restless_bandits.oracles.observed.finite import next_priority
@@ -32,7 +33,7 @@ from restless_bandits.policies.policies import Policy
 class Ranking:
     """The arms to pull in the next slot, the most urgent first."""
 
-    problem: Problem
+    problem: Problem | ObservedTask
     arms: IntArray
     """The numbers of the arms."""
     states: IntArray | None
@@ -140,7 +141,8 @@ def rank(
 def arms_of_policy(problem: Problem, policy: Policy, states: Any = None, discount: float | None = None) -> Ranking:
     """Return the arms that a policy pulls next, in the order of its index or of the Lagrangian index.
 
-    Without ``states``, as ``rank`` takes them, the list has the arms of the highest expected index in slot 1.
+    Without ``states``, as ``rank`` takes them, the list has the arms of the highest expected index in slot 1. A policy
+    for some slots is planned anew from the given states.
     """
     if not isinstance(policy, ObservedPolicy):
         raise ProblemError("arms are listed where all states are observed; give a problem with observed = 'all'")
@@ -153,11 +155,11 @@ def arms_of_policy(problem: Problem, policy: Policy, states: Any = None, discoun
         chosen = candidates[_first(-scores[candidates], problem.plays)]
         return Ranking(problem, chosen, None, scores[chosen])
     here = present_states(problem, states)
-    if isinstance(policy, RandomizedPolicy):
-        # The same wishes in every call.
-        pulled = policy.arms(here, np.random.default_rng(0))
-    else:
-        pulled = (rule if isinstance(policy, HorizonPolicy) else policy).arms(here)
+    if isinstance(policy, HorizonPolicy):
+        return rank(problem, here, horizon=policy.horizon)
+    # The wishes of ``id`` are the same in every call.
+    rng = np.random.default_rng(0)
+    pulled = policy.arms(here, rng) if isinstance(policy, RandomizedPolicy) else policy.arms(here)
     places = layout.first[pulled] + here[pulled]
     order = _first(_ranks(rule)[places], len(pulled))
     return Ranking(problem, pulled[order], here[pulled[order]], rule.score[places[order]])

@@ -1,0 +1,261 @@
+"""Learning of observed arms, against planners that know the chains: ``python -m benchmarks.controlled_learning``.
+
+Random problems of ``Problem.random_reacting`` with a tenth of the arms pulled, rewards known, uniform states in slot 1.
+All players of a problem meet the same random numbers. *Share* is the reward as a share of that of Whittle's index with
+known chains. *Lift* is the reward above random pulls, as a share of what Whittle's index earns above them: where
+resting pays too, random pulls earn most of the reward.
+
+What was measured is kept in docs/benchmarks/controlled-learning.json, and the tables of docs/head-to-head.md are
+written from it. Of several workers each measures its own CPU time. Names of settings as arguments measure only these.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import stats
+
+import restless_bandits as rb
+from benchmarks import pages
+from restless_bandits._internal.validation import Array
+from restless_bandits.logs.checks import holm
+from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
+from restless_bandits.simulation.observed_engine import learn_observed
+
+KEPT = "controlled-learning"
+PAGE = pages.DOCS / "head-to-head.md"
+FIRST_SEED = 7000
+"""Problems from here on have decided no constant of a learner."""
+CHECKPOINTS = (100, 1_000, 10_000, 100_000)
+KNOWN = ("whittle", "auto")
+DEFAULT = "bonus-posterior"
+OTHERS = (
+    "posterior",
+    "posterior:concentration=2",
+    "tsde",
+    "ucwhittle:scale=.1",
+    "certainty-equivalent",
+    "ucwhittle",
+    "ucwhittle:scale=.1,form=extreme",
+    "random",
+    "wiql",
+    "wibql",
+)
+MOST_SLOTS = {
+    "ucwhittle": 10_000,
+    "ucwhittle:scale=.1,form=extreme": 10_000,
+    "random": 10_000,
+    "wiql": 1_000,
+    "wibql": 1_000,
+}
+"""The slots of a run of players that are far behind, or plan in every slot."""
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Setting:
+    key: str
+    kind: Literal["health", "dirichlet"]
+    n_arms: int
+    n_states: int
+    problems: int
+    horizon: int
+    asked: tuple[int, float, float, float]
+    """The slots, and the least share, worst share and lift to expect."""
+    seconds: float | None = None
+    """The most CPU seconds of a run of 10 000 slots."""
+
+    def problem(self, number: int) -> rb.Problem:
+        drawn = rb.Problem.random_reacting(self.n_arms, self.n_states, seed=FIRST_SEED + number, kind=self.kind)
+        group = drawn.groups[0]
+        return rb.Problem.from_arrays(
+            np.stack([group.passive, group.active], axis=2),
+            np.stack([group.passive_rewards, group.active_rewards], axis=2),
+            axes="nsaz",
+            reward_axes="nsa",
+            plays=drawn.plays,
+            # The state of slot 1 is uniform, whatever the chains.
+            initial=np.full((self.n_arms, self.n_states), 1 / self.n_states),
+            reward_law="fixed",
+        )
+
+
+SETTINGS = (
+    Setting("health, N = 30, n = 2", "health", 30, 2, 20, 100_000, (10_000, 0.998, 0.994, 0.985), 0.1),
+    Setting("dirichlet, N = 30, n = 2", "dirichlet", 30, 2, 20, 100_000, (10_000, 0.9995, 0.998, 0.997)),
+    Setting("health, N = 5, n = 2", "health", 5, 2, 20, 100_000, (100_000, 0.999, 0.995, 0.99)),
+    Setting("health, N = 100, n = 5", "health", 100, 5, 10, 100_000, (10_000, 0.995, 0.994, 0.92), 0.6),
+    Setting("health, N = 100, n = 2", "health", 100, 2, 10, 100_000, (100_000, 0.9995, 0.999, 0.995)),
+    Setting("health, N = 1000, n = 2", "health", 1000, 2, 10, 10_000, (10_000, 0.996, 0.995, 0.97), 2.0),
+)
+Played = tuple[dict[str, list[float]], dict[str, float], float]
+
+
+def played(setting: Setting, number: int) -> Played:
+    """Return the reward of each player at each checkpoint, the CPU seconds of its run, and the bound a slot."""
+    problem = setting.problem(number)
+    world = ObservedWorld(problem)
+    marks = [mark for mark in CHECKPOINTS if mark <= setting.horizon]
+    rewards = {
+        name: play_observed(rb.oracles.policy(name, problem), world, np.array(marks), seed=0, run=0)
+        .totals.at[:, 0]
+        .tolist()
+        for name in KNOWN
+    }
+    seconds = {}
+
+    def learned(spec: str, to: list[int]) -> list[float]:
+        known = spec if spec == "random" else f"{spec}{',' if ':' in spec else ':'}rewards=known"
+        started = time.process_time()
+        run = learn_observed(rb.learner(known), world, to[-1], np.array(to), seed=0, run=0)
+        seconds[spec] = time.process_time() - started
+        return [float(reward) for reward in run.totals.at[:, 0]]
+
+    # The default reads the horizon: a run for each, but for those within the first slots.
+    rewards[DEFAULT] = learned(DEFAULT, marks[:2])
+    for mark in reversed(marks[2:]):
+        rewards[DEFAULT].insert(2, learned(DEFAULT, [mark])[0])
+    for spec in OTHERS:
+        rewards[spec] = learned(spec, [mark for mark in marks if mark <= MOST_SLOTS.get(spec, mark)])
+    # Random pulls forget their start: the rate goes on.
+    rewards["random"] += [mark / MOST_SLOTS["random"] * rewards["random"][-1] for mark in marks[3:]]
+    return rewards, seconds, float(rb.oracles.relaxation_bound(problem))
+
+
+def measured(setting: Setting) -> dict[str, Any]:
+    """Return the shares and lifts of a setting by player and checkpoint, and the CPU seconds of a run."""
+    played(setting, 0)  # compiles
+    with ProcessPoolExecutor(2) as pool:
+        found = list(pool.map(played, [setting] * setting.problems, range(setting.problems)))
+    best = np.array([rewards["whittle"] for rewards, _, _ in found])
+    least = np.array([rewards["random"] for rewards, _, _ in found])
+    bounds = np.array([bound for _, _, bound in found])
+    cell: dict[str, Any] = {"marks": [mark for mark in CHECKPOINTS if mark <= setting.horizon]}
+    cell["bound"] = [round(float(share), 6) for share in (best[:, -1] / (cell["marks"][-1] * bounds))]
+    for player in (*KNOWN, DEFAULT, *OTHERS):
+        earned = np.array([rewards[player] for rewards, _, _ in found])
+        width = earned.shape[1]
+        lift = (earned - least[:, :width]).sum(axis=0) / (best - least)[:, :width].sum(axis=0)
+        cpu = [seconds[player] for _, seconds, _ in found if player in seconds]
+        cell[player] = {
+            "shares": np.round(earned / best[:, :width], 6).tolist(),
+            "lift": np.round(lift, 4).tolist(),
+            "cpu": round(float(np.mean(cpu)), 3) if cpu else None,
+        }
+    return cell
+
+
+def comparisons(kept: Mapping[str, Any]) -> Iterator[tuple[str, str, int, Array]]:
+    """Yield setting, learner, slots and the shares of the default less those of the learner, by problem."""
+    for key, cell in kept.items():
+        mine = np.array(cell[DEFAULT]["shares"])
+        for spec in OTHERS:
+            other = np.array(cell[spec]["shares"])
+            for place in range(other.shape[1]):
+                yield key, spec, cell["marks"][place], mine[:, place] - other[:, place]
+
+
+def behind(kept: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Return the comparisons that show the default behind, and a sentence on the largest deficit."""
+    listed = list(comparisons(kept))
+    tested = [stats.ttest_1samp(gaps, 0.0, alternative="less").pvalue for *_, gaps in listed]
+    adjusted = holm([float(p) for p in tested])
+    found = [
+        f"`{spec}`, {key}, T = {slots:,}: {gaps.mean():+.4f} (adjusted p {p:.3f})"
+        for (key, spec, slots, gaps), p in zip(listed, adjusted, strict=True)
+        if p <= LEVEL
+    ]
+    key, spec, slots, gaps = min(listed, key=lambda one: float(one[3].mean()))
+    reach = stats.t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))
+    largest = (
+        f"Of {len(listed)} comparisons the largest deficit is {-gaps.mean():.4f} of Whittle's reward, with a 95 % "
+        f"interval from {-gaps.mean() - reach:.4f} to {-gaps.mean() + reach:.4f}: against `{spec}` on {key}, "
+        f"T = {slots:,}."
+    )
+    return found, largest
+
+
+def table(kept: Mapping[str, Any], key: str) -> str:
+    """Return the table of a setting: share, worst problem and lift at each checkpoint."""
+    cell = kept[key]
+    marks = [f"T = {mark:,}" for mark in cell["marks"]]
+    bound = np.array(cell["bound"])
+    lines = [
+        f"### {key}",
+        "",
+        f"{len(bound)} problems. Whittle's index earns {bound.mean():.4f} of the bound on any policy, at least "
+        f"{bound.min():.4f}.",
+        "",
+        f"| player | {' | '.join(marks)} | CPU of a run |",
+        "|---" * (len(marks) + 2) + "|",
+    ]
+    for player in (*KNOWN, DEFAULT, *OTHERS):
+        row = cell[player]
+        shares = np.array(row["shares"])
+        shown = [
+            f"{share:.4f} / {worst:.4f} / {lift:.3f}"
+            for share, worst, lift in zip(shares.mean(axis=0), shares.min(axis=0), row["lift"], strict=True)
+        ]
+        shown += ["–"] * (len(marks) - len(shown))
+        cpu = "–" if row["cpu"] is None else f"{row['cpu']:.2f} s"
+        lines.append(f"| `{player}` | {' | '.join(shown)} | {cpu} |")
+    return "\n".join(lines)
+
+
+def demands(kept: Mapping[str, Any]) -> str:
+    """Return the table of what is asked of the default, and what was measured."""
+    lines = [
+        "| setting | T | share | worst problem | lift | CPU of 10 000 slots |",
+        "|---|---|---|---|---|---|",
+    ]
+    for setting in SETTINGS:
+        if setting.key not in kept:
+            continue
+        cell, (slots, *asked) = kept[setting.key], setting.asked
+        place, row = cell["marks"].index(slots), cell[DEFAULT]
+        shares = np.array(row["shares"])[:, place]
+        found = [float(shares.mean()), float(shares.min()), float(row["lift"][place])]
+        shown = [
+            f"{value:.4f} (asked {least}{'' if value >= least else ', **missed**'})"
+            for value, least in zip(found, asked, strict=True)
+        ]
+        cpu = f"{row['cpu']:.2f} s"
+        if setting.seconds is not None:
+            cpu += f" (asked {setting.seconds}{'' if row['cpu'] <= setting.seconds else ', **missed**'})"
+        lines.append(f"| {setting.key} | {slots:,} | {' | '.join(shown)} | {cpu} |")
+    return "\n".join(lines)
+
+
+def verdict(kept: Mapping[str, Any]) -> str:
+    found, largest = behind(kept)
+    shown = "\n".join(f"- {line}" for line in found)
+    start = f"The default is behind in {len(found)} of them at a family-wise level of 5 % (Holm):\n\n{shown}"
+    return f"{largest} " + (start if found else "None shows the default behind at a family-wise level of 5 % (Holm).")
+
+
+def written(page: str) -> str:
+    """Return docs/head-to-head.md as the kept results say."""
+    kept = pages.load(KEPT)
+    tables = "\n\n".join(table(kept, setting.key) for setting in SETTINGS if setting.key in kept)
+    parts = {"observed-asked": lambda: demands(kept), "observed-behind": lambda: verdict(kept)}
+    return pages.filled(page, parts | {"observed-tables": lambda: tables})
+
+
+def main(names: list[str]) -> None:
+    for setting in SETTINGS:
+        if not names or any(name in setting.key for name in names):
+            pages.keep(KEPT, pages.load(KEPT) | {setting.key: measured(setting)})
+            print(table(pages.load(KEPT), setting.key), flush=True)
+    kept = pages.load(KEPT)
+    print(demands(kept), verdict(kept), sep="\n\n", flush=True)
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
