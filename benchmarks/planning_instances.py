@@ -20,6 +20,8 @@ from benchmarks import pages
 from restless_bandits._internal.validation import Array
 from restless_bandits.model.deadlines import deadline_states
 from restless_bandits.oracles import whittle_index
+from restless_bandits.oracles.observed import ObservedArms
+from restless_bandits.oracles.observed.finite import relax_horizon
 
 KEPT = "planning-instances"
 PAGE = pages.DOCS / "planning.md"
@@ -113,8 +115,8 @@ def bernoulli_arms(horizon: int, count: int = 300) -> rb.Problem:
 
 
 def bernoulli_bound(horizon: int) -> list[float]:
-    found = rb.solve(bernoulli_arms(horizon), horizon=horizon)
-    return [horizon * found.upper / found.problem.n_arms]
+    arms = ObservedArms.of(bernoulli_arms(horizon))
+    return [relax_horizon(arms, horizon).bound / arms.n_arms]
 
 
 def deadline_difference() -> list[float]:
