@@ -409,6 +409,8 @@ def test_three_lines_at_the_end(restless, monkeypatch, tmp_path, full):
     assert more.splitlines()[-3:] == [compared, found, report]
 
 
+# Two processes that play for ten processor seconds; what was played is taken again in TestEqualRuns as well.
+@pytest.mark.slow
 def test_killed_it_goes_on(command, tmp_path):
     words = ("figure-a", "--quick", "--runs", "12", "--engine", "threads", "--json", "--out", str(tmp_path / "out"))
     with subprocess.Popen(**command(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
