@@ -197,7 +197,7 @@ def test_the_list_of_a_solution(arms, as_json, restless, tmp_path):
     index = {(row["name"], row["state"]): row["index"] for row in rows_of(indices)}
     assert len(index) == 12
     assert all(index[row["name"], row["state"]] == row["index"] for row in rows_of(out))
-    assert f"list            {out}" in restless("solve", *given, "--out", out)[1]
+    assert f"the list is in {out}" in restless("solve", *given, "--out", out)[1]
     # The optimum has no index: its own arms, in the order of the Lagrangian index.
     optimum = rb.solve(rb.Problem.from_table(path, plays=2)).policy
     assert {row["name"] for row in rows_of(out)} == {f"p{i}" for i in optimum([i % 2 for i in range(6)])}
